@@ -166,7 +166,7 @@ class Broker:
 
         It exists once `start` has run, and belongs to that run.
         """
-        return self._assembly.admin
+        return self._assembly.administration.admin
 
     @property
     def queues(self) -> Queues:
@@ -188,12 +188,12 @@ class Broker:
     @property
     def dataset(self) -> Dataset | None:
         """The telemetry writer; None without a section `telemetry`, and while the broker does not run."""
-        return self._assembly.dataset if self._is_up else None
+        return self._assembly.telemetry.tracing.dataset if self._is_up else None
 
     @property
     def observer(self) -> Observer | None:
         """The tracer of messages; None without telemetry and delivery log, and while the broker does not run."""
-        return self._assembly.observer if self._is_up else None
+        return self._assembly.telemetry.tracing.observer if self._is_up else None
 
     @property
     def _is_up(self) -> bool:
@@ -225,7 +225,8 @@ class Broker:
             self._close_store()
             raise
         self._core, self._loop_driver = assembly.core, assembly.loop_driver
-        self.broker_id, self.listeners, self.monitor = assembly.broker_id, assembly.listeners, assembly.monitor
+        self.broker_id, self.listeners = assembly.broker_id, assembly.listeners
+        self.monitor = assembly.administration.monitor
         self._running = True
         self._not_ready = "the broker starts"
         try:
@@ -263,17 +264,13 @@ class Broker:
         this call. `acl_file`, `groups` and `topic_policies` of a `config` come in the place of those that the broker
         has.
         """
-        for passwords in self._assembly.passwords:
-            await passwords.reload()
-        if self._assembly.tokens is not None:
-            await self._assembly.tokens.reload()
-        if self._assembly.http_authenticator is not None:
-            self._assembly.http_authenticator.forget()
+        await self._assembly.logins.reload()
+        live_rules = self._assembly.permissions.live_rules
         if config is not None and self._authorizer is None:
-            await self._assembly.live_rules.use(config.acl_file, config.topic_policies, config.groups)
+            await live_rules.use(config.acl_file, config.topic_policies, config.groups)
         else:
-            await self._assembly.live_rules.reload()
-        await self._assembly.certificates.reload()
+            await live_rules.reload()
+        await self._assembly.network.certificates.reload()
 
     def _begin_reload(self) -> None:
         if self.on_reload is not None:
@@ -285,7 +282,7 @@ class Broker:
 
     async def log_status(self) -> None:
         """Log one line with the numbers of connections, sessions, subscriptions, retained and queued messages."""
-        snapshot = await self._assembly.snapshots.take()
+        snapshot = await self._assembly.telemetry.snapshots.take()
         _log.info(
             "status: %d connections, %d sessions, %d subscriptions, %d retained messages, %d queued messages",
             sum(snapshot.connections.values()),
@@ -322,10 +319,7 @@ class Broker:
     async def _end(self) -> None:
         assembly = self._assembly
         try:
-            await assembly.close_admin_socket()
-            await assembly.certificates.stop()
-            await assembly.stop_reports()
-            await assembly.close_commands()
+            await assembly.close_inputs()
             try:
                 async with asyncio.timeout(self.config.stop_timeout_s):
                     await self._shut_down()
@@ -344,11 +338,10 @@ class Broker:
                         await listener.emptied()
             except TimeoutError:
                 _log.error("some connections could not be closed")
-            await assembly.close_queues()
-            await assembly.close_http_authenticator()
+            await assembly.close_readers()
             self._loop_driver.run()
             await self._loop_driver.stop()
-            await assembly.close_telemetry(max(_DUMP_S, self.config.stop_timeout_s))
+            await assembly.telemetry.close_files(max(_DUMP_S, self.config.stop_timeout_s))
         finally:
             await assembly.close_monitor()
             await asyncio.to_thread(self._close_store)

@@ -1,6 +1,7 @@
 """What the routers of the gateway work with: the parts of one run of a broker.
 
-`assembly` makes it. Invariant: routers change the broker by these parts only, in the broker's own event loop.
+`assembly.http_gateway` makes it. Invariant: routers change the broker by these parts only, in the broker's own event
+loop.
 """
 
 from collections.abc import Awaitable, Callable
@@ -36,7 +37,7 @@ from mqttlite.telemetry.snapshot import Snapshots
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayContext:
-    """One for each run. Whatever a new router needs is a field here, which `assembly` fills."""
+    """One for each run. Whatever a new router needs is a field here, which `assembly.http_gateway` fills."""
 
     options: HttpOptions
     config: Config

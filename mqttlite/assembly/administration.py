@@ -1,0 +1,91 @@
+"""Builds what operators use: the admin object, explanations, the admin socket and the port for metrics."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from mqttlite.admin import Admin
+from mqttlite.admin_socket import AdminSocket
+from mqttlite.assembly.delivery import Delivery
+from mqttlite.assembly.logins import Logins
+from mqttlite.assembly.runtime import Runtime
+from mqttlite.assembly.schemas import Schemas
+from mqttlite.delivery.queues.api import QueuesApi
+from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
+from mqttlite.delivery.schemas.api import RegistryApi
+from mqttlite.explanations import Explanations
+from mqttlite.monitor import Monitor
+from mqttlite.net.http import JSON, Request, Response
+from mqttlite.reports import Reports
+
+_log = logging.getLogger("mqttlite")
+
+
+class Administration:
+    """The admin socket is in the data directory, if there is one; the monitor is there if the config has `metrics`."""
+
+    def __init__(
+        self, runtime: Runtime, logins: Logins, delivery: Delivery, schemas: Schemas, reports: Reports
+    ) -> None:
+        config = runtime.config
+        self.admin: Final = Admin(
+            *(runtime.core, runtime.loop_driver.links, runtime.loop_driver.run, runtime.clock, runtime.wall.at),
+            runtime.queue_reader.page,
+        )
+        self.explanations: Final = Explanations(runtime.core, logins.explain, runtime.clock)
+        queues = _queues_answerer(delivery.api)
+        registry = _registry_answerer(RegistryApi(schemas.registry))
+        answerers = {"queues": queues, "snapshots": queues, "dead-letters": queues, "registry": registry}
+        """What answers on the admin socket beside `admin`, by the first level of the path."""
+        self._socket: Final = (
+            AdminSocket(*(config.data_dir, self.admin, self.explanations, answerers), tell=runtime.hub.on_administered)
+            if config.data_dir
+            else None
+        )
+        self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, reports, self.admin)
+
+    async def open_socket(self) -> None:
+        """Let operators change things."""
+        if self._socket is not None:
+            await self._socket.start()
+
+    async def close_socket(self) -> None:
+        """Let nobody change anything any more."""
+        if self._socket is not None:
+            await self._socket.stop()
+
+    async def start_monitor(self) -> None:
+        """Serve metrics over HTTP."""
+        if self.monitor is not None:
+            await self.monitor.start()
+
+    async def stop_monitor(self) -> None:
+        """Serve them no more."""
+        if self.monitor is not None:
+            await self.monitor.stop()
+
+    def log_addresses(self) -> None:
+        """Log where metrics are."""
+        if self.monitor is not None:
+            for address in self.monitor.addresses:
+                _log.info("metrics, health and status are at http://%s", address)
+
+
+def _queues_answerer(api: QueuesApi) -> Callable[[Request], Awaitable[Response]]:
+    """Answers the requests for queues and dead letters."""
+
+    async def answer(request: Request) -> Response:
+        found = await api.answer(request.method, request.segments, request.query, request.body)
+        return Response(found.status, found.body, JSON)
+
+    return answer
+
+
+def _registry_answerer(api: RegistryApi) -> Callable[[Request], Awaitable[Response]]:
+    """Answers the requests below one path as the registry does."""
+
+    async def answer(request: Request) -> Response:
+        found = await api.answer(request.method, request.segments[1:], request.query, request.body)
+        return Response(found.status, found.body, REGISTRY_JSON)
+
+    return answer

@@ -1,0 +1,162 @@
+"""The groups of objects of one run, in the order in which they are built, opened and closed.
+
+What a run does with them, and when, is in `server`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from mqttlite import event_hub
+from mqttlite.assembly.administration import Administration
+from mqttlite.assembly.delivery import Delivery
+from mqttlite.assembly.http_gateway import build_gateway
+from mqttlite.assembly.logins import Logins
+from mqttlite.assembly.network import Network
+from mqttlite.assembly.permissions import Permissions
+from mqttlite.assembly.runtime import Runtime
+from mqttlite.assembly.schemas import Schemas
+from mqttlite.assembly.telemetry import Telemetry
+from mqttlite.config import Config, ConfigError
+from mqttlite.core.authorizer import Authorizer
+from mqttlite.core.ports import Store
+from mqttlite.core.question import Authenticate
+from mqttlite.delivery.queues.errors import QueueRecordError
+from mqttlite.net.link import LinkPort
+from mqttlite.security.auth_chain import AuthChain
+from mqttlite.security.topic_policies import TopicPolicies
+
+_log = logging.getLogger("mqttlite")
+
+
+class Assembly:
+    """The objects of one run. Made on the running loop; raises `ConfigError` for files that cannot be used.
+
+    `auth_chain` is for listeners for which the config names no way to log in; `not_ready` says in a sentence why no
+    clients may connect, and `reload` begins to read all files again.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        auth_chain: AuthChain,
+        authorizer: Authorizer | None,
+        not_ready: Callable[[], str],
+        reload: Callable[[], None],
+        *,
+        tls_keylog: str | None = None,
+    ) -> None:
+        self._config: Final = config
+        runtime = Runtime(*(config, store), on_connected=self._on_connected, authenticate=self._authenticate)
+        self._runtime: Final = runtime
+        self.core: Final = runtime.core
+        self.hub: Final = runtime.hub
+        self.loop_driver: Final = runtime.loop_driver
+        self.broker_id: Final = runtime.broker_id
+        self.commit: Final = runtime.commit
+        self._schemas: Final = Schemas(config)
+        self.schemas: Final = self._schemas.registry
+        self.permissions: Final = Permissions(
+            *(runtime, authorizer),
+            may_grant_topics=not auth_chain.is_open,
+            check_of=self._schemas.of_topics.check,
+            on_changed=self._on_permissions,
+            on_policies=self._on_policies,
+        )
+        self._delivery: Final = Delivery(runtime)
+        self.queues: Final = self._delivery.queues
+        self.push: Final = self._delivery.push
+        try:
+            self.core.restore(store.load(), runtime.clock())
+        except QueueRecordError as error:
+            raise ConfigError(f"data_dir: {config.data_dir}: {error}") from None
+        self.logins: Final = Logins(runtime, self.permissions, auth_chain)
+        self.questions: Final = self.logins.questions
+        self.network: Final = Network(runtime, self.logins, tls_keylog)
+        self.listeners: Final = self.network.listeners
+        self.telemetry: Final = Telemetry(runtime, self._delivery, self._schemas, self.network, not_ready)
+        self.administration: Final = Administration(
+            *(runtime, self.logins, self._delivery, self._schemas, self.telemetry.reports)
+        )
+        self.gateway: Final = build_gateway(
+            *(runtime, self._schemas, self.permissions, self.logins, self._delivery, self.network),
+            *(self.telemetry, self.administration),
+            not_ready=not_ready,
+            reload=reload,
+        )
+        self._watches: list[asyncio.Task[None]] = []
+        """Read files again that change."""
+
+    async def open(self, listeners: Iterable[event_hub.Listener]) -> None:
+        """Open files and sockets; tell `listeners` what happens, too. Raises `ConfigError` and `CannotListen`."""
+        runtime, telemetry = self._runtime, self.telemetry
+        await self.administration.open_socket()
+        telemetry.tracing.open()
+        own = (self.questions, self.administration.admin, *telemetry.event_listeners())
+        for listener in (*own, *listeners):
+            self.hub.register(listener)
+        telemetry.tracing.trace()
+        telemetry.on_policies(self.permissions.policies)
+        runtime.lag.start()
+        await self.administration.start_monitor()
+        telemetry.start_sys_topics()
+        for watch in (self.permissions.live_rules.watch(), *self.logins.watches()):
+            self._watches.append(runtime.loop.create_task(watch))
+        self.permissions.open(self.logins.kick)
+        runtime.loop.run_in_executor(None, runtime.filters.prepare)
+        await self._schemas.open()
+        for each in self.listeners:
+            await each.start()
+        if self.gateway is not None:
+            await self.gateway.start()
+        self.push.start()
+        self.network.certificates.start()
+
+    def log_addresses(self) -> None:
+        """Log where clients and people may connect."""
+        self.administration.log_addresses()
+        if self.gateway is not None:
+            for url in self.gateway.urls:
+                _log.info("the HTTP gateway is at %s, its routes at %s/docs", url, url)
+        if self._config.data_dir:
+            sessions = len(self.core.sessions)
+            _log.info("data directory: %s (%d sessions)", Path(self._config.data_dir).absolute(), sessions)
+        self.network.log_addresses()
+
+    async def close_inputs(self) -> None:
+        """Let nobody change anything any more, read no more rules, and publish nothing more of the broker's own."""
+        await self.administration.close_socket()
+        await self.network.certificates.stop()
+        await self.telemetry.stop_publishing()
+        for task in self._watches:
+            task.cancel()
+        if self._watches:
+            await asyncio.wait(self._watches)
+        await self.permissions.close()
+
+    async def close_readers(self) -> None:
+        """Ask nothing more of the store and of other servers, once all connections are closed."""
+        await self._runtime.queue_reader.stop()
+        await self.logins.close()
+
+    async def close_monitor(self) -> None:
+        """Serve nothing over HTTP any more, and measure nothing."""
+        await self.administration.stop_monitor()
+        await self.telemetry.stop_reports()
+
+    def _on_connected(self, link: LinkPort) -> None:
+        self.network.note_connect(link)
+        self.hub.on_connected(link)
+
+    def _authenticate(self, question: Authenticate) -> None:
+        self.network.authenticate(question)
+
+    def _on_permissions(self) -> None:
+        self.queues.on_new_rules()
+        self.loop_driver.wake()
+
+    def _on_policies(self, policies: TopicPolicies) -> None:
+        self.telemetry.on_policies(policies)

@@ -1,0 +1,91 @@
+"""Builds the queues of `$queue/<name>`, what controls them, and their push to web services."""
+
+import heapq
+from functools import partial
+from typing import Final
+
+from mqttlite.assembly.runtime import Runtime
+from mqttlite.config import ConfigError
+from mqttlite.config.checks import push_problems
+from mqttlite.delivery.push.guard import Guard, check_push
+from mqttlite.delivery.push.service import Push
+from mqttlite.delivery.queues.api import QueuesApi
+from mqttlite.delivery.queues.control import ACTIONS, QueueControl
+from mqttlite.delivery.queues.resources import subscription_name
+from mqttlite.delivery.queues.service import Queues
+from mqttlite.event_hub import PUSH_STOPPED
+from mqttlite.security.tls import client_context
+from mqttlite.telemetry.histograms import Histogram
+from mqttlite.telemetry.push_figures import PushFigures
+from mqttlite.telemetry.queue_figures import MAX_REPORTED, Growth, QueueFigures
+
+
+class Delivery:
+    """Raises `ConfigError` for targets of push that are not allowed."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        core, config, clock = runtime.core, runtime.config, runtime.clock
+        if problems := [str(each) for each in push_problems(config)]:
+            raise ConfigError(*problems)
+        self._clock: Final = clock
+        self.queues: Final = Queues(
+            *(core, config.queues, config.delivery, clock, runtime.wall.ahead_us, runtime.filters)
+        )
+        guard = Guard(config.push)
+        self.queues.check_push = partial(check_push, guard)
+        core.serve_queues(self.queues)
+        for action in ACTIONS:
+            control = QueueControl(self.queues, action)
+            core.bind(control.topic_filter, control)
+        self.push_latency: Final = Histogram()
+        self.push: Final = Push(
+            *(self.queues, guard),
+            make_tls=partial(client_context, config.push.ca_file),
+            committed=runtime.loop_driver.settled,
+            wake=runtime.loop_driver.wake,
+            clock=clock,
+            latency=self.push_latency,
+            subscription_of=subscription_name,
+            on_alarm=partial(runtime.hub.on_alarm, PUSH_STOPPED),
+        )
+        self.api: Final = QueuesApi(self.queues, runtime.commit, self.push.state)
+        self._growth: Final = Growth()
+
+    def figures(self, most: int = MAX_REPORTED) -> list[QueueFigures]:
+        """What metrics and `$SYS` say of the queues, of the first by name."""
+        queues, now = self.queues, self._clock()
+        names = queues.names
+        self._growth.keep(set(names))
+        states = (queues.state(name) for name in heapq.nsmallest(most, names))
+        return [
+            QueueFigures(
+                name=each.name,
+                depth=each.depth,
+                leased=each.leased,
+                scheduled=each.scheduled,
+                growth_per_s=self._growth.note(each.name, each.depth, now),
+                oldest_age_s=each.oldest_age_s,
+                consumers=each.consumers,
+                dead_letters=each.dead_letters,
+                published=each.published,
+                refused=each.refused,
+                filtered=each.filtered,
+                retained=each.retained,
+                snapshots=each.snapshots,
+                returned=each.returned,
+                attempts=each.attempts,
+                redeliveries=each.redeliveries,
+                ends=each.ends,
+                failures=each.failures,
+                dead_letters_total=each.dead_letters_total,
+                push=self._push_figures(each.name),
+                dead_letter_causes=each.dead_letter_causes,
+            )
+            for each in states
+        ]
+
+    def _push_figures(self, name: str) -> PushFigures | None:
+        state = self.push.state(name)
+        if state is None:
+            return None
+        return PushFigures(state=state.state, open=state.open, window=state.window, requests=state.requests)

@@ -1,0 +1,102 @@
+"""Builds the HTTP gateway, where the config has a section for it. Its libraries are an extra, imported only then."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mqttlite.assembly.administration import Administration
+from mqttlite.assembly.delivery import Delivery
+from mqttlite.assembly.logins import HTTP_LISTENER, Logins
+from mqttlite.assembly.network import Network
+from mqttlite.assembly.permissions import Permissions
+from mqttlite.assembly.runtime import Runtime
+from mqttlite.assembly.schemas import Schemas
+from mqttlite.assembly.telemetry import Telemetry
+from mqttlite.config import ConfigError
+from mqttlite.config.checks import api_key_file, http_warnings, is_loopback, open_gateway
+from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
+
+if TYPE_CHECKING:
+    from mqttlite.gateway.gateway import Gateway
+
+_log = logging.getLogger("mqttlite")
+
+
+def build_gateway(
+    runtime: Runtime,
+    schemas: Schemas,
+    permissions: Permissions,
+    logins: Logins,
+    delivery: Delivery,
+    network: Network,
+    telemetry: Telemetry,
+    administration: Administration,
+    *,
+    not_ready: Callable[[], str],
+    reload: Callable[[], None],
+) -> "Gateway | None":
+    """None where the config has no gateway. Raises `ConfigError`."""
+    config = runtime.config
+    listener = config.http_listener()
+    if config.http is None or listener is None:
+        return None
+    try:
+        from mqttlite.gateway.context import GatewayContext  # needs the extra
+        from mqttlite.gateway.gateway import Gateway
+        from mqttlite.gateway.open_sessions import OpenSessions
+        from mqttlite.gateway.topics import Topics
+    except ImportError as error:
+        name = (error.name or "").partition(".")[0]
+        raise ConfigError(
+            f"http: {name} is missing, which the gateway needs: pip install 'mqttlite[gateway]'"
+        ) from None
+    try:
+        api_keys = ApiKeys(api_key_file(config), clock=runtime.clock)
+    except ApiKeyFileError as error:
+        raise ConfigError(f"http.api_key_file: {error}") from None
+    auth_chain = logins.chain(HTTP_LISTENER, listener)
+    if auth_chain.is_open and (problems := [str(each) for each in open_gateway(config, bool(api_keys))]):
+        raise ConfigError(*problems)
+    is_local = is_loopback(listener.host)
+    may_be_anonymous = config.passwords_of(listener)[1] or (auth_chain.is_open and is_local)
+    for sentence in http_warnings(config, not may_be_anonymous):
+        _log.warning("%s", sentence)
+    topic_rules = None if permissions.has_authorizer else permissions.live_rules
+    gateway = Gateway(
+        GatewayContext(
+            options=config.http,
+            config=config,
+            broker_id=runtime.broker_id,
+            core=runtime.core,
+            admin=administration.admin,
+            snapshots=telemetry.snapshots,
+            reports=telemetry.reports,
+            recent_events=telemetry.recent_events,
+            user_names=logins.user_names,
+            hub=runtime.hub,
+            loop_driver=runtime.loop_driver,
+            live_rules=permissions.live_rules,
+            listeners=network.listeners,
+            certificates=network.certificates,
+            api_keys=api_keys,
+            schemas=schemas.registry,
+            queues=delivery.queues,
+            queues_api=delivery.api,
+            sessions=OpenSessions(),
+            topics=Topics(permissions.topics, permissions.topic_file, topic_rules),
+            login=partial(logins.questions.login, chain=auth_chain),
+            must_log_in=not may_be_anonymous,
+            is_local=is_local,
+            quotas=network.quotas.of_listener(None),
+            clock=runtime.clock,
+            wall=runtime.wall.at,
+            explanations=administration.explanations,
+            reload=reload,
+            passwords=logins.passwords,
+            dynamic_security=permissions.dynamic_security,
+            not_ready=not_ready,
+        )
+    )
+    telemetry.reports.http = gateway.figures
+    return gateway

@@ -1,0 +1,147 @@
+"""Builds the authenticators of each listener, and asks them who a client is.
+
+A new way to log in is one entry of `Logins.chain`.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from pathlib import Path
+from typing import Final
+
+from mqttlite.assembly.permissions import Permissions
+from mqttlite.assembly.runtime import Runtime
+from mqttlite.config import ConfigError, ListenerOptions
+from mqttlite.config.login_methods import LoginMethod
+from mqttlite.config.logins import logins
+from mqttlite.security.auth_chain import AuthChain, FirstOf
+from mqttlite.security.auth_questions import AuthQuestions
+from mqttlite.security.authenticator import Authenticator
+from mqttlite.security.http_authenticator import HttpAuthenticator
+from mqttlite.security.identity import CertificateAuthenticator
+from mqttlite.security.jail import LoginJail
+from mqttlite.security.password_file import PasswordFileError
+from mqttlite.security.passwords import PasswordAuthenticator
+from mqttlite.security.tls import TlsConfigError
+from mqttlite.security.token_keys import TokenConfigError
+from mqttlite.security.tokens import TokenAuthenticator
+
+HTTP_LISTENER: Final = -1
+"""The number of the gateway among the listeners: it is none of those in the config, and has no password file."""
+
+KICKED_AT_ONCE: Final = 100
+"""Connections that one iteration ends, where a change of permissions ends many."""
+
+
+class Logins:
+    """`default` is for listeners for which the config names no way to log in. Raises `ConfigError` for files that
+    cannot be used."""
+
+    def __init__(self, runtime: Runtime, permissions: Permissions, default: AuthChain) -> None:
+        self._runtime: Final = runtime
+        self._permissions: Final = permissions
+        self._dynamic_security: Final = permissions.dynamic_security
+        self._default: Final = default
+        jail = LoginJail(runtime.config.login_jail, runtime.hub.on_jailed, runtime.clock)
+        self.questions: Final = AuthQuestions(runtime.answer, jail)
+        self.passwords: Final[list[PasswordAuthenticator]] = []
+        self._tokens: Final = self._load_tokens()
+        self._http: Final = self._load_http()
+
+    def chain(self, number: int, options: ListenerOptions) -> AuthChain:
+        """The authenticators of a listener."""
+        methods = self._runtime.config.login_methods(options)
+        if not methods:
+            return self._default if options.authentication is None else AuthChain()
+        passwords = self._load_passwords(number, options) if "password" in methods else None
+        known: dict[LoginMethod, Authenticator | None] = {
+            "password": passwords,
+            "jwt": self._tokens,
+            "dynamic_security": None if self._dynamic_security is None else self._dynamic_security.authenticator,
+            "http": self._http,
+            "certificate": CertificateAuthenticator(),
+        }
+        asked = [each for each in (known[method] for method in methods) if each is not None]
+        allow_anonymous = self._runtime.config.passwords_of(options)[1]
+        return AuthChain(FirstOf(asked), passwords, allow_anonymous=allow_anonymous)
+
+    def watches(self) -> Iterable[Coroutine[object, object, None]]:
+        """What reads the password files whenever they change."""
+        return [each.watch(self.kick) for each in self.passwords]
+
+    async def reload(self) -> None:
+        """Read all files again, and forget the answers of others."""
+        for passwords in self.passwords:
+            await passwords.reload()
+        if self._tokens is not None:
+            await self._tokens.reload()
+        if self._http is not None:
+            self._http.forget()
+
+    async def close(self) -> None:
+        """Close the connections to the server that is asked about logins."""
+        if self._http is not None:
+            await self._http.close()
+
+    async def kick(self, users: frozenset[str | None]) -> None:
+        """End the connections of these users, some at a time; those of the program have no user and stay."""
+        core, loop_driver = self._runtime.core, self._runtime.loop_driver
+        await loop_driver.settled()  # the response is written before its client's connection ends
+        found = [
+            link.connection.client_id
+            for link in loop_driver.links.values()
+            if link.connection.username in users and not link.connection.peer.is_trusted
+        ]
+        for number, client_id in enumerate(found, 1):
+            core.kick(client_id, self._runtime.clock())
+            if number % KICKED_AT_ONCE == 0:
+                loop_driver.run()
+                await asyncio.sleep(0)
+        loop_driver.wake()
+
+    async def user_names(self) -> set[str]:
+        """The users that are known by name, wherever they are kept."""
+        found: set[str] = set()
+        for passwords in self.passwords:
+            found |= (await passwords.users()).names()
+        if self._dynamic_security is not None:
+            found |= set(self._dynamic_security.rules.state.clients)
+        rules = self._permissions.live_rules.rules
+        if rules is not None:
+            found |= rules.user_names()
+        return found
+
+    def explain(self, user: str | None) -> Iterable[str]:
+        """What each listener says to a user."""
+        return logins(self._runtime.config, user, self._knows)
+
+    def _knows(self, listener: ListenerOptions, method: LoginMethod, user: str) -> bool:
+        if method == "dynamic_security":
+            return self._dynamic_security is not None and self._dynamic_security.authenticator.knows(user)
+        path, _ = self._runtime.config.passwords_of(listener)
+        return path is not None and any(each.path == Path(path) and each.knows(user) for each in self.passwords)
+
+    def _load_passwords(self, number: int, options: ListenerOptions) -> PasswordAuthenticator:
+        config = self._runtime.config
+        path, _ = config.passwords_of(options)
+        assert path is not None, "what the checks of the config find"
+        try:
+            passwords = PasswordAuthenticator(path, cache_s=config.password_cache_s)
+        except PasswordFileError as error:
+            key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
+            raise ConfigError(f"{key}: {error}") from None
+        self.passwords.append(passwords)
+        return passwords
+
+    def _load_tokens(self) -> TokenAuthenticator | None:
+        options = self._runtime.config.jwt
+        try:
+            return None if options is None else TokenAuthenticator(options, loop_time=self._runtime.clock)
+        except TokenConfigError as error:
+            raise ConfigError(f"jwt.{error.option}: {error}") from None
+
+    def _load_http(self) -> HttpAuthenticator | None:
+        options = self._runtime.config.http_auth
+        try:
+            return None if options is None else HttpAuthenticator(options, loop_time=self._runtime.clock)
+        except TlsConfigError as error:
+            raise ConfigError(f"http_auth.ca_file: {error}") from None

@@ -1,0 +1,181 @@
+"""Builds the rules for who may publish and subscribe, and puts them in force whenever they change.
+
+Rules come from an ACL file, from topic policies, from topics that somebody made, from dynamic security and from
+credentials; or a program gives the broker an authorizer of its own.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from mqttlite.assembly.runtime import Runtime
+from mqttlite.config import ConfigError
+from mqttlite.core.authorizer import Authorizer, DefaultRules
+from mqttlite.security.acl_file import AclFileError
+from mqttlite.security.both_rules import BothRules
+from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityError, path_of
+from mqttlite.security.dynamic_security.control import TOPIC as CONTROL_TOPIC
+from mqttlite.security.dynamic_security.control import Port as ControlPort
+from mqttlite.security.granted_topics import GrantedTopics
+from mqttlite.security.live_rules import LiveRules
+from mqttlite.security.rules import Rules
+from mqttlite.security.topic_policies import CheckOf, TopicPolicies
+from mqttlite.security.topic_records import FILE_NAME as TOPIC_FILE_NAME
+from mqttlite.security.topic_records import TopicFileError, TopicRecord, policies_of
+from mqttlite.security.topic_records import load as load_topics
+
+_log = logging.getLogger("mqttlite")
+
+
+class Permissions:
+    """`may_grant_topics` says whether authenticators of the program may name topics for their clients; `check_of` has
+    the checks of payloads. `on_changed` hears of every change, `on_policies` of the new policies of topics.
+
+    Raises `ConfigError` for files that cannot be used.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        authorizer: Authorizer | None,
+        *,
+        may_grant_topics: bool,
+        check_of: CheckOf,
+        on_changed: Callable[[], None],
+        on_policies: Callable[[TopicPolicies], None],
+    ) -> None:
+        self._runtime: Final = runtime
+        self._may_grant_topics: Final = may_grant_topics
+        self._on_changed: Final = on_changed
+        self._on_policies: Final = on_policies
+        self._granted_topics: GrantedTopics | None = None
+        self._both_rules: BothRules | None = None
+        self.dynamic_security: Final = self._load_dynamic_security()
+        if self.dynamic_security is not None and authorizer is not None:
+            raise ConfigError("dynamic_security: the program gives the broker an authorizer; one of both")
+        data_dir = runtime.config.data_dir
+        self.topic_file: Final = Path(data_dir) / TOPIC_FILE_NAME if data_dir else None
+        self.has_authorizer: Final = authorizer is not None
+        """Whether the program's authorizer decides, and no rules of files."""
+        self.topics: Final = self._load_topics()
+        """The topics that somebody made."""
+        self.live_rules: Final = self._load_rules(check_of)
+        self._rules = self._default_rules(self._combined(self.live_rules.rules) if authorizer is None else authorizer)
+        runtime.core.authorize(self._rules)
+
+    @property
+    def policies(self) -> TopicPolicies:
+        """The policies of topics that are in force."""
+        return _policies_of(self.live_rules.rules)
+
+    def open(self, kick: Callable[[frozenset[str | None]], Awaitable[None]]) -> None:
+        """Serve the commands of dynamic security; `kick` ends the connections of users."""
+        if self.dynamic_security is not None:
+            port = ControlPort(self._respond, self._on_dynamic_security, kick)
+            self._runtime.core.bind(CONTROL_TOPIC, self.dynamic_security.control(port))
+            self._on_dynamic_security()  # the file may have been changed while no broker ran
+
+    async def close(self) -> None:
+        """Finish the commands that are under way."""
+        if self.dynamic_security is not None:
+            await self.dynamic_security.stop()
+
+    # ------------------------------------------------------------------ what the rules are made of
+
+    def _load_rules(self, check_of: CheckOf) -> LiveRules:
+        config = self._runtime.config
+        if self.has_authorizer and config.has_rules:
+            option = "topic_policies" if config.acl_file is None else "acl_file"
+            raise ConfigError(f"{option}: the program gives the broker an authorizer; one of both")
+        try:
+            return LiveRules(
+                *(config.acl_file, config.topic_policies, config.groups),
+                on_rules=self._on_rules,
+                roles_in_use=self._roles_in_use,
+                max_roles=2 * config.limits.max_sessions,
+                topics=[] if self.has_authorizer else policies_of(self.topics),
+                check_of=check_of,
+            )
+        except AclFileError as error:
+            raise ConfigError(*(f"acl_file: {problem}" for problem in error.problems)) from None
+
+    def _load_topics(self) -> list[TopicRecord]:
+        try:
+            topics = load_topics(self.topic_file)
+        except TopicFileError as error:
+            raise ConfigError(f"data_dir: {error}") from None
+        if self.has_authorizer and policies_of(topics):
+            _log.warning("%s: its permissions do not hold, for other rules are in force", self.topic_file)
+        return topics
+
+    def _load_dynamic_security(self) -> DynamicSecurity | None:
+        config = self._runtime.config
+        if config.dynamic_security is None:
+            return None
+        path = path_of(config.dynamic_security, config.data_dir)
+        if path is None:
+            raise ConfigError("dynamic_security.file is missing, and so is data_dir: name a file, or a data directory")
+        try:
+            return DynamicSecurity(path)
+        except DynamicSecurityError as error:
+            raise ConfigError(f"dynamic_security.file: {error}") from None
+
+    def _combined(self, rules: Rules | None) -> Authorizer | None:
+        """The rules of files and policies, beside those of dynamic security if there are any."""
+        self._both_rules = None
+        if self.dynamic_security is None:
+            return rules
+        if rules is None:
+            return self.dynamic_security.rules
+        max_roles = 2 * self._runtime.config.limits.max_sessions
+        self._both_rules = BothRules(*(self.dynamic_security.rules, rules, self._config_roles_in_use, max_roles))
+        return self._both_rules
+
+    def _default_rules(self, authorizer: Authorizer | None) -> DefaultRules:
+        """The rules that always hold around those of the program, and around the topics that credentials name."""
+        config, sessions = self._runtime.config, self._runtime.core.sessions
+        if (
+            (config.jwt is not None and config.jwt.limits_topics)
+            or config.http_auth is not None
+            or self._may_grant_topics
+        ):
+            # `DefaultRules` makes two of each role
+            authorizer = self._granted_topics = GrantedTopics(
+                authorizer, lambda: {each.role // 2 for each in sessions.values()}
+            )
+        return DefaultRules(frozenset(config.sys.publishers), authorizer)
+
+    def _roles_in_use(self) -> set[int]:
+        """The roles of the rules that sessions have."""
+        numbers = self._config_roles_in_use()
+        return numbers if self._both_rules is None else self._both_rules.roles_of_second(numbers)
+
+    def _config_roles_in_use(self) -> set[int]:
+        """The roles of what the configuration says that sessions have."""
+        sessions = self._runtime.core.sessions.values()
+        numbers = {session.role // 2 for session in sessions}  # `DefaultRules` makes two of each
+        return numbers if self._granted_topics is None else self._granted_topics.rules_roles(numbers)
+
+    # ------------------------------------------------------------------ what changes them
+
+    def _on_rules(self, rules: Rules | None) -> None:
+        self._rules = self._default_rules(self._combined(rules))
+        self._runtime.core.authorize(self._rules)
+        self._on_changed()
+        self._on_policies(_policies_of(rules))
+
+    def _on_dynamic_security(self) -> None:
+        """Its users, groups or roles are others."""
+        self._runtime.core.authorize(self._rules)
+        self._runtime.core.check_subscriptions()
+        self._on_changed()
+
+    def _respond(self, client_id: str, topic: bytes, payload: bytes) -> bool:
+        sent = self._runtime.core.send(client_id, topic, payload, self._runtime.clock())
+        self._runtime.loop_driver.wake()
+        return sent
+
+
+def _policies_of(rules: Rules | None) -> TopicPolicies:
+    return TopicPolicies() if rules is None else rules.policies

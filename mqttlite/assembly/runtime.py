@@ -1,0 +1,104 @@
+"""What every group builds on: the core, what drives it, the store, the clocks and the event hub.
+
+It knows none of the groups. What only they can answer, it gets as a callable.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from mqttlite.config import Config
+from mqttlite.core.broker import Broker as Core
+from mqttlite.core.ports import Store
+from mqttlite.core.question import Authenticate, LoadPage, Question
+from mqttlite.delivery.filters import Filters
+from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, EventHub
+from mqttlite.net.link import LinkPort
+from mqttlite.net.loop_driver import LoopDriver
+from mqttlite.net.memory_limit import usable_memory
+from mqttlite.net.queue_reader import QueueReader
+from mqttlite.overload_watch import OverloadWatch
+from mqttlite.telemetry.timing import LoopLag, TimedStore
+from mqttlite.telemetry.wall import Wall
+
+_log = logging.getLogger("mqttlite")
+
+
+class Runtime:
+    """Made on the running loop. `on_connected` and `authenticate` are called with links and questions of the core."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        *,
+        on_connected: Callable[[LinkPort], None],
+        authenticate: Callable[[Authenticate], None],
+    ) -> None:
+        self.config: Final = config
+        self.loop: Final = asyncio.get_running_loop()
+        self.clock: Final = self.loop.time
+        """The broker's seconds, for calls of the core."""
+        self.broker_id: Final = secrets.token_hex(8)
+        self.wall: Final = Wall(self.clock())
+        self.hub: Final = EventHub()
+        self.filters: Final = Filters()
+        limits = config.limits
+        if not limits.max_memory_bytes:
+            limits = replace(limits, max_memory_bytes=usable_memory() // 2)
+        self.core: Final = Core(
+            limits,
+            f"mqttlite-{self.broker_id}-",
+            {**config.share_policies},
+            pages=store.pages,
+            retained_expiry_s={key.encode(): seconds for key, seconds in config.retained_expiry_s.items()},
+            wall_ahead_us=self.wall.ahead_us,
+            filters=self.filters,
+            overload_limits=config.overload,
+        )
+        self.core.permissions.on_denied = self.hub.on_denied
+        self.store: Final = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
+        self._authenticate: Final = authenticate
+        self.loop_driver: Final = LoopDriver(
+            self.core,
+            self.store,
+            on_connected=on_connected,
+            on_closed=self.hub.on_ended,
+            on_question=self._on_question,
+            on_memory_short=self._on_memory_short,
+        )
+        self.loop_driver.on_shed = self.hub.on_shed
+        self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver.wake, self.clock).on_lag)
+        self.queue_reader: Final = QueueReader(self.store, self.loop_driver, self.answer)
+
+    def utc_now(self) -> datetime:
+        """The UTC time of this iteration of the loop."""
+        return self.wall.at(self.clock())
+
+    async def commit(self) -> None:
+        """Carry out what was changed from inside, and wait until it is committed."""
+        self.loop_driver.run()
+        await self.loop_driver.settled()
+
+    def answer(self, question_id: int, answer: object) -> None:
+        """Answer a question of the core."""
+        self.core.answer(question_id, answer, self.clock())
+        self.loop_driver.wake()
+
+    def _on_question(self, question: Question) -> None:
+        if isinstance(question, LoadPage):
+            self.queue_reader.read(question)
+            return
+        assert isinstance(question, Authenticate)
+        self._authenticate(question)
+
+    def _on_memory_short(self, is_short: bool, detail: str) -> None:
+        if is_short:
+            _log.warning("%s are used (limits.max_memory_bytes): slow clients lose QoS 0 messages", detail)
+        else:
+            _log.warning("%s are used: there is enough again", detail)
+        self.hub.on_alarm(MEMORY_SHORT, is_short, detail)

@@ -1,0 +1,115 @@
+"""Builds what tells how the broker does: reports and metrics, `$SYS`, presence and the log of connections.
+
+A new listener to events is one line of `Telemetry.event_listeners`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.assembly.delivery import Delivery
+from mqttlite.assembly.network import Network
+from mqttlite.assembly.runtime import Runtime
+from mqttlite.assembly.schemas import Schemas
+from mqttlite.assembly.tracing import Tracing
+from mqttlite.event_hub import Listener
+from mqttlite.reports import Reports
+from mqttlite.security.topic_policies import TopicPolicies
+from mqttlite.telemetry.alarms import Alarms
+from mqttlite.telemetry.connection_log import ConnectionLog
+from mqttlite.telemetry.counters import ConnectionCounters
+from mqttlite.telemetry.following import Following
+from mqttlite.telemetry.presence import Presence
+from mqttlite.telemetry.publish_queue import PublishQueue
+from mqttlite.telemetry.queue_figures import MAX_PUBLISHED
+from mqttlite.telemetry.recent_events import RecentEvents
+from mqttlite.telemetry.snapshot import Snapshots
+from mqttlite.telemetry.sys_topics import SysTopics
+from mqttlite.telemetry.topic_presence import TopicPresence
+
+
+class Telemetry:
+    """`not_ready` says in a sentence why no clients may connect."""
+
+    def __init__(
+        self, runtime: Runtime, delivery: Delivery, schemas: Schemas, network: Network, not_ready: Callable[[], str]
+    ) -> None:
+        self._runtime: Final = runtime
+        self._certificates: Final = network.certificates
+        self._queue_figures: Final = delivery.figures
+        self.counters: Final = ConnectionCounters(runtime.core)
+        links = runtime.loop_driver.links
+        self.snapshots: Final = Snapshots(runtime.core, lambda: list(links.values()), self.counters, runtime.clock)
+        self.reports: Final = Reports(
+            *(self.snapshots, network.listeners, network.certificates, runtime.store, runtime.lag),
+            following=Following(lambda filters, clients: self.tracing.follow(filters, clients)),
+            broker_id=runtime.broker_id,
+            not_ready=not_ready,
+        )
+        self.reports.schema_violations = schemas.of_topics.violations
+        self.reports.queues = delivery.figures
+        self.reports.push_latency = delivery.push_latency
+        self.tracing: Final = Tracing(runtime, delivery.queues, self.reports)
+        self.recent_events: Final = RecentEvents(runtime.utc_now)
+        """For the dashboard."""
+        self._publish_queue: Final = PublishQueue(runtime.core, runtime.loop_driver.wake, runtime.clock)
+        self._topic_presence: TopicPresence | None = None
+        """None where no topic policy ever asked for it."""
+        self._sys_topics: asyncio.Task[None] | None = None
+
+    def event_listeners(self) -> list[Listener]:
+        """What hears of events, in this order, once the files are open."""
+        runtime, options = self._runtime, self._runtime.config.sys
+        found: list[Listener] = [self.counters, ConnectionLog(), self.reports]
+        if runtime.config.http is not None:
+            found.append(self.recent_events)
+        found += self.tracing.event_listeners()
+        if options.interval_s:
+            found.append(Alarms(self._publish_queue, runtime.utc_now))
+        if options.presence:
+            found.append(Presence(runtime.core, self._publish_queue, runtime.wall.offset))
+        return found
+
+    def start_sys_topics(self) -> None:
+        """Publish `$SYS` from now on, if the config says so."""
+        runtime, interval_s = self._runtime, self._runtime.config.sys.interval_s
+        if interval_s:
+            sys_topics = SysTopics(
+                *(self.snapshots, self._publish_queue, interval_s, runtime.clock()),
+                certificates=self._certificates.ends_at,
+                queues=lambda: self._queue_figures(MAX_PUBLISHED),
+            )
+            self._sys_topics = runtime.loop.create_task(sys_topics.run())
+
+    def on_policies(self, policies: TopicPolicies) -> None:
+        """Tell who subscribes to the topics whose policies ask for it, from the first such policy on."""
+        if self._topic_presence is None:
+            if not policies.ask_for_presence:
+                return
+            runtime = self._runtime
+            self._topic_presence = TopicPresence(
+                *(runtime.core, self._publish_queue, policies, runtime.clock, runtime.wall.at)
+            )
+            runtime.hub.register(self._topic_presence)
+            self.tracing.trace()
+            self.reports.presence = self._topic_presence.figures
+        self._topic_presence.on_policies(policies)
+
+    async def stop_publishing(self) -> None:
+        """Publish nothing more: what would be published now is the broker's own end."""
+        if self._topic_presence is not None:
+            self._topic_presence.stop()
+        if self._sys_topics is not None:
+            self._sys_topics.cancel()
+            await asyncio.wait([self._sys_topics])
+
+    async def close_files(self, within_s: float) -> None:
+        """Write what is left, once all connections are closed."""
+        self._publish_queue.clear()
+        await self.tracing.close(within_s)
+
+    async def stop_reports(self) -> None:
+        """Report nothing more."""
+        self.reports.following.stop()
+        self._runtime.lag.stop()
+        await self.snapshots.stop()

@@ -1,0 +1,115 @@
+"""Opens the dataset, and builds what traces messages: for the dataset, for the delivery log, or because somebody asks.
+
+Invariant: where nothing is traced, the core has a tracer only while a listener to events needs one.
+"""
+
+import asyncio
+from typing import Final
+
+from mqttlite.assembly.runtime import Runtime
+from mqttlite.config import ConfigError
+from mqttlite.delivery.queues.service import Queues
+from mqttlite.event_hub import CoreTracer, Listener, NoMessages
+from mqttlite.reports import Reports
+from mqttlite.telemetry.dataset import Dataset
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.folder import make_directory
+from mqttlite.telemetry.observer import Observer
+from mqttlite.telemetry.options import TelemetryError
+from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
+from mqttlite.telemetry.rows import SessionRows
+
+
+class Tracing:
+    """Raises nothing before `open`."""
+
+    def __init__(self, runtime: Runtime, queues: Queues, reports: Reports) -> None:
+        self._runtime: Final = runtime
+        self._queues: Final = queues
+        self._reports: Final = reports
+        self._pseudonyms = Pseudonyms()
+        self.dataset: Dataset | None = None
+        self.observer: Observer | None = None
+        """Traces messages all the time; None where there is neither a dataset nor a delivery log."""
+        self._follower: Observer | None = None
+        """Traces what is followed at run time, where nothing else is traced."""
+
+    def open(self) -> None:
+        """Open the files. Raises `ConfigError`."""
+        config, reports = self._runtime.config, self._reports
+        options = config.telemetry
+        if options is not None:
+            try:
+                make_directory(options)
+                self._pseudonyms = pseudonyms_of(options)
+                self.dataset = Dataset(options, self._runtime.broker_id)
+            except TelemetryError as error:
+                raise ConfigError(f"telemetry.{error.option}: {error}") from None
+        reports.dataset = self.dataset
+        if self.dataset is None and config.delivery_log is None:
+            return
+        observer = self.observer = self._new_observer(config.delivery_log)
+        reports.latency = lambda: observer.latency
+        reports.oldest_unacknowledged_s = observer.oldest_unacknowledged_s
+        self._show(observer)
+        observer.start(sum(listener.max_connections for listener in config.listeners))
+
+    async def close(self, within_s: float) -> None:
+        """Write what is left, once all connections are closed."""
+        self._runtime.core.watch(None)
+        if self.observer is not None:
+            await self.observer.stop()
+        if self.dataset is not None:
+            await asyncio.to_thread(self.dataset.close, within_s)
+
+    def event_listeners(self) -> list[Listener]:
+        """What writes of events."""
+        found: list[Listener] = []
+        if self.observer is not None:
+            found.append(self.observer)
+        if self.dataset is not None:
+            runtime = self._runtime
+            found.append(SessionRows(self.dataset, runtime.broker_id, runtime.wall, self._pseudonyms))
+        return found
+
+    def trace(self) -> None:
+        """Have the core tell what only a tracer hears, if a listener wants it."""
+        messages = self._follower if self.observer is None else self.observer
+        hub = self._runtime.hub
+        if messages is not None or hub.needs_tracer:
+            self._runtime.core.watch(CoreTracer(hub, NoMessages() if messages is None else messages))
+
+    def follow(self, filters: frozenset[bytes], clients: frozenset[str]) -> None:
+        """Trace these filters and clients from now on; where nothing was traced, only as long as there are some."""
+        core, hub = self._runtime.core, self._runtime.hub
+        if self.observer is not None:
+            self.observer.follow(filters, clients)
+            core.ask_tracer_again()
+            return
+        follower = self._follower = self._follower or self._new_observer(DeliveryLogOptions(sampled=False))
+        follower.follow(filters, clients)
+        hub.unregister(follower)
+        if filters or clients:
+            hub.register(follower)
+            self._show(follower)
+            core.watch(CoreTracer(hub, follower))
+        else:
+            core.watch(CoreTracer(hub, NoMessages()) if hub.needs_tracer else None)
+            self._queues.watch(None)
+
+    def _new_observer(self, delivery_log: DeliveryLogOptions | None) -> Observer:
+        runtime = self._runtime
+        return Observer(
+            *(runtime.core, runtime.loop_driver.links, runtime.broker_id, runtime.wall),
+            clock=runtime.clock,
+            options=runtime.config.telemetry,
+            write=None if self.dataset is None else self.dataset.write,
+            names=self._pseudonyms,
+            delivery_log_options=delivery_log,
+        )
+
+    def _show(self, observer: Observer) -> None:
+        """Tell an observer what is written and what becomes of deliveries of queues, and let it answer why."""
+        self._runtime.loop_driver.on_written = observer.on_written
+        self._queues.watch(observer.attempts)
+        self._reports.answers = lambda: observer.answers
