@@ -18,6 +18,6 @@ def version() -> str:
 
 
 def is_compiled() -> bool:
-    """Whether the ground floor runs compiled."""
+    """Whether the core runs compiled."""
     framer = importlib.util.find_spec("mqttlite.wire.framer")
     return framer is not None and (framer.origin or "").endswith(tuple(EXTENSION_SUFFIXES))

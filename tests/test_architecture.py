@@ -1,6 +1,6 @@
-"""The house keeps its shape: imports point down, the ground floor stays pure, and every module stands alone.
+"""Imports point down, the core layers stay pure, and every module can be imported alone.
 
-What the modules do is tested elsewhere. The rules are read from the sources, so breaking one needs no luck to be found.
+What the modules do is tested elsewhere. The tests read the sources, so they find every import, executed or not.
 """
 
 import ast
@@ -20,53 +20,53 @@ import mqttlite
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Each room with the rooms it may look into. Rooms of one floor do not know each other.
-GROUND: Final = {"wire": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
+# Each package or top-level module with those it may import. Those of one layer do not import each other.
+PURE: Final = {"wire": set(), "topics": {"wire"}, "core": {"topics", "wire"}}
 FILTERS: Final = "delivery.filters"  # the broker and the client compile the same expressions
 ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "delivery", FILTERS, "testing"}
 BELOW: Final[dict[str, set[str]]] = {
-    **GROUND,
+    **PURE,
     "atomic_file": set(),
-    "event_hub": set(GROUND),
-    **{room: {*GROUND, FILTERS, "atomic_file", "event_hub"} for room in ADAPTER_PACKAGES},
+    "event_hub": set(PURE),
+    **{each: {*PURE, FILTERS, "atomic_file", "event_hub"} for each in ADAPTER_PACKAGES},
     FILTERS: {"wire"},
     "client": {FILTERS, "wire"},
-    "config": ADAPTER_PACKAGES | set(GROUND),
+    "config": ADAPTER_PACKAGES | set(PURE),
     "build": set(),
     "bans": set(),
-    "session_index": set(GROUND),
-    "admin_entries": {*GROUND, "bans"},
-    "admin": {*GROUND, "admin_entries", "bans", "event_hub", "session_index"},
-    "explanations": set(GROUND),
-    "admin_socket": {*GROUND, "admin", "bans", "explanations", "net"},
-    "local_subscription": {"client", "net"} | set(GROUND),
-    "certificate_watch": {*GROUND, "config", "net", "security"},
-    "catalogue": {*GROUND, "config", "delivery", "security"},
-    "overload_watch": {*GROUND, "event_hub"},
-    "reports": {*GROUND, "build", "certificate_watch", "event_hub", "net", "telemetry"},
-    "monitor": {*GROUND, "admin", "net", "reports", "telemetry"},
+    "session_index": set(PURE),
+    "admin_entries": {*PURE, "bans"},
+    "admin": {*PURE, "admin_entries", "bans", "event_hub", "session_index"},
+    "explanations": set(PURE),
+    "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
+    "local_subscription": {"client", "net"} | set(PURE),
+    "certificate_watch": {*PURE, "config", "net", "security"},
+    "catalogue": {*PURE, "config", "delivery", "security"},
+    "overload_watch": {*PURE, "event_hub"},
+    "reports": {*PURE, "build", "certificate_watch", "event_hub", "net", "telemetry"},
+    "monitor": {*PURE, "admin", "net", "reports", "telemetry"},
     "gateway": ADAPTER_PACKAGES
-    | set(GROUND)
+    | set(PURE)
     | {"admin", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations", "reports"},
     "assembly": ADAPTER_PACKAGES
-    | set(GROUND)
+    | set(PURE)
     | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}
     | {"overload_watch", "reports"},
     "server": ADAPTER_PACKAGES
-    | set(GROUND)
+    | set(PURE)
     | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor"},
-    "cli": ADAPTER_PACKAGES | set(GROUND) | {"build", "catalogue", "client", "config", "explanations", "server"},
+    "cli": ADAPTER_PACKAGES | set(PURE) | {"build", "catalogue", "client", "config", "explanations", "server"},
     "__main__": {"cli"},
-    "": ADAPTER_PACKAGES | set(GROUND) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names
+    "": ADAPTER_PACKAGES | set(PURE) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names
 }
 
-# A clock, a loop, a thread, a disk, a die: anything that makes two runs differ.
+# Clocks, event loops, threads, files, random numbers: whatever makes two runs differ.
 IMPURE: Final = {
     "asyncio", "concurrent", "fcntl", "glob", "http", "logging", "mmap", "multiprocessing", "os", "pathlib", "platform",
     "queue", "random", "secrets", "select", "selectors", "shutil", "signal", "socket", "socketserver", "sqlite3", "ssl",
     "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
 }  # fmt: skip
-THIRD_PARTY_ON_THE_GROUND: Final = {"mqttlite.topics.retained": {"pygtrie"}}
+THIRD_PARTY_IN_PURE_LAYERS: Final = {"mqttlite.topics.retained": {"pygtrie"}}
 
 
 def sources(folder: str) -> list[Path]:
@@ -80,8 +80,8 @@ def module_name(path: Path) -> str:
 MODULES: Final = {module_name(path): path for folder in ("mqttlite", "spark_analytics") for path in sources(folder)}
 
 
-def room_of(module: str) -> str:
-    """The part of a name after "mqttlite."; empty for the package itself. The filters are a room of their own."""
+def package_of(module: str) -> str:
+    """The part of a name after "mqttlite."; empty for the package itself. The filters count as a package."""
     if module.startswith(f"mqttlite.{FILTERS}"):
         return FILTERS
     return module.split(".")[1] if "." in module else ""
@@ -120,44 +120,48 @@ def offences() -> Iterator[str]:
     for module, path in MODULES.items():
         if top(module) != "mqttlite":
             continue
-        room = room_of(module)
+        package = package_of(module)
         for name in imports_of(path):
-            if top(name) == "mqttlite" and room_of(name) != room and room_of(name) not in BELOW.get(room, set()):
+            if (
+                top(name) == "mqttlite"
+                and package_of(name) != package
+                and package_of(name) not in BELOW.get(package, set())
+            ):
                 yield f"{module} imports {name}"
 
 
-def test_every_room_has_its_floor() -> None:
-    assert {room_of(module) for module in MODULES if top(module) == "mqttlite"} <= BELOW.keys()
+def test_every_package_has_its_layer() -> None:
+    assert {package_of(module) for module in MODULES if top(module) == "mqttlite"} <= BELOW.keys()
 
 
 def test_imports_point_down() -> None:
     assert sorted(offences()) == []
 
 
-def test_the_ground_floor_imports_nothing_that_makes_two_runs_differ() -> None:
+def test_the_pure_layers_import_nothing_that_makes_two_runs_differ() -> None:
     impure = {
         f"{module} imports {name}"
         for module, path in MODULES.items()
-        if top(module) == "mqttlite" and room_of(module) in GROUND
+        if top(module) == "mqttlite" and package_of(module) in PURE
         for name in imports_of(path)
         if top(name) in IMPURE
     }
     assert impure == set()
 
 
-def test_the_ground_floor_needs_only_the_standard_library() -> None:
+def test_the_pure_layers_need_only_the_standard_library() -> None:
     foreign = {
         f"{module} imports {name}"
         for module, path in MODULES.items()
-        if top(module) == "mqttlite" and room_of(module) in GROUND
+        if top(module) == "mqttlite" and package_of(module) in PURE
         for name in imports_of(path)
-        if top(name) not in {"mqttlite", *sys.stdlib_module_names, *THIRD_PARTY_ON_THE_GROUND.get(module, ())}
+        if top(name) not in {"mqttlite", *sys.stdlib_module_names, *THIRD_PARTY_IN_PURE_LAYERS.get(module, ())}
     }
     assert foreign == set()
 
 
 @pytest.mark.parametrize(
-    ("folder", "stranger"),
+    ("folder", "other"),
     [
         ("mqttlite", "spark_analytics"),
         ("mqttlite", "pyspark"),
@@ -166,8 +170,8 @@ def test_the_ground_floor_needs_only_the_standard_library() -> None:
         ("mqttlite", "bench"),
     ],
 )
-def test_some_parts_know_nothing_of_each_other(folder: str, stranger: str) -> None:
-    assert [module_name(path) for path in sources(folder) if stranger in map(top, imports_of(path))] == []
+def test_some_parts_know_nothing_of_each_other(folder: str, other: str) -> None:
+    assert [module_name(path) for path in sources(folder) if other in map(top, imports_of(path))] == []
 
 
 def test_of_mqttlite_the_analytics_know_the_public_client_and_only_to_send_alerts() -> None:
@@ -180,7 +184,7 @@ def test_of_mqttlite_the_analytics_know_the_public_client_and_only_to_send_alert
     assert known == {("spark_analytics.alerts", "mqttlite.client")}
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_modules_import_each_other_in_a_cycle() -> None:
     graph = {module: imports_of(path) & MODULES.keys() for module, path in MODULES.items()}
     try:
         TopologicalSorter(graph).prepare()

@@ -100,17 +100,17 @@ def _read(file: Path | None, whole: bool) -> bytes:
     return sys.stdin.buffer.read() if whole else b""
 
 
-async def _publish(client: Client, what: Publication, payload: bytes, farewell: Properties) -> int:
+async def _publish(client: Client, what: Publication, payload: bytes, disconnect_properties: Properties) -> int:
     async with client:
         for count in range(what.repeat):
             if count and what.repeat_delay_s:
                 await asyncio.sleep(what.repeat_delay_s)
             await client.publish(what.topic, payload, what.qos, what.retain, what.properties)
-        await client.disconnect(properties=farewell)
+        await client.disconnect(properties=disconnect_properties)
     return EXIT_OK
 
 
-async def _publish_lines(client: Client, what: Publication, shared: Shared, farewell: Properties) -> int:
+async def _publish_lines(client: Client, what: Publication, shared: Shared, disconnect_properties: Properties) -> int:
     """Publish while reading, without waiting for each acknowledgement, and wait for the last ones at the end."""
     outcomes = Outcomes(shared)
     async with client:
@@ -120,7 +120,7 @@ async def _publish_lines(client: Client, what: Publication, shared: Shared, fare
             else:
                 await client.publish(what.topic, line, 0, what.retain, what.properties, timeout=math.inf)
         await outcomes.all()
-        await client.disconnect(properties=farewell)
+        await client.disconnect(properties=disconnect_properties)
     return EXIT_FAILED if outcomes.failed else EXIT_OK
 
 

@@ -59,8 +59,8 @@ class Line:
         self._begin(connection, connack)
         self._life = asyncio.create_task(self._stay_connected(connection))
 
-    async def close(self, farewell: Disconnect) -> None:
-        """Say goodbye and end; a second time is harmless."""
+    async def close(self, disconnect: Disconnect) -> None:
+        """Send the DISCONNECT and end; a second call is harmless."""
         closed = ClientClosed("The client was closed.")
         self._finish(closed, None)
         if self._life is not None:
@@ -68,7 +68,7 @@ class Line:
             await asyncio.wait({self._life})
         connection, self.connection = self.connection, None
         if connection is not None:
-            connection.close(closed, farewell)
+            connection.close(closed, disconnect)
             done, _waiting = await asyncio.wait({connection.closed}, timeout=self.options.timeout)
             if not done:
                 connection.abort(closed)

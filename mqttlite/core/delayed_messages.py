@@ -154,11 +154,11 @@ class DelayedMessages:
 class DelayedMessage(Deadline):
     """One of them; a `Due` message once its time has come. Messages with one time become due in their order."""
 
-    __slots__ = ("_keeper", "client_id", "is_due", "message", "number")
+    __slots__ = ("_delayed_messages", "client_id", "is_due", "message", "number")
 
-    def __init__(self, keeper: DelayedMessages, number: int, message: Message, client_id: str) -> None:
+    def __init__(self, delayed_messages: DelayedMessages, number: int, message: Message, client_id: str) -> None:
         super().__init__()
-        self._keeper: Final = keeper
+        self._delayed_messages: Final = delayed_messages
         self.number: Final = number
         self.message: Final = message
         self.client_id: Final = client_id
@@ -167,13 +167,13 @@ class DelayedMessage(Deadline):
 
     def on_due(self) -> None:
         self.is_due = True
-        self._keeper.on_due(self)
+        self._delayed_messages.on_due(self)
 
     def publish(self) -> FanOut | None:
-        return self._keeper.publish(self)
+        return self._delayed_messages.publish(self)
 
     def on_published(self) -> None:
-        self._keeper.remove(self)
+        self._delayed_messages.remove(self)
 
 
 def is_durable(message: Message) -> bool:

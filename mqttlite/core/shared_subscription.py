@@ -234,9 +234,9 @@ class SharedSubscription(Binding):
         copy = SharedSubscription(_COPY, self.policy, Effects())  # its work is not what a message would cost
         for ring, copied in zip(self._rings, copy._rings, strict=True):
             for member in ring.members:
-                twin = copy._members[member.session.client_id] = Member(member.session, member.subscription)
-                twin.state = member.state
-                copied.add(twin)
+                same = copy._members[member.session.client_id] = Member(member.session, member.subscription)
+                same.state = member.state
+                copied.add(same)
             copied.next_at = ring.next_at
         copy._improved.extend(self._improved)
         copy.prepare(1)

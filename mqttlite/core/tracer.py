@@ -20,11 +20,11 @@ WINDOW_FULL: Final = "window_full"
 
 
 class Tracer(Protocol):
-    """Fulfilled by telemetry. `now` is not told: a witness may have a clock.
+    """Implemented by telemetry. No call has the time as an argument: a tracer may read a clock.
 
     A *trace* is the number of a traced message (`MessageNumbers`); where a message may be any, it is `NOT_TRACED` for
     those that are not.
-    Messages outlive a witness: its successor hears of traces that it did not give.
+    A new tracer also hears of messages that its predecessor traced.
     """
 
     def traces_topic(self, topic: bytes) -> bool:

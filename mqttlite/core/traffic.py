@@ -1,7 +1,7 @@
 """What is published, counted by topic: a counter that a route carries, and the table of them.
 
 Invariants: there are `max_topics` counters of single topics at most, and as many of what lies below a first level; all
-that finds no room is counted under `#`. Whatever is counted is counted in one of them, and harvested once.
+that finds no room is counted under `#`. Each message is counted in one of them, and each counter is drained once.
 """
 
 from typing import Final, final
@@ -11,7 +11,7 @@ EVERYTHING_ELSE: Final = b"#"
 
 @final
 class TopicTraffic:
-    """Since the last harvest."""
+    """What was published to a topic since the last drain."""
 
     __slots__ = (
         "deliveries",
@@ -29,7 +29,7 @@ class TopicTraffic:
         self.topic: Final = topic
         """A topic, or a filter that stands for many."""
         self.drain: Final = drain
-        """The harvest that takes it. Once that is over nothing may be counted here any more."""
+        """The number of the drain that takes it; after that drain nothing may be counted here."""
         self.topics: int = 1
         """How many were counted here, about."""
         self.messages_qos0: int = 0
@@ -58,18 +58,18 @@ class TopicTraffic:
 
 @final
 class _Table:
-    """Counters by name. Those that were used until the last harvest keep their places until the next."""
+    """Counters by name. Names that were used before the last drain keep their entries until the next."""
 
     __slots__ = ("_former", "_kept", "_most", "counters")
 
     def __init__(self, most: int) -> None:
         self.counters: dict[bytes, TopicTraffic] = {}
         self._former: dict[bytes, TopicTraffic] = {}
-        self._kept = 0  # places of `_former` that nobody has claimed yet
+        self._kept = 0  # entries of `_former` that are not in use again
         self._most: Final = most
 
     def add(self, name: bytes, drain: int) -> TopicTraffic | None:
-        """A counter for a name that has none; None where all places are taken."""
+        """A counter for a name that has none; None where the table is full."""
         if name in self._former:
             self._kept -= 1
         elif len(self.counters) + self._kept >= self._most:
@@ -87,7 +87,7 @@ class _Table:
 
 @final
 class Traffic:
-    """The counters that are in use. A collection takes all of them at once. A route that still has one sees by its
+    """The counters that are in use. A drain takes all of them at once. A route that still has one sees by its
     `drain` that it must ask for another, so the counters of topics without messages go by themselves.
     """
 
@@ -104,7 +104,7 @@ class Traffic:
         """How many there were: the counters in use have this number."""
 
     def of(self, topic: bytes) -> TopicTraffic:
-        """The counter for a topic until the next harvest, or of the filter that it finds room under."""
+        """The counter for a topic until the next drain; where its table is full, that of a filter above it."""
         drain = self.drains
         counter = self._topics.counters.get(topic) or self._topics.add(topic, drain)
         if counter is not None:
@@ -121,9 +121,9 @@ class Traffic:
         raise AssertionError("there is always room for all the rest")
 
     def drain(self) -> list[TopicTraffic]:
-        """What was counted since the last time. Nothing more is counted there: the counters are the caller's.
+        """The counters since the last drain; they are the caller's now, and count nothing more.
 
-        Not for the caller alone: their names keep their places until the next harvest.
+        Their names keep their entries in the tables until the next drain.
         """
         self.drains += 1
         return [counter for table in (self._topics, self._levels, self._rest) for counter in table.take().values()]

@@ -57,14 +57,13 @@ class Node:
 class RuleTree:
     """`has_names`: `%u` and `%c` are patterns; else they are ordinary levels."""
 
-    __slots__ = ("_has_names", "_root", "depth", "has_deny")
+    __slots__ = ("_has_names", "_root", "depth")
 
     def __init__(self, rules: Iterable[Rule], *, has_names: bool = False) -> None:
         self._has_names: Final = has_names
         self._root: Final = Node()
         self.depth: int = 0
         """The most levels of a filter."""
-        self.has_deny: bool = False
         for rule in rules:
             self.add(rule)
 
@@ -93,7 +92,6 @@ class RuleTree:
             node = after
         line = rule.line
         if rule.access == DENY:
-            self.has_deny = True
             if is_below:
                 node.deny_below = node.deny_below or line
             else:

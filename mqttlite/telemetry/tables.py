@@ -17,11 +17,19 @@ Int = Annotated[int, msgspec.Meta(title="int")]
 """Fits in 32 bits; other whole numbers are `long`s of 64."""
 
 
-class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One ended connection."""
-
+class _Base(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: Int = SCHEMA_VERSION
     broker_id: str
+
+
+class _OfInterval(_Base, frozen=True, kw_only=True):
+    interval_start: datetime
+    interval_s: float
+
+
+class SessionRow(_Base, frozen=True, kw_only=True):
+    """One ended connection."""
+
     connection_id: int
     client_id: str
     username: str | None
@@ -64,11 +72,9 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_late_s: float | None
 
 
-class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+class EventRow(_Base, frozen=True, kw_only=True):
     """Something happened."""
 
-    schema_version: Int = SCHEMA_VERSION
-    broker_id: str
     at: datetime
     event: str
     connection_id: int | None = None
@@ -87,13 +93,9 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     numbers: dict[str, int] = {}
 
 
-class TrafficRow(msgspec.Struct, frozen=True, kw_only=True):
+class TrafficRow(_OfInterval, frozen=True, kw_only=True):
     """What was published to a topic in an interval."""
 
-    schema_version: Int = SCHEMA_VERSION
-    broker_id: str
-    interval_start: datetime
-    interval_s: float
     topic: str
     topics: int
     messages_qos0: int
@@ -104,13 +106,9 @@ class TrafficRow(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
 
 
-class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
+class ActivityRow(_OfInterval, frozen=True, kw_only=True):
     """What a client did in an interval."""
 
-    schema_version: Int = SCHEMA_VERSION
-    broker_id: str
-    interval_start: datetime
-    interval_s: float
     connection_id: int
     client_id: str
     listener: str
@@ -125,13 +123,9 @@ class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
     backpressure_s: float
 
 
-class LatencyRow(msgspec.Struct, frozen=True, kw_only=True):
+class LatencyRow(_OfInterval, frozen=True, kw_only=True):
     """How long messages took in a stage, as a histogram."""
 
-    schema_version: Int = SCHEMA_VERSION
-    broker_id: str
-    interval_start: datetime
-    interval_s: float
     stage: str
     qos: Int
     topic: str
@@ -142,24 +136,18 @@ class LatencyRow(msgspec.Struct, frozen=True, kw_only=True):
     counts: list[int]
 
 
-class DropRow(msgspec.Struct, frozen=True, kw_only=True):
+class DropRow(_OfInterval, frozen=True, kw_only=True):
     """Messages dropped in an interval."""
 
-    schema_version: Int = SCHEMA_VERSION
-    broker_id: str
-    interval_start: datetime
-    interval_s: float
     reason: str
     client_id: str | None
     topic: str | None
     messages: int
 
 
-class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
+class SampleRow(_Base, frozen=True, kw_only=True):
     """A traced message and one of its receivers."""
 
-    schema_version: Int = SCHEMA_VERSION
-    broker_id: str
     message_id: str
     at: datetime
     topic: str
@@ -176,11 +164,9 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     one_in: int
 
 
-class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptRow(_Base, frozen=True, kw_only=True):
     """One delivery of a message of a queue, which is over."""
 
-    schema_version: Int = SCHEMA_VERSION
-    broker_id: str
     queue: str
     message_id: str
     topic: str
@@ -196,11 +182,9 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     one_in: int
 
 
-class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterRow(_Base, frozen=True, kw_only=True):
     """A message that a queue gave up."""
 
-    schema_version: Int = SCHEMA_VERSION
-    broker_id: str
     queue: str
     message_id: str
     topic: str

@@ -105,7 +105,7 @@ async def test_one_that_rests_while_a_commit_takes_too_long_goes_on_afterwards(r
 
 
 class Faulty(Everything):
-    """A witness that breaks its promise never to raise."""
+    """A tracer that raises, which the port forbids."""
 
     def on_dropped(
         self, trace: int, receiver: str | None, topic: bytes, reason: str, messages: int, detail: str

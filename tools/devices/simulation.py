@@ -111,7 +111,7 @@ class Fleet:
         self.acknowledging: Final = Latencies()
         self.arriving: Final = Latencies()
         members = plan.devices + sum(plan.troubles.values())
-        self.ledgers: Final = [DeliveryLog(members) for _ in range(plan.subscribers)]
+        self.delivery_logs: Final = [DeliveryLog(members) for _ in range(plan.subscribers)]
         self.sent: Final = [0] * members
         self.tickets: Final[Tickets | None] = resume_sessions(where.tls) if where.tls and plan.resume else None
         self._run: Final = secrets.token_hex(4)
@@ -128,11 +128,11 @@ class Fleet:
 
     @property
     def received(self) -> int:
-        return sum(delivery_log.received for delivery_log in self.ledgers)
+        return sum(delivery_log.received for delivery_log in self.delivery_logs)
 
     @property
     def duplicates(self) -> int:
-        return sum(delivery_log.duplicates for delivery_log in self.ledgers)
+        return sum(delivery_log.duplicates for delivery_log in self.delivery_logs)
 
     @property
     def unacknowledged(self) -> int:
@@ -141,7 +141,7 @@ class Fleet:
     @property
     def lost(self) -> int:
         """Deliveries that never came of messages that the broker acknowledged, at QoS 0 of all that were sent."""
-        return sum(delivery_log.lost(self.sent, self._unacknowledged) for delivery_log in self.ledgers)
+        return sum(delivery_log.lost(self.sent, self._unacknowledged) for delivery_log in self.delivery_logs)
 
     @property
     def count(self) -> Count:
@@ -165,7 +165,7 @@ class Fleet:
         tasks: list[asyncio.Task[None]] = []
         troubled: list[asyncio.Task[None]] = []
         try:
-            for number, delivery_log in enumerate(self.ledgers):
+            for number, delivery_log in enumerate(self.delivery_logs):
                 subscribers.append(await self._open_subscriber(number))
                 tasks.append(asyncio.create_task(self._receive(subscribers[-1], delivery_log)))
             began = perf_counter()

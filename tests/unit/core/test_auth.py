@@ -45,7 +45,7 @@ def inside(world: World, **fields: object) -> Client:
 
 
 def gone(client: Client, code: int) -> None:
-    """The client heard nothing but this refusal, or this farewell, and its connection is over."""
+    """The client got only this CONNACK or DISCONNECT, and its connection is over."""
     (last,) = client.received()
     assert isinstance(last, Connack | Disconnect)
     assert last.reason_code == code

@@ -1,4 +1,4 @@
-"""What a witness is told of all messages and clients: what is dropped, who subscribes, whose socket takes nothing."""
+"""What a tracer hears of all messages and clients: what is dropped, who subscribes, whose socket takes nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Latencies and the ledger: what the fleet's figures rest on."""
+"""Latencies and the delivery log, from which the fleet's figures are made."""
 
 import random
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ def entered(numbers: Iterable[int]) -> DeliveryLog:
 
 
 @given(st.lists(st.integers(0, 20), max_size=60))
-def test_the_ledger_counts_like_a_set(numbers: list[int]) -> None:
+def test_the_delivery_log_counts_like_a_set(numbers: list[int]) -> None:
     delivery_log = entered(numbers)
     assert delivery_log.received == len(set(numbers))
     assert delivery_log.duplicates == len(numbers) - len(set(numbers))

@@ -199,5 +199,5 @@ def test_what_is_below_a_name_is_found_together_with_it() -> None:
     assert later.take(2) == [2]
     for depth in range(1, BUCKET_LEVELS + 3):
         retained.put(b"/".join([b"a"] * depth), depth)
-    for depth in range(1, BUCKET_LEVELS + 3):  # also where both stand on the last shelf
+    for depth in range(1, BUCKET_LEVELS + 3):  # also where both are in the last bucket
         assert found(retained, b"a/" * depth + b"#") == list(range(depth, BUCKET_LEVELS + 3))
