@@ -131,8 +131,9 @@ class Listener:
         to once a second; the metrics count all."""
 
     def on_administered(self, by: str, action: str, target: str, done: bool) -> None:
-        """Somebody changed something over HTTP or the admin socket, or was refused (not `done`): `by` is a user, a key
-        or `admin socket`, `action` such as `DELETE`, and `target` the path."""
+        """Somebody changed something over HTTP, the admin socket or by a command to a queue, or was refused (not
+        `done`): `by` is a user, a key, a client or `admin socket`, `action` such as `DELETE`, and `target` the path or
+        topic."""
 
     def on_overload(self, stage: OverloadStage) -> None:
         """The broker does one thing more about an overload, or one less."""

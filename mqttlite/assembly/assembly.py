@@ -69,6 +69,7 @@ class Assembly:
         self._delivery: Final = Delivery(runtime)
         self.queues: Final = self._delivery.queues
         self.push: Final = self._delivery.push
+        self.seeks: Final = self._delivery.seeks
         try:
             self.core.restore(store.load(), runtime.clock())
         except QueueRecordError as error:
@@ -136,6 +137,7 @@ class Assembly:
         if self._watches:
             await asyncio.wait(self._watches)
         await self.permissions.close()
+        await self._delivery.close_inputs()
 
     async def close_readers(self) -> None:
         """Ask nothing more of the store and of other servers, once all connections are closed."""

@@ -7,17 +7,21 @@ from typing import Final
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.config import ConfigError
 from mqttlite.config.checks import push_problems
+from mqttlite.core.source import THE_BROKER
 from mqttlite.delivery.push.guard import Guard, check_push
 from mqttlite.delivery.push.service import Push
 from mqttlite.delivery.queues.api import QueuesApi
+from mqttlite.delivery.queues.commands import QueueCommands
 from mqttlite.delivery.queues.control import ACTIONS, QueueControl
 from mqttlite.delivery.queues.resources import subscription_name
+from mqttlite.delivery.queues.seek_requests import Seeks
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.event_hub import PUSH_STOPPED
 from mqttlite.security.tls import client_context
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.push_figures import PushFigures
 from mqttlite.telemetry.queue_figures import MAX_REPORTED, Growth, QueueFigures
+from mqttlite.wire.properties import Properties
 
 
 class Delivery:
@@ -27,6 +31,7 @@ class Delivery:
         core, config, clock = runtime.core, runtime.config, runtime.clock
         if problems := [str(each) for each in push_problems(config)]:
             raise ConfigError(*problems)
+        self._runtime: Final = runtime
         self._clock: Final = clock
         self.queues: Final = Queues(
             *(core, config.queues, config.delivery, clock, runtime.wall.ahead_us, runtime.filters)
@@ -48,8 +53,18 @@ class Delivery:
             subscription_of=subscription_name,
             on_alarm=partial(runtime.hub.on_alarm, PUSH_STOPPED),
         )
-        self.api: Final = QueuesApi(self.queues, runtime.commit, self.push.state)
+        self.seeks: Final = Seeks(self.queues, runtime.commit, self.push.end_stale)
+        self.api: Final = QueuesApi(self.queues, self.seeks, runtime.commit, self.push.state)
+        self._commands: Final = QueueCommands(
+            *(self.queues, self.api, core.permissions, self._respond), tell=runtime.hub.on_administered
+        )
+        for topic_filter in self._commands.topic_filters:
+            core.bind(topic_filter, self._commands)
         self._growth: Final = Growth()
+
+    async def close_inputs(self) -> None:
+        """Let nobody change queues by publishing any more."""
+        await self._commands.stop()
 
     def figures(self, most: int = MAX_REPORTED) -> list[QueueFigures]:
         """What metrics and `$SYS` say of the queues, of the first by name."""
@@ -83,6 +98,12 @@ class Delivery:
             )
             for each in states
         ]
+
+    def _respond(self, topic: str, payload: bytes, correlation: bytes | None) -> None:
+        """Publish the answer to a command."""
+        properties = Properties(content_type="application/json", correlation_data=correlation)
+        self._runtime.core.publish(topic.encode(), payload, 1, False, self._clock(), properties, THE_BROKER)
+        self._runtime.loop_driver.wake()
 
     def _push_figures(self, name: str) -> PushFigures | None:
         state = self.push.state(name)

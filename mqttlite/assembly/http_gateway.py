@@ -83,6 +83,7 @@ def build_gateway(
             schemas=schemas.registry,
             queues=delivery.queues,
             queues_api=delivery.api,
+            seeks=delivery.seeks,
             sessions=OpenSessions(),
             topics=Topics(permissions.topics, permissions.topic_file, topic_rules),
             login=partial(logins.questions.login, chain=auth_chain),

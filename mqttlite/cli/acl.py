@@ -13,6 +13,7 @@ from mqttlite.cli.configured import ConfiguredRules, made_topics, rules_of
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
+from mqttlite.delivery.queues.commands import COMMANDS
 from mqttlite.delivery.queues.control import ACTIONS
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.rules import Ruling
@@ -106,6 +107,7 @@ def _checked(action: str, topic: str) -> bytes:
         parse_filter(name)
     else:
         check_name(name)
-        if not any(matches(f"$queue/+/{each}".encode(), name) for each in ACTIONS):  # there consumers acknowledge
+        served = [f"$queue/+/{each}" for each in ACTIONS] + [f"$queue/+/{each}/#" for each in COMMANDS]
+        if not any(matches(each.encode(), name) for each in served):
             check_is_served(name)
     return name

@@ -10,7 +10,7 @@ from typing import Final, Protocol, final
 from mqttlite.core.authentication import Grants
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import is_analytics, is_dead_letter, is_own, presence_subject
-from mqttlite.topics.namespaces import parse_filter
+from mqttlite.topics.namespaces import acknowledged_queue, parse_filter, queue_command
 
 ANYBODY: Final = 0
 ANALYST: Final = 1
@@ -73,8 +73,8 @@ class Authorizer(Protocol):
 
 @final
 class DefaultRules:
-    """Below `$SYS` and `$dlq` only the broker publishes, to `$queue/<name>/…` clients that may subscribe to
-    `$queue/<name>`, and `authorizer` decides the rest; without it everything is allowed.
+    """Below `$SYS` and `$dlq` only the broker publishes, to `$queue/<name>/$ack` and its like clients that may
+    subscribe to `$queue/<name>`, and `authorizer` decides the rest; without it everything is allowed.
 
     The presence of a topic gets who may receive both that message and those of the topic.
 
@@ -112,8 +112,11 @@ class DefaultRules:
             return role % 2 == ANALYST and is_analytics(topic)
         if is_dead_letter(topic):
             return False
-        if topic.startswith(b"$queue/"):  # who may consume may acknowledge
-            return self.may_subscribe(role, b"/".join(topic.split(b"/", 2)[:2]))
+        if topic.startswith(b"$queue/"):
+            queue = acknowledged_queue(topic)
+            if queue:  # who may consume may acknowledge
+                return self.may_subscribe(role, queue)
+            topic = queue_command(topic)
         return self._authorizer is None or self._authorizer.may_publish(role // 2, topic)
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:

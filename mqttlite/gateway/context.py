@@ -16,6 +16,7 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.quotas import Quotas
 from mqttlite.delivery.queues.api import QueuesApi
+from mqttlite.delivery.queues.seek_requests import Seeks
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
@@ -62,6 +63,7 @@ class GatewayContext:
     queues: Queues
     queues_api: QueuesApi
     """What an operator does with queues and dead letters."""
+    seeks: Seeks
     sessions: OpenSessions
     """The subscribers over HTTP."""
     topics: Topics

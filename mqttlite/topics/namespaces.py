@@ -42,7 +42,12 @@ _MAX_DELAY_DIGITS: Final = len(str(MAX_DELAY_S))
 
 _NO_CONTROL: Final = "$CONTROL/…: nothing answers there; dynamic_security in the configuration turns its commands on"
 
-_NO_QUEUE: Final = "$queue/…: nothing takes that; consumers publish to $queue/<name>/$ack, $nack or $extend"
+_NO_QUEUE: Final = (
+    "$queue/…: nothing takes that; consumers publish to $queue/<name>/$ack, $nack or $extend, and operators to $seek, "
+    "$purge, $pause, $resume or $snapshot"
+)
+
+_FOR_CONSUMERS: Final = frozenset({b"$ack", b"$nack", b"$extend"})
 
 _QUEUE_NAME: Final = "$queue/…: the name of one queue follows, without wildcards"
 
@@ -146,6 +151,19 @@ def check_is_served(topic: bytes) -> None:
 def is_control(topic: bytes) -> bool:
     """Whether a name is below `$CONTROL`: for commands to the broker."""
     return topic.startswith(b"$CONTROL/")
+
+
+def acknowledged_queue(topic: bytes) -> bytes:
+    """The queue, `$queue/<name>`, of whose messages a name says something as its consumers do; empty for others."""
+    levels = topic.split(b"/", 3)
+    if len(levels) != 3 or levels[0] != b"$queue" or levels[2] not in _FOR_CONSUMERS:
+        return b""
+    return b"/".join(levels[:2])
+
+
+def queue_command(topic: bytes) -> bytes:
+    """A name below `$queue` without the topic for the answer, which may follow: `$queue/<name>/<command>`."""
+    return b"/".join(topic.split(b"/", 3)[:3])
 
 
 def mounted_name(mount_point: bytes, topic: bytes) -> bytes:

@@ -88,7 +88,8 @@ class Pusher:
         self.results: Final[dict[str, int]] = dict.fromkeys(RESULTS, 0)
         self.latest_failure: str = ""
         """What was wrong with the latest request that failed; empty once one succeeds."""
-        self._open: Final[set[asyncio.Task[None]]] = set()
+        self._open: Final[dict[asyncio.Task[None], tuple[Entry, int]]] = {}
+        """The requests that are open, each with its message and attempt."""
         self._ready: Final = asyncio.Event()
         self._is_over = False
         self._is_gone = False
@@ -100,6 +101,11 @@ class Pusher:
         self._task: Final = self._loop.create_task(self._run())
 
     # ------------------------------------------------------------------ figures
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue that it pushes."""
+        return self._queue
 
     @property
     def target(self) -> PushTarget:
@@ -140,6 +146,17 @@ class Pusher:
         for task in list(self._open):
             task.cancel()
         await self.finished()
+
+    async def end_stale(self, within_s: float) -> None:
+        """Wait until no request is open whose attempt is over, as after a seek; those that take longer are cut off."""
+        stale = [task for task, (entry, attempt) in self._open.items() if not self._feed.left_s(entry, attempt)]
+        if not stale:
+            return
+        _, late = await asyncio.wait(stale, timeout=within_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
 
     # ------------------------------------------------------------------ push
 
@@ -188,11 +205,11 @@ class Pusher:
             self._feed.fail(entry, attempt, "the push ended before the request", DISCONNECTED, 0.0)
         elif within_s > 0:  # else the commit took longer than the lease
             task = self._loop.create_task(self._push(sender, entry, attempt, within_s))
-            self._open.add(task)
+            self._open[task] = (entry, attempt)
             task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._open.discard(task)
+        self._open.pop(task, None)
         self._ready.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("queue %s: a push failed by a fault of the broker", self._queue, exc_info=error)

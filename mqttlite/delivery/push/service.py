@@ -25,6 +25,10 @@ CONSUMER: Final = "push"
 MAX_SHOWN: Final = 20
 """Queues that an alarm names."""
 
+STALE_S: Final = 5.0
+"""How long a seek waits for requests with messages that it took back. Then they are cut off, and their endpoint may
+have them or not, as with any request that is cut off."""
+
 _log = logging.getLogger("mqttlite.push")
 
 
@@ -121,6 +125,13 @@ class Push:
             secrets=bool(target.secret) + bool(target.previous_secret),
             requests={} if pusher is None else dict(pusher.results),
         )
+
+    async def end_stale(self, name: str) -> None:
+        """Wait until no request is open with a message that a seek took back: nothing older comes then."""
+        pushers = [each for each in self._retired if each.queue == name]  # of a target that it had before
+        if name in self._pushers:
+            pushers.append(self._pushers[name])
+        await asyncio.gather(*(each.end_stale(STALE_S) for each in pushers))
 
     # ------------------------------------------------------------------ inside
 

@@ -23,7 +23,7 @@ from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, SeekUnderW
 from mqttlite.delivery.queues.limits import MAX_PULLED
 from mqttlite.delivery.queues.options import QueueOptions, check_queue_name
 from mqttlite.delivery.queues.properties import time_text
-from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, seek_snapshot, seek_time, time_text_of
+from mqttlite.delivery.queues.seek_requests import Seeks, SeekTimedOut, parse_time, time_text_of
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
 
@@ -76,21 +76,25 @@ class QueuesApi:
     def __init__(
         self,
         queues: Queues,
+        seeks: Seeks,
         commit: Callable[[], Awaitable[None]],
         push_state: Callable[[str], Any] = lambda name: None,
     ) -> None:
         self._queues: Final = queues
+        self._seeks: Final = seeks
         self._commit: Final = commit
         self._push_state: Final = push_state
 
-    async def answer(self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes) -> Answer:
-        """Answer a request for `/queues…` or `/dead-letters…`, as the admin socket does."""
+    async def answer(
+        self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes, who: str = "admin socket"
+    ) -> Answer:
+        """Answer a request for `/queues…` or `/dead-letters…`, as the admin socket does; `who` is for the log."""
         try:
             found = await self.ask(method, segments, query, body)
         except Refused as error:
             return Answer(error.status, msgspec.json.encode({"error": str(error)}))
         if method not in ("GET", "HEAD"):
-            _log.info("admin socket: %s /%s %s", method, "/".join(segments)[:MAX_LOGGED], dict(query) or "")
+            _log.info("%s: %s /%s %s", who, method, "/".join(segments)[:MAX_LOGGED], dict(query) or "")
         return Answer(200, msgspec.json.encode(found))
 
     async def ask(self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes = b"") -> Json:
@@ -213,9 +217,9 @@ class QueuesApi:
         except ValueError as error:
             raise Refused(400, f"The body is not where to seek to: {error}.") from None
         if to.snapshot:
-            await seek_snapshot(self._queues, name, to.snapshot, self._commit)
+            await self._seeks.to_snapshot(name, to.snapshot)
         else:
-            await seek_time(self._queues, name, number, self._commit)
+            await self._seeks.to_time(name, number)
 
     def _details(self, name: str) -> Json:
         options = msgspec.to_builtins(self._queues.options(name))

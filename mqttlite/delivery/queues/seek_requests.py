@@ -1,6 +1,7 @@
 """What requests to seek a queue have in common: a time as they write it, and waiting until the queue is there.
 
-Invariant: when `seek_time` and `seek_snapshot` return, what they did is committed, and nothing older is delivered.
+Invariant: when a request is done, what it did is committed, and nothing older is delivered: also not by a push that was
+under way.
 """
 
 import asyncio
@@ -38,22 +39,36 @@ def time_text_of(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def seek_time(queues: Queues, name: str, number: int, commit: Callable[[], Awaitable[None]]) -> None:
-    """Seek a queue to a time. Raises `NoSuchQueue`, `SeekUnderWay` and `SeekTimedOut`."""
-    done = asyncio.Event()
-    queues.seek(name, number, done.set)
-    if not done.is_set():
-        await commit()  # so that the question is asked
-        try:
-            await asyncio.wait_for(done.wait(), SEEK_TIMEOUT_S)
-        except TimeoutError:
-            raise SeekTimedOut("the store did not answer in time; the queue is sought when it does") from None
-    await commit()
-    if name not in queues.names:
-        raise NoSuchQueue(f"the queue {name} was deleted")
+class Seeks:
+    """`commit` carries out what changed and waits until it is committed. `end_pushes` waits for the requests of a
+    queue's push whose messages the seek took back, for a while, and cuts the others off."""
 
+    def __init__(
+        self, queues: Queues, commit: Callable[[], Awaitable[None]], end_pushes: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._queues: Final = queues
+        self._commit: Final = commit
+        self._end_pushes: Final = end_pushes
 
-async def seek_snapshot(queues: Queues, name: str, snapshot: str, commit: Callable[[], Awaitable[None]]) -> None:
-    """Seek a queue to a snapshot. Raises `NoSuchQueue`, `NoSuchSnapshot` and `SnapshotRefused`."""
-    queues.seek_snapshot(name, snapshot)
-    await commit()
+    async def to_time(self, name: str, number: int) -> None:
+        """Seek a queue to a time. Raises `NoSuchQueue`, `SeekUnderWay` and `SeekTimedOut`."""
+        done = asyncio.Event()
+        self._queues.seek(name, number, done.set)
+        if not done.is_set():
+            await self._commit()  # so that the question is asked
+            try:
+                await asyncio.wait_for(done.wait(), SEEK_TIMEOUT_S)
+            except TimeoutError:
+                raise SeekTimedOut("the store did not answer in time; the queue is sought when it does") from None
+        await self._finish(name)
+        if name not in self._queues.names:
+            raise NoSuchQueue(f"the queue {name} was deleted")
+
+    async def to_snapshot(self, name: str, snapshot: str) -> None:
+        """Seek a queue to a snapshot. Raises `NoSuchQueue`, `NoSuchSnapshot` and `SnapshotRefused`."""
+        self._queues.seek_snapshot(name, snapshot)
+        await self._finish(name)
+
+    async def _finish(self, name: str) -> None:
+        await self._commit()
+        await self._end_pushes(name)

@@ -108,10 +108,8 @@ class Queues:
         name = parsed.name.decode()
         kept = self._kept.get(name)
         wanted = mounted_filter(session.mount_point, parsed.rest).decode() if parsed.rest else ""
-        if kept is not None and session.mount_point:
-            mount_point = session.mount_point.decode()
-            if not all(each.startswith(mount_point) for each in kept.options.filters):
-                return f"$queue/…: {name} has messages of topics that are not below the mount point"
+        if kept is not None and not self.is_below(name, session.mount_point):
+            return f"$queue/…: {name} has messages of topics that are not below the mount point"
         if kept is not None:
             if not wanted or wanted in kept.options.filters:
                 other = difference(kept.options, asked)
@@ -299,6 +297,10 @@ class Queues:
         kept = self._find(name)
         consumers = [each for each in self._subscribers.online(name) if each.ring is not None]
         return kept.state(len(consumers), self._core.effects.now)
+
+    def is_below(self, name: str, mount_point: bytes) -> bool:
+        """Whether all messages of a queue are of topics below a mount point. Raises `NoSuchQueue`."""
+        return all(each.encode().startswith(mount_point) for each in self._find(name).options.filters)
 
     def bound_to(self, topic: bytes) -> list[str]:
         """The queues that take the messages of a topic, by name."""

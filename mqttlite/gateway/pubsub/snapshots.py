@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.delivery.queues.errors import NoSuchQueue, SeekUnderWay
-from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, seek_snapshot, seek_time, time_text_of
+from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, time_text_of
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
@@ -159,9 +159,9 @@ def router(context: GatewayContext) -> APIRouter:
             queues.options(name)
             if body.snapshot:
                 wanted = found(project, _last(project, "snapshots", body.snapshot)).name
-                await seek_snapshot(queues, name, wanted, context.loop_driver.settled)
+                await context.seeks.to_snapshot(name, wanted)
             else:
-                await seek_time(queues, name, parse_time(body.time), context.loop_driver.settled)
+                await context.seeks.to_time(name, parse_time(body.time))
         except NoSuchQueue:
             text = f"there is no subscription projects/{project}/subscriptions/{subscription}"
             raise Problem(Code.NOT_FOUND, text) from None

@@ -203,6 +203,7 @@ def test_check_lists_the_first_of_many_or_all(config: Path, acl: Path) -> None:
 def test_acknowledging_to_a_queue_is_a_right(config: Path) -> None:
     done = run("acl", "test", "-c", str(config), "write", "$queue/q/$ack")
     assert (done.exit_code, "denied by default" in done.stdout) == (1, True)
+    assert run("acl", "test", "-c", str(config), "write", "$queue/q/$seek/ops/answers").exit_code == 1
     assert run("acl", "test", "-c", str(config), "write", "$queue/q/other").exit_code == 2
 
 

@@ -128,6 +128,13 @@ class ByGroup(OpenRules):
         return role == 1
 
 
+def test_who_may_subscribe_to_a_queue_acknowledges_and_who_may_publish_there_commands() -> None:
+    rules = DefaultRules(authorizer=ByGroup())
+    member, other = 2, 0
+    for topic, allowed in ((b"$queue/q/$ack", (True, True)), (b"$queue/q/$seek/a", (True, False))):
+        assert (rules.may_publish(member, topic), rules.may_publish(other, topic)) == allowed
+
+
 STAFF = Grants(frozenset({"staff"}))
 
 

@@ -14,9 +14,11 @@ from mqttlite.topics.namespaces import (
     SHARED,
     STREAM,
     ParsedTopic,
+    acknowledged_queue,
     check_is_served,
     parse_filter,
     parse_name,
+    queue_command,
 )
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
@@ -49,6 +51,21 @@ def test_a_filter_has_the_parts_of_its_namespace(topic_filter: bytes, namespace:
 def test_messages_to_a_queue_are_refused_where_nothing_takes_them(topic: bytes) -> None:
     with pytest.raises(TopicNameInvalid, match=r"^\$queue/…: nothing takes that; consumers publish to \$queue"):
         check_is_served(topic)
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue", "command"),
+    [
+        (b"$queue/q/$ack", b"$queue/q", b"$queue/q/$ack"),
+        (b"$queue/q/$ack/a/b", b"", b"$queue/q/$ack"),
+        (b"$queue/q/$seek/a/b", b"", b"$queue/q/$seek"),
+        (b"$queue/q/$seek", b"", b"$queue/q/$seek"),
+        (b"$queue/q", b"", b"$queue/q"),
+        (b"a/b/$ack", b"", b"a/b/$ack"),
+    ],
+)
+def test_consumers_and_operators_say_something_to_a_queue(topic: bytes, queue: bytes, command: bytes) -> None:
+    assert (acknowledged_queue(topic), queue_command(topic)) == (queue, command)
 
 
 def test_one_queue_can_be_subscribed_to_by_its_name() -> None:

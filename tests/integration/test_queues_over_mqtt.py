@@ -1,0 +1,145 @@
+"""Operators look after queues by publishing: seek, purge, pause, resume, snapshot; and a seek ends what is pushed."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.delivery.push import service
+from mqttlite.delivery.queues.commands import MAX_COMMAND_BYTES, MAX_WAITING
+from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.delivery.queues.properties import time_text
+from mqttlite.server import Broker
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Ack, Publish
+from mqttlite.wire.properties import Properties
+from tests.integration.conftest import Rig
+from tests.integration.test_push import config, ends, queue
+from tests.support.device import Device, until
+from tests.support.inside import assembly_of, push_of
+from tests.support.receiver import Receiver
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
+
+BILLS = QueueOptions(name="bills", filters=("bills/#",), retain_acked=True)
+UNAUTHORIZED, NO_SUBSCRIBERS, POLICY, QUOTA = 0x87, 0x10, 0x83, 0x97
+
+
+async def tell(device: Device, topic: str, payload: str = "", **properties: Any) -> int:
+    """Publish at QoS 1; the reason code of PUBACK."""
+    packet_id = device.packet_id()
+    device.send(Publish(topic.encode(), payload.encode(), 1, False, False, packet_id, Properties(**properties)))
+    while (found := await device.expect(Ack)).packet_id != packet_id:
+        pass
+    return found.reason_code
+
+
+async def told(device: Device) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await device.expect(Publish)).payload)
+    return found
+
+
+def waiting(broker: Broker) -> list[bytes]:
+    return [each.message.payload for each in broker.queues.pull("bills", 10)]
+
+
+async def test_an_operator_seeks_pauses_and_purges_by_publishing(rig: Rig) -> None:
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(BILLS,)))
+    for payload in (b"1", b"2", b"3"):
+        await broker.publish("bills/a", payload, qos=1)
+    pulled = broker.queues.pull("bills", 9)
+    broker.queues.ack("bills", [each.ack_id for each in pulled])
+    old = await rig.device(broker.port, "old", V311)
+    await old.subscribe("ops/#", 0)
+    second = json.dumps({"time": time_text(pulled[1].message.number)})
+    assert await tell(old, "$queue/bills/$seek/ops/answer", second) == 0
+    found = await told(old)
+    assert (found["name"], found["depth"], waiting(broker)) == ("bills", 2, [b"2", b"3"])
+    await old.disconnect()
+
+    new = await rig.device(broker.port, "new", V5)
+    await new.subscribe("ops/#", 0)
+    answered = {"response_topic": "ops/here", "correlation_data": b"17"}
+    assert await tell(new, "$queue/bills/$snapshot", "before", **answered) == 0
+    packet = await new.expect(Publish)
+    assert (packet.properties.correlation_data, json.loads(packet.payload)["name"]) == (b"17", "before")
+    for command, payload, member, value in (
+        ("$pause", "", "paused", True),
+        ("$resume", "", "paused", False),
+        ("$seek", '{"snapshot": "before"}', "depth", 2),
+        ("$purge", "", "messages", 2),
+        ("$seek", '{"snapshot": "before"}', "error", "There is no snapshot 'before'."),
+        ("$seek", '{"time": "noon"}', "error", "'noon' is no time"),
+        ("$seek", "yesterday", "error", "The body is not where to seek to"),
+        ("$snapshot", "#", "error", "Name is '#': the name of a queue"),
+    ):
+        assert await tell(new, f"$queue/bills/{command}/ops/x", payload) == 0
+        found = (await told(new))[member]
+        assert found == value or (isinstance(value, str) and value in found), command
+    assert await tell(new, "$queue/bills/$purge") == 0  # nobody asks for an answer
+
+
+async def test_what_cannot_be_done_is_refused_at_once(rig: Rig, tmp_path: Path) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("topic read ops/#\ntopic write ops/ok\ntopic read $queue/bills\ntopic write $queue/bills/$seek\n")
+    listeners = tuple(ListenerOptions(port=0, mount_point=each) for each in ("", "bills/", "x/"))
+    broker = await rig.broker(Config(listeners=listeners, queues=(BILLS,), acl_file=str(acl)))
+    client = await rig.device(broker.port, "c")
+    now = '{"time": "2026-11-24T08:30:00Z"}'
+    for topic, payload, code in (
+        ("$queue/bills/$seek", now, 0),
+        ("$queue/bills/$seek/ops/ok", now, 0),
+        ("$queue/bills/$seek/ops/other", now, UNAUTHORIZED),
+        ("$queue/bills/$seek/$SYS/x", now, UNAUTHORIZED),
+        ("$queue/bills/$seek/$queue/bills/$purge", now, UNAUTHORIZED),
+        ("$queue/bills/$purge", "", UNAUTHORIZED),
+        ("$queue/bills/$ack", "1-1-1", NO_SUBSCRIBERS),
+        ("$queue/bills/$seek", " " * MAX_COMMAND_BYTES + now, POLICY),
+    ):
+        assert await tell(client, topic, payload) == code, topic
+    acl.write_text(acl.read_text() + "topic write $queue/nothing/$seek\ntopic readwrite bills/ops/ok\n")
+    await broker.reload()
+    assert await tell(client, "$queue/nothing/$seek", now) == NO_SUBSCRIBERS
+    outside = await rig.device(broker.listeners[2].port, "outside")
+    assert await tell(outside, "$queue/bills/$seek", now) == NO_SUBSCRIBERS
+    inside = await rig.device(broker.listeners[1].port, "inside")
+    await inside.subscribe("ops/ok", 0)
+    assert await tell(inside, "$queue/bills/$seek/ops/ok", now) == 0
+    assert (await told(inside))["name"] == "bills"
+
+
+async def test_so_many_commands_wait_and_no_more(rig: Rig) -> None:
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(BILLS,)))
+    client = await rig.device(broker.port, "c")
+    packets = [
+        Publish(b"$queue/bills/$pause", b"", 1, False, False, number, Properties())
+        for number in range(1, MAX_WAITING + 5)
+    ]
+    client.send(*packets)
+    codes = [(await client.expect(Ack)).reason_code for _ in packets]
+    assert codes.count(QUOTA) >= 1
+    assert set(codes) == {0, QUOTA}
+    await until(lambda: broker.queues.state("bills").paused)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_nothing_older_is_pushed_once_a_seek_is_answered(
+    is_answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "STALE_S", 5.0 if is_answered else 0.1)
+    async with Receiver() as receiver, Broker(config(queue("q", receiver.url("/hang"), ack_deadline_s=60.0))) as broker:
+        await broker.publish("a/b", b"old", qos=1)
+        await until(lambda: len(receiver.requests) == 1)
+        sought = asyncio.ensure_future(assembly_of(broker).seeks.to_time("q", 2**53))
+        await asyncio.sleep(0.05)
+        assert not sought.done()
+        if is_answered:
+            receiver.released.set()
+        await asyncio.wait_for(sought, 3.0)
+        state = push_of(broker).state("q")
+        assert state is not None
+        assert state.open == 0
+        assert ends(broker) == {"purged": 1}
