@@ -19,14 +19,8 @@ from mqttlite.core.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.source import Source
 from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
-from mqttlite.security.dynamic_security.commands import (
-    NAME_OF,
-    SETS_PASSWORD,
-    Change,
-    Command,
-    CommandError,
-    execute,
-)
+from mqttlite.security.dynamic_security.command import Change, Command, CommandError
+from mqttlite.security.dynamic_security.commands import NAME_OF, SETS_PASSWORD, execute
 from mqttlite.security.dynamic_security.document import Json, dump, is_text, load, small_keys
 from mqttlite.security.dynamic_security.model import Password
 from mqttlite.security.dynamic_security.passwords import MAX_PASSWORD_BYTES, Passwords
