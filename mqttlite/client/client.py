@@ -31,7 +31,7 @@ from mqttlite.wire.packets import Disconnect, SubscriptionRequest
 from mqttlite.wire.properties import NONE, Properties
 
 _KNOWN_TOPICS: Final = 1024
-"""So many checked topic names are remembered: a device publishes to few."""
+"""Checked topic names that are remembered: a device publishes to few."""
 
 
 @final

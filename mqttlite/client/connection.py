@@ -21,7 +21,7 @@ FLUSH_BYTES: Final = 65_536
 """So much is written at once, and not at the end of the loop pass: a publisher that never waits must not hoard."""
 
 MAX_UNREAD_ANSWERS_BYTES: Final = 1_048_576
-"""A server that sends but does not read is not read either when so many of our acknowledgements wait for it.
+"""A server that sends but does not read is not read either while this many bytes of our acknowledgements wait for it.
 
 Publishers wait long before, at the transport's high-water mark, so that they cannot cause this.
 """

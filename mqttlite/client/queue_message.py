@@ -107,7 +107,7 @@ class QueueMessage(Message):
         return self._in_loop(lambda: self._nack(delay))
 
     def extend(self, seconds: float | None = None) -> None:
-        """The deadline is so many seconds from now, or else what the queue gives a new delivery."""
+        """Move the deadline to `seconds` from now; without them, to what the queue gives a new delivery."""
         if seconds is not None and not 0 < seconds < float("inf"):
             raise ValueError(f"seconds is {seconds}: it is a number above 0")
         self._in_loop(lambda: self._extend(seconds))

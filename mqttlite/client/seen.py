@@ -16,7 +16,7 @@ MAX_KEYS: Final = 100_000
 """Keys that a store keeps: some ten megabytes. For one more, the one is forgotten that would be forgotten next."""
 
 _FORGET_EVERY: Final = 1_000
-"""So many claims, and SQLite forgets what is over its time or number."""
+"""After this many claims SQLite deletes the entries beyond their time or number."""
 
 T = TypeVar("T")
 
@@ -36,11 +36,11 @@ class SeenStore(Protocol):
     """The port for stores."""
 
     async def claim(self, key: str, owner: str, lease_s: float) -> Claim:
-        """Whether `owner` may handle `key`, for so many seconds; to claim again makes them begin anew."""
+        """Whether `owner` may handle `key`, for `lease_s`; a second claim begins the lease anew."""
         ...
 
     async def done(self, key: str, owner: str, ttl_s: float) -> None:
-        """It was handled: for so many seconds, claims get `SEEN`."""
+        """The key was handled: for `ttl_s`, claims get `SEEN`."""
         ...
 
     async def forget(self, key: str, owner: str) -> None:

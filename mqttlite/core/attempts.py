@@ -95,7 +95,7 @@ class AttemptTracer(Protocol):
         ...
 
     def on_attempt(self, attempt: Attempt, one_in: int) -> None:
-        """An attempt is over, of a message that is traced or one that stands for so many."""
+        """An attempt is over: of a traced message, or of a sample that stands for `one_in` attempts."""
         ...
 
     def on_given_up(self, letter: GivenUp) -> None:

@@ -375,7 +375,7 @@ class Broker:
         return self.deadlines.next_at()
 
     def block(self, connection: Connection, now: float, unsent_bytes: int = 0) -> None:
-        """The link takes no bytes from now on, and has not sent so many that it took."""
+        """The link takes no bytes from now on, and has not sent `unsent_bytes` of those it took."""
         self.effects.now = now
         if connection.state == CLOSED:
             return
@@ -449,7 +449,7 @@ class Broker:
         return True
 
     def purge(self, client_id: str, most: int, now: float) -> int:
-        """Drop up to so many messages of a session's queue; how many: fewer once there are no others."""
+        """Drop up to `most` messages of a session's queue; returns how many were dropped."""
         self.effects.now = now
         session = self.sessions.get(client_id)
         return 0 if session is None else session.purge(most)

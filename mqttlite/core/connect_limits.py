@@ -1,7 +1,7 @@
 """How often clients, users and addresses may connect to a listener, and how many connections they may have.
 
 Addresses are checked when a connection opens. Clients and users are checked after authentication: nobody can use up
-what is another's by giving a wrong password. Invariant: each table has at most so many keys as connections are open, or
+what is another's by giving a wrong password. Invariant: each table has at most as many keys as connections are open, or
 `MAX_KEYS`.
 """
 

@@ -264,7 +264,7 @@ class Connection:
         return self.close_reason in (CloseReason.CLIENT_DISCONNECTED, CloseReason.CLIENT_DISCONNECTED_WITH_WILL)
 
     def charge(self, size: int) -> None:
-        """It takes so many bytes more of memory, until it ends."""
+        """Charge memory that the connection takes until it ends."""
         self._charged_bytes += size
         self._memory.used += size
 

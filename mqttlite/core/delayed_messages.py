@@ -78,7 +78,7 @@ class DelayedMessages:
         return self._bytes
 
     def put(self, message: Message, delay_s: int, source: Source) -> bool:
-        """Publish a message to its topic after so many seconds; False where there is no room for it."""
+        """Publish a message to its topic after `delay_s`; False if there is no room for it."""
         size = DELAYED_BYTES + message.memory_bytes
         if (
             len(self._by_number) >= self._limits.max_delayed_messages
@@ -108,7 +108,7 @@ class DelayedMessages:
         return True
 
     def page(self, first: int, limit: int) -> "list[DelayedMessage]":
-        """The messages with the lowest numbers from that one on, so many at most.
+        """The messages with the lowest numbers from `first` on, `limit` at most.
 
         It copies all numbers: a millisecond for 100,000 messages.
         """

@@ -56,7 +56,7 @@ class FilteredReceivers:
         return PlannedReceiver(session.client_id, b"", 0, EXCLUDED, FILTER_MISMATCH, expression)
 
     def _begin(self, tally: Tally, size: int) -> None:
-        """The fan-out has counted the sink as a receiver that takes so many bytes."""
+        """The fan-out has counted the sink as a receiver of `size` bytes."""
         tally.reached -= 1
         self._effects.pending_bytes -= size
 

@@ -90,7 +90,7 @@ class Limits:
     """Topic filters of one session; one more is refused with 0x97."""
     max_shared_subscriptions: int = 100
     """Those of them that are shared: overlapping filters get one copy of a message together, but each group gets its
-    own, so that one client in many groups of `#` makes a message cost as much as for so many clients."""
+    own, so that one client in many groups of `#` makes a message cost as much as for as many clients."""
     max_filtered_subscriptions: int = 1_000
     """Those of them that have a filter; one more is refused with 0x97. A message is compared with each that its topic
     matches, which takes a microsecond or so."""
@@ -364,7 +364,7 @@ LOOKING_BYTES: Final = 100
 SENDING_BYTES: Final = 200
 """What looking at a retained message, and sending one beside its size, counts as in `FILL_BYTES` and
 `ITERATION_BYTES`, for
-it takes as long as to send so many: so a pass holds some thousands, which are some milliseconds."""
+it takes as long as to send this many: so a pass holds some thousands, which are some milliseconds."""
 
 MAX_CLIENT_ID_CHARACTERS: Final = 1_024
 """Characters in a client identifier, which is in many tables and log lines. A `str` takes four bytes for each character

@@ -85,7 +85,7 @@ class MemoryAccount:
         """How often a client lost the QoS 0 messages that waited for it because memory was short."""
 
     def room_for(self, held: int) -> int:
-        """How many more bytes a holder may take that holds so many already.
+        """How many more bytes a holder may take that holds `held` already.
 
         A holder may have as much in all as nobody has taken (the dynamic threshold of Choudhury and Hahne, 1998): the
         less is left, the sooner large holders are refused, while small ones still find room. A sixteenth stays for new

@@ -34,7 +34,7 @@ class MessageTracing:
         allowed: bool,
         number: int = 0,
     ) -> list[int]:
-        """So many messages came in together, each with so many bytes of payload: count them.
+        """Count messages that came in together, each with a payload of `payload_bytes`.
 
         Only messages that are `allowed` have receivers. A single one may have a number already.
 

@@ -273,7 +273,7 @@ class Outbox:
         return data
 
     def block(self, unsent_bytes: int = 0) -> None:
-        """The link takes no bytes from now on, and could not send so many that it took.
+        """The link takes no bytes from now on, and could not send `unsent_bytes` of those it took.
 
         Harmless if the outbox is blocked already.
         """
@@ -358,7 +358,7 @@ class Outbox:
         self._drop_kept(self._memory.detail())
 
     def has_room(self, size: int) -> bool:
-        """Whether a QoS 0 message of so many bytes would be taken and none dropped for it."""
+        """Whether a QoS 0 message of `size` bytes would be taken without dropping another."""
         if not self.blocked:
             return True
         return (self.link_blocked or not self.is_paced) and self._room(size, False) > 0
@@ -423,7 +423,7 @@ class Outbox:
         return free if free < room else room
 
     def _charge(self, size: int) -> None:
-        """So many bytes more, or less, wait in answers."""
+        """Count `size` more bytes, or fewer, that wait in answers."""
         self._chunk_bytes += size
         self._memory.used += size
 
@@ -457,7 +457,7 @@ class Outbox:
             tracer.on_dropped(frame.trace, self.client_id, frame.topic(), reason, messages, detail)
 
     def _why_full(self, messages: int) -> str:
-        """Which limit there is no room below for so many more messages."""
+        """Which limit leaves no room for `messages` more."""
         limits = self._limits
         if self._backlog_messages + messages > limits.max_outbox_messages:
             return f"{self._backlog_messages}/{limits.max_outbox_messages}"

@@ -36,7 +36,7 @@ class Pace(Deadline):
         """Whether a session has more to send than was left: it goes on when the pace is over."""
 
     def charge(self, messages: int, size: int, now: float) -> bool:
-        """So many bytes are written, and so many messages were ever: whether the outbox must wait from now on."""
+        """`size` bytes are written now, and `messages` were ever: whether the outbox must wait from now on."""
         wait_s = self._buckets.take(messages - self._charged, size, now)
         self._charged = messages
         if self.holds or not (wait_s > 0.0 or self.is_wanted):
@@ -47,8 +47,8 @@ class Pace(Deadline):
         return True
 
     def allows(self, messages: int, size: int, now: float) -> bool:
-        """Whether a session may send one more of its queue, when so many messages were ever put into the outbox, and
-        now so many bytes; if not, it goes on when the pace is over. The first after each write may always go."""
+        """Whether a session may send one more of its queue, when `messages` were ever put into the outbox and it holds
+        `size` bytes now; if not, it goes on when the pace is over. The first after each write may always go."""
         unwritten = messages - self._charged
         if unwritten == 0 or self._buckets.have(unwritten + 1, size, now):
             return True

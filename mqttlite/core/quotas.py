@@ -99,7 +99,7 @@ class Throttle:
         """Whether that is the messages', and not only the bytes'."""
 
     def take(self, messages: int, size: int, now: float) -> float:
-        """So many messages and bytes came since the connection began; for how long nothing more may come."""
+        """`messages` and `size` bytes came since the connection began; returns for how long nothing more may come."""
         longest_s = 0.0
         self.scope = ""
         for scope, buckets in self._buckets:

@@ -39,7 +39,7 @@ def _specificity(topic_filter: bytes) -> tuple[int, list[int]]:
 
 
 def expiring(message: Message, qos: int, interval_s: int, now: float) -> Message:
-    """A copy of a message with that QoS that expires after so many seconds."""
+    """A copy of a message with that QoS that expires after `interval_s`."""
     properties = with_expiry(message.properties, interval_s)
     return Message(message.topic, message.payload, qos, message.retain, properties, now + interval_s)
 

@@ -44,7 +44,7 @@ class Delays(Protocol):
     """Keeps messages until they are due."""
 
     def put(self, message: Message, delay_s: int, source: Source) -> bool:
-        """Publish a message to its topic after so many seconds; False where there is no room for it."""
+        """Publish a message to its topic after `delay_s`; False if there is no room for it."""
         ...
 
 

@@ -118,7 +118,7 @@ class Session(SessionBacklog):
             delivery.origin.returned(delivery)
 
     def purge(self, most: int) -> int:
-        """Drop up to so many of the messages that were never sent, the oldest first; how many.
+        """Drop up to `most` of the messages that were never sent, the oldest first; returns how many were dropped.
 
         Their publishers have an acknowledgement, so each is counted. What was sent and is not acknowledged stays.
         """
@@ -438,7 +438,7 @@ class Session(SessionBacklog):
         return message
 
     def open_window(self, count: int) -> None:
-        """The client is done with so many messages: it may get as many others."""
+        """The client is done with `count` messages, and may get as many others."""
         self.window.quota += count
         if self._waiting() or self._replays or self.pullers:
             self.fill()

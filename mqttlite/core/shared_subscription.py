@@ -108,7 +108,7 @@ class _Ring:
         return member
 
     def in_turn(self, most: int) -> list[Member]:
-        """So many of them, whose turn is next first."""
+        """The `most` members whose turn is next, in that order."""
         members = self.members[self.next_at : self.next_at + most]
         return members + self.members[: min(self.next_at, most - len(members))]
 
@@ -454,7 +454,7 @@ class SharedSubscription(Binding):
         return [member for member in members if member.session.outbox is not None]
 
     def dispatch_many(self, messages: int) -> list[Member]:
-        """Among whom to deal out so many messages: each of these, in this order, has the next one, and again."""
+        """The members for `messages` messages: each gets the next one, in this order, and again from the first."""
         self._look_again()
         self._dispatches += 1
         member = self._in_turn()

@@ -15,7 +15,7 @@ class Sink(Protocol):
     """Takes every message that its topic filter matches. A sink never raises, and does not block."""
 
     def prepare(self, messages: int) -> bool:
-        """Do a part of what must come before so many messages, until the work budget is used up; whether all is done.
+        """Prepare for `messages` messages, until the work budget is used up; returns whether all is done.
 
         If not, the messages wait, and it is called again in the next loop iteration.
         """

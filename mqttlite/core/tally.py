@@ -80,7 +80,7 @@ class Tally:
         self.rejected[position] = None
 
     def reach(self, positions: list[int], count: int) -> None:
-        """The messages at these positions, of a batch of so many, are for a receiver."""
+        """The messages at these positions, of a batch of `count`, are for a receiver."""
         if len(positions) == count:
             self.reached += 1
             return

@@ -60,7 +60,7 @@ class TopicPolicy:
         self.max_qos: Final = 0 if self.is_ephemeral else max_qos
         """Receivers get messages with this QoS at most."""
         self.ttl_s: Final = ttl_s
-        """Messages expire after so many seconds, or earlier where they say so."""
+        """Messages expire after this time, or earlier if they say so."""
         self.schema: Final = schema
         """What payloads must be, if anything."""
         self.is_low: Final = priority == LOW

@@ -52,7 +52,7 @@ class Tracer(Protocol):
         ...
 
     def on_queued(self, trace: int, receiver: str, why: str, waiting: int, limit: int) -> None:
-        """It waits for a receiver: `offline`, `backpressure` or `window_full`; so many wait now, of `limit` at most."""
+        """It waits for a receiver, for one of the reasons above, as one of `waiting` messages of `limit` at most."""
         ...
 
     def on_sent(self, trace: int, receiver: str, connection: int, qos: int) -> None:
@@ -92,5 +92,5 @@ class Tracer(Protocol):
         ...
 
     def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
-        """It takes bytes again; so many waited."""
+        """It takes bytes again."""
         ...

@@ -40,7 +40,7 @@ class TopicTraffic:
         self.deliveries: int = 0
 
     def count(self, qos: int, messages: int, payload_bytes: int, receivers: int) -> None:
-        """Messages of one QoS were published, each with so many bytes of payload and for so many sessions."""
+        """Messages of one QoS were published, each with `payload_bytes` and for `receivers` sessions."""
         if qos == 0:
             self.messages_qos0 += messages
         elif qos == 1:

@@ -105,7 +105,7 @@ class Window:
         return first_id
 
     def fill(self, count: int) -> None:
-        """So many messages more are unacknowledged."""
+        """Count `count` more unacknowledged messages."""
         self.quota -= count
         used = self._size - self.quota
         if used > self.high_water:

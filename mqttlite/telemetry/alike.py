@@ -14,7 +14,7 @@ MAX_NAMED: Final = 3
 
 
 FEW: Final = 4
-"""From so many on they are one line: fewer are told one by one, each with its own times."""
+"""This many or more are one line; fewer have a line each, with their own times."""
 
 _NUMBERS: Final = re.compile(r"[\d.:]+ ?m?s?")
 

@@ -73,7 +73,7 @@ class Labels:
         self._firsts: Final[dict[bytes, None]] = {}
 
     def of(self, topic: bytes) -> bytes:
-        """The topic; beyond `max_topics` of them the filter of its first level, beyond so many of those `#`."""
+        """The topic; beyond `max_topics` of them the filter of its first level, beyond as many of those `#`."""
         if topic in self._single:
             return topic
         if len(self._single) < self._max_topics:

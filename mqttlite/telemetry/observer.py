@@ -185,7 +185,7 @@ class Observer(Listener, TraceListener):
 
     @property
     def one_in(self) -> float:
-        """One message in so many is sampled now."""
+        """One message in this many is sampled now."""
         return self._sampler.mean
 
     @property

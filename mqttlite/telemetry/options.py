@@ -29,9 +29,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     format: Literal["auto", "parquet", "jsonl"] = "auto"
     """What a complete file is; `auto`: Parquet where there is pyarrow."""
     rotate_bytes: int = 64 * 1024 * 1024
-    """A file is complete when it has so many bytes …"""
+    """A file is complete when it has this many bytes …"""
     rotate_after_s: float = 60.0
-    """… or its first row is so many seconds old."""
+    """… or its first row is this old."""
     keep_s: float | None = None
     """None: for ever."""
     keep_bytes: int | None = None

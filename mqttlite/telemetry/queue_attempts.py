@@ -32,7 +32,7 @@ MAX_DETAIL: Final = 200
 
 
 class _Samples:
-    """Chooses of what passes about so many a second."""
+    """Chooses about this many samples a second."""
 
     __slots__ = ("_left", "_sampler", "_stopwatch")
 

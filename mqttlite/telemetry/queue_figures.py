@@ -15,7 +15,7 @@ MAX_PUBLISHED: Final = 100
 """The same for `$SYS`, where the broker retains ten messages for each, and one for each cause of its dead letters."""
 
 GROWTH_OVER_S: Final = 60.0
-"""What is growth now is mostly of so many seconds."""
+"""The time that the average of the growth covers."""
 
 _SOON_S: Final = 1.0
 """Two looks within this time are one: what comes in bursts would seem to grow and shrink."""
@@ -67,7 +67,7 @@ class Growth:
         self._known: Final[dict[str, tuple[float, int, float]]] = {}
 
     def note(self, name: str, depth: int, now: float) -> float:
-        """A queue has so many messages now; by how many a second it grows."""
+        """Note that a queue has `depth` messages; returns by how many a second it grows."""
         known = self._known.get(name)
         if known is None:
             self._known[name] = (now, depth, 0.0)

@@ -68,7 +68,7 @@ class Retention:
         return changed, sum(size for _, size, _ in _parts(folder))
 
     def _remove(self, folder: Path, excess: int | None) -> Generator[None, None, int]:
-        """Remove a folder's files, the oldest first, until so many bytes are gone (None: all); says how many were."""
+        """Remove a folder's files, oldest first, until `excess` bytes are gone (None: all); returns how many were."""
         gone = 0
         for _, size, path in _parts(folder):
             if excess is not None and gone >= excess:

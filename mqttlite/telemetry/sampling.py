@@ -15,7 +15,7 @@ PER_S: Final = 200
 """Messages to trace each second unless the configuration says otherwise: some milliseconds of work."""
 
 RECEIVERS: Final = 10
-"""A message for more receivers takes as many times as much work, and counts as so many messages."""
+"""A message for more receivers counts as several messages, one for each this many receivers."""
 
 _WINDOW_S: Final = 0.95
 """How often the rate of messages is measured anew: a call each second finds a window over."""
@@ -44,7 +44,7 @@ class Sampler:
         self._cost = 0.0
         self._allowed = per_s * _GRACE
         self.mean: float = 1.0
-        """One message in so many is traced now."""
+        """One message in this many is traced now."""
 
     @property
     def is_off(self) -> bool:
@@ -81,12 +81,12 @@ class Sampler:
         return weight
 
     def spend(self, receivers: int) -> None:
-        """The message that is traced is for so many."""
+        """Count a traced message by its receivers."""
         if receivers > RECEIVERS:
             self._cost += receivers / RECEIVERS - 1.0
 
     def hurry(self, left: int, now: float) -> int:
-        """To be called now and then: so many are left of the latest distance; how many to let pass instead.
+        """To be called now and then, with what is `left` of the latest distance; returns how many to let pass instead.
 
         Without it a distance that was right for a flood would be long after that.
         """

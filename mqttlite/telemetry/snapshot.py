@@ -183,7 +183,7 @@ class Collection:
         return self._at >= links + len(self._sessions)
 
     def result(self, interval_s: float, previous: Totals) -> Snapshot:
-        """`previous` are the totals of so many seconds before."""
+        """`previous` are the totals of `interval_s` before."""
         core, counters = self._core, self._counters
         return Snapshot(
             at=self.at,

@@ -175,7 +175,7 @@ def _gauges(snapshot: Snapshot) -> dict[str, int]:
 
 
 def average(former: float, growth: int, elapsed_s: float, minutes: int) -> float:
-    """A moving average, per minute, over so many minutes: what grew by `growth` in `elapsed_s` seconds."""
+    """A moving average, per minute, over `minutes`, of what grew by `growth` in `elapsed_s` seconds."""
     if elapsed_s <= 0:
         return former
     per_minute = growth * 60 / elapsed_s

@@ -62,7 +62,7 @@ class Traced:
         self.open: int = 0
         """How many of them have not ended."""
         self.stands_for: int = 0
-        """So many messages, in the dataset; 0 where it is not for the dataset."""
+        """How many messages it stands for in the dataset; 0 if it is not for the dataset."""
         self.is_chosen: bool = False
         """Traced for its topic, its publisher or a receiver, and not by chance."""
 

@@ -74,7 +74,7 @@ def head(message: Traced, message_id: str, at: datetime) -> str:
 
 
 def head_of_many(message: Traced, messages: int, ids: tuple[str, str], times: tuple[datetime, datetime]) -> str:
-    """The same of so many messages that are alike, with the ids and the times of the first and the last."""
+    """The same of several messages that are alike, with the ids and the times of the first and the last."""
     return f"{messages} messages on {_origin(message)}, {clock(times[0])} to {clock(times[1])} ({ids[0]} to {ids[1]})"
 
 

@@ -23,8 +23,8 @@ their bucket holds some names that are not looked for."""
 
 MANY: Final = 100
 FEW: Final = 50
-"""Names on a bucket before it has a dictionary of all, and when it has none again: to walk the trie for so many takes a
-fraction of a millisecond."""
+"""Names on a bucket before it has a dictionary of all, and when it has none again: to walk the trie for this many takes
+a fraction of a millisecond."""
 
 EMPTY_ENTRIES: Final = 100
 """Places to keep for names that lost their value: most get another one at once, for that is how it is replaced."""
@@ -251,5 +251,5 @@ class RetainedMessages(Generic[V]):
 
 
 def _is_last(entry: Entry[V], depth: int) -> bool:
-    """Whether a name has no bucket below that of so many levels."""
+    """Whether a name has no bucket below that of `depth` levels."""
     return depth == BUCKET_LEVELS or entry.topic.count(b"/") == depth

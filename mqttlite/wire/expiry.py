@@ -10,7 +10,7 @@ _PAIR: Final = 0x26
 
 
 def with_time_left(packets: bytes, count: int, left_s: int) -> bytes:
-    """So many QoS 0 PUBLISH packets of 5.0 with the same head, in which the interval is at most `left_s` then."""
+    """`count` QoS 0 PUBLISH packets of 5.0 with the same head, with the expiry interval cut to at most `left_s`."""
     size = len(packets) // count
     at = _interval_at(packets)
     if int.from_bytes(packets[at : at + 4], "big") <= left_s:

@@ -13,7 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from mqttlite.delivery.filters.errors import FilterError
 
 MAX_FILTER_BYTES: Final = 1_024
-"""Bytes of an expression: four times as many as Google's, for paths into payloads. To parse so many takes about two
+"""Bytes of an expression: four times as many as Google's, for paths into payloads. To parse this many takes about two
 milliseconds."""
 
 GRAMMAR: Final = r"""

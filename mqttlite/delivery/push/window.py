@@ -41,7 +41,7 @@ class Window:
         return self._failures > 0
 
     def on_success(self, in_use: int) -> None:
-        """A request succeeded, while so many were open: a window that nobody fills does not grow."""
+        """A request succeeded while `in_use` were open: a window that is not full does not grow."""
         self._failures = 0
         if in_use * 2 < self._size:
             return

@@ -244,7 +244,7 @@ class QueuesApi:
         return {"entries": [_row(each) for each in letters[:limit]], "cursor": str(following)}
 
     async def _found(self, name: str, query: Mapping[str, str], first: int, most: int) -> list[DeadLetter]:
-        """The dead letters from a number on that pass the filter, if any: so many at most. Others have their turn
+        """The dead letters from `first` on that pass the filter, if any: `most` at most. Others have their turn
         meanwhile. Raises `Refused` and `NoSuchQueue`."""
         wanted = _wanted(query)
         found: list[DeadLetter] = []

@@ -132,7 +132,7 @@ class DeadLetters:
             self._forward(copy)
 
     def letters(self, first: int = 0, most: int = MAX_DEAD_LETTERS) -> Iterator[DeadLetter]:
-        """Those from that number on, so many at most."""
+        """Those from number `first` on, `most` at most."""
         numbers = (number for number in list(self._letters) if number >= first)
         return (DeadLetter(number, self._letters[number]) for number in islice(numbers, most))
 

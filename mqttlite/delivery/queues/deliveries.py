@@ -149,13 +149,13 @@ class Deliveries:
             self._push_timed(entry)
 
     def extend(self, entry: Entry, now: float, seconds: float) -> None:
-        """The lease of a LEASED message ends so many seconds from now."""
+        """The lease of a LEASED message ends `seconds` from now."""
         self._leases.pop(entry.sequence, None)
         entry.due_at = now + seconds
         self._push_timed(entry)
 
     def retry(self, entry: Entry, now: float, delay_s: float) -> None:
-        """The attempt of a LEASED message failed: it can be delivered again after so many seconds."""
+        """The attempt of a LEASED message failed: it can be delivered again after `delay_s`."""
         self._leave(entry)
         if delay_s > 0:
             self._schedule(entry, now + delay_s)
@@ -202,7 +202,7 @@ class Deliveries:
     # ------------------------------------------------------------------ time
 
     def backoff(self, attempts: int, least_s: float, most_s: float) -> float:
-        """How long to wait after so many failed attempts: the least, doubled each time, up to the most; and a bit."""
+        """The wait after `attempts` failures: `least_s`, doubled each time up to `most_s`, plus a random part."""
         delay = least_s * 2.0 ** min(attempts - 1, 60)
         delay = min(delay, most_s)
         return delay + delay * JITTER * self._jitter()

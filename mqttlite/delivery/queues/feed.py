@@ -36,7 +36,7 @@ class Feed:
         return self._queue.is_over
 
     def take(self, most: int, seconds: float) -> list[Entry]:
-        """Lease up to so many messages for so long. Send them once the changes are committed."""
+        """Lease up to `most` messages for `seconds`. Send them once the changes are committed."""
         self._core.effects.now = self._clock()
         return self._queue.pull(self._consumer, most, seconds, outlives_broker=False)
 

@@ -160,7 +160,7 @@ class Leases:
         return True
 
     def extend(self, entry: Entry, attempt: int, seconds: float) -> bool:
-        """The consumer of an attempt has so many seconds more from now on; False: the attempt is over."""
+        """The lease of an attempt ends `seconds` from now; False: the attempt is over."""
         if entry.state != LEASED or entry.attempts != attempt:
             return False
         self._deliveries.extend(entry, self._effects.now, seconds)

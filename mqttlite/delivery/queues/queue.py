@@ -281,7 +281,7 @@ class Queue(Job):
     def pull(
         self, consumer: str, most: int, lease_s: float | None = None, *, outlives_broker: bool = True
     ) -> list[Entry]:
-        """Lease up to so many messages; by the time that the changes are committed they may be told.
+        """Lease up to `most` messages; by the time that the changes are committed they may be told.
 
         A lease that does not outlive the broker is over when the broker starts again.
         """

@@ -157,7 +157,7 @@ class Retention:
     # ------------------------------------------------------------------ the floor
 
     def set_floor(self, floor: int, head: int, outstanding: int) -> None:
-        """Keep what is from there on; so many of those before the head are under way."""
+        """Keep what is from `floor` on; `outstanding` of those before `head` are under way."""
         self.floor = floor
         before = self.count
         if floor < 0:

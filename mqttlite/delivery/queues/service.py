@@ -357,7 +357,7 @@ class Queues:
         return done
 
     def extend(self, name: str, ack_ids: Iterable[str], seconds: float) -> list[bool]:
-        """Have leases end so many seconds from now; for each whether it was there. Raises `NoSuchQueue`."""
+        """Have leases end `seconds` from now; for each whether it was there. Raises `NoSuchQueue`."""
         queue = self._use(name).queue
         seconds = _lease(seconds)
         done: list[bool] = []

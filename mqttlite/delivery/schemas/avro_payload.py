@@ -63,7 +63,7 @@ class _Reader:
         return value
 
     def skip(self, count: int) -> bytes:
-        """So many bytes."""
+        """The next `count` bytes."""
         end = self.at + count
         if count < 0 or end > len(self.data):
             raise _Fault(f"{count} bytes are to follow, and there are {len(self.data) - self.at}")
@@ -79,7 +79,7 @@ class _Reader:
             raise _Fault("a string is not UTF-8") from None
 
     def count(self, values: int) -> None:
-        """So many values more."""
+        """Count values against the limit."""
         self.values += values
         if self.values > MAX_VALUES:
             raise _Fault(f"there are more than {MAX_VALUES} values")

@@ -173,7 +173,7 @@ class Growth:
         return {name: [self._meant(each) for each in schemas] for name, schemas in found.items() if schemas}
 
     def _meant(self, node: Any) -> Any:
-        """The schema that a mere reference names: so many of them are one."""
+        """The schema that a node names which is nothing but a reference; other nodes are their own."""
         if isinstance(node, dict) and len(node) == 1 and isinstance(node.get("$ref"), str):
             target = self._target(node["$ref"])
             return node if target is None else target
@@ -201,7 +201,7 @@ def texts(value: Any) -> int:
 
 
 def looks(value: Any, factor: int) -> int:
-    """How many times the values of a payload are looked at where a schema multiplies: at most so many, and counted up
+    """How many times the values of a payload are looked at where a schema multiplies: an upper bound, counted up
     to a bit more than `MAX_LOOKS`."""
     total, weight = 0, 1
     level = [value]

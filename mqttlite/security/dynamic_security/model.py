@@ -34,7 +34,7 @@ NO_PRIORITY: Final = -1
 """The priority of a role or group for which none is given; it is not written."""
 
 MAX_CLIENTS: Final = 20_000
-"""Each change writes the whole file, which for so many clients has some six megabytes."""
+"""Each change writes the whole file: some six megabytes for that many clients."""
 
 MAX_GROUPS: Final = 5_000
 MAX_ROLES: Final = 5_000

@@ -183,7 +183,7 @@ class SessionMirror:
         return min(self.head, self.floor) if self.floor >= 0 else self.head
 
     def take_settled(self, connection: sqlite3.Connection, most: int) -> list[Row]:
-        """Take out so many of the rows of which no message is needed any more."""
+        """Take out up to `most` rows of which no message is needed any more."""
         end = self._needless_end
         if self.mirrored < end and self.mirrored < self.stored_end:
             self._mirror(connection, end)
