@@ -34,7 +34,7 @@ COMPILED_ADAPTERS = (
     "mqttlite/delivery/queues/release.py",
     "mqttlite/delivery/queues/seeking.py",
     "mqttlite/delivery/queues/time_search.py",
-    "mqttlite/delivery/queues/workplace.py",
+    "mqttlite/delivery/queues/context.py",
     "mqttlite/net/deferred_links.py",
     "mqttlite/net/link.py",
     "mqttlite/net/local_link.py",

@@ -63,7 +63,7 @@ class QueueWorld(World):
             self.queues.delete(name)
         end_everything(self.broker, self.now)
         self.settle()
-        latest = self.queues._builder.workplace  # what is shared with the next message
+        latest = self.queues._builder.context  # what is shared with the next message
         latest.latest = None
         assert_nothing_is_held(self.broker.effects.memory)
 

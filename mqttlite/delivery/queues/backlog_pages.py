@@ -12,7 +12,7 @@ from mqttlite.core.message import Delivery, Message
 from mqttlite.core.question import LoadPage
 from mqttlite.core.queue_pages import QueuePages
 from mqttlite.delivery.queues.contents import Contents
-from mqttlite.delivery.queues.workplace import Workplace
+from mqttlite.delivery.queues.context import QueueContext
 
 _NOTHING: Final = Delivery(Message(b"", b""), 0, False)
 
@@ -23,10 +23,10 @@ class BacklogPages:
 
     __slots__ = ("_contents", "_effects", "_is_loading", "_lost_at", "_on_page", "_pages", "is_over")
 
-    def __init__(self, contents: Contents, workplace: Workplace, on_page: Callable[[], None]) -> None:
+    def __init__(self, contents: Contents, context: QueueContext, on_page: Callable[[], None]) -> None:
         self._contents: Final = contents
-        self._effects: Final[Effects] = workplace.effects
-        self._pages: Final[QueuePages] = workplace.pages
+        self._effects: Final[Effects] = context.effects
+        self._pages: Final[QueuePages] = context.pages
         self._on_page: Final = on_page
         self._is_loading = False
         self._lost_at = -1

@@ -12,6 +12,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.session import Session
+from mqttlite.delivery.queues.context import QueueContext
 from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Deliveries
 from mqttlite.delivery.queues.forwarding import Forwarding
@@ -20,7 +21,6 @@ from mqttlite.delivery.queues.managed import ManagedQueue
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.queue import Queue
 from mqttlite.delivery.queues.queue_filter import QueueFilter
-from mqttlite.delivery.queues.workplace import Workplace
 
 
 class QueueBuilder:
@@ -44,7 +44,7 @@ class QueueBuilder:
         self._has_consumer: Final = has_consumer
         self._end: Final = end
         self._forwarding: Final = Forwarding(core.effects, core.jobs, core.router.drops, core.publish_own)
-        self.workplace: Final = Workplace(
+        self.context: Final = QueueContext(
             *(core.effects, core.jobs, core.deadlines, core.page_reads, core.has_pages, wall_ahead_us)
         )
 
@@ -55,7 +55,7 @@ class QueueBuilder:
         retry = options.retry
         queue = Queue(
             *(options.name, options, retry.min_s, retry.max_s),
-            *(self.workplace, Deliveries(random.random), dead_letters, self._on_lost_snapshot),
+            *(self.context, Deliveries(random.random), dead_letters, self._on_lost_snapshot),
             self._may_receive if origin == "subscriber" else None,
         )
         kept = ManagedQueue(options, origin, mount_point, queue, dead_letters)

@@ -19,6 +19,14 @@ from mqttlite.core.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.reasons import EXPIRED, QUEUE_FULL
 from mqttlite.core.session_queue import SessionQueue
 from mqttlite.core.tally import DROPPED, QUEUED
+from mqttlite.delivery.queues.context import (
+    DROP_NEWEST,
+    ON_EXPIRY,
+    TO_DEAD_LETTERS,
+    DeadLetterBox,
+    Policy,
+    QueueContext,
+)
 from mqttlite.delivery.queues.deliveries import BLOCKED, LEASED, READY, Deliveries, Entry
 from mqttlite.delivery.queues.limits import ENTRY_BYTES, MAX_OUTSTANDING, MAX_OUTSTANDING_BYTES, PRIORITY_WINDOW
 from mqttlite.delivery.queues.marks import attempts_of, mark_of
@@ -34,14 +42,6 @@ from mqttlite.delivery.queues.outcomes import (
 from mqttlite.delivery.queues.properties import ORDERING_KEY, priority_of, user_property
 from mqttlite.delivery.queues.release import Release
 from mqttlite.delivery.queues.retention import Retention
-from mqttlite.delivery.queues.workplace import (
-    DROP_NEWEST,
-    ON_EXPIRY,
-    TO_DEAD_LETTERS,
-    DeadLetterBox,
-    Policy,
-    Workplace,
-)
 
 _NO_CONSUMER: Final = "no consumer had room"
 """Why a message waits, as the delivery log says it."""
@@ -52,11 +52,11 @@ class Contents:
     """`dead_letters` takes what is given up."""
 
     __slots__ = (
+        "_context",
         "_effects",
         "_hopeless",
         "_memory",
         "_outstanding_bytes",
-        "_workplace",
         "backlog",
         "counts",
         "dead_letters",
@@ -70,7 +70,7 @@ class Contents:
     )
 
     def __init__(
-        self, name: str, policy: Policy, workplace: Workplace, deliveries: Deliveries, dead_letters: DeadLetterBox
+        self, name: str, policy: Policy, context: QueueContext, deliveries: Deliveries, dead_letters: DeadLetterBox
     ) -> None:
         self.name: Final = name
         self.key: Final = f"{QUEUE_MARK}$queue/{name}"
@@ -78,14 +78,14 @@ class Contents:
         self.shown: Final = f"$queue/{name}"
         """Its name where the delivery log has a client's."""
         self.policy: Policy = policy
-        self._workplace: Final = workplace
-        self._effects: Final[Effects] = workplace.effects
-        self._memory: Final[MemoryAccount] = workplace.effects.memory
-        self.has_pages: Final = workplace.has_pages
+        self._context: Final = context
+        self._effects: Final[Effects] = context.effects
+        self._memory: Final[MemoryAccount] = context.effects.memory
+        self.has_pages: Final = context.has_pages
         self.deliveries: Final = deliveries
-        self.backlog: Final = SessionQueue(workplace.effects.memory)
+        self.backlog: Final = SessionQueue(context.effects.memory)
         self.dead_letters: Final = dead_letters
-        self.retention: Final = Retention(name, self.key, workplace.effects)
+        self.retention: Final = Retention(name, self.key, context.effects)
         self._outstanding_bytes = 0
         self._hopeless: Final[deque[Entry]] = deque()
         """Messages whose last attempt was under way when the broker ended."""
@@ -119,7 +119,7 @@ class Contents:
         return max(0.0, now - self._published_at(message))
 
     def _published_at(self, message: Message) -> float:
-        return (message.number - self._workplace.wall_ahead_us) / 1e6
+        return (message.number - self._context.wall_ahead_us) / 1e6
 
     def peek(self, most: int) -> list[Message]:
         """The first messages, those under way before those that wait in memory."""
@@ -181,7 +181,7 @@ class Contents:
         effects = self._effects
         effects.identify(message)
         self.counts.published += 1
-        delivery = self._workplace.delivery_of(message)
+        delivery = self._context.delivery_of(message)
         backlog = self.backlog
         if backlog.stored or (self.has_pages and backlog.is_long):
             sequence = backlog.append_stored(BACKLOG_ENTRY_BYTES + message.memory_bytes)
@@ -269,7 +269,7 @@ class Contents:
 
     def tell_attempt(self, entry: Entry, outcome: str, is_failure: bool, detail: str = "") -> None:
         """Tell who wants to know of it that the attempt of a LEASED message is over."""
-        tracer = self._workplace.attempts
+        tracer = self._context.attempts
         if tracer is None:
             return
         one_in = tracer.sample(is_failure)
@@ -304,7 +304,7 @@ class Contents:
 
     def _keep_dead(self, entry: Entry, cause: str, detail: str) -> None:
         """A dead letter; the listeners of the queue are told of it."""
-        tracer = self._workplace.attempts
+        tracer = self._context.attempts
         if tracer is not None:
             letter = GivenUp(
                 self.name,
@@ -437,7 +437,7 @@ class Contents:
     def drop(self, deliveries: deque[Delivery]) -> None:
         """Messages are here no longer: many are let go of in parts."""
         if deliveries:
-            self._workplace.jobs.start(Release(deliveries, self._effects))
+            self._context.jobs.start(Release(deliveries, self._effects))
 
     def _pass_holes(self) -> None:
         """Take those first messages of the backlog away that are passed over."""

@@ -12,10 +12,10 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.message import Delivery
 from mqttlite.core.outbox import Outbox
 from mqttlite.delivery.queues.contents import Contents
+from mqttlite.delivery.queues.context import QueueContext
 from mqttlite.delivery.queues.deliveries import DONE, LEASED, SCHEDULED, Deliveries, Entry
 from mqttlite.delivery.queues.marks import ack_id_of, is_of, mark_of, parse_ack_id
 from mqttlite.delivery.queues.outcomes import ACKNOWLEDGED, DISCONNECTED, NACKED
-from mqttlite.delivery.queues.workplace import Workplace
 
 _BEYOND_S: Final = 0.001
 """So that a message which is due when it expires has expired, however its times were rounded."""
@@ -60,12 +60,12 @@ class Leases:
 
     __slots__ = (
         "_contents",
+        "_context",
         "_deliveries",
         "_effects",
         "_key",
         "_retry_max_s",
         "_retry_min_s",
-        "_workplace",
         "wake",
     )
 
@@ -73,7 +73,7 @@ class Leases:
         self,
         contents: Contents,
         deliveries: Deliveries,
-        workplace: Workplace,
+        context: QueueContext,
         retry_min_s: float,
         retry_max_s: float,
         wake: Callable[[], None],
@@ -81,8 +81,8 @@ class Leases:
         self._contents: Final = contents
         self._key: Final = contents.key
         self._deliveries: Final = deliveries
-        self._workplace: Final[Workplace] = workplace
-        self._effects: Final[Effects] = workplace.effects
+        self._context: Final[QueueContext] = context
+        self._effects: Final[Effects] = context.effects
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
         self.wake: Final = wake
@@ -124,7 +124,7 @@ class Leases:
         """A consumer is done with a message, maybe late; False: it has come to its end already."""
         if entry.state == DONE:
             return False
-        if self._workplace.attempts is not None and entry.state == LEASED:
+        if self._context.attempts is not None and entry.state == LEASED:
             self._contents.tell_attempt(entry, outcome, False)
         self._contents.end(entry, ACKNOWLEDGED)
         return True

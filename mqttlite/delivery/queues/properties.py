@@ -71,8 +71,8 @@ def priority_of(message: Message) -> int:
     return min(int(text[:3]), MAX_PRIORITY)
 
 
-def told(message: Message, ack_id: str, attempt: int) -> Message:
-    """The message with what a consumer is told of it."""
+def with_delivery_properties(message: Message, ack_id: str, attempt: int) -> Message:
+    """The message with the properties that tell a consumer about this delivery."""
     number = message.number
     added = (
         _ACK_ID

@@ -23,16 +23,16 @@ from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.delivery.queues.backlog_pages import BacklogPages
 from mqttlite.delivery.queues.consumers import Consumer, ConsumerRing
 from mqttlite.delivery.queues.contents import Contents
+from mqttlite.delivery.queues.context import DeadLetterBox, Policy, QueueContext
 from mqttlite.delivery.queues.deliveries import LEASED, Deliveries, Entry
 from mqttlite.delivery.queues.leases import Lease, Leases
 from mqttlite.delivery.queues.limits import DUE_PER_STEP, ENTRY_BYTES
 from mqttlite.delivery.queues.outcomes import DEADLINE, NEVER_ACKNOWLEDGED, PURGED, SCHEMA_INVALID, TOO_LARGE
 from mqttlite.delivery.queues.pace import Pace
-from mqttlite.delivery.queues.properties import told
+from mqttlite.delivery.queues.properties import with_delivery_properties
 from mqttlite.delivery.queues.queue_filter import QueueFilter
 from mqttlite.delivery.queues.seeking import Position, Seeking
 from mqttlite.delivery.queues.time_search import TimeSearch
-from mqttlite.delivery.queues.workplace import DeadLetterBox, Policy, Workplace
 from mqttlite.wire.constants import V5
 
 _WORK: Final = 8
@@ -44,6 +44,7 @@ class Queue(Job):
     """A `Sink`. `may_receive` says whether a consumer may get the messages of a topic; None: each may get all."""
 
     __slots__ = (
+        "_context",
         "_deadlines",
         "_deliveries",
         "_effects",
@@ -56,7 +57,6 @@ class Queue(Job):
         "_pages_of_store",
         "_ring",
         "_timer",
-        "_workplace",
         "contents",
         "counts",
         "filter",
@@ -73,25 +73,25 @@ class Queue(Job):
         policy: Policy,
         retry_min_s: float,
         retry_max_s: float,
-        workplace: Workplace,
+        context: QueueContext,
         deliveries: Deliveries,
         dead_letters: DeadLetterBox,
         on_lost_snapshot: Callable[[str], None],
         may_receive: Callable[[Session, bytes], bool] | None = None,
     ) -> None:
-        self.contents: Final = Contents(name, policy, workplace, deliveries, dead_letters)
+        self.contents: Final = Contents(name, policy, context, deliveries, dead_letters)
         self._key: Final = self.contents.key
         self.counts: Final = self.contents.counts
-        self.seeking: Final = Seeking(self.contents, workplace, on_lost_snapshot)
+        self.seeking: Final = Seeking(self.contents, context, on_lost_snapshot)
         self._deliveries: Final = deliveries
         self._may_receive: Final = may_receive
-        self.leases: Final = Leases(self.contents, deliveries, workplace, retry_min_s, retry_max_s, self.wake)
-        self._workplace: Final[Workplace] = workplace
-        self._effects: Final[Effects] = workplace.effects
-        self._jobs: Final[Jobs] = workplace.jobs
-        self._deadlines: Final[Deadlines] = workplace.deadlines
-        self._pages_of_store: Final[QueuePages] = workplace.pages
-        self._pages: Final = BacklogPages(self.contents, workplace, self._deliver_some)
+        self.leases: Final = Leases(self.contents, deliveries, context, retry_min_s, retry_max_s, self.wake)
+        self._context: Final[QueueContext] = context
+        self._effects: Final[Effects] = context.effects
+        self._jobs: Final[Jobs] = context.jobs
+        self._deadlines: Final[Deadlines] = context.deadlines
+        self._pages_of_store: Final[QueuePages] = context.pages
+        self._pages: Final = BacklogPages(self.contents, context, self._deliver_some)
         self._ring: Final = ConsumerRing(self._deliver_some)
         self._timer: _Timer | None = None
         self._is_job = False
@@ -266,7 +266,7 @@ class Queue(Job):
         identifiers = (subscription.identifier,) if subscription.identifier else ()
         message = entry.message
         if outbox.version == V5:
-            message = told(message, self.leases.ack_id_of(entry), entry.attempts)
+            message = with_delivery_properties(message, self.leases.ack_id_of(entry), entry.attempts)
         self._effects.pending_bytes += message.size() + ENTRY_BYTES // 4
         if subscription.qos == 0:
             if session.deliver_qos0(Delivery(message, 0, False, identifiers)) == SENT:

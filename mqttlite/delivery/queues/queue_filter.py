@@ -13,8 +13,8 @@ from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.tally import Tally
 from mqttlite.delivery.queues.contents import Contents
+from mqttlite.delivery.queues.context import ON_FILTER
 from mqttlite.delivery.queues.outcomes import FILTERED
-from mqttlite.delivery.queues.workplace import ON_FILTER
 
 
 @final

@@ -11,10 +11,10 @@ from typing import Final, final
 from mqttlite.core.changes import Rewind
 from mqttlite.core.effects import Effects
 from mqttlite.delivery.queues.contents import Contents
+from mqttlite.delivery.queues.context import QueueContext
 from mqttlite.delivery.queues.limits import WAY_PARTS
 from mqttlite.delivery.queues.outcomes import PURGED
 from mqttlite.delivery.queues.ranges import Ranges
-from mqttlite.delivery.queues.workplace import Workplace
 
 PASSED_OVER: Final = "a seek passed over it"
 
@@ -46,12 +46,12 @@ class Position:
 class Seeking:
     """`on_lost` is told the name of a snapshot whose messages had to go."""
 
-    __slots__ = ("_contents", "_effects", "_on_lost", "_workplace", "holds")
+    __slots__ = ("_contents", "_context", "_effects", "_on_lost", "holds")
 
-    def __init__(self, contents: Contents, workplace: Workplace, on_lost: Callable[[str], None]) -> None:
+    def __init__(self, contents: Contents, context: QueueContext, on_lost: Callable[[str], None]) -> None:
         self._contents: Final = contents
-        self._workplace: Final = workplace
-        self._effects: Final[Effects] = workplace.effects
+        self._context: Final = context
+        self._effects: Final[Effects] = context.effects
         self._on_lost: Final = on_lost
         self.holds: Final[dict[str, int]] = {}
         """By snapshot, the first sequence that it needs."""
@@ -109,7 +109,7 @@ class Seeking:
 
     @property
     def _now_us(self) -> int:
-        return self._workplace.wall_ahead_us + int(self._effects.now * 1e6)
+        return self._context.wall_ahead_us + int(self._effects.now * 1e6)
 
     def _keep_from(self, first: int) -> None:
         """Keep messages that end from now on, from that sequence on. Those that have ended before may not be there."""

@@ -191,7 +191,7 @@ class Queues:
 
     def watch(self, attempts: AttemptTracer | None) -> None:
         """Tell somebody what becomes of each delivery, or nobody."""
-        self._builder.workplace.attempts = attempts
+        self._builder.context.attempts = attempts
 
     @property
     def names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a queue is given: its options, a place for what it gives up, and what it shares with all other queues."""
+"""What a queue is given: its options, where its dead letters go, and what it shares with all other queues."""
 
 from typing import Final, Protocol, final
 
@@ -52,7 +52,7 @@ class DeadLetterBox(Protocol):
 
 
 @final
-class Workplace:
+class QueueContext:
     """What all queues of a broker share."""
 
     __slots__ = ("attempts", "deadlines", "effects", "has_pages", "jobs", "latest", "pages", "wall_ahead_us")
@@ -74,7 +74,7 @@ class Workplace:
         """Whether the store has the most part of long queues alone."""
         self.wall_ahead_us: Final = wall_ahead_us
         self.attempts: AttemptTracer | None = None
-        """Who is told what becomes of deliveries; None: nobody."""
+        """Hears what becomes of deliveries, if anything does."""
         self.latest: Delivery | None = None
         """Of the latest message that a queue took: the next queue mostly takes the same, and shares it."""
 
