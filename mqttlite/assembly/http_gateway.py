@@ -44,6 +44,7 @@ def build_gateway(
     try:
         from mqttlite.gateway.context import GatewayContext  # needs the extra
         from mqttlite.gateway.gateway import Gateway
+        from mqttlite.gateway.mount_point import MountPoint
         from mqttlite.gateway.open_sessions import OpenSessions
         from mqttlite.gateway.topics import Topics
     except ImportError as error:
@@ -63,6 +64,7 @@ def build_gateway(
     for sentence in http_warnings(config, not may_be_anonymous):
         _log.warning("%s", sentence)
     topic_rules = None if permissions.has_authorizer else permissions.live_rules
+    mount_point = MountPoint(config.http.mount_point or "")
     gateway = Gateway(
         GatewayContext(
             options=config.http,
@@ -85,7 +87,8 @@ def build_gateway(
             queues_api=delivery.api,
             seeks=delivery.seeks,
             sessions=OpenSessions(),
-            topics=Topics(permissions.topics, permissions.topic_file, topic_rules),
+            topics=Topics(permissions.topics, permissions.topic_file, topic_rules, mount_point),
+            mount_point=mount_point,
             login=partial(logins.questions.login, chain=auth_chain),
             must_log_in=not may_be_anonymous,
             is_local=is_local,

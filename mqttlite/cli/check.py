@@ -140,6 +140,12 @@ def _served(config: Config) -> Iterator[str]:
         yield f"sessions, queued and retained messages kept in {config.data_dir}"
     if config.metrics is not None:
         yield f"metrics, health and status on port {config.metrics.port} of {in_words(config.metrics.host)}"
+    gateway = config.http_listener()
+    if config.http is not None and gateway is not None:
+        scheme = "HTTP" if config.http.tls is None else "HTTPS"
+        below = f", below {config.http.mount_point}" if config.http.mount_point else ""
+        where = f"port {gateway.port} of {in_words(gateway.host)}"
+        yield f"topics and the dashboard over {scheme} on {where}, for {_who(config, gateway)}{below} (http)"
     if config.telemetry is not None:
         yield f"telemetry into {config.telemetry.directory}"
     if config.delivery_log is not None:
@@ -167,6 +173,8 @@ def _ports_in_use(config: Config) -> Iterator[str]:
     taken = [(each.host, each.port) for each in config.listeners if each.path is None]
     if config.metrics is not None:
         taken.append((config.metrics.host, config.metrics.port))
+    if config.http is not None:
+        taken.append((config.http.host, config.http.port))
     for host, port in taken:
         try:
             for family, kind, protocol, _, address in socket.getaddrinfo(

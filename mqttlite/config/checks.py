@@ -48,6 +48,7 @@ def conflicts(config: Config) -> Iterator[Problem]:
     yield from _same_ports(config)
     yield from _same_sockets(config)
     yield from _login_methods(config)
+    yield from _mount_points(config)
     yield from push_problems(config)
     for number, sentence in policy_problems(config.topic_policies):
         yield Problem(f"topic_policies[{number}]", f": {sentence}")
@@ -108,6 +109,20 @@ def _same_names(config: Config) -> Iterator[Problem]:
                 f" is {listener.name!r}, and listeners[{first}] has that name, too: the log and the metrics tell "
                 "listeners apart by their names, give one of them another",
             )
+
+
+def _mount_points(config: Config) -> Iterator[Problem]:
+    """A gateway whose callers would have all topics, while clients of MQTT have those below a mount point."""
+    if config.http is None or config.http.mount_point is not None:
+        return
+    for number, listener in enumerate(config.listeners):
+        if listener.mount_point:
+            yield Problem(
+                "http.mount_point",
+                f" is missing, and listeners[{number}].mount_point is {listener.mount_point!r}: with the same, callers "
+                'over HTTP are below it, too; with "" they have all topics that the rules allow',
+            )
+            return
 
 
 def _same_ports(config: Config) -> Iterator[Problem]:

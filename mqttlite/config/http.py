@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from mqttlite.config.login_methods import LoginMethod
+from mqttlite.config.mount_points import check_mount_point
 from mqttlite.security.identity import IdentitySource
 from mqttlite.security.tls import TlsOptions
 
@@ -38,7 +39,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     allow_anonymous: bool | None = None
     """Whether requests without credentials are answered, where it is not as for MQTT."""
     anonymous_role: RoleName | None = None
-    """The role of such requests. Absent: `viewer` where only this machine reaches the gateway, else `user`."""
+    """The role of such requests. Absent: `viewer` where only this machine reaches the gateway and callers have no mount
+    point, else `user`."""
     authentication: tuple[LoginMethod, ...] | None = None
     """How callers may log in, beside API keys, as `authentication` of a listener. Absent: by all methods that are
     configured; `"certificate"` has to be named."""
@@ -46,6 +48,9 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Which name in a client's certificate is its user."""
     roles: dict[Literal["viewer", "operator", "admin"], tuple[str, ...]] = {}
     """The users of each role; everybody else who logs in is a `user`."""
+    mount_point: str | None = None
+    """What comes before each topic that callers name, as `mount_point` of a listener. It has to be said where a
+    listener has one: `""` is none."""
     topic_creation: RoleName = "user"
     """The least role that makes topics. Who makes one owns it, and may keep others out."""
     api_key_file: str | None = None
@@ -66,6 +71,7 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise ValueError(f"port is {self.port}: it may be 0 to 65535")
+        check_mount_point(self.mount_point or "")
         if self.max_connections < 1:
             raise ValueError(f"max_connections is {self.max_connections}: 1 at least")
         for name in ("request_timeout_s", "keep_alive_s"):

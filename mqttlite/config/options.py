@@ -14,6 +14,7 @@ import msgspec
 from mqttlite.config.connects import ConnectOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.login_methods import LoginMethod
+from mqttlite.config.mount_points import check_mount_point
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
@@ -33,9 +34,9 @@ from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
-from mqttlite.topics.names import check_filter, check_name
+from mqttlite.topics.names import check_filter
 from mqttlite.wire.constants import NEVER_EXPIRES
-from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
+from mqttlite.wire.errors import TopicFilterInvalid
 
 
 class ConfigError(ValueError):
@@ -118,26 +119,13 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError(f"mode is {written}: it may be 0o000 to 0o777, and 0o660 is written with 0o")
         if self.proxy_protocol is not None and not self.proxy_protocol.trusted and self.path is None:
             raise ValueError("proxy_protocol.trusted is empty: nobody could connect")
-        self._check_mount_point()
+        check_mount_point(self.mount_point)
         if self.max_connections < 1:
             raise ValueError(f"max_connections is {self.max_connections}: 1 at least")
         if self.max_half_open is not None and self.max_half_open < 1:
             raise ValueError(f"max_half_open is {self.max_half_open}: 1 at least")
         if not 0.001 <= self.handshake_timeout_s < math.inf:
             raise ValueError(f"handshake_timeout_s is {self.handshake_timeout_s:g}: 0.001 at least, and finite")
-
-    def _check_mount_point(self) -> None:
-        """Raises `ValueError`."""
-        if not self.mount_point:
-            return
-        if not self.mount_point.endswith("/"):
-            raise ValueError(f"mount_point is {self.mount_point!r}: it ends with a slash")
-        if self.mount_point.startswith("$"):
-            raise ValueError(f"mount_point is {self.mount_point!r}: it may not begin with $")
-        try:
-            check_name(self.mount_point.encode())
-        except TopicNameInvalid as error:
-            raise ValueError(f"mount_point is {self.mount_point!r}: {error}") from None
 
     def _check_socket(self, path: str) -> None:
         """What belongs to a port may not be set beside a path. Raises `ValueError`."""

@@ -8,6 +8,7 @@ answer is a response of the route or a problem.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -19,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from mqttlite.build import version
 from mqttlite.event_hub import EventHub
@@ -78,8 +80,16 @@ ROUTERS: Final[tuple[RouterFactory, ...]] = (
 )
 """Each makes the routes of one subject. A new subject is one line here."""
 
+WITHOUT_MOUNT_POINT: Final = frozenset(
+    {pubsub_topics.router, pubsub_subscriptions.router, pubsub_snapshots.router},
+)
+"""Those that callers below a mount point do not have: `not_served` says so."""
 
-ERRORS: Final[dict[str, Callable[[Problem], Response]]] = {pubsub_errors.PREFIX: pubsub_errors.google_error}
+
+ERRORS: Final[dict[str, Callable[[Problem], Response]]] = {
+    pubsub_errors.PREFIX: pubsub_errors.google_error,
+    schema_routes.PREFIX: schema_routes.registry_error,
+}
 """What answers a problem below a path, where programs expect another form than `application/problem+json`."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -96,6 +106,11 @@ site shows a page."""
 
 STATUS_OF_KIND: Final = {"http.response.start": 200, "websocket.accept": 101, "websocket.http.response.start": 403}
 """What begins an answer, and its status where it has none of its own."""
+
+STREAMS: Final = re.compile(r"/events|/api/v1/topics/[^/]*/subscribe|/ui/(.*/)?live")
+"""Answers without an end, which have no HEAD."""
+
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 _FIRST: Final[Scope] = {"type": "http", "method": "GET", "path": "/-", "query_string": b"", "client": None}
 
@@ -121,7 +136,8 @@ def build_app(
     api.state.callers = callers
     api.state.stopping = asyncio.Event()
     for make in routers:
-        api.include_router(make(context))
+        if make not in WITHOUT_MOUNT_POINT or not context.mount_point.prefix:
+            api.include_router(make(context))
     api.add_exception_handler(HTTPException, _on_http_exception)
     api.add_exception_handler(RequestValidationError, _on_invalid)
     api.add_exception_handler(Exception, _on_failure)
@@ -203,6 +219,8 @@ class GatewayApp:
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             path = scope["path"]
+            if scope["type"] == "http" and scope["method"] == "HEAD" and not STREAMS.fullmatch(path):
+                scope, send = {**scope, "method": "GET"}, _without_body(send)
             method = WEBSOCKET if scope["type"] == "websocket" else scope["method"]
             for route in self.bare:
                 if method == route.method and (part := route.match(path)) is not None:
@@ -213,7 +231,7 @@ class GatewayApp:
             others = {
                 route.method for route in self.bare if route.method != WEBSOCKET and route.match(path) is not None
             }
-            if others and method != "OPTIONS":
+            if others:
                 allowed = {"Allow": ", ".join(sorted(others))}
                 raise Problem(Code.METHOD_NOT_ALLOWED, "this path has other methods", headers=allowed)
             if may_be_large(scope):  # nobody without credentials takes the room of others
@@ -290,6 +308,15 @@ def _counted(counters: HttpCounters, scope: Scope, send: Send) -> Send:
     return send_counted
 
 
+def _without_body(send: Send) -> Send:
+    """`send` for the answer to HEAD."""
+
+    async def send_head(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return send_head
+
+
 def _check_text(scope: Scope) -> None:
     """A path or query that is no UTF-8 names nothing: what stands in its place would be another name."""
     for part in (scope.get("raw_path") or b"", scope["query_string"]):
@@ -333,7 +360,14 @@ def _answer_to(problem: Problem, scope: Scope) -> Response:
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 405:  # the framework names the methods of one of the routes
+        error.headers = {"Allow": ", ".join(each for each in _METHODS if _has(request, each))}
     return _answer_to(of_framework(error), request.scope)
+
+
+def _has(request: Request, method: str) -> bool:
+    scope = {**request.scope, "method": method}
+    return any(each.matches(scope)[0] is Match.FULL for each in request.app.routes)
 
 
 async def _on_failure(request: Request, _error: Exception) -> Response:

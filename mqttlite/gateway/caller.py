@@ -100,7 +100,7 @@ class Callers:
         """Of browsers that logged in by the form of the dashboard."""
         self._remembered: Final[dict[_Key, tuple[Caller, float]]] = {}
         self._anonymous_role: Final = Role[
-            (options.anonymous_role or ("viewer" if context.is_local else "user")).upper()
+            (options.anonymous_role or ("viewer" if context.is_local and not options.mount_point else "user")).upper()
         ]
         self._rates: Final = BucketTable(Rate(options.requests_per_s)) if options.requests_per_s else None
 

@@ -22,6 +22,7 @@ from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
 from mqttlite.explanations import Explanations
 from mqttlite.gateway.counters import HttpCounters
+from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.open_sessions import OpenSessions
 from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
@@ -68,6 +69,8 @@ class GatewayContext:
     """The subscribers over HTTP."""
     topics: Topics
     """The topics that somebody made."""
+    mount_point: MountPoint
+    """What comes before the topics of callers."""
     login: Callable[[Credentials], Awaitable[Verdict]]
     """Who somebody is, by the same authenticators and jail as over MQTT."""
     must_log_in: bool

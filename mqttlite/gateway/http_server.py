@@ -183,9 +183,17 @@ class HttpProtocol(HttpToolsProtocol):
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() != "1.0"):
             self._fault = "a request has one header Host"
             raise ValueError(self._fault)
+        if not self.url.startswith((b"/", b"*")) and not self._names_its_host():
+            self._fault = "the request's target names another host than its header Host"
+            raise ValueError(self._fault)
         super().on_headers_complete()
         if self.cycle is not None and not self.cycle.message_event.is_set():
             self.cycle.message_event = cast(Any, Waker())  # its task has not begun
+
+    def _names_its_host(self) -> bool:
+        """Whether a target in the form of a whole address is of the host of the header, by which callers are judged."""
+        host = self.url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
+        return dict(self.headers).get(b"host", b"").lower() == host.lower()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self.answering = cycle

@@ -24,7 +24,6 @@ from mqttlite.gateway.publishing import (
     check_qos,
     checked,
     draft_of,
-    topic_of,
 )
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid
@@ -87,7 +86,7 @@ class PublishRoutes:
     async def by_name(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`PUT` and `POST /topics/{topic}`: the body is the payload."""
         caller = self._callers.remembered(scope) or await self._callers.find(HTTPConnection(scope))
-        topic = topic_of(name)
+        topic = self._publishing.topic_of(name)
         qos, retain, expiry_s = _query(scope)
         body = await self._bodies.read(scope, receive)
         try:
@@ -115,7 +114,7 @@ class PublishRoutes:
         """`GET /topics/{topic}`: the retained message."""
         caller = await self._callers.find(HTTPConnection(scope))
         self._callers.charge(caller)
-        topic = topic_of(name)
+        topic = self._publishing.topic_of(name)
         try:
             check_name(topic)
         except TopicNameInvalid as error:
@@ -230,7 +229,7 @@ class PublishRoutes:
         assert message.topic is not None, "one of them is there"
         found = names.get(message.topic)
         if found is None:
-            found = names[message.topic] = topic_of(message.topic)
+            found = names[message.topic] = self._publishing.topic_of(message.topic)
         return found
 
 

@@ -106,6 +106,7 @@ class Publishing:
         self._context: Final = context
         self._core: Final = context.core
         self._loop_driver: Final = context.loop_driver
+        self.topic_of: Final = context.mount_point.topic_of
         limits = context.config.limits
         self._max_payload_bytes: Final = limits.max_payload_bytes or limits.max_packet_bytes
 
@@ -316,11 +317,3 @@ def checked(properties: Properties) -> Properties:
     except (PeerError, ValueError) as error:
         raise Problem(Code.INVALID_VALUE, f"properties: {error}") from None
     return properties
-
-
-def topic_of(name: str) -> bytes:
-    """A topic's name in bytes. Raises `Problem` for one that is no UTF-8; the core checks the rest."""
-    try:
-        return name.encode()
-    except UnicodeEncodeError:
-        raise Problem(Code.INVALID_TOPIC, "the topic's name is no UTF-8") from None

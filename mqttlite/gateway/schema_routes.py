@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import unquote
 
+import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from mqttlite.delivery.schemas.api import CONTENT_TYPE, RegistryApi, is_change
 from mqttlite.gateway.caller import Role, caller_of, check_role, require
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Problem
 
 PREFIX: Final = "/registry"
 
@@ -23,6 +25,12 @@ _NAMES: Final = {"ids": "id", "versions": "version"}
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
 }
+
+
+def registry_error(problem: Problem) -> Response:
+    """A problem that no route of the registry has answered, in its form."""
+    body = msgspec.json.encode({"error_code": problem.status_code, "message": problem.detail})
+    return Response(body, problem.status_code, problem.headers, CONTENT_TYPE)
 
 
 def router(context: GatewayContext) -> APIRouter:

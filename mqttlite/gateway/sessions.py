@@ -58,6 +58,7 @@ class HttpSession:
             clean_start=not self.is_durable,
             session_expiry_s=session_expiry_s,
             quotas=self._context.quotas,
+            mount_point=self._context.mount_point.prefix,
         )
         try:
             self.link.connect(WINDOW, client)

@@ -80,7 +80,7 @@ class SseRoutes:
         if topic_id is None:
             filters = filters_of(query.get("filter", []))
         else:
-            filters = [self._context.topics.find(topic_id).name.encode()]
+            filters = [self._context.mount_point.shown(self._context.topics.find(topic_id).name).encode()]
         client_id, expiry_s, qos = _options(query)
         last_event_id = _last_event_id(scope, query)
         connection: HttpProtocol = scope["state"]["connection"]
@@ -95,7 +95,8 @@ class SseRoutes:
         try:
             first = stream.resume(last_event_id, missed)
             known = session.link.connection.session
-            others = [] if known is None else [each for each in known.subscriptions if each not in filters]
+            its = () if known is None else map(self._context.mount_point.filter_of, known.subscriptions)
+            others = [each for each in its if each not in filters]
             await session.subscribed(filters, qos, opening)
             if others:
                 session.unsubscribe(others)

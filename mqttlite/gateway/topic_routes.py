@@ -134,12 +134,13 @@ def router(context: GatewayContext) -> APIRouter:
     routes = APIRouter(prefix="/api/v1/topics", tags=["topics"])
     topics = context.topics
     permissions = context.core.permissions
+    mount_point = context.mount_point
 
     def info(topic: TopicRecord) -> TopicInfo:
         subscriptions, shared = context.core.subscribers(topic.name.encode())
         return TopicInfo(
             topic_id=topic.topic_id,
-            name=topic.name,
+            name=mount_point.shown(topic.name),
             owner_id=topic.owner,
             permissions=topic.permissions,
             members=list(topic.members),
@@ -210,6 +211,7 @@ def router(context: GatewayContext) -> APIRouter:
         topic = record(
             {
                 **given,
+                "name": mount_point.topic_of(body.name).decode(),
                 "topic_id": f"t-{secrets.token_hex(8)}",
                 "owner": caller.username,
                 "members": tuple(body.members),
@@ -231,9 +233,13 @@ def router(context: GatewayContext) -> APIRouter:
     @routes.get("", summary="List the topics that the caller may see")
     async def list_topics(caller: User, cursor: Cursor = "", limit: Limit = 100) -> TopicPage:
         found: list[TopicInfo] = []
-        for looked_at, topic in enumerate(topics.from_name(cursor)):
+        prefix = mount_point.prefix.decode()
+        for looked_at, topic in enumerate(topics.from_name(prefix + cursor)):
+            name = mount_point.shown(topic.name)
+            if not name:  # and those behind it are not below it either
+                break
             if len(found) == limit or looked_at == LOOKED_AT:
-                return TopicPage(topics=found, cursor=topic.name)
+                return TopicPage(topics=found, cursor=name)
             if may_see(caller, topic):
                 found.append(info(topic))
         return TopicPage(topics=found, cursor=None)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.topic_records import MAX_TOPICS, TopicRecord, policies_of, save
@@ -16,9 +17,16 @@ from mqttlite.security.topic_records import MAX_TOPICS, TopicRecord, policies_of
 
 class Topics:
     """`path` is the file; None: they live as long as the broker. `live_rules` is None where other rules are in force,
-    and then topics have no policy."""
+    and then topics have no policy. No caller sees a topic that is not below its mount point."""
 
-    def __init__(self, topics: Sequence[TopicRecord], path: Path | None, live_rules: LiveRules | None) -> None:
+    def __init__(
+        self,
+        topics: Sequence[TopicRecord],
+        path: Path | None,
+        live_rules: LiveRules | None,
+        mount_point: MountPoint,
+    ) -> None:
+        self._mount_point: Final = mount_point
         self._path: Final = path
         self._live_rules: Final = live_rules
         self._by_id: Final = {topic.topic_id: topic for topic in topics}
@@ -30,11 +38,13 @@ class Topics:
         return len(self._by_id)
 
     def get(self, topic_id: str) -> TopicRecord | None:
-        return self._by_id.get(topic_id)
+        """The topic of that id; None where there is none for callers."""
+        topic = self._by_id.get(topic_id)
+        return topic if topic is not None and self._mount_point.shown(topic.name) else None
 
     def find(self, topic_id: str) -> TopicRecord:
         """As `get`. Raises `Problem`."""
-        topic = self._by_id.get(topic_id)
+        topic = self.get(topic_id)
         if topic is None:
             raise Problem(Code.NOT_FOUND, f"there is no topic {topic_id[:80]!r}")
         return topic
@@ -52,7 +62,8 @@ class Topics:
         async with self._changing:
             if topic.name in self._by_name:
                 known = self._by_name[topic.name]
-                raise Problem(Code.CONFLICT, f"the topic {topic.name!r} exists already", topic_id=known.topic_id)
+                name = self._mount_point.shown(topic.name)
+                raise Problem(Code.CONFLICT, f"the topic {name!r} exists already", topic_id=known.topic_id)
             if len(self) >= MAX_TOPICS:
                 raise Problem(Code.QUOTA_EXCEEDED, f"there are {MAX_TOPICS} topics, which is the limit; delete some")
             rules = self._live_rules

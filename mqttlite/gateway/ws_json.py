@@ -17,7 +17,7 @@ from mqttlite.gateway.caller import Caller, Callers
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.events import PRESENCE, Events, gap, kind_of
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.publishing import Draft, MessageBody, Publishing, draft_of, topic_of
+from mqttlite.gateway.publishing import Draft, MessageBody, Publishing, draft_of
 from mqttlite.gateway.sessions import SOCKET, HttpSession, filters_of, refusal
 from mqttlite.gateway.waker import Waker
 from mqttlite.wire.packets import Publish, Suback, Unsuback
@@ -158,7 +158,7 @@ class _Connection:
     async def _publish(self, request: Request) -> None:
         if (request.topic is None) == (request.topic_id is None):
             raise Problem(Code.INVALID_VALUE, "topic and topic_id: one of them names the topic")
-        name = topic_of(request.topic) if request.topic is not None else self._name_of(request)
+        name = self._topic_of(request)
         draft: Draft = draft_of(name, request)
         outcome = await self._publishing.publish(self._caller, draft)
         await self._send_text(b'{"type":"published","id":%s,%s' % (_encode(request.id), outcome.json()[1:]))
@@ -171,9 +171,10 @@ class _Connection:
             raise Problem(Code.TOO_MANY_REQUESTS, f"{MAX_UNANSWERED} requests wait for their answers")
         if request.qos not in (0, 1):
             raise Problem(Code.INVALID_VALUE, f"qos is {request.qos}: a subscription here has 0 or 1")
-        (name,) = [self._name_of(request)] if request.topic is None else filters_of([request.topic])
-        if request.type == "presence":
-            (name,) = filters_of([(PRESENCE + name).decode()])  # it may be too long now
+        mount_point = self._context.mount_point
+        (name,) = filters_of([self._filter_of(request)])
+        if request.type == "presence":  # it may be too long now
+            (name,) = filters_of([(PRESENCE + mount_point.prefix + name).decode()])
         session = self._session
         if request.type == "unsubscribe":
             if request.topic_id is not None:
@@ -185,9 +186,19 @@ class _Connection:
             packet_id = session.subscribe([name], request.qos)
         self._asked[packet_id] = (request, name)
 
-    def _name_of(self, request: Request) -> bytes:
+    def _topic_of(self, request: Request) -> bytes:
+        """The topic to which a request publishes."""
+        if request.topic is not None:
+            return self._publishing.topic_of(request.topic)
         assert request.topic_id is not None, "one of both is there"
         return self._context.topics.find(request.topic_id).name.encode()
+
+    def _filter_of(self, request: Request) -> str:
+        """The topic filter of a request, as callers name it."""
+        if request.topic is not None:
+            return request.topic
+        assert request.topic_id is not None, "one of both is there"
+        return self._context.mount_point.shown(self._context.topics.find(request.topic_id).name)
 
     async def _on_answer(self, packet: Suback | Unsuback) -> None:
         found = self._asked.pop(packet.packet_id, None)

@@ -46,6 +46,7 @@ class LocalClient:
     session_expiry_s: int = 0
     """How long its session outlives the connection."""
     quotas: Quotas | None = None
+    mount_point: bytes = b""
 
 
 @final
@@ -83,7 +84,10 @@ class LocalLink(LinkPort):
 
         Raises `ConnectionRefusedError` if the broker does not accept it.
         """
-        peer = Peer(is_trusted=True) if client is None else Peer(client.username, quotas=client.quotas)
+        if client is None:
+            peer = Peer(is_trusted=True)
+        else:
+            peer = Peer(client.username, quotas=client.quotas, mount_point=client.mount_point)
         connection = self.connection = self._broker.open(peer, self._loop.time())
         connection.hold_reasons = HoldReason.LOCAL
         self._loop_driver.links[connection.number] = self

@@ -81,6 +81,8 @@ HOSTILE = [
     ("negative length", b"PUT /topics/a HTTP/1.1", b"Content-Length: -1\r\n", b"", 400),
     ("folded header", b"GET /topics/a HTTP/1.1", b"X: a\r\n b\r\n", b"", 400),
     ("two hosts", b"GET /topics/a HTTP/1.1", b"Host: evil\r\n", b"", 400),
+    ("another host in the target", b"GET http://evil/topics/a HTTP/1.1", b"", b"", 400),
+    ("the address of nothing as target", b"GET http://localhost/nothing HTTP/1.1", b"", b"", 404),
     ("no such version", b"GET /topics/a HTTP/1.2", b"", b"", 400),
     ("topic that is no UTF-8", b"PUT /topics/a/%ff HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),
     ("topic with a surrogate", b"PUT /topics/a/%ed%a0%80 HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),

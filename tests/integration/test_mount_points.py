@@ -1,11 +1,22 @@
-"""A listener with a mount point, over sockets and over a restart."""
+"""Mount points of listeners and of callers over HTTP, over sockets and over a restart."""
 
+import json
 from pathlib import Path
 
+import msgspec
+from websockets.asyncio.client import connect
+
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.checks import conflicts
+from mqttlite.config.http import HttpOptions
+from mqttlite.gateway.mount_point import MountPoint
+from mqttlite.gateway.topics import Topics
+from mqttlite.security.topic_records import TopicRecord
 from mqttlite.server import Broker
 from mqttlite.wire.packets import Publish
 from tests.integration.conftest import Rig
+from tests.integration.test_gateway_streams import stream
+from tests.support.gateway import running_gateway
 
 
 async def test_a_listener_puts_its_clients_below_its_mount_point(rig: Rig, tmp_path: Path) -> None:
@@ -26,3 +37,55 @@ async def test_a_listener_puts_its_clients_below_its_mount_point(rig: Rig, tmp_p
         message = await inside.expect(Publish)
         assert (message.topic, message.payload) == (b"t/1", b"x")
         await inside.disconnect()
+
+
+async def test_callers_over_http_are_below_theirs(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"mount_point": "site7/"}, users=("ann",)) as gateway:
+        outside, ann = aiter(gateway.broker.subscribe("#", qos=1)), gateway.user("ann")
+        for topic in ("secret", "site7/r"):
+            await gateway.broker.publish(topic, b"1", retain=True)
+            await anext(outside)
+        assert [(await ann.get(f"/topics/{each}")).status_code for each in ("r", "secret", "site7/r")] == [
+            200,
+            404,
+            404,
+        ]
+        made = (await ann.post("/api/v1/topics", json={"name": "a", "permissions": "PRIVATE"})).json()
+        path = f"/api/v1/topics/{made['topic_id']}"
+        assert (made["name"], (await ann.get("/api/v1/topics")).json()) == ("a", {"topics": [made], "cursor": None})
+        host = f"127.0.0.1:{gateway.gateway.port}"
+        token = gateway.users["ann"]
+        durable = f"/events?filter=%23&client_id=d&session_expiry_s=60&token={token}"
+        async with stream(gateway, durable) as events:
+            assert (await events.next())["topic"] == "r"
+            assert (await ann.post(f"{path}/publish", json={"payload": 1, "qos": 1})).json()["delivered_to"] == 2
+            assert (await anext(outside)).topic == "site7/a"
+            assert (await events.next())["topic"] == "a"
+        async with stream(gateway, durable.replace("%23", "a")):  # only this filter remains
+            found = gateway.broker.admin.client("d")
+            assert found is not None
+            assert found.topic_filters == {"site7/a": 1}
+        async with connect(f"ws://{host}/ws/subscribe?topic_id={made['topic_id']}&token={token}") as socket:
+            assert json.loads(await socket.recv())["topic"] == "a"
+            await socket.send(json.dumps({"type": "publish", "topic": "a", "payload": 2, "id": 1}))
+            received = [json.loads(await socket.recv()) for _ in range(2)]
+            assert {each.get("topic") for each in received} == {None, "a"}
+            await socket.send(json.dumps({"type": "presence", "topic": "a"}))
+            assert json.loads(await socket.recv())["type"] == "subscribed"
+        answers = [await ann.put(f"/topics/{each}", content=b"") for each in ("", "a/+", "$SYS/x")]
+        assert [each.status_code for each in answers] == [400, 400, 403]
+        assert (await ann.get("/v1/projects/p/topics")).json()["error"]["status"] == "UNIMPLEMENTED"
+        assert (await gateway.client().get("/api/v1/me")).json()["role"] == "user"  # it sees no other topics
+
+
+def test_a_topic_elsewhere_is_none_of_theirs() -> None:
+    record = TopicRecord(topic_id="t-1", name="site7/a", owner=None, created_at=0.0)
+    found = {each: Topics([record], None, None, MountPoint(each)).get("t-1") for each in ("", "site7/", "site8/")}
+    assert found == {"": record, "site7/": record, "site8/": None}
+
+
+def test_where_a_listener_has_one_the_gateway_s_has_to_be_said() -> None:
+    config = Config(listeners=(ListenerOptions(mount_point="site7/"),), http=HttpOptions())
+    assert [each.path for each in conflicts(config)] == ["http.mount_point"]
+    for said in ("", "site7/"):
+        assert not list(conflicts(msgspec.structs.replace(config, http=HttpOptions(mount_point=said))))

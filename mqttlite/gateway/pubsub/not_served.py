@@ -17,15 +17,19 @@ REFUSALS: Final[dict[str, str]] = {
 }
 """By the method, or by the kind of resource."""
 
+BELOW_A_MOUNT_POINT: Final = (
+    "Google Pub/Sub's API is served where http.mount_point is empty: its projects and queues are common to all clients"
+)
 
-def router(_context: GatewayContext) -> APIRouter:
+
+def router(context: GatewayContext) -> APIRouter:
     """The routes of this module; they come after those of what is served."""
     routes = APIRouter(prefix="/v1", dependencies=[require(Role.USER)], include_in_schema=False)
 
     @routes.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
     async def refuse(path: str) -> None:
         for segment in path.split("/"):
-            refusal = REFUSALS.get(segment.rpartition(":")[2])
+            refusal = BELOW_A_MOUNT_POINT if context.mount_point.prefix else REFUSALS.get(segment.rpartition(":")[2])
             if refusal is not None:
                 raise Problem(Code.NOT_AVAILABLE, refusal)
         raise Problem(Code.NOT_FOUND, f"there is no such method of Google Pub/Sub here: /v1/{path[:200]}")

@@ -127,8 +127,15 @@ def router(context: GatewayContext) -> APIRouter:
         """Publish one after the other. Where one is refused, those before it are published: a publisher that tries
         again publishes them twice, as Google allows."""
         numbers: list[str] = []
+        effects = context.core.effects
         try:
             for at, draft in enumerate(drafts):
+                if effects.sheds_low_priority and publishing.shed(caller, draft) is not None:
+                    raise Problem(
+                        Code.BUSY,
+                        "the broker is overloaded, and drops what has a low priority; send it again later",
+                        headers={"Retry-After": "1"},
+                    )
                 fan_out = publishing.begin(caller, draft)
                 if not fan_out.done:
                     await publishing.finished(fan_out)

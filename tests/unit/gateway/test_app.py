@@ -131,6 +131,7 @@ async def test_every_error_is_a_problem(gateway: GatewayUnderTest, caplog: pytes
     for method, path, status, code in (
         ("GET", "/nothing", 404, "not_found"),
         ("DELETE", "/docs", 405, "method_not_allowed"),
+        ("OPTIONS", "/events", 405, "method_not_allowed"),
         ("POST", "/test/change?number=x", 422, "invalid_value"),
         ("GET", "/test/problem", 409, "conflict"),
         ("GET", "/test/bug", 500, "internal_error"),
@@ -141,6 +142,16 @@ async def test_every_error_is_a_problem(gateway: GatewayUnderTest, caplog: pytes
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.headers["cache-control"] == "no-store"
     assert "GET /test/bug failed" in caplog.text
+    assert (await client.put("/api/v1/topics")).headers["allow"] == "GET, POST"
+
+
+async def test_head_answers_as_get_without_its_body(gateway: GatewayUnderTest) -> None:
+    client = gateway.client(Role.ADMIN)
+    await client.put("/topics/a?retain=1", content=b"123")
+    for path, status in (("/api/v1/me", 200), ("/topics/a", 200), ("/topics/b", 404), ("/events?filter=a", 405)):
+        answer = await client.head(path)
+        assert (answer.status_code, answer.content) == (status, b""), path
+    assert (await client.head("/topics/a")).headers["content-length"] == "3"
 
 
 def test_each_code_has_its_status() -> None:

@@ -300,6 +300,9 @@ async def test_where_the_policy_asks_nobody_gets_what_somebody_has_no_room_for(
         found = gateway.broker.admin.client("away")
         assert found is not None
         assert found.drops == {}
+        messages = [{"topic": "jobs/1", "qos": 1}, {"topic": "a"}]
+        bulk = (await client.post("/api/v1/publish/bulk", json=messages)).json()
+        assert (bulk["published"], bulk["refused"], bulk["errors"][0]["code"]) == (1, 1, "quota_exceeded")
 
 
 async def test_an_overload_drops_what_it_drops_of_mqtt(tmp_path: Path) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
+from mqttlite.client import Client as MqttClient
+from mqttlite.core.limits import Limits
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.problems import Code
 from mqttlite.gateway.pubsub import errors, subscriptions
+from mqttlite.security.topic_policies import TopicPolicyOptions
 from tests.support.device import until
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 from tests.support.receiver import Receiver
@@ -605,3 +608,28 @@ async def test_a_subscription_that_nobody_uses_expires(gateway: GatewayUnderTest
     assert gateway.broker.queues.options("shop.mail").idle_expiry_s == 90_210
     change = {"subscription": {"expirationPolicy": {}}, "updateMask": "expirationPolicy"}
     assert (await done(client.patch(MAIL, json=change)))["expirationPolicy"] == {}
+
+
+async def test_an_overload_and_a_policy_refuse_messages_and_google_s_client_tries_again(tmp_path: Path) -> None:
+    policies = (
+        TopicPolicyOptions(prefix="shop/orders", priority="low"),
+        TopicPolicyOptions(prefix="shop/full", on_overflow="reject"),
+    )
+    limits = Limits(max_queued_messages=1)
+    async with running_gateway(tmp_path, topic_policies=policies, limits=limits) as gateway:
+        async with MqttClient("127.0.0.1", gateway.broker.port, client_id="x", session_expiry_interval=60) as away:
+            await away.subscribe("shop/full", qos=1)
+        client = await orders(gateway)
+        effects = gateway.broker._core.effects
+        effects.sheds_low_priority = True
+        messages = {"messages": [{"data": "eA=="}]}
+        refused = await client.post(f"{ORDERS}:publish", json=messages)
+        assert failure(refused) == (503, "UNAVAILABLE")
+        assert refused.headers["retry-after"] == "1"
+        assert gateway.broker._core.router.drops.by_reason["overload_low_priority"] == 1
+        effects.sheds_low_priority = False
+        await publish(client, *messages["messages"])
+        await done(client.put(f"{SHOP}/topics/full", json={}))
+        url = f"{SHOP}/topics/full:publish"
+        await done(client.post(url, json=messages))
+        assert failure(await client.post(url, json=messages)) == (429, "RESOURCE_EXHAUSTED")

@@ -1,0 +1,45 @@
+"""The mount point of callers over HTTP: it comes before the topics that they name, and is taken off those they see.
+
+Subscribers get it by their `Peer`, and the core mounts what they subscribe to; here it is for everything else.
+Invariant: a caller below a mount point reaches no topic that is not below it, as a client of MQTT does not.
+"""
+
+from typing import Final
+
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.topics.names import check_name
+from mqttlite.topics.namespaces import mounted_name, parse_filter, unmounted
+from mqttlite.wire.errors import TopicNameInvalid
+
+
+class MountPoint:
+    """One for each gateway; `prefix` is empty where callers have none."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix: Final = prefix.encode()
+
+    def topic_of(self, name: str) -> bytes:
+        """The topic that a caller means. Raises `Problem` for a name that is no UTF-8 or, below a mount point, that is
+        invalid; without one the core checks it."""
+        try:
+            topic = name.encode()
+        except UnicodeEncodeError:
+            raise Problem(Code.INVALID_TOPIC, "the topic's name is no UTF-8") from None
+        if not self.prefix:
+            return topic
+        try:
+            check_name(topic)
+        except TopicNameInvalid as error:
+            raise Problem(Code.INVALID_TOPIC, str(error)) from None
+        return mounted_name(self.prefix, topic)
+
+    def filter_of(self, subscribed: bytes) -> bytes:
+        """The topic filter of a caller that the core keeps as that one."""
+        if not self.prefix:
+            return subscribed
+        rest = parse_filter(subscribed).rest if subscribed.startswith(b"$share/") else subscribed
+        return subscribed[: len(subscribed) - len(rest)] + unmounted(self.prefix, rest)
+
+    def shown(self, name: str) -> str:
+        """What callers call a topic; empty for one that is not below their mount point."""
+        return unmounted(self.prefix, name.encode()).decode() if self.prefix else name
