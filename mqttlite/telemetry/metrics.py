@@ -39,7 +39,6 @@ PIECE: Final = 30
 
 _Labels = Mapping[str, str]
 _Values = Sequence[tuple[_Labels, float]]
-_NO_LABELS: Final[_Labels] = {}
 
 
 def exposition(report: Report) -> Iterator[bytes]:
@@ -68,10 +67,8 @@ def families(report: Report) -> Iterator[Metric]:
         "What runs: always 1.",
         [({"version": build.version, "compiled": str(build.compiled).lower(), "python": build.python}, 1)],
     )
-    yield _gauge("mqttlite_uptime_seconds", "Time since the broker started.", _only(report.uptime_s))
-    yield _gauge(
-        "mqttlite_ready", "1 while clients may come in, 0 while it starts or stops.", _only(not report.not_ready)
-    )
+    yield _gauge("mqttlite_uptime_seconds", "Time since the broker started.", report.uptime_s)
+    yield _gauge("mqttlite_ready", "1 while clients may come in, 0 while it starts or stops.", not report.not_ready)
     yield from _messages(report)
     yield from _connections(report)
     yield from _held(report)
@@ -100,12 +97,12 @@ def _messages(report: Report) -> Iterator[Metric]:
     yield _counter(
         "mqttlite_messages_dropped",
         "Messages that a client did not get, or that met none, by reason.",
-        [({"reason": reason}, count) for reason, count in sorted(totals.drops.items())],
+        _by("reason", totals.drops),
     )
     yield _counter(
         "mqttlite_denied",
         "Messages, or topic filters, that the rules did not allow, by action.",
-        [({"action": action}, count) for action, count in sorted(report.snapshot.denied.items())],
+        _by("action", report.snapshot.denied),
     )
     yield _counter(
         "mqttlite_schema_violations",
@@ -118,17 +115,17 @@ def _messages(report: Report) -> Iterator[Metric]:
     yield _counter(
         "mqttlite_messages_filtered",
         "Messages that the filter of a subscription kept from its client; none of them is lost.",
-        _only(report.snapshot.filtered),
+        report.snapshot.filtered,
     )
-    yield _counter("mqttlite_received_bytes", "MQTT bytes from clients.", _only(totals.bytes_received))
-    yield _counter("mqttlite_sent_bytes", "MQTT bytes to clients.", _only(totals.bytes_sent))
+    yield _counter("mqttlite_received_bytes", "MQTT bytes from clients.", totals.bytes_received)
+    yield _counter("mqttlite_sent_bytes", "MQTT bytes to clients.", totals.bytes_sent)
     yield _counter(
         "mqttlite_publish_received_bytes",
         "Bytes of PUBLISH packets from clients, about.",
-        _only(totals.publish_bytes_received),
+        totals.publish_bytes_received,
     )
     yield _counter(
-        "mqttlite_publish_sent_bytes", "Bytes of PUBLISH packets to clients, about.", _only(totals.publish_bytes_sent)
+        "mqttlite_publish_sent_bytes", "Bytes of PUBLISH packets to clients, about.", totals.publish_bytes_sent
     )
 
 
@@ -139,7 +136,7 @@ def _connections(report: Report) -> Iterator[Metric]:
         "Open connections; their protocol is none until their CONNECT has come.",
         [(_kind(*kind), count) for kind, count in sorted(snapshot.connections.items())],
     )
-    yield _counter("mqttlite_connections_opened", "Connections that were ever opened.", _only(snapshot.opened))
+    yield _counter("mqttlite_connections_opened", "Connections that were ever opened.", snapshot.opened)
     yield _counter(
         "mqttlite_connects",
         "Clients that were accepted.",
@@ -148,7 +145,7 @@ def _connections(report: Report) -> Iterator[Metric]:
     yield _counter(
         "mqttlite_disconnects",
         "Accepted connections that ended, by close reason.",
-        [({"reason": reason}, count) for reason, count in sorted(snapshot.disconnected.items())],
+        _by("reason", snapshot.disconnected),
     )
     yield _counter(
         "mqttlite_connections_refused",
@@ -161,12 +158,12 @@ def _connections(report: Report) -> Iterator[Metric]:
     yield _counter(
         "mqttlite_logins_jailed",
         "Addresses, and user names and client ids of an address, that failed to log in too often.",
-        [({"kind": kind}, count) for kind, count in sorted(snapshot.jailed.items())],
+        _by("kind", snapshot.jailed),
     )
     yield _counter(
         "mqttlite_logins_refused_in_jail",
         "Logins refused without a check, for too many had failed.",
-        _only(snapshot.refused_in_jail),
+        snapshot.refused_in_jail,
     )
     yield _counter(
         "mqttlite_connections_turned_away",
@@ -220,79 +217,65 @@ def _held(report: Report) -> Iterator[Metric]:
         [({"state": "connected"}, snapshot.online), ({"state": "away"}, snapshot.sessions - snapshot.online)],
     )
     yield _counter(
-        "mqttlite_sessions_expired",
-        "Sessions that ended while their client was away.",
-        _only(snapshot.sessions_expired),
+        "mqttlite_sessions_expired", "Sessions that ended while their client was away.", snapshot.sessions_expired
     )
     yield _gauge(
         "mqttlite_subscriptions",
         "Subscriptions of all sessions.",
         [({"kind": "plain"}, snapshot.subscriptions), ({"kind": "shared"}, snapshot.shared_subscriptions)],
     )
-    yield _gauge("mqttlite_retained_messages", "Retained messages.", _only(snapshot.retained))
-    yield _gauge("mqttlite_retained_bytes", "What they take in memory.", _only(snapshot.retained_bytes))
+    yield _gauge("mqttlite_retained_messages", "Retained messages.", snapshot.retained)
+    yield _gauge("mqttlite_retained_bytes", "What they take in memory.", snapshot.retained_bytes)
     presence = report.presence
     if presence is not None:
-        yield _gauge("mqttlite_presence_topics", "Topics whose subscribers are told.", _only(presence.topics))
-        yield _gauge("mqttlite_presence_subscriptions", "Subscriptions that are told of.", _only(presence.memberships))
-        yield _counter("mqttlite_presence_events", "Events of who came and left.", _only(presence.events))
+        yield _gauge("mqttlite_presence_topics", "Topics whose subscribers are told.", presence.topics)
+        yield _gauge("mqttlite_presence_subscriptions", "Subscriptions that are told of.", presence.memberships)
+        yield _counter("mqttlite_presence_events", "Events of who came and left.", presence.events)
         yield _counter(
             "mqttlite_presence_left_out",
             "Topics and subscriptions left out of presence, for a limit was reached.",
-            _only(presence.left_out),
+            presence.left_out,
         )
-    yield _gauge("mqttlite_delayed_messages", "Delayed messages that are not due yet.", _only(snapshot.delayed))
-    yield _gauge("mqttlite_delayed_bytes", "What they take in memory.", _only(snapshot.delayed_bytes))
-    yield _gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", _only(snapshot.queued))
-    yield _gauge("mqttlite_queued_bytes", "What they take in memory, or would.", _only(snapshot.queued_bytes))
+    yield _gauge("mqttlite_delayed_messages", "Delayed messages that are not due yet.", snapshot.delayed)
+    yield _gauge("mqttlite_delayed_bytes", "What they take in memory.", snapshot.delayed_bytes)
+    yield _gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", snapshot.queued)
+    yield _gauge("mqttlite_queued_bytes", "What they take in memory, or would.", snapshot.queued_bytes)
     yield _gauge(
         "mqttlite_inflight_messages",
         "QoS 1 and 2 messages to clients that are not acknowledged to the end.",
-        _only(snapshot.inflight),
+        snapshot.inflight,
     )
+    yield _gauge("mqttlite_outbox_bytes", "Bytes that wait for clients whose sockets take none.", snapshot.outbox_bytes)
+    yield _gauge("mqttlite_memory_bytes", "What is held in memory for clients, as accounted.", snapshot.memory_bytes)
+    yield _gauge("mqttlite_memory_limit_bytes", "The limit of that (`max_memory_bytes`).", snapshot.memory_limit_bytes)
     yield _gauge(
-        "mqttlite_outbox_bytes", "Bytes that wait for clients whose sockets take none.", _only(snapshot.outbox_bytes)
-    )
-    yield _gauge(
-        "mqttlite_memory_bytes", "What is held in memory for clients, as accounted.", _only(snapshot.memory_bytes)
-    )
-    yield _gauge(
-        "mqttlite_memory_limit_bytes", "The limit of that (`max_memory_bytes`).", _only(snapshot.memory_limit_bytes)
-    )
-    yield _gauge(
-        "mqttlite_memory_short", "1 while more than seven eighths of that are used, else 0.", _only(report.memory_short)
+        "mqttlite_memory_short", "1 while more than seven eighths of that are used, else 0.", report.memory_short
     )
     yield _counter(
         "mqttlite_memory_shed",
         "Times a client lost the QoS 0 messages that waited for it, for memory was short and it held most.",
-        _only(snapshot.sheds),
+        snapshot.sheds,
     )
     yield _gauge(
         "mqttlite_overload_stage",
         "What is done about an overload, from 0 (nothing) to 4 (connections are refused).",
-        _only(snapshot.overload_stage),
+        snapshot.overload_stage,
     )
     yield _gauge(
-        "mqttlite_overload_load", "How loaded the broker is; with 1 it does all of that.", _only(snapshot.overload_load)
+        "mqttlite_overload_load", "How loaded the broker is; with 1 it does all of that.", snapshot.overload_load
     )
-    yield _gauge("mqttlite_connections_slowed", "Connections not read now, for the overload.", _only(snapshot.slowed))
+    yield _gauge("mqttlite_connections_slowed", "Connections not read now, for the overload.", snapshot.slowed)
+    yield _counter("mqttlite_overload_slowed", "Times a client was not read for the overload.", snapshot.slowed_ever)
     yield _counter(
-        "mqttlite_overload_slowed", "Times a client was not read for the overload.", _only(snapshot.slowed_ever)
+        "mqttlite_overload_connects_refused", "Connections refused for the overload.", snapshot.connects_shed
     )
-    yield _counter(
-        "mqttlite_overload_connects_refused", "Connections refused for the overload.", _only(snapshot.connects_shed)
-    )
-    yield _gauge(
-        "mqttlite_connections_over_quota", "Connections not read now, for a quota.", _only(snapshot.over_quota)
-    )
-    yield _gauge(
-        "mqttlite_connections_blocked", "Connections whose sockets take no bytes for now.", _only(snapshot.blocked)
-    )
+    yield _gauge("mqttlite_connections_over_quota", "Connections not read now, for a quota.", snapshot.over_quota)
+    yield _gauge("mqttlite_connections_blocked", "Connections whose sockets take no bytes for now.", snapshot.blocked)
     if report.oldest_unacknowledged_s is not None:
         yield _gauge(
             "mqttlite_oldest_unacknowledged_seconds",
             "For how long the oldest of the traced messages that are not acknowledged has been with its client.",
-            _only(report.oldest_unacknowledged_s),
+            report.oldest_unacknowledged_s,
         )
 
 
@@ -376,23 +359,23 @@ def _http(report: Report) -> Iterator[Metric]:
     http = report.http
     if http is None:
         return
-    yield _gauge("mqttlite_http_connections", "Connections to the gateway.", _only(http.connections))
+    yield _gauge("mqttlite_http_connections", "Connections to the gateway.", http.connections)
     yield _counter(
         "mqttlite_http_connections_turned_away",
         "Connections closed at once, for as many as may be were open.",
-        _only(http.turned_away),
+        http.turned_away,
     )
     yield _counter(
         "mqttlite_http_requests",
         "Requests that were answered, by group of paths and status.",
         [({"group": group, "status": str(status)}, count) for (group, status), count in sorted(http.requests.items())],
     )
-    yield _counter("mqttlite_http_received_bytes", "Bytes from clients of the gateway.", _only(http.received_bytes))
-    yield _counter("mqttlite_http_sent_bytes", "Bytes of bodies, events and messages to them.", _only(http.sent_bytes))
+    yield _counter("mqttlite_http_received_bytes", "Bytes from clients of the gateway.", http.received_bytes)
+    yield _counter("mqttlite_http_sent_bytes", "Bytes of bodies, events and messages to them.", http.sent_bytes)
     yield _counter(
         "mqttlite_http_slow_readers_cut",
         "Connections that ended because the client took nothing for a minute.",
-        _only(http.slow_readers_cut),
+        http.slow_readers_cut,
     )
 
 
@@ -408,9 +391,9 @@ def _timing(report: Report) -> Iterator[Metric]:
         [({}, report.commits)],
     )
     yield _counter(
-        "mqttlite_store_commit_failures", "Commits that failed; each is tried again.", _only(report.commit_failures)
+        "mqttlite_store_commit_failures", "Commits that failed; each is tried again.", report.commit_failures
     )
-    yield _gauge("mqttlite_store_failing", "1 while the latest commit failed, else 0.", _only(report.store_failing))
+    yield _gauge("mqttlite_store_failing", "1 while the latest commit failed, else 0.", report.store_failing)
     if report.latency:
         yield _histogram(
             "mqttlite_message_latency_seconds",
@@ -423,7 +406,7 @@ def _telemetry(report: Report) -> Iterator[Metric]:
     yield _counter(
         "mqttlite_log_lines_dropped",
         "Lines of the log that were dropped, for nobody read them in time.",
-        _only(report.log_lines_dropped),
+        report.log_lines_dropped,
     )
     if report.rows_written:
         yield _counter(
@@ -444,9 +427,7 @@ def _process() -> Iterator[Metric]:
     That collector lists /proc/self/fd, which holds up the loop for 23 ms with 20 000 clients; we ask the kernel for the
     number of files, which Linux knows from 6.2 on.
     """
-    yield _counter(
-        "process_cpu_seconds", "Total user and system CPU time spent in seconds.", _only(time.process_time())
-    )
+    yield _counter("process_cpu_seconds", "Total user and system CPU time spent in seconds.", time.process_time())
     if sys.platform != "linux":
         return
     page = os.sysconf("SC_PAGE_SIZE")
@@ -455,42 +436,47 @@ def _process() -> Iterator[Metric]:
         begun_ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
     except OSError:  # clients have all files that may be open; the other metrics matter all the more
         return
-    yield _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", _only(int(virtual) * page))
-    yield _gauge("process_resident_memory_bytes", "Resident memory size in bytes.", _only(int(resident) * page))
+    yield _gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", int(virtual) * page)
+    yield _gauge("process_resident_memory_bytes", "Resident memory size in bytes.", int(resident) * page)
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - begun_ticks / os.sysconf("SC_CLK_TCK")
     yield _gauge(
-        "process_start_time_seconds",
-        "Start time of the process since unix epoch in seconds.",
-        _only(time.time() - age_s),
+        "process_start_time_seconds", "Start time of the process since unix epoch in seconds.", time.time() - age_s
     )
     yield _gauge(
         "process_max_fds",
         "Maximum number of open file descriptors.",
-        _only(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     )
     files = os.stat("/proc/self/fd").st_size
     if files:
-        yield _gauge("process_open_fds", "Number of open file descriptors.", _only(files))
+        yield _gauge("process_open_fds", "Number of open file descriptors.", files)
 
 
-def _only(value: float) -> _Values:
-    return [(_NO_LABELS, float(value))]
+def _by(label: str, counts: Mapping[str, float]) -> _Values:
+    """A value for each name, in the order of the names."""
+    return [({label: name}, count) for name, count in sorted(counts.items())]
 
 
 def _kind(listener: str, transport: str, protocol: str) -> _Labels:
     return {"listener": listener, "transport": transport, "protocol": protocol}
 
 
-def _gauge(name: str, documentation: str, values: _Values) -> Metric:
-    family = GaugeMetricFamily(name, documentation, labels=_names(values))
-    for labels, value in values:
-        family.add_metric([*labels.values()], value)
-    return family
+def _gauge(name: str, documentation: str, values: _Values | float) -> Metric:
+    return _with_values(GaugeMetricFamily, name, documentation, values)
 
 
-def _counter(name: str, documentation: str, values: _Values) -> Metric:
+def _counter(name: str, documentation: str, values: _Values | float) -> Metric:
     """The library puts `_total` behind the name."""
-    family = CounterMetricFamily(name, documentation, labels=_names(values))
+    return _with_values(CounterMetricFamily, name, documentation, values)
+
+
+def _with_values(
+    kind: type[GaugeMetricFamily | CounterMetricFamily], name: str, documentation: str, values: _Values | float
+) -> Metric:
+    """A metric with values by their labels, or with one value that has none."""
+    if isinstance(values, int | float):
+        values = [({}, float(values))]
+    family = kind(name, documentation, labels=_names(values))
     for labels, value in values:
         family.add_metric([*labels.values()], value)
     return family
