@@ -39,6 +39,7 @@ COMPILED_ADAPTERS = (
     "mqttlite/net/link.py",
     "mqttlite/net/local_link.py",
     "mqttlite/net/loop_driver.py",
+    "mqttlite/net/reading_turns.py",
     "mqttlite/store/sqlite/mirror.py",
     "mqttlite/store/sqlite/reader.py",
     "mqttlite/store/sqlite/records.py",

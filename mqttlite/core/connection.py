@@ -11,7 +11,7 @@ from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connect_limits import ConnectLimits
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import LONG_PACKET_BYTES, Limits
+from mqttlite.core.limits import LIGHT_BYTES, LONG_PACKET_BYTES, Limits
 from mqttlite.core.message import NO_PROPERTIES, RawProperties
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.quotas import Quotas, Throttle
@@ -148,6 +148,7 @@ class Connection:
         "input_bytes",
         "keep_alive_s",
         "last_heard",
+        "much_bytes",
         "number",
         "opened_at",
         "outbox",
@@ -227,6 +228,8 @@ class Connection:
         """What limits how much the client sends, once it is accepted; None: nothing."""
         self.hold_reasons: int = 0
         """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
+        self.much_bytes: int = LIGHT_BYTES
+        """A chunk of more bytes than that is much: its link may have to wait for its turn to be read again."""
         self.opened_at: Final = now
         self.last_heard: float = now
         """When the client last sent a packet, or was accepted, or its link was read again; by the loop's clock."""

@@ -16,6 +16,7 @@ from mqttlite.core.limits import (
     CREDIT_SHRINKS,
     INTERVAL_WORK,
     LEAST_CREDIT,
+    LIGHT_BYTES,
     MAX_DEBT,
     MOST_CREDIT,
     OVERLOAD_INTERVAL_S,
@@ -80,6 +81,7 @@ class Credits:
             self._light += 1
         was_light = account.spent <= self._least
         account.spent += work
+        connection.much_bytes = LIGHT_BYTES if 2.0 * account.spent <= self._least else 0
         if was_light and account.spent > self._least:
             self._light -= 1
         self._highest = max(self._highest, account.spent)

@@ -73,6 +73,11 @@ class HoldReason:
     """The client, or others with which it shares a quota, sent more than that allows."""
     OVERLOAD: Final = 32
     """The broker is overloaded, and the client is one of those that send most."""
+    TURN: Final = 64
+    """The client sends much, and others have their turn."""
+
+    STOPS_READING: Final = DEFERRED | LOCAL | TURN
+    """Those that concern reading alone: what was read is handled."""
 
 
 # Why a message was dropped. Plain strings: they are counted where messages pass.

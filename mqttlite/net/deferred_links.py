@@ -27,7 +27,6 @@ class DeferredLinks:
         "_connected",
         "_connected_are_first",
         "_connecting",
-        "_is_overloaded",
         "_light",
         "_lightest",
         "_links",
@@ -42,23 +41,21 @@ class DeferredLinks:
         """Those of clients that are not accepted yet: thousands that connect at once do not stand before the others in
         one queue with them."""
         self._light: dict[int, LinkPort] = {}
-        """Those, while the broker is overloaded, whose clients are connected and sent little: before the others."""
+        """Those whose clients are connected and sent little: before the others."""
         self._lightest: dict[int, LinkPort] = {}
         """Those whose clients sent least: the first of all."""
         self._connected_are_first = True
-        self._is_overloaded = False
 
     def __len__(self) -> int:
         return len(self._lightest) + len(self._light) + len(self._connected) + len(self._connecting)
 
     def add(self, effects: Effects) -> None:
         """Take over the deferred links of the effects."""
-        if self._is_overloaded != bool(effects.work_at_start):
-            self._note_overload(not self._is_overloaded)
+        most_bytes = OVERLOADED_BYTES if effects.is_short else MAX_DEFERRED_BYTES
         for number in effects.deferred:
             link = self._links.get(number)
             if link is not None:
-                link.rest(OVERLOADED_BYTES if self._is_overloaded else MAX_DEFERRED_BYTES)
+                link.rest(most_bytes)
                 self._place(number, link)
         effects.deferred.clear()
 
@@ -66,23 +63,16 @@ class DeferredLinks:
         kept_bytes = link.connection.framer.kept_bytes
         if link.connection.state != CONNECTED:
             self._connecting[number] = link
-        elif self._is_overloaded and kept_bytes <= LIGHTEST_BYTES:
+        elif kept_bytes <= LIGHTEST_BYTES:
             self._lightest[number] = link
-        elif self._is_overloaded and kept_bytes <= LIGHT_BYTES:
+        elif kept_bytes <= LIGHT_BYTES:
             self._light[number] = link
         else:
             self._connected[number] = link
 
-    def _note_overload(self, is_overloaded: bool) -> None:
-        """From now on those that sent little come first, or no longer; also of those that wait already."""
-        self._is_overloaded = is_overloaded
-        waiting = {**self._lightest, **self._light, **self._connected}
-        self._lightest, self._light, self._connected = {}, {}, {}
-        for number, link in waiting.items():
-            self._place(number, link)
-
     def go_on(self) -> None:
-        """Go on with clients while the budget lasts: those that are connected and those that are not in turn.
+        """Go on with clients while the budget lasts: those with least first, but with one of the others in any case,
+        and of these with those that are connected and those that are not in turn.
 
         One of them may use up the budget, so these are also the first in turn. What the loop read before them leaves
         them their least share, and they leave all of the next budget to what the loop reads then.
@@ -99,6 +89,10 @@ class DeferredLinks:
             self._go_on_with(light.pop(next(iter(light))))
         waiting, others = (connected, connecting) if self._connected_are_first else (connecting, connected)
         self._connected_are_first = not self._connected_are_first
+        if not waiting:
+            waiting, others = others, waiting
+        if waiting and effects.work >= ITERATION_WORK:
+            effects.work = ITERATION_WORK - 1  # for one packet at least, however many have little
         while (waiting or others) and effects.work < ITERATION_WORK:
             if waiting:
                 self._go_on_with(waiting.pop(next(iter(waiting))))
@@ -109,7 +103,7 @@ class DeferredLinks:
         self._connecting = {**connecting, **self._connecting}
 
     def _go_on_with(self, link: LinkPort) -> None:
-        if link.connection.hold_reasons & ~(HoldReason.DEFERRED | HoldReason.LOCAL):
+        if link.connection.hold_reasons & ~HoldReason.STOPS_READING:
             return  # it goes on when it is released
         try:
             link.go_on()

@@ -61,6 +61,14 @@ class LinkDriver(ABC):
         """Hold a link until most of what waits for other links is written: its client publishes too much."""
 
     @abstractmethod
+    def note_read(self, link: "LinkPort", size: int) -> None:
+        """So many bytes were read from a link that sends much: it may have to wait until it is read again."""
+
+    @abstractmethod
+    def await_turn(self, link: "LinkPort") -> None:
+        """A link that takes turns is held for no other reason any more."""
+
+    @abstractmethod
     def wake(self) -> None:
         """Run when this iteration of the loop has read all links: something came in."""
 
@@ -157,7 +165,11 @@ class LinkPort(ABC):
             return
         connection.hold_reasons &= ~reason
         now = self._loop.time()
-        if connection.deferred and not connection.hold_reasons & ~(HoldReason.DEFERRED | HoldReason.LOCAL):
+        if connection.hold_reasons == HoldReason.TURN:
+            self._loop_driver.await_turn(self)
+        if connection.deferred and not (
+            connection.hold_reasons & ~HoldReason.STOPS_READING or reason == HoldReason.TURN
+        ):
             self._broker.effects.deferred.append(connection.number)
             self._loop_driver.wake()
         if not connection.hold_reasons:
@@ -252,6 +264,8 @@ class Link(LinkPort):
             loop_driver.hold_for_commit(self)
         if self.connection.deferred:
             self.rest()
+        if len(data) > self.connection.much_bytes:
+            loop_driver.note_read(self, len(data))
         waiting = effects.pending_bytes
         is_long = 0 < LONG_BYTES * len(effects.dirty) < waiting
         if is_long or waiting > ITERATION_BYTES:

@@ -23,6 +23,7 @@ from mqttlite.core.question import Question
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.deferred_links import DeferredLinks
 from mqttlite.net.link import LinkDriver, LinkPort, about
+from mqttlite.net.reading_turns import ReadingTurns
 
 WRITES_PER_ITERATION: Final = 256
 """How many outboxes one iteration of the loop writes: a write takes about 20 microseconds, most of it in the kernel."""
@@ -125,6 +126,7 @@ class LoopDriver(LinkDriver):
         self._late: list[Outbox] = []
         """Outboxes that wait for the next commit."""
         self._deferred: Final = DeferredLinks(broker, self.links, self._loop.time)
+        self._reading_turns: Final = ReadingTurns(broker.effects, self.links)
         self._bytes_meanwhile = 0
         self._waiting_for_commit: list[LinkPort] = []
         """Links that are held because a commit takes too long."""
@@ -151,7 +153,8 @@ class LoopDriver(LinkDriver):
         if len(self._deferred):
             self._deferred.go_on()
         self._woken = False
-        if len(self._deferred):
+        self._reading_turns.go_on()
+        if len(self._deferred) or len(self._reading_turns):
             self.wake()
         effects.work = effects.work_at_start
         if self._committed:
@@ -340,6 +343,14 @@ class LoopDriver(LinkDriver):
         if not link.gone and not link.connection.hold_reasons & HoldReason.UNWRITTEN:
             link.hold(HoldReason.UNWRITTEN)
             self._waiting_for_writes.append((link, self._written + len(self._unwritten)))
+
+    def note_read(self, link: LinkPort, size: int) -> None:
+        self._reading_turns.note(link, size)
+        self.wake()
+
+    def await_turn(self, link: LinkPort) -> None:
+        self._reading_turns.wait(link)
+        self.wake()
 
     def _hold_throttled(self, effects: Effects) -> None:
         """Do not read the links whose clients sent more than their quotas allow."""

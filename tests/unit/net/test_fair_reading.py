@@ -198,29 +198,23 @@ async def test_while_iterations_are_short_clients_with_little_to_do_go_first() -
     await bench.driver.stop()
 
 
-@pytest.mark.parametrize("begins", ["before", "meanwhile"])
-async def test_in_an_overload_clients_with_one_packet_pass_hundreds_with_some(begins: str) -> None:
+@pytest.mark.parametrize("is_short", [False, True])
+async def test_clients_with_one_packet_pass_hundreds_with_some(is_short: bool) -> None:
     bench = Bench()
     effects = bench.broker.effects
     many = [bench.link(f"c{number}") for number in range(300)]
     polite = bench.link("polite")
     while any(link.connection.deferred for link in [*many, polite]):
         await asyncio.sleep(0)
-    effects.shorten(begins == "before")
+    effects.shorten(is_short)
     bench.driver.wake()
     await asyncio.sleep(0)
     for link in many:
         link.data_received(encode(Pingreq(), V5) * 1_000)
     answers = polite.connection.outbox.answers
     polite.data_received(encode(Pingreq(), V5))
-    if begins == "meanwhile":
-        await asyncio.sleep(0)
-        assert polite.connection.outbox.answers == answers, "it waits behind the others"
-        effects.shorten(True)
-    many[0].data_received(encode(Pingreq(), V5))  # so that something is deferred, as at any time
-    many[-1].data_received(encode(Pingreq(), V5))
-    for _ in range(3):
-        await asyncio.sleep(0)
+    assert polite.connection.outbox.answers == answers, "the others have used the budget"
+    await asyncio.sleep(0)
     assert polite.connection.outbox.answers == answers + 1
     assert sum(link.connection.deferred for link in many) > 200
     effects.shorten(False)
@@ -237,7 +231,7 @@ async def test_in_an_overload_a_link_whose_bytes_wait_is_not_read_until_they_are
     first.data_received(encode(Pingreq(), V5) * 10_000)
     second.data_received(encode(Pingreq(), V5) * (OVERLOADED_BYTES // 2 + 1))
     await asyncio.sleep(0)
-    assert second.connection.hold_reasons == HoldReason.DEFERRED
+    assert second.connection.hold_reasons & HoldReason.DEFERRED
     while second.connection.deferred:
         await asyncio.sleep(0)
     assert not second.connection.hold_reasons

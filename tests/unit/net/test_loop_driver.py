@@ -344,8 +344,7 @@ async def test_a_link_that_publishes_more_than_can_be_written_is_read_again_when
     publisher, socket = await bench.client("publisher")
     publisher.data_received(encode(Publish(b"t", bytes(1 << 20)), V5))
     is_held = receivers > UNWRITTEN_BYTES // (1 << 20)
-    assert publisher.connection.hold_reasons == (HoldReason.UNWRITTEN if is_held else 0)
-    assert socket.reads is not is_held
+    assert bool(publisher.connection.hold_reasons & HoldReason.UNWRITTEN) is is_held
     publisher.data_received(encode(Publish(b"t", b"what a layer below had already"), V5))
     await bench.settle()
     assert (publisher.connection.hold_reasons, socket.reads) == (0, True)
