@@ -20,6 +20,7 @@ from bench import (
     build,
     cases,
     entrants,
+    flood,
     keepers,
     machine,
     measure,
@@ -241,6 +242,10 @@ def _attacks(options: argparse.Namespace) -> int:
     return attacks.run(seconds=options.seconds, compiled=not options.pure)
 
 
+def _flood(options: argparse.Namespace) -> int:
+    return flood.run(flood.Flood(options.publishers, options.seconds, not options.pure))
+
+
 def _swap(options: argparse.Namespace) -> int:
     return swap.run(clients=options.clients, swaps=options.swaps, rate=options.rate, compiled=not options.pure)
 
@@ -337,6 +342,15 @@ def _parser() -> argparse.ArgumentParser:
     attacking.add_argument("--seconds", type=float, default=6.0, help="for each attack (default 6)")
     attacking.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
     attacking.set_defaults(run=_attacks)
+    flooding = commands.add_parser(
+        "flood",
+        help="what polite clients notice of a thousand publishers that send all they can, and what is lost",
+    )
+    usual_flood = flood.Flood()
+    flooding.add_argument("--publishers", type=_positive, default=usual_flood.publishers, help="(default 1000)")
+    flooding.add_argument("--seconds", type=float, default=usual_flood.seconds, help="for each flood (default 6)")
+    flooding.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
+    flooding.set_defaults(run=_flood)
     swapping = commands.add_parser("swap", help="every certificate is replaced under a thousand connections of TLS")
     swapping.add_argument("--clients", type=_positive, default=1_000, help="(default 1000)")
     swapping.add_argument("--swaps", type=_positive, default=5, help="(default 5)")

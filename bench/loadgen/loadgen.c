@@ -36,6 +36,9 @@
  *   fanin     --pubs P publishers to devices/<i>/temp, one subscriber of
  *             devices/+/temp, at a fixed total --rate.  --sweep instead looks for
  *             the highest rate with nothing lost and p99 below --p99-limit.
+ *   flood     --pubs P publishers, which send as fast as TCP and their --window take it, to flood/<k>/<i>, and
+ *             --subs S subscribers of flood/<k>/#, k = i mod S.  --mixed: publisher i has QoS i mod 2.  The report
+ *             has what became of the messages of QoS 1 and 2: acknowledged, refused (0x80 and above), received.
  *   wild      --filters F filters (60 % exact, 30 % '+', 10 % '#') over --subs S
  *             connections, --pubs P publishers to random topics.  The filters are
  *             laid out so that each message matches exactly one of them.
@@ -298,7 +301,7 @@ struct conn {
 };
 
 static struct {                         /* what one measured phase counts */
-    uint64_t sent, received, stale, dup, reordered, disconnects, rss_peak_kb;
+    uint64_t sent, received, stale, dup, reordered, disconnects, rss_peak_kb, acknowledged, refused, received_acked;
     uint64_t start, last_tx, last_rx, last_stamp, fan, churned, before;
     double own_cpu, broker_cpu, phase;
     const char *drained;
@@ -496,6 +499,7 @@ static inline void take_publish(struct conn *c, uint8_t head, const uint8_t *p, 
     hist_add(&st.lat, now > stamp ? now - stamp : 0);
     hist_add(&st.part, now > stamp ? now - stamp : 0);
     st.received++;
+    st.received_acked += qos > 0;
     c->received++;
     if (single_source) {
         if (seq < c->expect_seq) st.reordered++;
@@ -520,9 +524,14 @@ static uint8_t *parse(struct conn *c, uint8_t *p, uint8_t *end, uint64_t now) {
         uint8_t *body = p + head;
         switch (p[0] >> 4) {
         case 3: take_publish(c, p[0], body, body + len, now); break;
-        case 5: queue_ack(c, 0x62, body); break;                /* PUBREC -> PUBREL */
+        case 5:                         /* PUBREC -> PUBREL; one that refuses the message ends it */
+            if (len > 2 && body[2] >= 0x80) { st.refused++; if (c->inflight) c->inflight--; }
+            else { st.acknowledged++; queue_ack(c, 0x62, body); }
+            break;
         case 6: queue_ack(c, 0x70, body); break;                /* PUBREL -> PUBCOMP */
         case 4:                         /* PUBACK */
+            if (len > 2 && body[2] >= 0x80) st.refused++;
+            else st.acknowledged++;
             if (c->stamps) {
                 hist_add(&st.lat, now - c->stamps[body[1] | (body[0] & ((STAMPS >> 8) - 1)) << 8]);
                 st.received++;
@@ -1043,6 +1052,27 @@ static void mode_fanin(void) {
     report(1, extra);
 }
 
+static void mode_flood(void) {
+    char extra[160], topic[64];
+    bool mixed = opt.mixed;
+    opt.mixed = false;                  /* which says something else of QoS and sizes */
+    if (mixed) opt.qos = 1;
+    alloc_conns(opt.subs + opt.pubs);
+    open_subscribers(opt.subs, "flood/%d/#");
+    publishers = &conns[nconns];
+    for (int i = 0; i < opt.pubs; i++) {
+        struct packet *packet = xalloc(sizeof *packet);
+        snprintf(topic, sizeof topic, "flood/%d/%d", i % opt.subs, i);
+        *packet = encode_publish(topic, opt.size, mixed ? i % 2 : opt.qos, (uint32_t)i);
+        make_publisher(open_conn(), i, packet, 1);
+    }
+    arm_all();
+    run(publishers, opt.pubs, 1, 0, opt.secs, opt.drain);
+    snprintf(extra, sizeof extra, ",\"acknowledged\":%llu,\"refused\":%llu,\"received_acked\":%llu",
+             (unsigned long long)st.acknowledged, (unsigned long long)st.refused, (unsigned long long)st.received_acked);
+    report(1, extra);
+}
+
 /*
  * Connection k owns the topics w/<k>/...: 60 % of its filters are exact, 30 % end
  * in '+', and of the rest most end in '#', while four have '+' in front, so that
@@ -1407,7 +1437,7 @@ static void start_raw(void) {
 /* ----------------------------------------------------------------------- main */
 
 static const struct { const char *name; void (*go)(void); } modes[] = {
-    { "fleet", mode_fleet }, { "stream", mode_stream }, { "fanout", mode_fanout }, { "fanin", mode_fanin }, { "wild", mode_wild },
+    { "fleet", mode_fleet }, { "stream", mode_stream }, { "fanout", mode_fanout }, { "fanin", mode_fanin }, { "flood", mode_flood }, { "wild", mode_wild },
     { "connect", mode_connect }, { "pingpong", mode_stream }, { "slow", mode_slow },
     { "durable", mode_durable }, { "sessions", mode_sessions }, { "restart", mode_restart },
 };

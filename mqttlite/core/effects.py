@@ -29,6 +29,8 @@ class Effects(OutboxEffects):
         "connected",
         "crowds",
         "deferred",
+        "filling",
+        "is_short",
         "meters_senders",
         "numbers",
         "pending_bytes",
@@ -71,6 +73,8 @@ class Effects(OutboxEffects):
         self.deferred: list[int] = []
         """Connections that sent more than one iteration should handle. When the loop has read all other links the
         driver calls `Broker.feed` without bytes for them. Bytes that arrive earlier go behind those that wait."""
+        self.filling: Final[set[int]] = set()
+        """Connections whose clients' queues fill up although they read: publishers wait for them."""
         self.throttled: list[int] = []
         """Connections that sent more than their quotas allow: their links are held."""
         self.unthrottled: list[int] = []
@@ -85,6 +89,8 @@ class Effects(OutboxEffects):
         self.sheds_qos0: bool = False
         self.refuses_connects: bool = False
         """Which stages of `Overload` are in force."""
+        self.is_short: bool = False
+        """Whether iterations are to be short, for some clients send much and others little."""
         self.work_at_start: int = 0
         """With what `work` begins: not 0 where iterations are to be short."""
         self.share_from: int = ITERATION_WORK - LEAST_SHARE
@@ -97,6 +103,7 @@ class Effects(OutboxEffects):
 
     def shorten(self, is_short: bool) -> None:
         """Let iterations be short from now on, or as long as they may be."""
+        self.is_short = is_short
         self.work_at_start = ITERATION_WORK - SHORT_SHARE if is_short else 0
         self.share_from = ITERATION_WORK - (SHORT_SHARE if is_short else LEAST_SHARE)
 

@@ -85,7 +85,10 @@ class Limits:
     """What happens at the two limits above and at the queue's: `drop_newest`, `drop_oldest` or `disconnect`."""
     max_block_s: float = 5.0
     """How long a publisher waits for room where a topic policy says `block`, before its message is refused with 0x97:
-    one receiver that is away must not stop it for ever."""
+    one receiver that is away must not stop it for ever. As long at most it waits for one that reads."""
+    min_drain_rate: int = 1_000
+    """Publishers wait, with `drop_newest`, while the queue of a connected client is full that takes as many QoS 1 and 2
+    messages a second. A slower one costs them nothing and loses messages. 0: they wait for nobody."""
     max_subscriptions: int = 100_000
     """Topic filters of one session; one more is refused with 0x97."""
     max_shared_subscriptions: int = 100
@@ -148,6 +151,7 @@ _LEAST: Final[dict[str, int]] = {
     "max_inflight_bytes": 0,
     "max_queued_messages": 0,
     "max_queued_bytes": 0,
+    "min_drain_rate": 0,
     "max_outbox_bytes": 1_024,
     "max_outbox_messages": 1,
     "max_subscriptions": 1,
@@ -264,6 +268,22 @@ ROOM_LOOK_S: Final = 0.02
 """How often it is looked whether there is room for a message that waits for it: sooner, it would cost more than the
 message, and later, a receiver that reads could have nothing to read."""
 
+READER_LOOK_S: Final = 0.01
+READER_GOES_ON_S: Final = 0.0005
+SLOW_LOOK_S: Final = 1.0
+"""The same for publishers that wait for a client that reads, all of them together; how soon the next of them go on
+where there is room for more than one look takes; and how often it is looked whether a slow client has become faster."""
+
+LOOK_WORK: Final = 1_024
+"""What it may cost in an iteration to let them go on: there may be thousands, whose messages come one by one."""
+
+PACE_S: Final = 1.0
+"""Over how long the pace of a client is measured whose queue fills up: that long publishers wait at most for one that
+does not read. Shorter, it could be that of a client which acknowledges many messages at a time."""
+
+TURN_MESSAGES: Final = 32
+"""What a publisher that has waited for such a client may publish before others that wait have their turn."""
+
 MAX_ROOM_LOOKS: Final = 1_000
 """Receivers that are looked at for one message, about a microsecond each. Where a topic has more, each of them drops
 what it has no room for, and nobody waits."""
@@ -320,6 +340,9 @@ clients than this are told to come again (0x89)."""
 BATCH_MESSAGES: Final = 1_024
 """Messages handled as one batch. A receiver gets a batch in one go, and may have to take each message by itself: some
 milliseconds for that many."""
+
+BATCHES_IN_A_QUEUE: Final = 4
+"""As many batches of QoS 1 and 2 fill the queue of a session at least: it is full not before it was half full."""
 
 DELIVERY_WORK: Final = 4
 """What it costs to hand a message to one session or sink."""

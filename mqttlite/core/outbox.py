@@ -8,7 +8,7 @@ from collections import deque
 from typing import Final, final
 
 from mqttlite.core.held_frame import NO_FRAME, HeldFrame
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, MAX_ALIASED_TOPIC_BYTES, SENDING_BYTES, Limits
+from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, MAX_ALIASED_TOPIC_BYTES, SENDING_BYTES, Limits
 from mqttlite.core.memory import CHUNK_BYTES, FRAME_BYTES, PLACE_BYTES, MemoryAccount
 from mqttlite.core.pace import Pace
 from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, RATE_LIMITED, count
@@ -88,6 +88,7 @@ class Outbox:
         "topic_alias_maximum",
         "traced",
         "version",
+        "yields",
     )
 
     def __init__(self, number: int, effects: OutboxEffects, limits: Limits) -> None:
@@ -117,6 +118,8 @@ class Outbox:
         """How much the client may be sent; None: any amount."""
         self.draining: bool = False
         """Whether the link takes bytes again and the backlog moves, part by part. `blocked` is true until its end."""
+        self.yields: bool = False
+        """Whether many QoS 1 and 2 messages wait until it is not blocked: then no QoS 0 message more waits here."""
         self.dirty: bool = False
         self.awaits_commit: bool = False
         self.backlogged: bool = False
@@ -373,7 +376,7 @@ class Outbox:
             self._drop(frame, messages, RATE_LIMITED, "")
             return False
         drop_oldest = on_overflow == DROP_OLDEST
-        room = self._room(frame.size, drop_oldest)
+        room = 0 if self.yields and on_overflow == DROP_NEWEST else self._room(frame.size, drop_oldest)
         all_taken = room >= messages
         if not all_taken:
             self._drop(frame, messages - room, BUFFER_FULL, self._why_full(messages))

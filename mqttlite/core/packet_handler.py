@@ -17,9 +17,16 @@ from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.delayed_messages import DELAYS_FULL
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
-from mqttlite.core.limits import BATCH_MESSAGES, DISCONNECT, MAX_RAW_PROPERTIES_BYTES, Limits
+from mqttlite.core.limits import (
+    BATCH_MESSAGES,
+    BATCHES_IN_A_QUEUE,
+    DISCONNECT,
+    MAX_RAW_PROPERTIES_BYTES,
+    Limits,
+)
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
 from mqttlite.core.priority import is_low, raw_is_low
+from mqttlite.core.readers import Readers
 from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0, PACKET_TOO_LARGE, QUEUE_FULL, SCHEMA_INVALID
 from mqttlite.core.receipts import Receipt, Receipts
 from mqttlite.core.room import NO_ROOM, Room
@@ -69,8 +76,10 @@ OVERLOADED: Final = "the broker is overloaded, and the message has a low priorit
 class PacketHandler:
     __slots__ = (
         "_acknowledgements",
+        "_batch_messages",
         "_effects",
         "_limits",
+        "_readers",
         "_receipts",
         "_room",
         "_router",
@@ -90,8 +99,11 @@ class PacketHandler:
         self._effects: Final = effects
         self._acknowledgements: Final = Acknowledgements(effects)
         self._limits: Final = limits
+        part_of_queue = max(1, limits.max_queued_messages // BATCHES_IN_A_QUEUE)
+        self._batch_messages: Final = min(BATCH_MESSAGES, part_of_queue) if limits.min_drain_rate else BATCH_MESSAGES
         self._receipts: Final = Receipts(self._acknowledgements, effects)
         self._room: Final = Room(self, routes, publisher, deadlines, effects, limits)
+        self._readers: Final = Readers(self, deadlines, effects, limits)
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
         """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins.
@@ -160,6 +172,7 @@ class PacketHandler:
             or not (route.is_open or self._router.may_batch(route, topic, qos, stop - head_end, session))
             or (capabilities.tell_delivery and connection.version == V5)
             or (self._effects.sheds_low_priority and (route.is_low or raw_is_low(raw)))
+            or (self._effects.filling and self._readers.are_on(route))
         ):
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, raw)
@@ -167,7 +180,7 @@ class PacketHandler:
             return stop
         size = stop - at
         if stop < end:
-            end = min(end, at + size * BATCH_MESSAGES)
+            end = min(end, at + size * self._batch_messages)
             same = topic_end - at
             prefix = data[at:topic_end]
             raw_from, raw_to = raw_at - at, head_end - at
@@ -337,6 +350,8 @@ class PacketHandler:
             self._router.drops.add(OVERLOAD_LOW_PRIORITY, 1, message.topic)
             receipt.refusal = OVERLOADED
             self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
+            return
+        if self._effects.filling and self._readers.hold_back(connection, message, route, receipt):
             return
         if not route.asks_room or not self._room.is_missing(connection, message, route, receipt):
             self._publish(connection, message, route, receipt)

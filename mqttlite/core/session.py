@@ -35,7 +35,7 @@ from mqttlite.core.reasons import (
     QUEUE_FULL,
 )
 from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
-from mqttlite.core.session_backlog import SessionBacklog
+from mqttlite.core.session_backlog import EMPTYING, SessionBacklog
 from mqttlite.core.session_record import NO_REPLAYS
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.tracer import BACKPRESSURE
@@ -97,6 +97,7 @@ class Session(SessionBacklog):
 
     def detach(self) -> None:
         """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
+        self.fill_up(EMPTYING)
         self.outbox = None
         self.alone = NO_OUTBOXES
         if self._pages is not None and self.durable:

@@ -7,7 +7,7 @@ from typing import Final
 
 from mqttlite.core.changes import Enqueue, Settled
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, KEPT_MESSAGES, PAGE_MESSAGES, Limits
+from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, KEPT_MESSAGES, PAGE_MESSAGES, Limits
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbox import Outbox
@@ -17,9 +17,17 @@ from mqttlite.core.reasons import QUEUE_FULL, SESSION_EXPIRED, STORE_DAMAGED, co
 from mqttlite.core.session_record import NO_REPLAYS, SessionRecord
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 
+SPARE_PART: Final = 16
+"""Which part of a queue is kept free for messages whose fan-outs were interrupted."""
+
+EMPTYING: Final = 0
+FILLING: Final = 1
+SLOW: Final = 2
+"""How a connected client's queue is: with room, filling up while its client reads, or while it hardly does."""
+
 
 class SessionBacklog(SessionRecord):
-    __slots__ = ("_effects", "_is_loading", "_limits", "_pages", "is_over", "outbox", "queue_high_water")
+    __slots__ = ("_effects", "_is_loading", "_limits", "_pages", "filling", "is_over", "outbox", "queue_high_water")
 
     def __init__(
         self,
@@ -40,6 +48,8 @@ class SessionBacklog(SessionRecord):
         self.is_over: bool = False
         """Whether it ended. A message may be under way to it all the same, and is dropped."""
         self.queue_high_water: int = 0
+        self.filling: int = EMPTYING
+        """How its queue is; see `Readers`."""
 
     def fill(self) -> None:
         """Send what waits, as far as window and link allow; a long backlog in several iterations."""
@@ -53,6 +63,35 @@ class SessionBacklog(SessionRecord):
             return outbox is None or outbox.has_room(message.size())
         waits = outbox is None or self._must_wait(outbox)
         return not waits or self._fits(ENTRY_BYTES + message.memory_bytes)
+
+    def has_room_to_spare(self, message: Message) -> bool:
+        """Whether it would take such a QoS 1 or 2 message, and some that are on their way before it."""
+        outbox, most = self.outbox, self._limits.max_queued_messages
+        if outbox is not None and not self._must_wait(outbox):
+            return True
+        size = ENTRY_BYTES + message.memory_bytes
+        return self._waiting() + most // SPARE_PART < most and self._fits(2 * size)
+
+    @property
+    def fills(self) -> bool:
+        """Whether its queue is more than half full, and its publishers may wait for that."""
+        limits = self._limits
+        if limits.min_drain_rate == 0 or limits.on_overflow != DROP_NEWEST:
+            return False
+        if 2 * self._waiting() > limits.max_queued_messages or 2 * self.queued_bytes > limits.max_queued_bytes:
+            return limits.max_queued_messages > 0
+        return self._memory.used > self._memory.half
+
+    def fill_up(self, state: int) -> None:
+        """Note how its queue is from now on."""
+        outbox = self.outbox
+        if state != self.filling and outbox is not None:
+            self.filling = state
+            outbox.yields = state != EMPTYING
+            if state == FILLING:
+                self._effects.filling.add(outbox.number)
+            else:
+                self._effects.filling.discard(outbox.number)
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
         """Messages for the client are dropped: count them, and tell the tracer."""
@@ -96,6 +135,8 @@ class SessionBacklog(SessionRecord):
             self.queue_high_water = waiting
         if delivery.message.trace:
             self._tell_queued(delivery.message)
+        if self.filling == EMPTYING and self.fills:
+            self.fill_up(FILLING)
         return True
 
     def _fits(self, size: int) -> bool:

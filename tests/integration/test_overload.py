@@ -15,7 +15,10 @@ from mqttlite.core.reasons import HoldReason
 from mqttlite.server import Broker
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
-from mqttlite.wire.packets import Publish
+from mqttlite.wire.constants import PUBACK
+from mqttlite.wire.packets import Ack, Connack, Publish, Will
+from mqttlite.wire.properties import Properties
+from mqttlite.wire.reason_codes import ReasonCode
 from tests.integration.conftest import Rig
 from tests.support.device import until
 from tests.support.inside import core_of
@@ -91,3 +94,53 @@ async def test_a_slowed_link_is_not_read_until_its_time_is_over(rig: Rig) -> Non
     await other.ping()
     await until(lambda: connection.received_qos0 == 1)
     assert connection.hold_reasons == 0
+
+
+async def test_a_flood_begins_all_stages_in_order_and_loses_nothing_acknowledged(rig: Rig) -> None:
+    """Clients that read nothing hold QoS 1 messages until memory is full, and more connect; then they leave."""
+    limits = Limits(max_memory_bytes=16 * MIB, max_queued_messages=100_000)
+    broker = await rig.broker(limits=limits)
+    core = core_of(broker)
+    reader = await rig.device(broker.port, "reader")
+    await reader.subscribe("kept", 1)
+    publisher, polite = await rig.device(broker.port, "publisher"), await rig.device(broker.port, "polite")
+    frozen = [await rig.device(broker.port, f"frozen{number}", small_buffers=True) for number in range(40)]
+    for number, device in enumerate(frozen):
+        await device.subscribe(f"flood/{number}", 1)
+    begun: list[int] = []
+    answers: set[int] = set()
+    published = newcomers = 0
+    low = Properties(user_properties=[("priority", "low")])
+    async with asyncio.timeout(30):
+        while not begun or begun[-1] < 4:
+            for number in range(len(frozen)):
+                publisher.send(Publish(b"flood/%d" % number, bytes(4_000), 1, packet_id=1))
+            if core.effects.memory.used < core.effects.memory.shared:  # else all is used, and 0x97 says so
+                answers.add(await polite.published("kept", b"%d" % published))
+                message = await reader.expect(Publish)
+                assert message.payload == b"%d" % published
+                reader.send(Ack(PUBACK, message.packet_id))
+                published += 1
+            if core.overload.stage > max(begun, default=0):
+                begun.append(core.overload.stage)
+            if core.overload.stage == 3:
+                polite.send(Publish(b"kept", b"low", 1, packet_id=1, properties=low), Publish(b"kept", b"QoS 0"))
+                assert (await polite.expect(Ack)).reason_code == ReasonCode.QUOTA_EXCEEDED
+                newcomers += 1
+                newcomer = await rig.dial(broker.port)
+                newcomer.hello(f"newcomer{newcomers}", will=Will(b"w", bytes(20_000)))
+                await newcomer.expect(Connack)
+        assert begun == [1, 2, 3, 4]
+        refused = await rig.dial(broker.port)
+        refused.hello("late")
+        assert (await refused.expect(Connack)).reason_code == ReasonCode.SERVER_BUSY
+        dropped = core.router.drops.by_reason
+        assert dropped["overload_low_priority"] > 0
+        assert dropped["overload_qos0"] > 0
+        assert answers == {0}, "a client that does no harm is served in each of these stages"
+        for device in frozen:
+            await device.close()
+        ended_at = asyncio.get_running_loop().time()
+        await until(lambda: core.overload.stage == 0)
+        assert asyncio.get_running_loop().time() - ended_at < 2.0
+    assert (await rig.device(broker.port, "late")).client_id == "late"

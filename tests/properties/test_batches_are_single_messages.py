@@ -89,6 +89,7 @@ class Scenario:
             max_outbox_messages=one_of([1_000, 4]),
             max_packet_bytes=one_of([1_048_576, 1_048_576, 150]),
             on_overflow=one_of(OVERFLOW_POLICIES),
+            min_drain_rate=0,
         )
         self.alone = one_of([False, False, True])
         self.profiles = [self.profile() for _ in NAMES]

@@ -105,6 +105,7 @@ class World:
             max_outbox_bytes=rng.choice([1_024, 1_024 + 8 * FRAME_BYTES, 1_000_000]),
             max_outbox_messages=rng.choice([1, 3, 1_000]),
             on_overflow=rng.choice(OVERFLOW_POLICIES),
+            min_drain_rate=0,  # the reference knows no publisher that waits
             max_subscriptions=rng.choice([3, 1_000]),
             max_shared_subscriptions=rng.choice([0, 1, 100, 100]),
             max_route_cache_bytes=rng.choice([0, 2_000, 1_000_000]),

@@ -396,7 +396,7 @@ def test_receivers_with_identifiers_and_windows_of_their_own_get_a_run_in_its_or
 
 
 def test_refusals_of_a_run_are_those_of_its_messages() -> None:
-    world, _recorder = watched(Recorder(one_in=1), Limits(max_inflight=1, max_queued_messages=1))
+    world, _recorder = watched(Recorder(one_in=1), Limits(max_inflight=1, max_queued_messages=1, min_drain_rate=0))
     world.connect("r", auto_ack=False).subscribe("t", qos=1)
     writer = world.connect("w", auto_ack=False)
     writer.send(*alike("abcd", 1))

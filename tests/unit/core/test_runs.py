@@ -77,7 +77,7 @@ def test_what_does_not_fit_the_window_waits_in_its_order(window: int) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_those_that_find_no_place_are_refused_each(qos: int) -> None:
-    world = World(Limits(max_inflight=1, max_queued_messages=1, on_overflow=DROP_NEWEST))
+    world = World(Limits(max_inflight=1, max_queued_messages=1, on_overflow=DROP_NEWEST, min_drain_rate=0))
     reader = world.connect("r", auto_ack=False)
     reader.subscribe("t", qos=2)
     writer = world.connect("w", auto_ack=False)

@@ -84,7 +84,7 @@ def test_a_topic_chooses_which_messages_a_blocked_client_loses(
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_topic_may_have_slow_clients_disconnected(qos: int) -> None:
-    world = world_of("disconnect", Limits(max_queued_messages=2, max_outbox_messages=2))
+    world = world_of("disconnect", Limits(max_queued_messages=2, max_outbox_messages=2, min_drain_rate=0))
     reader, publisher = world.connect("r"), world.connect("p")
     reader.subscribe("t", "u", qos=qos)
     reader.block()

@@ -498,7 +498,7 @@ async def why(act: Callable[[Client, Client], None], target: str = "x", **option
     """What the delivery log says of messages on `x` for `c7`, without their heads."""
     delivery_log = DeliveryLogOptions(topics=("x",), **options)
     async with watched(
-        Limits(max_queued_messages=2, max_inflight=2), delivery_log=delivery_log, dataset=False
+        Limits(max_queued_messages=2, max_inflight=2, min_drain_rate=0), delivery_log=delivery_log, dataset=False
     ) as world:
         receiver, publisher = world.connect("c7", expiry=60), world.connect("c3")
         act(receiver, publisher)

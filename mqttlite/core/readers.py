@@ -1,0 +1,203 @@
+"""Connected clients whose queues fill up: QoS 1 and 2 messages for them wait at their publishers while they read.
+
+What was acknowledged must not be dropped because it came faster than its receiver reads; and a receiver that hardly
+reads must cost publishers nothing. So each reader's pace is measured, and one that takes fewer than `min_drain_rate`
+messages a second is not waited for: it loses messages, as one that is away. Invariant: a publisher waits for one reader
+at a time, with one message, which is charged to the memory account; those of one reader go on in turn.
+"""
+
+from collections import deque
+from typing import Final, Protocol, final
+
+from mqttlite.core.connection import CLOSED, NOTHING, ROOM, Connection
+from mqttlite.core.deadlines import Deadline, Deadlines
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import (
+    ITERATION_WORK,
+    LOOK_WORK,
+    MAX_ROOM_LOOKS,
+    OUTBOXES_PER_WORK_UNIT,
+    PACE_S,
+    READER_GOES_ON_S,
+    READER_LOOK_S,
+    SLOW_LOOK_S,
+    TURN_MESSAGES,
+    Limits,
+)
+from mqttlite.core.message import Message
+from mqttlite.core.receipts import Receipt
+from mqttlite.core.route import Route
+from mqttlite.core.session import Session
+from mqttlite.core.session_backlog import EMPTYING, FILLING, SLOW
+
+
+class ReadersOwner(Protocol):
+    """Publishes what waited."""
+
+    def on_room(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
+        """Publish a message: there is room for it now, or nothing to wait for any more."""
+        ...
+
+
+@final
+class Readers:
+    """One for each broker."""
+
+    __slots__ = ("_by_number", "_deadlines", "_effects", "_limits", "_owner")
+
+    def __init__(self, owner: ReadersOwner, deadlines: Deadlines, effects: Effects, limits: Limits) -> None:
+        self._owner: Final = owner
+        self._deadlines: Final = deadlines
+        self._effects: Final = effects
+        self._limits: Final = limits
+        self._by_number: Final[dict[int, Reader]] = {}
+        """By the number of the connection."""
+
+    def are_on(self, route: Route) -> bool:
+        """Whether messages of a route may have to wait, one by one. Ask only while `Effects.filling` has something."""
+        receivers = route.receivers
+        if len(receivers) > MAX_ROOM_LOOKS:
+            return False
+        self._effects.work += len(receivers) // OUTBOXES_PER_WORK_UNIT
+        return any(receiver.qos and receiver.session.filling == FILLING for receiver in receivers)
+
+    def hold_back(self, connection: Connection, message: Message, route: Route, receipt: Receipt) -> bool:
+        """Whether a message must wait for a reader. It is published later then."""
+        limits = self._limits
+        if route.policy is not None and route.policy.on_overflow:
+            return False  # somebody has said what happens instead
+        reader = self._full(connection, message, route)
+        if reader is None:
+            return False
+        connection.waits_for = ROOM
+        connection.deferred = True
+        self._effects.memory.hold(message)
+        until = self._effects.now + limits.max_block_s
+        reader.waiting.append(_HeldBack(connection, message, route, receipt, until))
+        return True
+
+    def _full(self, connection: Connection, message: Message, route: Route) -> "Reader | None":
+        """The first reader that has no room for a message, or others in turn, and reads."""
+        if not self.are_on(route):
+            return None
+        publisher = connection.session
+        assert publisher is not None, "the client is connected"
+        for receiver in route.receivers:
+            session = receiver.session
+            if not receiver.qos or session.filling != FILLING or session is publisher:
+                continue  # who publishes to itself would wait for its own acknowledgements
+            reader = self._of(session)
+            if not session.has_room_to_spare(message) or not reader.may_go_on(connection.number):
+                return reader
+        return None
+
+    def _of(self, session: Session) -> "Reader":
+        """The reader of a session, which is measured from now on."""
+        outbox = session.outbox
+        assert outbox is not None, "the queue of a client that is away does not fill"
+        reader = self._by_number.get(outbox.number)
+        if reader is None:
+            now = self._effects.now
+            reader = self._by_number[outbox.number] = Reader(self, session, outbox.number, now)
+            self._deadlines.arm(reader, now + READER_LOOK_S)
+        return reader
+
+    def look(self, reader: "Reader") -> None:
+        """Measure, and let those go on for whom there is room."""
+        now = self._effects.now
+        session = reader.session
+        outbox = session.outbox
+        is_connected = outbox is not None and outbox.number == reader.number
+        reader.measure(now, self._limits.min_drain_rate)
+        if is_connected:
+            session.fill_up(FILLING if reader.reads else SLOW)
+        effects = self._effects
+        most_work = min(ITERATION_WORK, effects.work + LOOK_WORK)
+        while reader.waiting and effects.work < most_work:
+            first = reader.waiting[0]
+            if is_connected and reader.reads and now < first.until and not session.has_room_to_spare(first.message):
+                break
+            self._let_go_on(reader, reader.waiting.popleft())
+        if reader.waiting:
+            self._deadlines.arm(reader, now + (READER_LOOK_S if effects.work < most_work else READER_GOES_ON_S))
+            return
+        reader.turns.clear()
+        if not is_connected:
+            del self._by_number[reader.number]
+        elif not session.fills:
+            session.fill_up(EMPTYING)
+            del self._by_number[reader.number]
+        else:
+            self._deadlines.arm(reader, now + (READER_LOOK_S if reader.reads else SLOW_LOOK_S))
+
+    def _let_go_on(self, reader: "Reader", held: "_HeldBack") -> None:
+        """Publish a message that waited, or let it wait for another reader."""
+        connection, message = held.connection, held.message
+        if connection.state != CLOSED:
+            reader.turns[connection.number] = TURN_MESSAGES
+            other = self._full(connection, message, held.route) if self._effects.now < held.until else None
+            if other is not None and other is not reader:
+                other.waiting.append(held)
+                return
+            connection.waits_for = NOTHING
+            self._owner.on_room(connection, message, held.receipt)
+            if connection.waits_for == NOTHING:
+                self._effects.deferred.append(connection.number)
+        self._effects.memory.let_go(message)
+
+
+@final
+class Reader(Deadline):
+    """A connected client whose queue fills up."""
+
+    __slots__ = ("_measured_at", "_readers", "_taken", "number", "reads", "session", "turns", "waiting")
+
+    def __init__(self, readers: Readers, session: Session, number: int, now: float) -> None:
+        super().__init__()
+        self._readers: Final = readers
+        self.session: Final = session
+        self.number: Final = number
+        self.waiting: Final[deque[_HeldBack]] = deque()
+        """The publishers that wait for it, in turn."""
+        self.turns: Final[dict[int, int]] = {}
+        """How many messages each of those that went on may publish before it is behind the others again."""
+        self.reads: bool = True
+        """Whether it takes enough messages; it is believed to until it was measured."""
+        self._measured_at = now
+        self._taken = session.queue.first
+
+    def may_go_on(self, number: int) -> bool:
+        """Whether it is that publisher's turn."""
+        if not self.waiting:
+            return True
+        left = self.turns.get(number, 0)
+        if left > 0:
+            self.turns[number] = left - 1
+        else:
+            self.turns.pop(number, None)
+        return left > 0
+
+    def measure(self, now: float, min_drain_rate: int) -> None:
+        """See how many messages left its queue lately."""
+        passed_s = now - self._measured_at
+        if passed_s >= PACE_S:
+            taken = self.session.queue.first
+            self.reads = taken - self._taken >= min_drain_rate * passed_s
+            self._measured_at, self._taken = now, taken
+
+    def on_due(self) -> None:
+        self._readers.look(self)
+
+
+@final
+class _HeldBack:
+    """A message that waits."""
+
+    __slots__ = ("connection", "message", "receipt", "route", "until")
+
+    def __init__(self, connection: Connection, message: Message, route: Route, receipt: Receipt, until: float) -> None:
+        self.connection: Final = connection
+        self.message: Final = message
+        self.route: Final = route
+        self.receipt: Final = receipt
+        self.until: Final = until
