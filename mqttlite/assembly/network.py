@@ -41,7 +41,8 @@ class Network:
         self._tls_keylog: Final = tls_keylog
         self._handshake_turns: Final = HandshakeTurns()
         self._frame_queue: Final = FrameQueue(runtime.core.effects, runtime.loop_driver.wake)
-        self.quotas: Final = BrokerQuotas(runtime.config.quotas, runtime.clock())
+        self.quotas: Final = BrokerQuotas(runtime.config.quotas, runtime.clock(), runtime.core.throttling.refused)
+        self.quotas.adopt(runtime.core.sessions.values())
         self._auth_chains: Final[dict[Listener, AuthChain]] = {}
         self._certificate_files: Final[dict[Listener, CertificateFiles]] = {}
         self.listeners: Final = [

@@ -1,22 +1,31 @@
-"""How much clients may send and get: the options, and the buckets that they make for the listeners of one broker.
+"""How much clients may send, get and have: the options, and the buckets and groups that they make for the listeners of
+one broker.
 
-Invariant: listeners without options of their own share the buckets of each client and user.
+Invariant: listeners without options of their own share the buckets and groups of each client, user and address.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
 
-from mqttlite.core.quotas import Quotas
+from mqttlite.core.quotas import Quotas, Rates
 from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
+from mqttlite.core.session_record import SessionRecord
+from mqttlite.core.topic_limits import NO_TOPIC_LIMITS, TopicLimits
+from mqttlite.core.usage import UsageLimits, Usages, UsageTable
 
 LEAST_RATE: Final = 0.001
 """A lower rate would hold a client for longer than anybody waits."""
 
+LEAST_QUEUED_BYTES: Final = 1_024
+"""Less has no room for a message."""
+
 
 class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages and bytes a second; 0: any number. Whole packets count as bytes, also those that are no messages."""
+    """0: no limit. Rates are messages and bytes a second; whole packets count as bytes, also those that are no
+    messages."""
 
     messages_per_s: float = 0.0
     """What each client may send."""
@@ -30,8 +39,6 @@ class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What the clients of one address, or IPv6 network of 64 bits, may send together."""
     address_bytes_per_s: float = 0.0
     """The same in bytes."""
-    user_payload_bytes: dict[str, int] = {}
-    """The largest payload of a user, by its name, where that is less than `limits` and the listener say."""
     all_messages_per_s: float = 0.0
     """What all clients may send together: those of the listener, or of the broker."""
     all_bytes_per_s: float = 0.0
@@ -40,80 +47,150 @@ class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What each client may be sent."""
     to_client_bytes_per_s: float = 0.0
     """The same in bytes."""
+    to_user_messages_per_s: float = 0.0
+    """What the clients of one user may be sent together."""
+    to_user_bytes_per_s: float = 0.0
+    """The same in bytes."""
+    to_address_messages_per_s: float = 0.0
+    """What the clients of one address, or IPv6 network of 64 bits, may be sent together."""
+    to_address_bytes_per_s: float = 0.0
+    """The same in bytes."""
+    to_all_messages_per_s: float = 0.0
+    """What all clients may be sent together: those of the listener, or of the broker."""
+    to_all_bytes_per_s: float = 0.0
+    """The same in bytes."""
     burst_s: float = 1.0
     """How many seconds' worth may come at once, after a silence that was as long."""
     on_rate: Literal["hold", "disconnect"] = "hold"
     """What happens to a client that sends more than `messages_per_s` or `bytes_per_s`: it is not read, or it is
     disconnected."""
+    user_subscriptions: int = 0
+    """Subscriptions of all sessions of one user together."""
+    address_subscriptions: int = 0
+    """The same of the sessions whose clients connected from one address, or IPv6 network of 64 bits."""
+    all_subscriptions: int = 0
+    """The same of all sessions: those of the listener, or of the broker."""
+    user_queued_bytes: int = 0
+    """What may wait in the queues of all sessions of one user together."""
+    address_queued_bytes: int = 0
+    """The same of the sessions whose clients connected from one address, or IPv6 network of 64 bits."""
+    all_queued_bytes: int = 0
+    """The same of all sessions: those of the listener, or of the broker."""
+    user_payload_bytes: dict[str, int] = {}
+    """The largest payload of a user, by its name, where that is less than `limits` and the listener say."""
+    user_topic_levels: dict[str, int] = {}
+    """The same of the levels of its topics."""
+    user_topic_bytes: dict[str, int] = {}
+    """The same of the bytes of its topics."""
 
     def __post_init__(self) -> None:
         for name in _RATES:
             rate = getattr(self, name)
             if rate != 0.0 and not LEAST_RATE <= rate < math.inf:
                 raise ValueError(f"{name} is {rate:g}: {LEAST_RATE:g} at least, and finite, or 0 for no limit")
-        for user, size in self.user_payload_bytes.items():
-            if not user or size < 1:
-                raise ValueError(f"user_payload_bytes has {size} for {user!r}: a name, and 1 at least")
+        for name, least in _USAGES.items():
+            if getattr(self, name) != 0 and getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}: {least} at least, or 0 for no limit")
+        for name in _OF_USERS:
+            for user, most in getattr(self, name).items():
+                if not user or most < 1:
+                    raise ValueError(f"{name} has {most} for {user!r}: a name, and 1 at least")
         if not 0.001 <= self.burst_s < math.inf:
             raise ValueError(f"burst_s is {self.burst_s:g}: 0.001 at least, and finite")
 
-    def of_client(self) -> Rate:
-        return Rate(self.messages_per_s, self.bytes_per_s, self.burst_s)
+    def rate(self, prefix: str) -> Rate:
+        """That of the options whose names begin so."""
+        messages, size = getattr(self, f"{prefix}messages_per_s"), getattr(self, f"{prefix}bytes_per_s")
+        return Rate(messages, size, self.burst_s)
 
-    def of_user(self) -> Rate:
-        return Rate(self.user_messages_per_s, self.user_bytes_per_s, self.burst_s)
-
-    def of_address(self) -> Rate:
-        return Rate(self.address_messages_per_s, self.address_bytes_per_s, self.burst_s)
-
-    def of_all(self) -> Rate:
-        return Rate(self.all_messages_per_s, self.all_bytes_per_s, self.burst_s)
-
-    def to_client(self) -> Rate:
-        return Rate(self.to_client_messages_per_s, self.to_client_bytes_per_s, self.burst_s)
+    def topics(self) -> dict[str, TopicLimits]:
+        """How long the topics and payloads of users may be, by their names."""
+        none = NO_TOPIC_LIMITS
+        return {
+            user: TopicLimits(
+                self.user_topic_levels.get(user, none.max_levels),
+                self.user_topic_bytes.get(user, none.max_bytes),
+                self.user_payload_bytes.get(user, none.max_payload_bytes),
+            )
+            for name in _OF_USERS
+            for user in getattr(self, name)
+        }
 
 
 _RATES: Final = tuple(name for name in QuotaOptions.__struct_fields__ if name.endswith("_per_s"))
+_USAGES: Final = {
+    name: least
+    for end, least in (("_subscriptions", 1), ("_queued_bytes", LEAST_QUEUED_BYTES))
+    for name in QuotaOptions.__struct_fields__
+    if name.endswith(end)
+}
+_OF_USERS: Final = ("user_payload_bytes", "user_topic_levels", "user_topic_bytes")
+"""Options that have a value for each user."""
 
 
 class BrokerQuotas:
-    """Makes the quotas of each listener; `now` is the broker's second of the start."""
+    """Makes the quotas of each listener; `now` is the broker's second of the start. `refused` counts, by quota, what
+    the sessions may not have because it is used up."""
 
-    def __init__(self, options: QuotaOptions, now: float) -> None:
-        self._options: Final = options
+    def __init__(self, options: QuotaOptions, now: float, refused: dict[str, int]) -> None:
         self._now: Final = now
-        self._clients: Final = _table(options.of_client())
-        self._users: Final = _table(options.of_user())
-        self._to_clients: Final = _table(options.to_client())
-        self._addresses: Final = _table(options.of_address())
-        self._all: Final = self._buckets(options.of_all())
+        self._refused: Final = refused
+        self._all: Final = self._buckets(options, "all_")
+        self._to_all: Final = self._buckets(options, "to_all_")
+        self._all_usage: Final = self._usages(options, "all")
+        self._options: Final = options
+        self._common: Final = self._quotas(options, is_broker=True)
 
     def of_listener(self, options: QuotaOptions | None) -> Quotas | None:
         """None where nothing limits the listener's clients."""
-        if options is None:
-            limited = (self._all, self._clients, self._users, self._to_clients, self._addresses)
-            if all(each is None for each in limited) and not self._options.user_payload_bytes:
-                return None
-            return Quotas(
-                *(self._clients, self._users, None, self._all, self._to_clients),
-                disconnects=self._options.on_rate == "disconnect",
-                addresses=self._addresses,
-                payloads=self._options.user_payload_bytes,
-            )
+        if options is not None:
+            return self._quotas(options, is_broker=False)
+        if self._options == QuotaOptions(burst_s=self._options.burst_s, on_rate=self._options.on_rate):
+            return None
+        common = self._common
+        return Quotas(common.incoming, common.outgoing, common.usages, common.topics, common.disconnects)
+
+    def adopt(self, sessions: Iterable[SessionRecord]) -> None:
+        """Let sessions of before the start count for their users and the broker, until their clients connect."""
+        for session in sessions:
+            session.count_for(self._common.usages.of(session.username, ""))
+
+    def _quotas(self, options: QuotaOptions, *, is_broker: bool) -> Quotas:
+        """Of the broker, or of one listener: each counts for the broker, too."""
         return Quotas(
-            _table(options.of_client()),
-            _table(options.of_user()),
-            self._buckets(options.of_all()),
-            self._all,
-            _table(options.to_client()),
+            Rates(
+                self._table(options, ""),
+                self._table(options, "user_"),
+                self._table(options, "address_"),
+                listener=None if is_broker else self._buckets(options, "all_"),
+                broker=self._all,
+            ),
+            Rates(
+                self._table(options, "to_client_"),
+                self._table(options, "to_user_"),
+                self._table(options, "to_address_"),
+                listener=None if is_broker else self._buckets(options, "to_all_"),
+                broker=self._to_all,
+            ),
+            Usages(
+                self._usages(options, "user"),
+                self._usages(options, "address"),
+                listener=None if is_broker else self._usages(options, "all"),
+                broker=self._all_usage,
+            ),
+            options.topics(),
             options.on_rate == "disconnect",
-            _table(options.of_address()),
-            options.user_payload_bytes,
         )
 
-    def _buckets(self, rate: Rate) -> Buckets | None:
+    def _buckets(self, options: QuotaOptions, prefix: str) -> Buckets | None:
+        rate = options.rate(prefix)
         return Buckets(rate, self._now) if rate.is_set else None
 
+    def _table(self, options: QuotaOptions, prefix: str) -> BucketTable | None:
+        rate = options.rate(prefix)
+        return BucketTable(rate) if rate.is_set else None
 
-def _table(rate: Rate) -> BucketTable | None:
-    return BucketTable(rate) if rate.is_set else None
+    def _usages(self, options: QuotaOptions, prefix: str) -> UsageTable | None:
+        subscriptions, size = getattr(options, f"{prefix}_subscriptions"), getattr(options, f"{prefix}_queued_bytes")
+        limits = UsageLimits(prefix, subscriptions, size, self._refused)
+        return UsageTable(limits) if limits.is_set else None

@@ -58,6 +58,7 @@ from mqttlite.core.subscription import Subscription
 from mqttlite.core.subscription_check import SubscriptionCheck
 from mqttlite.core.tally import SENT
 from mqttlite.core.throttling import Throttling
+from mqttlite.core.topic_limits import TopicLimits
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.core.traffic import Traffic
 from mqttlite.topics.names import matches
@@ -321,10 +322,11 @@ class Broker:
             self._closing.end_overflowed()
         return fan_out
 
-    def publisher(self, client_id: str, username: str | None, grants: Grants) -> Source:
+    def publisher(self, client_id: str, username: str | None, grants: Grants, own: TopicLimits | None = None) -> Source:
         """A source for `publish` that is no session, such as a caller over HTTP: what it may publish is decided as for
-        a client of that name. Make a new one when its credentials were checked again."""
-        return self._connecting.publisher(client_id, username, grants)
+        a client of that name, whose user may have limits of its `own`. Make a new one when its credentials were checked
+        again."""
+        return self._connecting.publisher(client_id, username, grants, own)
 
     def publish_own(self, message: Message) -> FanOut:
         """Publish a message of the broker's own, in the middle of an input."""

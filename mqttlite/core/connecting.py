@@ -25,7 +25,8 @@ from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.throttling import Throttling
-from mqttlite.core.topic_limits import narrowed, topic_limits, with_payload
+from mqttlite.core.topic_limits import TopicLimits, lower_of, narrowed, topic_limits
+from mqttlite.core.usage import NO_USAGE
 from mqttlite.topics.namespaces import mounted_name
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
 from mqttlite.wire.errors import Banned, ClientIdentifierNotValid, ServerBusy
@@ -133,8 +134,9 @@ class Connecting:
             ban = self.ban_of(connection.number, client_id, connection.username)
             if ban:
                 raise Banned(ban)
-        if connection.peer.quotas is not None and connection.peer.quotas.payloads:
-            self._limit_payloads(connection, packet, connection.peer.quotas.payloads)
+        quotas = connection.peer.quotas
+        if quotas is not None and quotas.topics:
+            self._limit_topics_of_user(connection, packet, quotas.topics)
         permissions = self._routes.permissions
         known = self._sessions.get(client_id)
         if known is not None and permissions.is_anothers(known.username, connection.username):
@@ -172,8 +174,11 @@ class Connecting:
         outbox = connection.outbox
         outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
         outbox.awaits_commit = len(self._effects.changes) > before  # that a session begins, or that one is gone
-        if connection.peer.quotas is not None:
-            self._throttling.start(connection, connection.peer.quotas, self._paced)
+        if quotas is not None:
+            self._throttling.start(connection, quotas, self._paced)
+            session.count_for(quotas.usages.of(connection.username, connection.address))
+        elif session.queue.usages:
+            session.count_for(NO_USAGE)
         self._attach(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         if will is not None and not permissions.may_publish(session, will.topic):
             session.take_will()  # it is not left to whatever is known of the client when it is due
@@ -228,13 +233,14 @@ class Connecting:
             detail = f"no CONNECT accepted within {self._limits.connect_timeout_s:g} s"
             self._closing.end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
 
-    def publisher(self, client_id: str, username: str | None, grants: Grants) -> Source:
-        """What publishes for somebody who has no session: the rules and limits are those of such a client."""
+    def publisher(self, client_id: str, username: str | None, grants: Grants, own: TopicLimits | None = None) -> Source:
+        """What publishes for somebody who has no session: the rules and limits are those of such a client, and those of
+        its user, if it has `own` ones."""
         source = Source(CLIENT, client_id)
         source.username = username
         source.grants = grants
-        source.topic_limits = self._topic_limits
-        self._routes.limit_topics(self._topic_limits)
+        source.topic_limits = self._topic_limits if own is None else lower_of(self._topic_limits, own)
+        self._routes.limit_topics(source.topic_limits)
         return source
 
     def _limit_topics(self, connection: Connection) -> None:
@@ -248,12 +254,13 @@ class Connecting:
         if limits is not self._topic_limits:  # those of all are known to the routes
             self._routes.limit_topics(limits)
 
-    def _limit_payloads(self, connection: Connection, packet: Connect, payloads: dict[str, int]) -> None:
-        """The user is known now, and may have a limit of its own."""
-        most = payloads.get(connection.username or "")
-        if most is None:
+    def _limit_topics_of_user(self, connection: Connection, packet: Connect, topics: dict[str, TopicLimits]) -> None:
+        """The user is known now, and may have limits of its own."""
+        own = topics.get(connection.username or "")
+        if own is None:
             return
-        limits = connection.topic_limits = with_payload(connection.topic_limits, most)
+        limits = connection.topic_limits = lower_of(connection.topic_limits, own)
+        self._routes.limit_topics(limits)
         connection.in_place_bytes = min(connection.in_place_bytes, limits.max_payload_bytes)
         if packet.will is not None:
             limits.check_will(_mounted_will(connection, packet.will))

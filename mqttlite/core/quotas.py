@@ -1,4 +1,4 @@
-"""The quotas of a listener's clients: the buckets that each draws from, and how often one was empty.
+"""The quotas of a listener's clients: the buckets that each draws from, what they share, and how often one was empty.
 
 Invariant: a client draws from the same buckets on each of its connections, so that it gains nothing by connecting anew.
 """
@@ -6,6 +6,8 @@ Invariant: a client draws from the same buckets on each of its connections, so t
 from typing import Final, final
 
 from mqttlite.core.rate_limits import Buckets, BucketTable
+from mqttlite.core.topic_limits import TopicLimits
+from mqttlite.core.usage import Usages
 
 CLIENT: Final = "client"
 USER: Final = "user"
@@ -14,38 +16,80 @@ LISTENER: Final = "listener"
 BROKER: Final = "broker"
 SCOPES: Final = (CLIENT, USER, ADDRESS, LISTENER, BROKER)
 
-_NO_PAYLOADS: Final[dict[str, int]] = {}
+_NO_TOPICS: Final[dict[str, TopicLimits]] = {}
 
 
 @final
-class Quotas:
-    """None: no limit. Listeners may share the tables, and share the buckets of the whole broker."""
+class Rates:
+    """The buckets of one direction, by whose they are; None: no limit. Listeners may share the tables, and share the
+    buckets of the whole broker."""
 
-    __slots__ = ("addresses", "broker", "clients", "disconnects", "held", "listener", "payloads", "to_clients", "users")
+    __slots__ = ("addresses", "broker", "clients", "listener", "users")
 
     def __init__(
         self,
         clients: BucketTable | None = None,
         users: BucketTable | None = None,
+        addresses: BucketTable | None = None,
         listener: Buckets | None = None,
         broker: Buckets | None = None,
-        to_clients: BucketTable | None = None,
-        disconnects: bool = False,
-        addresses: BucketTable | None = None,
-        payloads: dict[str, int] = _NO_PAYLOADS,
     ) -> None:
         self.clients: Final = clients
         self.users: Final = users
+        self.addresses: Final = addresses
         self.listener: Final = listener
         self.broker: Final = broker
-        self.to_clients: Final = to_clients
+
+    def of(self, client_id: str, username: str | None, address: str, now: float) -> list[tuple[str, Buckets]]:
+        """The buckets of one client, each with its scope; the address is empty for a client of none."""
+        found: list[tuple[str, Buckets]] = []
+        if self.clients is not None:
+            found.append((CLIENT, self.clients.of(client_id, now)))
+        if self.users is not None and username is not None:
+            found.append((USER, self.users.of(username, now)))
+        if self.addresses is not None and address:
+            found.append((ADDRESS, self.addresses.of(address, now)))
+        if self.listener is not None:
+            found.append((LISTENER, self.listener))
+        if self.broker is not None:
+            found.append((BROKER, self.broker))
+        return found
+
+
+NO_RATES: Final = Rates()
+NO_USAGES: Final = Usages()
+
+
+@final
+class Quotas:
+    """What clients send and get a second, what their sessions have together, and how long the topics of a user are."""
+
+    __slots__ = ("disconnects", "held", "incoming", "outgoing", "topics", "usages")
+
+    def __init__(
+        self,
+        incoming: Rates = NO_RATES,
+        outgoing: Rates = NO_RATES,
+        usages: Usages = NO_USAGES,
+        topics: dict[str, TopicLimits] = _NO_TOPICS,
+        disconnects: bool = False,
+    ) -> None:
+        self.incoming: Final = incoming
+        self.outgoing: Final = outgoing
+        self.usages: Final = usages
+        self.topics: Final = topics
+        """How long a user's topics and payloads may be, by its name."""
         self.disconnects: Final = disconnects
         """Whether a client over its own rate is disconnected; over the others it is only held."""
-        self.addresses: Final = addresses
-        self.payloads: Final = payloads
-        """The largest payload of a user, in bytes, by its name."""
         self.held: Final[dict[str, int]] = {}
-        """How often a link was held, by the scope of the quota that took longest; `disconnect` for the others."""
+        """How often a link was held, by the scope of the quota that took longest; `disconnect` for the others. Scopes
+        with `to_` before them: how often an outbox was."""
+
+    @property
+    def wants_address(self) -> bool:
+        """Whether something is limited by address."""
+        limited = (self.incoming.addresses, self.outgoing.addresses, self.usages.addresses)
+        return any(each is not None for each in limited)
 
     def count_held(self, scope: str) -> None:
         self.held[scope] = self.held.get(scope, 0) + 1
@@ -53,18 +97,8 @@ class Quotas:
     def throttle(
         self, client_id: str, username: str | None, bytes_received: int, now: float, address: str = ""
     ) -> "Throttle | None":
-        """The buckets of one client; None where nothing limits what it sends. `address` is empty for one of none."""
-        buckets: list[tuple[str, Buckets]] = []
-        if self.clients is not None:
-            buckets.append((CLIENT, self.clients.of(client_id, now)))
-        if self.users is not None and username is not None:
-            buckets.append((USER, self.users.of(username, now)))
-        if self.addresses is not None and address:
-            buckets.append((ADDRESS, self.addresses.of(address, now)))
-        if self.listener is not None:
-            buckets.append((LISTENER, self.listener))
-        if self.broker is not None:
-            buckets.append((BROKER, self.broker))
+        """The buckets of what one client sends; None where nothing limits that."""
+        buckets = self.incoming.of(client_id, username, address, now)
         return Throttle(self, buckets, bytes_received) if buckets else None
 
 

@@ -145,6 +145,8 @@ class SessionBacklog(SessionRecord):
             return False
         if self.queued_bytes + size > limits.max_queued_bytes:
             return False
+        if self.queue.usages and self.queue.full(size) is not None:
+            return False
         return size <= self._memory.room_for(self.held_bytes) or self._stores()
 
     def _stores(self) -> bool:
@@ -177,14 +179,19 @@ class SessionBacklog(SessionRecord):
             self.drop(reason, 1, b"")
 
     def _drop_for_want_of_room(self, message: Message) -> None:
+        limits = self._limits
+        waiting = self._waiting()
+        usage = self.queue.full(ENTRY_BYTES + message.memory_bytes) if self.queue.usages else None
+        if usage is not None:
+            usage.limits.count_refused(usage.limits.queued_bytes_name)
         detail = ""
         if self._effects.tracer is not None:
-            limits = self._limits
-            waiting = self._waiting()
             detail = f"{waiting}/{limits.max_queued_messages}"
             if waiting < limits.max_queued_messages:
                 detail = f"{self.queued_bytes}/{limits.max_queued_bytes} bytes"
-                if self._memory.room_for(self.held_bytes) < limits.max_queued_bytes - self.queued_bytes:
+                if usage is not None:
+                    detail = usage.detail()
+                elif self._memory.room_for(self.held_bytes) < limits.max_queued_bytes - self.queued_bytes:
                     detail = self._memory.detail()
         self.drop(QUEUE_FULL, 1, message.topic, message.trace, detail)
 

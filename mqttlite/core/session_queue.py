@@ -12,6 +12,7 @@ from typing import Final, final
 from mqttlite.core.limits import KEPT_BYTES, KEPT_MESSAGES, PAGE_MESSAGES
 from mqttlite.core.memory import ENTRY_BYTES, MemoryAccount
 from mqttlite.core.message import Delivery
+from mqttlite.core.usage import NO_USAGE, Usage
 
 _EMPTY: Final[deque[Delivery]] = deque()
 """Never added to: a deque takes 600 bytes, and most sessions never queue anything."""
@@ -19,7 +20,7 @@ _EMPTY: Final[deque[Delivery]] = deque()
 
 @final
 class SessionQueue:
-    __slots__ = ("_ahead", "_memory", "deliveries", "first", "size_bytes", "stored", "stored_bytes")
+    __slots__ = ("_ahead", "_memory", "deliveries", "first", "size_bytes", "stored", "stored_bytes", "usages")
 
     def __init__(self, memory: MemoryAccount) -> None:
         self._memory: Final = memory
@@ -34,6 +35,8 @@ class SessionQueue:
         """How many messages wait in the store alone, behind those here."""
         self.stored_bytes: int = 0
         """What those would take here."""
+        self.usages: list[Usage] = NO_USAGE
+        """Of the groups for which the session counts: what waits here counts there."""
 
     def __len__(self) -> int:
         return len(self.deliveries) + self.stored
@@ -63,13 +66,18 @@ class SessionQueue:
         if self.deliveries is _EMPTY:
             self.deliveries = deque()
         self.deliveries.append(delivery)
-        self.size_bytes += self._memory.hold(delivery.message, ENTRY_BYTES)
+        size = self._memory.hold(delivery.message, ENTRY_BYTES)
+        self.size_bytes += size
+        if self.usages:
+            self._count(size)
         return self.first + len(self.deliveries) - 1
 
     def append_stored(self, size_bytes: int) -> int:
         """A message that is in the store is the last; its sequence."""
         self.stored += 1
         self.stored_bytes += size_bytes
+        if self.usages:
+            self._count(size_bytes)
         return self.end - 1
 
     def take_page(self, delivery: Delivery) -> None:
@@ -80,7 +88,10 @@ class SessionQueue:
     def pop(self) -> Delivery:
         """Take out the first message, whose sequence was `first`."""
         delivery = self.deliveries.popleft()
-        self.size_bytes -= self._memory.let_go(delivery.message, ENTRY_BYTES)
+        size = self._memory.let_go(delivery.message, ENTRY_BYTES)
+        self.size_bytes -= size
+        if self.usages:
+            self._count(-size)
         self.first += 1
         return delivery
 
@@ -107,6 +118,13 @@ class SessionQueue:
             self.size_bytes -= size
             self.stored += 1
             self.stored_bytes += size
+
+    def full(self, size: int) -> Usage | None:
+        """The first of its groups whose queues have no room for so many bytes more; None if all have."""
+        for usage in self.usages:
+            if usage.queued_bytes + size > usage.limits.max_queued_bytes:
+                return usage
+        return None
 
     def pass_by(self) -> int:
         """The sequence of a message that is sent at once, because none waits."""
@@ -140,5 +158,13 @@ class SessionQueue:
 
     def _leave_store(self) -> None:
         """One stored message less. What each counts is not known: they count alike."""
-        self.stored_bytes -= self.stored_bytes // self.stored
+        size = self.stored_bytes // self.stored
+        self.stored_bytes -= size
         self.stored -= 1
+        if self.usages:
+            self._count(-size)
+
+    def _count(self, size: int) -> None:
+        """So many more bytes wait here."""
+        for usage in self.usages:
+            usage.queued_bytes += size

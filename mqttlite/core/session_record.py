@@ -13,6 +13,7 @@ from mqttlite.core.retained_replay import RetainedReplays
 from mqttlite.core.session_queue import SessionQueue
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.subscription import FilteredSubscription, Subscription
+from mqttlite.core.usage import NO_USAGE, Usage
 from mqttlite.core.window import Window
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Will
@@ -144,6 +145,7 @@ class SessionRecord(Source):
             size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
             self.base_bytes += size
             self._memory.used += size
+            self._count_subscriptions(1)
         elif isinstance(replaced, FilteredSubscription):
             self._let_go_of_filter(replaced)
         if isinstance(subscription, FilteredSubscription):
@@ -158,6 +160,7 @@ class SessionRecord(Source):
             size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
             self.base_bytes -= size
             self._memory.used -= size
+            self._count_subscriptions(-1)
             if self.filters and isinstance(subscription, FilteredSubscription):
                 self._let_go_of_filter(subscription)
         return subscription
@@ -166,16 +169,31 @@ class SessionRecord(Source):
         """Take out one of the subscriptions; there are some."""
         topic_filter, subscription = self.subscriptions.popitem()
         self._charge(-SUBSCRIPTION_BYTES - (len(topic_filter) * 3 // 2))
+        self._count_subscriptions(-1)
         if isinstance(subscription, FilteredSubscription):
             self._let_go_of_filter(subscription)
         return subscription
+
+    def _count_subscriptions(self, change: int) -> None:
+        for usage in self.queue.usages:
+            usage.subscriptions += change
 
     def _let_go_of_filter(self, subscription: FilteredSubscription) -> None:
         self.filters -= 1
         self._charge(-subscription.filter_bytes())
 
+    def count_for(self, usages: list[Usage]) -> None:
+        """The session counts for these groups from now on, and for no others."""
+        former, self.queue.usages = self.queue.usages, usages
+        subscriptions, queued_bytes = len(self.subscriptions), self.queue.size_bytes + self.queue.stored_bytes
+        for usage in usages:  # first, lest a group that stays is taken out of its table
+            usage.join(subscriptions, queued_bytes)
+        for usage in former:
+            usage.leave(subscriptions, queued_bytes)
+
     def release(self) -> None:
         """The session is over, and nothing of it is left."""
+        self.count_for(NO_USAGE)
         self._charge(-self.base_bytes)
 
     def _waiting(self) -> int:

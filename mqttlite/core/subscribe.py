@@ -30,6 +30,7 @@ from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import FilteredSubscription, Subscription
+from mqttlite.core.usage import Usage
 from mqttlite.topics.names import check_filter
 from mqttlite.topics.namespaces import ORDINARY, QUEUE, SHARED, ParsedTopic, mounted_filter, parse_filter
 from mqttlite.wire.constants import SUBSCRIBE, V5
@@ -55,7 +56,7 @@ _RETAIN_NEVER: Final = 2
 class Outcome:
     """What the filters of one SUBSCRIBE or UNSUBSCRIBE came to, as far as they were handled."""
 
-    __slots__ = ("codes", "reason", "retained", "waiting")
+    __slots__ = ("codes", "reason", "retained", "used_up", "waiting")
 
     def __init__(self, waiting: int) -> None:
         self.codes: Final = bytearray()
@@ -66,6 +67,8 @@ class Outcome:
         """How many retained messages wait for the session."""
         self.reason: str = ""
         """Why the broker does not serve the first filter that it does not serve."""
+        self.used_up: Usage | None = None
+        """The group that may have no further subscription, and so not the latest filter."""
 
 
 @final
@@ -166,6 +169,9 @@ class Subscriptions:
             existing = tracer is not None and request.topic_filter in session.subscriptions
             parts = parse_filter(request.topic_filter)
             code = self.judge(capabilities, session, request, parts, identifier, message_filter is not None, outcome)
+            if outcome.used_up is not None:
+                outcome.used_up.limits.count_refused(outcome.used_up.limits.subscriptions_name)
+                outcome.used_up = None
             if code == 0 and parts.namespace == QUEUE:
                 consumers = self._routes.consumers
                 assert consumers is not None, "else there are no queues"
@@ -227,6 +233,12 @@ class Subscriptions:
                 return _QUOTA_EXCEEDED
             if self._effects.memory.room_for(session.held_bytes) < 0:
                 return _QUOTA_EXCEEDED
+            for usage in session.queue.usages:
+                refusal = usage.refusal()
+                if refusal:
+                    outcome.reason = outcome.reason or refusal
+                    outcome.used_up = usage
+                    return _QUOTA_EXCEEDED
         if parts.namespace == ORDINARY:
             return 0
         if parts.namespace == QUEUE:

@@ -20,7 +20,7 @@ from mqttlite.wire.reason_codes import ReasonCode
 class Throttling:
     """One for each broker."""
 
-    __slots__ = ("_closing", "_deadlines", "_effects", "held")
+    __slots__ = ("_closing", "_deadlines", "_effects", "held", "refused")
 
     def __init__(self, closing: Closing, deadlines: Deadlines, effects: Effects) -> None:
         self._closing: Final = closing
@@ -28,17 +28,17 @@ class Throttling:
         self._effects: Final = effects
         self.held: int = 0
         """How often a client was held, or disconnected, because it was over a quota."""
+        self.refused: Final[dict[str, int]] = {}
+        """Subscriptions that were refused, and messages that were dropped, by the quota that was used up."""
 
     def start(self, connection: Connection, quotas: Quotas, owner: Paced) -> None:
         """A client is accepted: from now on it is limited."""
         now = self._effects.now
-        client_id = connection.client_id
-        connection.throttle = quotas.throttle(
-            client_id, connection.username, connection.bytes_received, now, connection.address
-        )
-        if quotas.to_clients is not None:
-            buckets = quotas.to_clients.of(client_id, now)
-            connection.outbox.pace = Pace(connection.number, buckets, self._deadlines, owner)
+        client_id, username, address = connection.client_id, connection.username, connection.address
+        connection.throttle = quotas.throttle(client_id, username, connection.bytes_received, now, address)
+        buckets = quotas.outgoing.of(client_id, username, address, now)
+        if buckets:
+            connection.outbox.pace = Pace(connection.number, quotas, buckets, self._deadlines, owner)
 
     def charge(self, connection: Connection, throttle: Throttle) -> None:
         """Charge what was read since the last time."""

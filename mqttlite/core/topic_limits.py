@@ -49,9 +49,13 @@ class TopicLimits:
             raise PacketTooLarge(f"the will's {self.payload_refusal(len(will.payload))}")
 
 
-def with_payload(limits: TopicLimits, max_payload_bytes: int) -> TopicLimits:
-    """The same limits, with smaller payloads."""
-    return TopicLimits(limits.max_levels, limits.max_bytes, min(limits.max_payload_bytes, max_payload_bytes))
+def lower_of(limits: TopicLimits, other: TopicLimits) -> TopicLimits:
+    """What both allow."""
+    return TopicLimits(
+        min(limits.max_levels, other.max_levels),
+        min(limits.max_bytes, other.max_bytes),
+        min(limits.max_payload_bytes, other.max_payload_bytes),
+    )
 
 
 NO_TOPIC_LIMITS: Final = TopicLimits(MAX_LEVELS, MAX_STRING_BYTES, MAX_REMAINING_LENGTH)

@@ -193,7 +193,9 @@ class Callers:
         self._remembered[key] = (caller, min(now + REMEMBERED_S, caller.grants.expires_at))
 
     def _with_source(self, caller: Caller) -> Caller:
-        source = self._context.core.publisher(caller.client_id, caller.username, caller.grants)
+        quotas = self._context.quotas
+        own = None if quotas is None else quotas.topics.get(caller.username or "")
+        source = self._context.core.publisher(caller.client_id, caller.username, caller.grants, own)
         return replace(caller, source=source)
 
     def charge(self, caller: Caller) -> None:

@@ -21,6 +21,7 @@ from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEE
 from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.net.address_key import address_key
 from mqttlite.wire.constants import MAX_STRING_BYTES, NEVER_EXPIRES, PUBLISH
 from mqttlite.wire.errors import PeerError, TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties, encode_properties
@@ -129,10 +130,7 @@ class Publishing:
 
     def begin(self, caller: Caller, draft: Draft) -> FanOut:
         """Hand a message to the core. Raises `Problem`."""
-        quotas = self._context.quotas
-        most = self._max_payload_bytes
-        if quotas is not None and caller.username is not None:
-            most = min(most, quotas.payloads.get(caller.username, most))
+        most = min(self._max_payload_bytes, caller.source.topic_limits.max_payload_bytes)
         if len(draft.payload) > most:
             raise Problem(Code.TOO_LARGE, f"a payload of {len(draft.payload)} bytes: {most} at most")
         self._check_room(caller, draft)
@@ -217,15 +215,11 @@ class Publishing:
 
     def _buckets(self, caller: Caller, now: float) -> list[tuple[str, Buckets]]:
         quotas = self._context.quotas
-        found: list[tuple[str, Buckets]] = []
-        if quotas is not None:
-            if quotas.clients is not None:
-                found.append(("client", quotas.clients.of(f"{caller.client_id} {caller.key}", now)))
-            if quotas.users is not None and caller.username is not None:
-                found.append(("user", quotas.users.of(caller.username, now)))
-            if quotas.broker is not None:
-                found.append(("broker", quotas.broker))
-        return found
+        if quotas is None:
+            return []
+        client_id = f"{caller.client_id} {caller.key}"
+        address = address_key(caller.peer) if quotas.incoming.addresses is not None else ""
+        return quotas.incoming.of(client_id, caller.username, address, now)
 
     def _refusal(self, caller: Caller, draft: Draft, tally: Tally) -> Problem:
         code = tally.code

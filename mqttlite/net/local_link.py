@@ -16,6 +16,7 @@ from mqttlite.core.connection import CONNECTED, Connection, Peer
 from mqttlite.core.quotas import Quotas
 from mqttlite.core.reasons import HoldReason
 from mqttlite.core.requested_filters import PROPERTY as FILTER_PROPERTY
+from mqttlite.net.address_key import address_key
 from mqttlite.net.link import WRITE_BUFFER_BYTES, LinkDriver, LinkPort
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
@@ -89,6 +90,8 @@ class LocalLink(LinkPort):
         else:
             peer = Peer(client.username, quotas=client.quotas, mount_point=client.mount_point)
         connection = self.connection = self._broker.open(peer, self._loop.time())
+        if peer.quotas is not None and peer.quotas.wants_address:
+            connection.address = address_key(self.address)
         connection.hold_reasons = HoldReason.LOCAL
         self._loop_driver.links[connection.number] = self
         properties = Properties(receive_maximum=receive_maximum)

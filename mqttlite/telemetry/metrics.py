@@ -189,6 +189,11 @@ def _connections(report: Report) -> Iterator[Metric]:
         ],
     )
     yield _counter(
+        "mqttlite_quota_refusals",
+        "Subscriptions refused, and messages dropped, because a quota was used up.",
+        [({"quota": quota}, count) for quota, count in sorted(snapshot.quota_refusals.items())],
+    )
+    yield _counter(
         "mqttlite_half_open_connections_closed",
         "Connections closed before their CONNECT came, to make room for others.",
         [({"listener": each.name}, each.half_open_closed) for each in report.listeners],

@@ -107,6 +107,8 @@ class Snapshot:
     """Connections that were refused for the overload."""
     over_quota: int
     """Connections that are not read now because their clients are over a quota."""
+    quota_refusals: Mapping[str, int]
+    """Subscriptions refused, and messages dropped, because a quota was used up, by its name."""
     over_quota_ever: int
     """How often that was so, or ended the connection."""
     rankings: Mapping[str, list[Ranked]]
@@ -222,6 +224,7 @@ class Collection:
             slowed_ever=core.overload.credits.held,
             connects_shed=core.overload.connects_refused,
             over_quota=self._over_quota,
+            quota_refusals=dict(core.throttling.refused),
             over_quota_ever=core.throttling.held,
             rankings={
                 name: [self._ranked(*each) for each in ranking.highest()] for name, ranking in self._rankings.items()

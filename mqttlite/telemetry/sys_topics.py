@@ -133,6 +133,7 @@ def _counters(snapshot: Snapshot) -> dict[str, int]:
         "memory/shed": snapshot.sheds,
         "overload/slowed": snapshot.slowed_ever,
         "quotas/held": snapshot.over_quota_ever,
+        "quotas/refused": sum(snapshot.quota_refusals.values()),
         "overload/connects/refused": snapshot.connects_shed,
         "messages/received": totals.packets_received,
         "messages/sent": totals.packets_sent,

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,10 @@ from mqttlite.server import Broker
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Pingreq, Pingresp, Publish
+from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import ReasonCode
 from tests.integration.conftest import Rig
-from tests.support.device import until
+from tests.support.device import Device, until
 from tests.support.inside import core_of
 
 
@@ -87,3 +89,33 @@ async def test_a_held_client_that_hangs_up_leaves_nothing_behind(rig: Rig) -> No
     await flooder.close()
     await asyncio.sleep(0)
     await until(lambda: broker.listeners[0].open == 0)
+
+
+async def test_what_sessions_have_together_is_limited_also_after_a_restart(rig: Rig, tmp_path: Path) -> None:
+    config = Config(
+        listeners=(ListenerOptions(port=0),),
+        data_dir=str(tmp_path),
+        quotas=QuotaOptions(user_subscriptions=3, user_queued_bytes=2_000),
+    )
+    async with Broker(config) as broker:
+        device = await Device.dial(broker.port)
+        properties = Properties(session_expiry_interval=1_000)
+        await device.connect("one", username="ann", properties=properties)
+        assert [await device.subscribe(topic, qos=1) for topic in ("a", "b", "c")] == [b"\x01"] * 3
+        await device.close()
+        publisher = await Device.dial(broker.port)
+        await publisher.connect("p")
+        codes = [await publisher.published("a", b"x" * 100) for _ in range(6)]
+        assert codes == [0] * 4 + [ReasonCode.QUOTA_EXCEEDED] * 2
+        await publisher.close()
+    broker = await rig.broker(config)
+    core = core_of(broker)
+    other = await rig.device(broker.port, "other", username="ann")
+    assert await other.subscribe("d") == bytes([ReasonCode.QUOTA_EXCEEDED])
+    publisher = await rig.device(broker.port, "p")
+    assert await publisher.published("a", b"x" * 100) == ReasonCode.QUOTA_EXCEEDED
+    assert core.throttling.refused == {"user_queued_bytes": 1, "user_subscriptions": 1}
+    device = await rig.device(broker.port, "one", username="ann", clean_start=False, properties=properties)
+    for _ in range(4):
+        device.send(Ack(PUBACK, (await device.expect(Publish)).packet_id))
+    assert await publisher.published("b", b"x" * 1_000) == 0

@@ -2,14 +2,14 @@
 
 import pytest
 
-from mqttlite.core.quotas import Quotas
-from mqttlite.core.rate_limits import BucketTable, Rate
+from mqttlite.core.quotas import Quotas, Rates
+from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
 from mqttlite.wire.packets import Pingreq, Pingresp
-from tests.support.core_driver import Client, World
+from tests.support.core_driver import START, Client, World
 
 
 def listener(world: World, rate: Rate, qos: int = 1, auto_ack: bool = True) -> Client:
-    client = world.open(quotas=Quotas(to_clients=BucketTable(rate)))
+    client = world.open(quotas=Quotas(outgoing=Rates(BucketTable(rate))))
     assert client.connect("slow", auto_ack=auto_ack) is not None
     client.subscribe("t", qos=qos)
     return client
@@ -47,6 +47,42 @@ def test_qos_0_messages_over_the_rate_are_dropped_and_counted() -> None:
     world.advance(1.0)
     publish(world, 1, 0)
     assert client.payloads() == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "scope"),
+    [
+        (Rates(users=BucketTable(Rate(messages_per_s=10))), "to_user"),
+        (Rates(addresses=BucketTable(Rate(messages_per_s=10))), "to_address"),
+        (Rates(listener=Buckets(Rate(messages_per_s=10), START)), "to_listener"),
+        (Rates(BucketTable(Rate(messages_per_s=100)), broker=Buckets(Rate(messages_per_s=10), START)), "to_broker"),
+    ],
+)
+def test_clients_that_share_a_rate_get_no_more_together(rates: Rates, scope: str) -> None:
+    world = World()
+    quotas = Quotas(outgoing=rates)
+    clients = []
+    for number in range(3):
+        client = world.open(quotas=quotas)
+        client.connection.address = "192.0.2.1"
+        client.connect(f"c{number}", username="ann")
+        client.subscribe("t", qos=1)
+        clients.append(client)
+    stranger = world.connect("stranger")
+    stranger.subscribe("t", qos=1)
+    publish(world, 40, 1)
+    assert len(stranger.payloads()) == 40
+    seen = [client.payloads() for client in clients]
+    for _ in range(30):
+        world.advance(0.1)
+        seen = [former + client.payloads() for former, client in zip(seen, clients, strict=True)]
+    assert 38 <= sum(map(len, seen)) <= 46, "ten at once, and thirty in three seconds"
+    assert min(map(len, seen)) >= 9, "each has its part"
+    for _ in range(100):
+        world.advance(0.1)
+        seen = [former + client.payloads() for former, client in zip(seen, clients, strict=True)]
+    assert seen == [[str(number) for number in range(40)]] * 3
+    assert list(quotas.held) == [scope]
 
 
 def test_the_rate_in_bytes_holds_back_too() -> None:
@@ -130,3 +166,12 @@ def test_a_long_backlog_that_is_leaving_is_begun_once() -> None:
     assert world.broker.effects.backlogged == [client.connection.number]
     world.settle()
     assert len(client.payloads()) == 40
+
+
+def test_what_a_rate_leaves_room_for_leaves_the_queue_at_once() -> None:
+    world = World()
+    client = listener(world, Rate(messages_per_s=10), 1)
+    client.block()
+    publish(world, 5, 1)
+    client.unblock()
+    assert len(client.payloads()) == 5

@@ -13,7 +13,7 @@ from mqttlite.core.message import Message
 from mqttlite.core.outlook import EXCLUDED, FILTERED, NO_LOCAL, PlannedReceiver, planned_sink
 from mqttlite.core.packet_handler import OVERLOADED
 from mqttlite.core.plan import AS_THE_SCHEMA_SAYS, MAX_PLANNED, NOT_ASKED, PublishPlan
-from mqttlite.core.quotas import Quotas
+from mqttlite.core.quotas import Quotas, Rates
 from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.reasons import RATE_LIMITED
 from mqttlite.core.room import NO_ROOM
@@ -477,7 +477,7 @@ def test_filters_are_asked_as_far_as_the_message_is_known(
 
 def test_who_is_above_its_pace_would_not_get_a_message_of_qos_0() -> None:
     world = World()
-    reader = world.open(quotas=Quotas(to_clients=BucketTable(Rate(messages_per_s=1))))
+    reader = world.open(quotas=Quotas(outgoing=Rates(BucketTable(Rate(messages_per_s=1)))))
     assert reader.connect("r") is not None
     reader.subscribe("t")
     assert outcomes(publish(world, "t")) == {"r": (SENT, "")}

@@ -3,9 +3,10 @@
 import pytest
 
 from mqttlite.core.limits import Limits
-from mqttlite.core.quotas import Quotas
+from mqttlite.core.quotas import Quotas, Rates
 from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
 from mqttlite.core.reasons import CloseReason
+from mqttlite.core.topic_limits import TopicLimits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Will
@@ -38,7 +39,7 @@ def freed(world: World) -> list[int]:
 @pytest.mark.parametrize("version", [V311, V5])
 def test_a_client_is_held_until_the_average_is_kept_and_all_it_sent_arrives(version: int) -> None:
     world = World()
-    quotas = Quotas(BucketTable(TEN))
+    quotas = Quotas(Rates(BucketTable(TEN)))
     receiver = world.connect("receiver")
     receiver.subscribe("t")
     client = member(world, quotas, "client", version)
@@ -60,7 +61,7 @@ def test_a_client_is_held_until_the_average_is_kept_and_all_it_sent_arrives(vers
 
 def test_what_was_on_its_way_to_a_held_connection_prolongs_the_hold() -> None:
     world = World()
-    client = member(world, Quotas(BucketTable(TEN)), "client")
+    client = member(world, Quotas(Rates(BucketTable(TEN))), "client")
     flood(client, 20)
     flood(client, 10)
     assert held(world) == [client.connection.number], "once"
@@ -72,7 +73,7 @@ def test_what_was_on_its_way_to_a_held_connection_prolongs_the_hold() -> None:
 
 def test_a_client_gains_nothing_by_connecting_anew() -> None:
     world = World()
-    quotas = Quotas(BucketTable(TEN))
+    quotas = Quotas(Rates(BucketTable(TEN)))
     first = member(world, quotas, "client")
     flood(first, 20)
     assert held(world) == [first.connection.number]
@@ -85,9 +86,9 @@ def test_a_client_gains_nothing_by_connecting_anew() -> None:
 @pytest.mark.parametrize(
     ("quotas", "scope"),
     [
-        (Quotas(users=BucketTable(TEN), disconnects=True), "user"),
-        (Quotas(listener=Buckets(TEN, START), disconnects=True), "listener"),
-        (Quotas(broker=Buckets(TEN, START), disconnects=True), "broker"),
+        (Quotas(Rates(users=BucketTable(TEN)), disconnects=True), "user"),
+        (Quotas(Rates(listener=Buckets(TEN, START)), disconnects=True), "listener"),
+        (Quotas(Rates(broker=Buckets(TEN, START)), disconnects=True), "broker"),
     ],
 )
 def test_a_shared_quota_holds_the_client_that_exceeds_it(quotas: Quotas, scope: str) -> None:
@@ -104,7 +105,7 @@ def test_a_shared_quota_holds_the_client_that_exceeds_it(quotas: Quotas, scope: 
 
 def test_users_have_buckets_of_their_own_and_clients_without_a_name_have_none() -> None:
     world = World()
-    quotas = Quotas(users=BucketTable(TEN))
+    quotas = Quotas(Rates(users=BucketTable(TEN)))
     for client in (
         member(world, quotas, "one", username="ann"),
         member(world, quotas, "other", username="bob"),
@@ -118,7 +119,7 @@ def test_users_have_buckets_of_their_own_and_clients_without_a_name_have_none() 
 
 def test_addresses_have_buckets_of_their_own_and_connections_without_one_have_none() -> None:
     world = World()
-    quotas = Quotas(addresses=BucketTable(TEN))
+    quotas = Quotas(Rates(addresses=BucketTable(TEN)))
     clients = []
     for name, address in (("one", "192.0.2.1"), ("two", "192.0.2.1"), ("other", "192.0.2.2"), ("local", "")):
         client = world.open(quotas=quotas)
@@ -133,7 +134,7 @@ def test_addresses_have_buckets_of_their_own_and_connections_without_one_have_no
 @pytest.mark.parametrize(("username", "most"), [("meter", 3), ("ann", 9), (None, 9)])
 def test_a_user_may_have_smaller_payloads(username: str | None, most: int) -> None:
     world = World(Limits(max_payload_bytes=9))
-    quotas = Quotas(payloads={"meter": 3, "ann": 100})
+    quotas = Quotas(topics={"meter": TopicLimits(200, 65_535, 3), "ann": TopicLimits(200, 65_535, 100)})
     client = member(world, quotas, "c", username=username)
     reader = world.connect("r")
     reader.subscribe("t", qos=1)
@@ -150,13 +151,28 @@ def test_a_user_may_have_smaller_payloads(username: str | None, most: int) -> No
     assert mortal.closed
 
 
+@pytest.mark.parametrize(("username", "levels", "size"), [("meter", 2, 6), ("ann", 3, 9), (None, 3, 9)])
+def test_a_user_may_have_shorter_topics(username: str | None, levels: int, size: int) -> None:
+    world = World(Limits(max_topic_levels=3, max_topic_bytes=9))
+    client = member(world, Quotas(topics={"meter": TopicLimits(2, 6, 1_000)}), "c", username=username)
+    reader = world.connect("r")
+    reader.subscribe("#")
+    fits = ["/".join("t" * levels), "t" * size]
+    too_long = ["/".join("t" * (levels + 1)), "t" * (size + 1)]
+    for topic in fits + too_long:
+        client.publish(topic, "x", 1)
+    assert [topic for topic, _ in reader.messages()] == fits
+    assert [each.reason_code for each in client.received() if isinstance(each, Ack)] == [0, 0, 0x90, 0x90]
+    assert [client.subscribe(topic)[0] for topic in fits + too_long] == [0, 0, 0x8F, 0x8F]
+
+
 @pytest.mark.parametrize(
     ("rate", "code"),
     [(TEN, ReasonCode.MESSAGE_RATE_TOO_HIGH), (Rate(bytes_per_s=50), ReasonCode.QUOTA_EXCEEDED)],
 )
 def test_where_it_is_so_set_a_client_over_its_own_rate_is_disconnected(rate: Rate, code: int) -> None:
     world = World()
-    quotas = Quotas(BucketTable(rate), disconnects=True)
+    quotas = Quotas(Rates(BucketTable(rate)), disconnects=True)
     client = member(world, quotas, "client")
     flood(client, 100)
     assert [packet.reason_code for packet in client.received() if isinstance(packet, Disconnect)] == [code]
@@ -168,7 +184,7 @@ def test_where_it_is_so_set_a_client_over_its_own_rate_is_disconnected(rate: Rat
 
 def test_a_connection_that_ends_in_the_chunk_that_is_too_much_is_not_held() -> None:
     world = World()
-    client = member(world, Quotas(BucketTable(TEN)), "client")
+    client = member(world, Quotas(Rates(BucketTable(TEN))), "client")
     client.send_bytes(encode(Publish(b"t", b"x"), V5) * 30 + encode(Disconnect(), V5))
     assert client.closed
     assert held(world) == []
@@ -176,7 +192,7 @@ def test_a_connection_that_ends_in_the_chunk_that_is_too_much_is_not_held() -> N
 
 def test_a_held_connection_that_ends_is_let_go_of() -> None:
     world = World()
-    client = member(world, Quotas(BucketTable(TEN)), "client")
+    client = member(world, Quotas(Rates(BucketTable(TEN))), "client")
     flood(client, 20)
     client.lose()
     world.advance(5)

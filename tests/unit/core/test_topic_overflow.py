@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.limits import ITERATION_WORK, MAX_ROOM_LOOKS, ROOM_LOOK_S, Limits
-from mqttlite.core.quotas import Quotas
+from mqttlite.core.quotas import Quotas, Rates
 from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.room import NO_ROOM
@@ -318,7 +318,7 @@ def test_receivers_with_filters_are_looked_at(more: bool) -> None:
 
 def test_who_reads_at_its_pace_has_no_room_until_it_is_over() -> None:
     world = world_of("reject", Limits())
-    quotas = Quotas(to_clients=BucketTable(Rate(messages_per_s=1)))
+    quotas = Quotas(outgoing=Rates(BucketTable(Rate(messages_per_s=1))))
     reader = world.open(quotas=quotas)
     assert reader.connect("r") is not None
     reader.subscribe("t")
