@@ -16,12 +16,23 @@ from mqttlite.core.question import Question
 from mqttlite.core.tracer import NO_SAMPLES
 
 
+class AwaitsCommit:
+    """What is told when the changes that it made are committed."""
+
+    __slots__ = ()
+
+    def on_committed(self, now: float) -> None:
+        """They are, and what waited for that is written next."""
+        raise NotImplementedError
+
+
 @final
 class Effects(OutboxEffects):
     """What came up since the loop driver last looked. Connections are named by their numbers."""
 
     __slots__ = (
         "_charged",
+        "awaiting",
         "backlogged",
         "changed_bytes",
         "changes",
@@ -60,6 +71,8 @@ class Effects(OutboxEffects):
         """The driver commits them before it writes those dirty outboxes that say `awaits_commit`."""
         self.changed_bytes: int = 0
         """About what the messages in them take in memory; the driver sets it to 0 when it takes them."""
+        self.awaiting: list[AwaitsCommit] = []
+        """What the driver tells once when the changes up to now are committed."""
         self._charged: Message | None = None
         self.crowds: list[tuple[int, int]] = []
         """Where in `dirty` the outboxes are that one message for many made dirty."""

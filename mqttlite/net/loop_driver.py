@@ -15,7 +15,7 @@ from typing import Final, final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
-from mqttlite.core.effects import Effects
+from mqttlite.core.effects import AwaitsCommit, Effects
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.ports import Store
@@ -483,6 +483,8 @@ class LoopDriver(LinkDriver):
             return
         changes, self._uncommitted = self._uncommitted, []
         self._uncommitted_bytes = 0
+        effects = self.broker.effects
+        awaiting, effects.awaiting = effects.awaiting, []
         failure: Exception | None = None
         under_way: Awaitable[None] | None = None
         try:
@@ -493,9 +495,18 @@ class LoopDriver(LinkDriver):
             self._commits_begun += 1
             self._bytes_meanwhile = 0
             self._committing = changes
-            self._commit = self._loop.create_task(self._see_through(under_way, failure))
+            self._commit = self._loop.create_task(self._see_through(under_way, failure, awaiting))
+        elif awaiting:
+            self._tell_committed(awaiting)
 
-    async def _see_through(self, under_way: Awaitable[None] | None, failure: Exception | None) -> None:
+    def _tell_committed(self, awaiting: list[AwaitsCommit]) -> None:
+        now = self._loop.time()
+        for each in awaiting:
+            each.on_committed(now)
+
+    async def _see_through(
+        self, under_way: Awaitable[None] | None, failure: Exception | None, awaiting: list[AwaitsCommit]
+    ) -> None:
         """Await a commit, in as many attempts as it takes; then write what waited for it."""
         changes = self._committing
         attempts = 1
@@ -521,6 +532,8 @@ class LoopDriver(LinkDriver):
             _log.warning("commit of %d changes succeeded at attempt %d", len(changes), attempts)
         self._commit = None
         self._committing = []
+        if awaiting:
+            self._tell_committed(awaiting)
         self._release()
         self.run()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import Enqueue
 from mqttlite.core.reasons import HoldReason
+from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import (
@@ -25,6 +27,8 @@ from tests.integration.conftest import Rig
 from tests.support.device import Device, until
 from tests.support.inside import core_of, loop_driver_of
 from tests.support.stores import SlowStore
+
+asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
 
 
 @pytest.fixture
@@ -68,6 +72,29 @@ async def test_a_connack_of_a_durable_session_waits_for_its_commit(rig: Rig, sto
     assert durable.waiting() == []
     store.hurry()
     assert (await durable.expect(Connack)).reason_code == 0
+
+
+@asyncio_only
+async def test_the_deadline_of_a_queue_counts_from_when_its_consumer_gets_the_message(
+    rig: Rig, store: SlowStore, jump: Callable[[float], None]
+) -> None:
+    queue = QueueOptions(name="q", filters=("a",))
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(queue,)), store=store)
+    consumer, publisher = await rig.device(broker.port, "consumer"), await rig.device(broker.port, "publisher")
+    await consumer.subscribe("$queue/q", 1)
+    store.patient = True
+    publisher.publish("a", b"x", qos=1)
+    await until(lambda: store.busy)
+    jump(8)  # a slow disk
+    store.hurry()
+    first = await consumer.expect(Publish)
+    jump(9.5)
+    await consumer.ping()
+    assert consumer.waiting() == [], "the deadline is 10 seconds, and half a second is left"
+    jump(0.6)
+    second = await consumer.expect(Publish)
+    assert dict(second.properties.user_properties)["delivery-attempt"] == "2"
+    assert first.packet_id != second.packet_id
 
 
 @pytest.mark.parametrize(("qos", "answer"), [(1, 4), (2, 5)])

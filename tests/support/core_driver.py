@@ -190,6 +190,9 @@ class World:
             self.store.commit(list(effects.changes))
             effects.changes.clear()
             effects.changed_bytes = 0
+        awaiting, effects.awaiting = effects.awaiting, []
+        for each in awaiting:
+            each.on_committed(self.now)
         dirty, effects.dirty = effects.dirty, []
         end_iteration(effects)
         assert len({outbox.number for outbox in dirty}) == len(dirty), "an outbox is dirty once"

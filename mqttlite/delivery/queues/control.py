@@ -1,7 +1,8 @@
 """What consumers publish to acknowledge, refuse or keep messages: `$queue/<name>/$ack`, `/$nack` and `/$extend`.
 
 Each is a sink. The `ack-id` of a message is in the Correlation Data, with the seconds of a delay or extension in the
-payload; or each line of the payload is an `ack-id`, with the seconds behind a space. The rules were asked before
+payload; or each line of the payload is an `ack-id`, with the seconds behind a space. A client that is shown no `ack-id`
+gives the packet identifier by which its connection got the message instead. The rules were asked before
 whether the publisher may subscribe to `$queue/<name>`. Invariant: a publish that names no message that is under way
 changes nothing, and its acknowledgement has the reason code 0x10.
 """
@@ -10,6 +11,7 @@ from typing import Final
 
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.outlook import PlannedReceiver, planned_sink
+from mqttlite.core.session import Session
 from mqttlite.core.source import Source
 from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, SENT, Tally
 from mqttlite.delivery.queues.errors import NoSuchQueue
@@ -21,6 +23,8 @@ ACK: Final = "$ack"
 NACK: Final = "$nack"
 EXTEND: Final = "$extend"
 ACTIONS: Final = (ACK, NACK, EXTEND)
+
+_PACKET_ID_DIGITS: Final = 5
 
 
 class QueueControl:
@@ -53,7 +57,7 @@ class QueueControl:
         known = False
         try:
             for ack_id, seconds in _named(message):
-                known |= self._do(name, ack_id, seconds)
+                known |= self._do(name, self._ack_id(name, ack_id, source), seconds)
         except NoSuchQueue:
             known = False
         if not known:
@@ -63,6 +67,12 @@ class QueueControl:
         """As `Sink`."""
         for at in range(batch.count):
             self.accept(batch.delivery(at, 0).message, source, tally)
+
+    def _ack_id(self, name: str, given: str, source: Source) -> str:
+        """The `ack-id` of what the publisher names, maybe by the packet identifier that the message has there."""
+        if len(given) <= _PACKET_ID_DIGITS and given.isascii() and given.isdecimal() and isinstance(source, Session):
+            return self._queues.lent(name, int(given), source)
+        return given
 
     def _do(self, name: str, ack_id: str, seconds: float | None) -> bool:
         if self._action == ACK:

@@ -38,6 +38,7 @@ class Entry:
         "last_at",
         "message",
         "priority",
+        "refused",
         "sequence",
         "state",
     )
@@ -60,6 +61,8 @@ class Entry:
         """When it was first delivered by this run of the broker, and last."""
         self.consumer: str = ""
         """Who has it, or had it last."""
+        self.refused: int = 0
+        """The attempts that were refused, a bit for each: a PUBACK that follows says nothing of the message."""
 
 
 @final
@@ -146,6 +149,15 @@ class Deliveries:
         if is_usual:
             self._leases[entry.sequence] = entry
         else:
+            self._push_timed(entry)
+
+    def start(self, entry: Entry, attempt: int, now: float) -> None:
+        """The consumer gets an attempt only now: if its lease has not ended, its time begins now. Leases are started in
+        the order in which they were made."""
+        if entry.state != LEASED or entry.attempts != attempt:
+            return
+        entry.due_at += now - entry.last_at
+        if entry.sequence not in self._leases:
             self._push_timed(entry)
 
     def extend(self, entry: Entry, now: float, seconds: float) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.changes import Sent
-from mqttlite.core.effects import Effects
+from mqttlite.core.effects import AwaitsCommit, Effects
 from mqttlite.core.message import Delivery
 from mqttlite.core.outbox import Outbox
+from mqttlite.core.session import Session
 from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.context import QueueContext
 from mqttlite.delivery.queues.deliveries import DONE, LEASED, SCHEDULED, Deliveries, Entry
@@ -22,8 +23,8 @@ _BEYOND_S: Final = 0.001
 
 
 @final
-class Lease:
-    """An `Origin`: one attempt to deliver a message to a session."""
+class Lease(AwaitsCommit):
+    """An `Origin`: one attempt to deliver a message to a consumer."""
 
     __slots__ = ("attempt", "entry", "leases")
 
@@ -40,9 +41,13 @@ class Lease:
     def keeps(self) -> bool:
         return True
 
+    def on_committed(self, now: float) -> None:
+        self.leases.on_sent(self.entry, self.attempt, now)
+
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         if reason_code < 0x80:
-            self.leases.acknowledge(self.entry)
+            if not self.entry.refused >> self.attempt & 1:  # most clients send PUBACK by themselves, also after `$nack`
+                self.leases.acknowledge(self.entry)
         else:
             detail = f"reason code 0x{reason_code:02x}"
             self.leases.on_refused(self.entry, detail)
@@ -92,7 +97,7 @@ class Leases:
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
 
-    def begin(self, entry: Entry, consumer: str, seconds: float, outbox: Outbox | None) -> None:
+    def begin(self, entry: Entry, consumer: str, seconds: float, outbox: Outbox | None) -> Lease:
         """A consumer gets a message, for so long."""
         contents = self._contents
         deadline_s = contents.policy.ack_deadline_s
@@ -102,10 +107,28 @@ class Leases:
             contents.counts.redeliveries += 1
         entry.due_is_stored = False
         self._effects.record(Sent(self._key, entry.sequence, mark_of(entry.sequence, entry.attempts)), outbox)
+        lease = Lease(self, entry)
+        self._effects.awaiting.append(lease)
+        return lease
+
+    def on_sent(self, entry: Entry, attempt: int, now: float) -> None:
+        """The consumer gets the message only now, and its deadline counts from here."""
+        self._deliveries.start(entry, attempt, now)
 
     def ack_id_of(self, entry: Entry) -> str:
         """By which consumers name the latest attempt of a message."""
-        return ack_id_of(entry, self._contents.retention.epoch)
+        return ack_id_of(entry, entry.attempts, self._contents.retention.epoch)
+
+    def lent(self, packet_id: int, session: Session) -> str:
+        """The `ack-id` of what a session has by that packet identifier; empty for what is none of this queue."""
+        sent = session.window.inflight.find(packet_id)
+        origin = None if sent is None or sent.delivery is None else sent.delivery.origin
+        if not isinstance(origin, Lease) or origin.leases is not self:
+            return ""
+        entry = origin.entry
+        if self._deliveries.entries.get(entry.sequence) is not entry:  # a seek had it begin anew
+            return ""
+        return ack_id_of(entry, origin.attempt, self._contents.retention.epoch)
 
     def find(self, ack_id: str) -> tuple[Entry, int] | None:
         """The message and the attempt that an `ack-id` names; None for one that is not under way."""
@@ -140,6 +163,8 @@ class Leases:
         """An attempt failed: there is another after `delay_s`, or else the back-off; False: it was over already."""
         if entry.state != LEASED or entry.attempts != attempt:
             return False
+        if cause == NACKED:
+            entry.refused |= 1 << attempt
         self._contents.counts.causes[cause] += 1
         self._contents.tell_attempt(entry, cause, True, detail)
         now = self._effects.now

@@ -27,10 +27,10 @@ def attempts_of(mark: int) -> int:
     return (mark >> _ATTEMPTS_SHIFT) - 1
 
 
-def ack_id_of(entry: Entry, epoch: int) -> str:
-    """By which consumers name the latest attempt of a message. After a seek that began another epoch it is another: who
+def ack_id_of(entry: Entry, attempt: int, epoch: int) -> str:
+    """By which consumers name an attempt to deliver a message. After a seek that began another epoch it is another: who
     had the message before cannot acknowledge it now."""
-    return f"{entry.sequence}-{entry.attempts}-{_check_of(entry.message, epoch)}"
+    return f"{entry.sequence}-{attempt}-{_check_of(entry.message, epoch)}"
 
 
 def parse_ack_id(ack_id: str) -> tuple[int, int, int] | None:

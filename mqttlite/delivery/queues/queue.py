@@ -25,7 +25,7 @@ from mqttlite.delivery.queues.consumers import Consumer, ConsumerRing
 from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.context import DeadLetterBox, Policy, QueueContext
 from mqttlite.delivery.queues.deliveries import LEASED, Deliveries, Entry
-from mqttlite.delivery.queues.leases import Lease, Leases
+from mqttlite.delivery.queues.leases import Leases
 from mqttlite.delivery.queues.limits import DUE_PER_STEP, ENTRY_BYTES
 from mqttlite.delivery.queues.outcomes import DEADLINE, NEVER_ACKNOWLEDGED, PURGED, SCHEMA_INVALID, TOO_LARGE
 from mqttlite.delivery.queues.pace import Pace
@@ -260,7 +260,7 @@ class Queue(Job):
         session = consumer.session
         outbox = session.outbox
         assert outbox is not None
-        self.leases.begin(entry, session.client_id, self.contents.policy.ack_deadline_s, outbox)
+        lease = self.leases.begin(entry, session.client_id, self.contents.policy.ack_deadline_s, outbox)
         consumer.delivered += 1
         subscription = consumer.subscription
         identifiers = (subscription.identifier,) if subscription.identifier else ()
@@ -273,7 +273,7 @@ class Queue(Job):
                 self.leases.acknowledge(entry, NEVER_ACKNOWLEDGED)
             else:
                 self.leases.fail(entry, entry.attempts, TOO_LARGE)
-        elif not session.lend(Delivery(message, 1, False, identifiers, Lease(self.leases, entry))):
+        elif not session.lend(Delivery(message, 1, False, identifiers, lease)):
             self.leases.fail(entry, entry.attempts, TOO_LARGE)
 
     # ------------------------------------------------------------------ pull, for those who are no session

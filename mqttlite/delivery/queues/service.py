@@ -356,6 +356,13 @@ class Queues:
         queue.wake()
         return done
 
+    def lent(self, name: str, packet_id: int, session: Session) -> str:
+        """The `ack-id` of what a session has of a queue by that packet identifier; empty for nothing.
+
+        Raises `NoSuchQueue`.
+        """
+        return self._find(name).queue.leases.lent(packet_id, session)
+
     def extend(self, name: str, ack_ids: Iterable[str], seconds: float) -> list[bool]:
         """Have leases end `seconds` from now; for each whether it was there. Raises `NoSuchQueue`."""
         queue = self._use(name).queue

@@ -253,6 +253,49 @@ def test_a_consumer_may_say_by_a_publish_what_becomes_of_a_message(in_payload: b
     world.end()
 
 
+def test_a_3_1_1_consumer_names_a_message_by_its_packet_identifier() -> None:
+    world = QueueWorld([options(), options("other", "b/#")])
+    client, another = world.connect("c", V311, auto_ack=False), world.connect("d", V311)
+    client.subscribe("$queue/q", qos=1)
+
+    def say(who: Client, action: str, payload: str, queue: str = "q") -> None:
+        who.send(Publish(f"$queue/{queue}/{action}".encode(), payload.encode(), 1, False, False, 50))
+        assert who.received() == [Ack(PUBACK, 50)]
+
+    world.publish("a", "x")
+    (packet,) = publishes(client.received())
+    number = str(packet.packet_id)
+    say(another, "$ack", number)
+    say(client, "$ack", number, "other")
+    say(client, "$ack", "100000")
+    assert world.ends() == {}, "nothing of that queue has the number on that connection"
+    say(client, "$extend", f"{number} 30")
+    world.advance(29)
+    say(client, "$nack", f"{number} 5")
+    ack(client, packet)  # as clients send it by themselves
+    world.advance(4.9)
+    assert (client.received(), world.ends()) == ([], {}), "the PUBACK of what was refused acknowledges nothing"
+    world.advance(0.1)
+    (packet,) = publishes(client.received())
+    say(client, "$ack", str(packet.packet_id))
+    assert world.ends() == {"acknowledged": 1}
+    world.end()
+
+
+def test_a_packet_identifier_from_before_a_seek_names_nothing() -> None:
+    world = QueueWorld([options(retain_acked=True)])
+    client = consumer(world)
+    world.publish("a", "x")
+    world.publish("a", "y")
+    first, second = publishes(client.received())
+    ack(client, first)
+    world.queues.seek("q", 0, lambda: None)
+    world.settle()
+    client.send(Publish(b"$queue/q/$ack", b"%d" % second.packet_id, 1, False, False, 50))
+    assert Ack(PUBACK, 50, 0x10) in client.received()
+    world.end()
+
+
 def test_commands_to_a_queue_that_is_not_there_change_nothing() -> None:
     world = QueueWorld()
     client = world.connect("c")
