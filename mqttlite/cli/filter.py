@@ -33,8 +33,9 @@ def command() -> None:
     context_settings={"help_option_names": ["--help"]},
 )
 @click.argument("expression")
+@click.argument("message", required=False)
 @click.option("-t", "--topic", default="topic", show_default=True, help="The topic of the message.")
-@click.option("-m", "--message", "payload", metavar="TEXT", help="The payload.")
+@click.option("-m", "--message", "payload", metavar="TEXT", help="The payload, too.")
 @click.option("-s", "--stdin", "from_stdin", is_flag=True, help="Read the payload from standard input.")
 @click.option("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A user property; may be repeated.")
 @click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, show_default=True)
@@ -42,6 +43,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the tree as JSON.")
 def test(
     expression: str,
+    message: str | None,
     topic: str,
     payload: str | None,
     from_stdin: bool,
@@ -50,26 +52,27 @@ def test(
     retain: bool,
     as_json: bool,
 ) -> None:
-    """Say whether a message passes EXPRESSION, with the result of each part and what it found.
+    """Say whether a message with the payload MESSAGE passes EXPRESSION, with the result of each part and what it found.
 
-    mqttlite filter test 'payload.total > 1000 AND attributes.region = "us"' -m '{"total": 1200}' --property region=us
+    mqttlite filter test 'payload.total > 1000 AND attributes.region = "us"' '{"total": 1200}' --property region=us
     """
-    if payload is not None and from_stdin:
-        raise click.UsageError("-m and -s exclude each other.")
+    if (message is not None) + (payload is not None) + from_stdin > 1:
+        raise click.UsageError("MESSAGE, -m and -s exclude each other.")
+    payload = message if payload is None else payload
     compiled = compiled_or_wrong_usage(expression)
     try:
         check_name(topic.encode(errors="replace"))
     except TopicNameInvalid as error:
         raise click.UsageError(f"{error}.") from None
     body = sys.stdin.buffer.read() if from_stdin else (payload or "").encode(errors="surrogateescape")
-    message = Fields(
+    fields = Fields(
         topic.encode(errors="replace"),
         body,
         qos,
         retain,
         Properties(user_properties=[_pair(each) for each in properties]),
     )
-    told = compiled.explain(message)
+    told = compiled.explain(fields)
     if as_json:
         click.echo(json.dumps(_as_json(told), ensure_ascii=False))
     else:

@@ -7,6 +7,7 @@ other, so that limits, back-pressure, rules, telemetry and `why` treat it as one
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from mqttlite.core.requested_filters import PROPERTY as FILTER_PROPERTY
 from mqttlite.gateway.caller import LISTENER, Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
@@ -17,6 +18,7 @@ from mqttlite.topics.namespaces import parse_filter
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL
 from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.packets import Ack, Connack, Packet, Publish, Suback, Subscribe, SubscriptionRequest, Unsubscribe
+from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE, ReasonCode
 
 WINDOW: Final = 1_000
@@ -102,11 +104,15 @@ class HttpSession:
         self._packet_id = self._packet_id % 65_535 + 1
         return self._packet_id
 
-    def subscribe(self, filters: Sequence[bytes], qos: int) -> int:
-        """Send SUBSCRIBE; the packet identifier of its answer. Retained messages come for new subscriptions only."""
+    def subscribe(self, filters: Sequence[bytes], qos: int, where: str = "") -> int:
+        """Send SUBSCRIBE; the packet identifier of its answer. Retained messages come for new subscriptions only.
+
+        `where` is a filter on the messages' content; empty: all.
+        """
         packet_id = self.next_packet_id()
         requests = tuple(SubscriptionRequest(each, qos, retain_handling=1) for each in filters)
-        self.link.send(Subscribe(packet_id, requests))
+        properties = Properties(user_properties=[(FILTER_PROPERTY, where)]) if where else NONE
+        self.link.send(Subscribe(packet_id, requests, properties))
         return packet_id
 
     def unsubscribe(self, filters: Sequence[bytes]) -> int:
@@ -125,9 +131,9 @@ class HttpSession:
             elif not isinstance(packet, Connack):
                 yield packet
 
-    async def subscribed(self, filters: Sequence[bytes], qos: int, readable: Waker) -> None:
+    async def subscribed(self, filters: Sequence[bytes], qos: int, readable: Waker, where: str) -> None:
         """Subscribe before anything else, and wait for the answer. Raises `Problem` where a filter is refused."""
-        packet_id = self.subscribe(filters, qos)
+        packet_id = self.subscribe(filters, qos, where)
         while True:
             readable.clear()
             while (packet := self.link.receive()) is not None:

@@ -97,7 +97,7 @@ class SseRoutes:
             known = session.link.connection.session
             its = () if known is None else map(self._context.mount_point.filter_of, known.subscriptions)
             others = [each for each in its if each not in filters]
-            await session.subscribed(filters, qos, opening)
+            await session.subscribed(filters, qos, opening, query.get("where", [""])[0])
             if others:
                 session.unsubscribe(others)
             is_chunked = scope["http_version"] != "1.0"
@@ -165,6 +165,7 @@ _TOPIC_ID: Final[dict[str, Any]] = {"name": "topic_id", "in": "path", "required"
 
 _STREAM_PARAMETERS: Final = [
     _parameter("qos", {"type": "integer", "enum": [0, 1]}, "1 by default"),
+    _parameter("where", {"type": "string"}, "A filter on the content of messages, as of MQTT subscriptions"),
     _parameter("client_id", {"type": "string"}, "The name of a session that outlives the stream"),
     _parameter("session_expiry_s", {"type": "integer", "minimum": 0, "maximum": NEVER_EXPIRES}, "For how long"),
     _parameter("last_event_id", {"type": "string"}, "In place of the header Last-Event-ID"),

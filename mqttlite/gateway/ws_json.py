@@ -35,6 +35,8 @@ class Request(MessageBody, frozen=True, forbid_unknown_fields=True):
     topic: str | None = None
     """For `publish` a topic's name, else a topic filter."""
     topic_id: str | None = None
+    where: str = ""
+    """For `subscribe`: a filter on the content of messages."""
 
 
 _decode: Final = msgspec.json.Decoder(Request).decode
@@ -183,7 +185,7 @@ class _Connection:
         else:
             if request.topic_id is not None and request.type == "subscribe":
                 session.topic_ids[request.topic_id] = name
-            packet_id = session.subscribe([name], request.qos)
+            packet_id = session.subscribe([name], request.qos, request.where)
         self._asked[packet_id] = (request, name)
 
     def _topic_of(self, request: Request) -> bytes:

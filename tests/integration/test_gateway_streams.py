@@ -108,6 +108,19 @@ async def test_a_stream_gets_what_its_filters_match_and_retained_messages_first(
     await gone(gateway, 0)
 
 
+async def test_a_stream_with_a_filter_gets_what_passes(gateway: GatewayUnderTest) -> None:
+    await gateway.broker.publish("a/kept", b'{"n": 1}', retain=True)
+    async with stream(gateway, "/events?filter=a/%23&where=payload.n%20%3E%205") as events:
+        for number in (5, 6):
+            await gateway.broker.publish("a", b'{"n": %d}' % number, qos=1)
+        assert (await events.next())["payload"] == {"n": 6}
+    async with stream(gateway, "/events?filter=a/%23&where=payload.n%20%3E%20x") as refused:
+        assert refused.status == 400
+        body = await asyncio.wait_for(refused.reader.readuntil(b"}"), 5)
+        assert "no subscription to 'a/#': filter: position 13: found x" in json.loads(body)["detail"]
+    await gone(gateway, 0)
+
+
 async def test_a_subscriber_is_a_client_like_any_other(gateway: GatewayUnderTest) -> None:
     async with stream(gateway, "/events?filter=a&client_id=page") as _:
         found = gateway.broker.admin.client("page")
@@ -429,6 +442,7 @@ async def test_a_socket_subscribes_publishes_and_unsubscribes(gateway: GatewayUn
         ('{"type":"subscribe","topic":"a","topic_id":"b"}', "invalid_value"),
         ('{"type":"subscribe","topic":"a","qos":2}', "invalid_value"),
         ('{"type":"subscribe","topic":"#a"}', "invalid_topic"),
+        ('{"type":"subscribe","topic":"a","where":"b"}', "invalid_topic"),
         ('{"type":"subscribe","topic_id":"none"}', "not_found"),
         (f'{{"type":"presence","topic":"{"a" * 65_530}"}}', "invalid_topic"),
         ('{"type":"publish","topic":"a+"}', "invalid_topic"),

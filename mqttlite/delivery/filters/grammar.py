@@ -76,7 +76,7 @@ _EXPECTED: Final[tuple[tuple[str, str, str], ...]] = (
     ("COLON", '":" and the name that a message must have', "attributes:region"),
     ("DOT", '"." and the name of an attribute', 'hasPrefix(attributes.region, "eu-")'),
     ("STRING", "text in quotes", '"us"'),
-    ("AND", "AND, OR or the end", 'attributes.region = "us" AND attributes.tier = "1"'),
+    ("AND", "AND or the end", 'attributes.region = "us" AND attributes.tier = "1"'),
     ("OR", "OR or the end", 'attributes.region = "us" OR attributes.region = "eu"'),
     ("COMMA", "a comma and text in quotes", 'hasPrefix(attributes.region, "eu-")'),
     ("LPAR", '"("', 'hasPrefix(attributes.region, "eu-")'),
@@ -124,6 +124,8 @@ def _error(error: UnexpectedInput, expression: str) -> FilterError:
         accepted = set(error.allowed)
         at = int(error.pos_in_stream or 0)
     _, expected, example = next(each for each in _EXPECTED if each[0] in accepted)
+    if {"AND", "OR"} <= accepted and expected == "AND or the end":
+        expected = "AND, OR or the end"
     found = _found_at(expression, at)
     return FilterError(at + 1, f"found {found}, and expected {expected}{_hint(expression[at:], accepted)}", example)
 

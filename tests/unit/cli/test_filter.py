@@ -15,7 +15,7 @@ def run(*args: str, stdin: bytes = b"") -> Result:
 
 
 def test_the_tree_has_each_part_with_its_result_and_what_was_found() -> None:
-    result = run(EXPRESSION, "-m", '{"total": 1200}', "--property", "region=eu", "--property", "x=1")
+    result = run(EXPRESSION, '{"total": 1200}', "--property", "region=eu", "--property", "x=1")
     assert result.output.splitlines() == [
         f"false  {EXPRESSION}",
         "  true   payload.total > 1000: 1200",
@@ -67,7 +67,7 @@ def test_the_tree_as_json() -> None:
             'such as "us", 42 or true.\n   attributes.region == "us"\n                      ^\n',
         ),
         (("qos = 1", "-t", "a/#"), "wildcard"),
-        (("qos = 1", "-m", "x", "-s"), "-m and -s exclude each other."),
+        (("qos = 1", "x", "-s"), "MESSAGE, -m and -s exclude each other."),
         (("qos = 1", "--property", "region"), "'region' is no user property: write NAME=VALUE."),
     ],
 )

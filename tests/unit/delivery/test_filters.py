@@ -239,7 +239,7 @@ def test_what_is_no_escape_sequence(sequence: str) -> None:
         ("not attributes:a", 1, "operators are in upper case: NOT"),
         ("attributes:a && attributes:b", 14, "it is written AND"),
         ("attributes:a OR attributes:b AND attributes:c", 30, "AND and OR are not mixed without parentheses"),
-        ("attributes:a AND attributes:b OR attributes:c", 31, "AND and OR are not mixed without parentheses"),
+        ("attributes:a AND attributes:b OR attributes:c", 31, "expected AND or the end (AND and OR are not mixed"),
         ("(AND attributes:a)", 2, "expected a condition"),
         ("attributes:a AND", 17, "found the end, and expected a condition"),
         ("(attributes:a", 14, 'expected ")"'),
