@@ -38,5 +38,5 @@ def router(context: GatewayContext) -> APIRouter:
     listeners.add(shown, context, pages)
     for view in (overview, clients, topics, queues, trace):
         view.add(shown, routes, context, pages, live)
-    routes.include_router(shown)
+    routes.routes.extend(shown.routes)
     return routes
