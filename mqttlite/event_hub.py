@@ -126,9 +126,9 @@ class Listener:
     def on_jailed(self, jailed: Jailed) -> None:
         """Somebody failed to log in too often and is refused for a while."""
 
-    def on_shed(self, link: Link, waiting_bytes: int) -> None:
-        """Memory is short, and the QoS 0 messages that waited for this client were dropped, for it held most. Told up
-        to once a second; the metrics count all."""
+    def on_shed(self, link: Link, waiting_bytes: int, messages: int) -> None:
+        """Memory is short, and the QoS 0 messages that waited for this client were dropped, for it was one of the ten
+        that held most. Told up to once a second; the metrics count all."""
 
     def on_administered(self, by: str, action: str, target: str, done: bool) -> None:
         """Somebody changed something over HTTP, the admin socket or by a command to a queue, or was refused (not
@@ -209,8 +209,8 @@ class EventHub(Listener):
     def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
         self._tell("on_denied", client_id, username, action, topic, reason)
 
-    def on_shed(self, link: Link, waiting_bytes: int) -> None:
-        self._tell("on_shed", link, waiting_bytes)
+    def on_shed(self, link: Link, waiting_bytes: int, messages: int) -> None:
+        self._tell("on_shed", link, waiting_bytes, messages)
 
     def on_jailed(self, jailed: Jailed) -> None:
         self._tell("on_jailed", jailed)

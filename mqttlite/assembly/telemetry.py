@@ -49,9 +49,9 @@ class Telemetry:
         self.reports.schema_violations = schemas.of_topics.violations
         self.reports.queues = delivery.figures
         self.reports.push_latency = delivery.push_latency
-        self.tracing: Final = Tracing(runtime, delivery.queues, self.reports)
         self.recent_events: Final = RecentEvents(runtime.utc_now)
-        """For the dashboard."""
+        """For the dashboard, and for answers to why."""
+        self.tracing: Final = Tracing(runtime, delivery.queues, self.reports, self.recent_events)
         self._publish_queue: Final = PublishQueue(runtime.core, runtime.loop_driver.wake, runtime.clock)
         self._topic_presence: TopicPresence | None = None
         """None where no topic policy ever asked for it."""
@@ -61,7 +61,7 @@ class Telemetry:
         """What hears of events, in this order, once the files are open."""
         runtime, options = self._runtime, self._runtime.config.sys
         found: list[Listener] = [self.counters, ConnectionLog(), self.reports]
-        if runtime.config.http is not None:
+        if runtime.config.http is not None or runtime.config.metrics is not None:
             found.append(self.recent_events)
         found += self.tracing.event_listeners()
         if options.interval_s:

@@ -17,16 +17,18 @@ from mqttlite.telemetry.folder import make_directory
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
+from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.rows import SessionRows
 
 
 class Tracing:
     """Raises nothing before `open`."""
 
-    def __init__(self, runtime: Runtime, queues: Queues, reports: Reports) -> None:
+    def __init__(self, runtime: Runtime, queues: Queues, reports: Reports, recent_events: RecentEvents) -> None:
         self._runtime: Final = runtime
         self._queues: Final = queues
         self._reports: Final = reports
+        self._recent_events: Final = recent_events
         self._pseudonyms = Pseudonyms()
         self.dataset: Dataset | None = None
         self.observer: Observer | None = None
@@ -106,6 +108,7 @@ class Tracing:
             write=None if self.dataset is None else self.dataset.write,
             names=self._pseudonyms,
             delivery_log_options=delivery_log,
+            recent_events=self._recent_events,
         )
 
     def _show(self, observer: Observer) -> None:

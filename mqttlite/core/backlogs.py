@@ -75,11 +75,11 @@ class Backlogs:
         if connection is not None and not connection.outbox.link_blocked:
             self.drain(connection)
 
-    def shed(self) -> list[tuple[int, int]]:
+    def shed(self) -> list[tuple[int, int, int]]:
         """Drop QoS 0 messages, those of the outboxes that hold most first, until there is enough memory; the numbers of
-        their connections, and how many bytes each held."""
+        their connections, and how many bytes and messages each held."""
         memory = self._effects.memory
-        shed: list[tuple[int, int]] = []
+        shed: list[tuple[int, int, int]] = []
         if not memory.droppable:
             return shed
         blocked = [connection.outbox for connection in self._connections.values() if connection.outbox.blocked]
@@ -87,8 +87,8 @@ class Backlogs:
         for outbox in blocked:
             if memory.used <= memory.shed_above or not outbox.backlog_bytes:
                 break
-            shed.append((outbox.number, outbox.backlog_bytes))
-            outbox.shed()
+            size = outbox.backlog_bytes
+            shed.append((outbox.number, size, outbox.shed()))
             memory.sheds += 1
         return shed
 

@@ -339,9 +339,9 @@ class Broker:
         if self.effects.overflowed:  # by the will of a connection taken over
             self._closing.end_overflowed()
 
-    def shed(self, now: float) -> list[tuple[int, int]]:
+    def shed(self, now: float) -> list[tuple[int, int, int]]:
         """Memory is short: drop QoS 0 messages, those of the outboxes that hold most first, until there is enough. The
-        numbers of their connections, the biggest hoarder first, and how many bytes each held."""
+        numbers of their connections, the biggest hoarder first, and how many bytes and messages each held."""
         self.effects.now = now
         return self._backlogs.shed()
 

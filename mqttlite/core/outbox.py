@@ -356,9 +356,11 @@ class Outbox:
         self._memory.used -= self._link_bytes
         self._link_bytes = 0
 
-    def shed(self) -> None:
-        """Memory is short: drop the QoS 0 messages that wait for the link."""
+    def shed(self) -> int:
+        """Memory is short: drop the QoS 0 messages that wait for the link; how many."""
+        messages = self._backlog_messages
         self._drop_kept(self._memory.detail())
+        return messages
 
     def has_room(self, size: int) -> bool:
         """Whether a QoS 0 message of `size` bytes would be taken without dropping another."""

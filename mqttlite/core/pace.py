@@ -22,7 +22,18 @@ class Paced(Protocol):
 
 @final
 class Pace(Deadline):
-    __slots__ = ("_buckets", "_charged", "_deadlines", "_number", "_owner", "_quotas", "holds", "is_wanted")
+    __slots__ = (
+        "_buckets",
+        "_charged",
+        "_deadlines",
+        "_number",
+        "_owner",
+        "_quotas",
+        "held_for",
+        "holds",
+        "is_wanted",
+        "times",
+    )
 
     def __init__(
         self, number: int, quotas: Quotas, buckets: list[tuple[str, Buckets]], deadlines: Deadlines, owner: Paced
@@ -37,6 +48,10 @@ class Pace(Deadline):
         """How many messages were charged."""
         self.holds: bool = False
         """Whether the outbox waits now."""
+        self.held_for: str = ""
+        """The scope of the quota for which it waited last."""
+        self.times: int = 0
+        """How often it waited for one."""
         self.is_wanted: bool = False
         """Whether a session has more to send than was left: it goes on when the pace is over."""
 
@@ -53,6 +68,8 @@ class Pace(Deadline):
         self.holds = True
         self.is_wanted = False
         if over:
+            self.held_for = over
+            self.times += 1
             self._quotas.count_held(f"to_{over}")
         self._deadlines.arm(self, now + longest_s)
         return True

@@ -116,6 +116,7 @@ class Throttle:
         "is_over_messages",
         "quotas",
         "scope",
+        "times",
     )
 
     def __init__(self, quotas: Quotas, buckets: list[tuple[str, Buckets]], bytes_received: int) -> None:
@@ -127,6 +128,8 @@ class Throttle:
         self.held_until: float = 0.0
         self.held_for: str = ""
         """The scope for which it was held last."""
+        self.times: int = 0
+        """How often it was held."""
         self.scope: str = ""
         """Of the bucket that takes longest to fill, at the latest `take`; empty if there is no debt."""
         self.is_over_messages: bool = False

@@ -55,12 +55,13 @@ class Throttling:
                 code, what = ReasonCode.MESSAGE_RATE_TOO_HIGH, "messages"
             else:
                 code, what = ReasonCode.QUOTA_EXCEEDED, "bytes"
-            detail = f"the client sends more {what} a second than its quota allows"
+            detail = f"the client sends more {what} a second than its quota allows (quotas.{what}_per_s)"
             self._closing.end(connection, CloseReason.QUOTA_EXCEEDED, code, detail)
             return
         throttle.held_until = now + wait_s
         if not throttle.is_held:
             throttle.is_held = True
+            throttle.times += 1
             throttle.held_for = throttle.scope
             quotas.count_held(throttle.scope)
             self._effects.throttled.append(connection.number)

@@ -60,7 +60,9 @@ _net_log = logging.getLogger("mqttlite.net")
 
 
 SHED_TOLD_S: Final = 1.0
-"""As often as the biggest hoarder of memory is told: a short memory can last for many iterations."""
+"""As often as the biggest hoarders of memory are told: a short memory can last for many iterations."""
+SHED_TOLD: Final = 10
+"""How many of them: when many clients do not read, the first ones hold most."""
 
 
 @final
@@ -85,9 +87,9 @@ class LoopDriver(LinkDriver):
         self.on_written: Callable[[int], None] | None = None
         """Called with the number of a connection when its link took an outbox that holds traced messages. Traced
         messages behind those that wait for a commit count as written with these."""
-        self.on_shed: Callable[[LinkPort, int], None] | None = None
-        """Called with the client that held most when memory was short and its QoS 0 messages were dropped, and how many
-        bytes waited for it: once in `SHED_TOLD_S` at most."""
+        self.on_shed: Callable[[LinkPort, int, int], None] | None = None
+        """Called when memory was short, with each of the `SHED_TOLD` clients that held most, whose QoS 0 messages were
+        dropped, and how many bytes and messages these were: once in `SHED_TOLD_S` at most."""
         self.retry_commit_s = RETRY_COMMIT_S
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
@@ -223,21 +225,23 @@ class LoopDriver(LinkDriver):
             if not is_short:
                 self._on_memory_short(True, memory.detail())
             shed = self.broker.shed(self._loop.time())
-            if shed:
-                self._tell_hoarder(*shed[0])
-            for number, size in shed:
+            self._tell_hoarders(shed)
+            for number, size, _ in shed:
                 self._tell_shed(number, size)
         elif memory.used < memory.enough_below:
             self._memory_short = False
             self._on_memory_short(False, memory.detail())
 
-    def _tell_hoarder(self, number: int, size: int) -> None:
+    def _tell_hoarders(self, shed: list[tuple[int, int, int]]) -> None:
         """Tell who held most: memory may be short in each iteration for a while."""
         now = self._loop.time()
-        link = self.links.get(number)
-        if self.on_shed is not None and link is not None and now - self._shed_told_at >= SHED_TOLD_S:
-            self._shed_told_at = now
-            self.on_shed(link, size)
+        if self.on_shed is None or not shed or now - self._shed_told_at < SHED_TOLD_S:
+            return
+        self._shed_told_at = now
+        for number, size, messages in shed[:SHED_TOLD]:
+            link = self.links.get(number)
+            if link is not None:
+                self.on_shed(link, size, messages)
 
     def _tell_shed(self, number: int, size: int) -> None:
         """Log the 1st, 2nd, 4th, 8th … time, and not a line for each."""

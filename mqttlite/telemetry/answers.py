@@ -46,6 +46,10 @@ class Broker(Protocol):
         """QoS and payload bytes of the message retained on a topic."""
         ...
 
+    def cuts_of(self, client_id: str) -> list[str]:
+        """What a client did not get, or may not do, for a limit that is not one of a message: sentences."""
+        ...
+
 
 class Answers:
     """`stopwatch` shows the seconds of the traced messages. One message in `mean_distance()` is sampled."""
@@ -78,25 +82,34 @@ class Answers:
             found, about = self._log.find(target)
         else:
             found, about = self._log.of_client(client), f"Nothing is known of any message from or to {client}."
-        if client is not None and not self.knows(client) and self._broker.filters_of(client) is None:
+        cuts = [] if client is None else self._broker.cuts_of(client)
+        if client is not None and not self.knows(client) and self._broker.filters_of(client) is None and not cuts:
             return self._answer(target, client, [], [_unknown(client)])
         retained = self._retained(target)
-        if not found and client is None and (self.knows(target) or self._broker.filters_of(target) is not None):
+        if not found and client is None and self._is_client(target):
             return self.why("", target)
         if not found:
-            return self._answer(target, client, [], [about, *retained, *self._advice(target, client)])
+            return self._answer(
+                target, client, [], [about, *cuts, *retained, *self._advice(target, client)], bool(cuts)
+            )
         deliveries = [delivery for message in found[-MAX_DELIVERIES:] for delivery in _deliveries_to(message, client)][
             -MAX_DELIVERIES:
         ]
         if not deliveries:
             assert client is not None, "without one every message has a delivery"
-            return self._answer(target, client, [], [self._not_for(found, client)])
+            return self._answer(target, client, [], [self._not_for(found, client), *cuts], bool(cuts))
         attempts = self._attempts.sentences(found[0].trace)[-MAX_ATTEMPTS:] if len(found) == 1 else []
-        return self._answer(target, client, deliveries, [*self._lines(deliveries, found), *attempts, *retained])
+        lines = self._lines(deliveries, found)
+        return self._answer(target, client, deliveries, [*lines, *attempts, *cuts, *retained])
 
     def knows(self, client: str) -> bool:
         """Whether it has messages from or to a client."""
         return bool(self._log.of_client(client))
+
+    def _is_client(self, name: str) -> bool:
+        """Whether a target that is no topic of a known message is the identifier of a client."""
+        broker = self._broker
+        return self.knows(name) or broker.filters_of(name) is not None or bool(broker.cuts_of(name))
 
     def follow(self, topic_filter: str, after: int | None, client: str | None = None) -> dict[str, Any]:
         """What became of the messages of a filter, or from and to a client, that came after the one of that trace;
@@ -212,13 +225,18 @@ class Answers:
     # ------------------------------------------------------------------ data
 
     def _answer(
-        self, target: str, client: str | None, deliveries: list[DeliveryOutcome], sentences: list[str]
+        self,
+        target: str,
+        client: str | None,
+        deliveries: list[DeliveryOutcome],
+        sentences: list[str],
+        is_known: bool = False,
     ) -> dict[str, Any]:
         options = self._log.options
         return {
             "target": target,
             "client": client,
-            "known": bool(deliveries),
+            "known": bool(deliveries) or is_known,
             "sentences": sentences,
             "entries": self._entries(deliveries),
             "attempts": self._attempts.entries(deliveries[0].message.trace)[-MAX_ATTEMPTS:]

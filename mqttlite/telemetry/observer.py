@@ -22,12 +22,13 @@ from mqttlite.telemetry.intervals import SLICE, Intervals, Write
 from mqttlite.telemetry.options import Options
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.queue_attempts import QueueAttempts
+from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.sampling import PER_S, Sampler
 from mqttlite.telemetry.tables import SampleRow
 from mqttlite.telemetry.tracing import DeliveryOutcome, MessageTracer, Traced, TraceListener
 from mqttlite.telemetry.wall import Wall
 from mqttlite.telemetry.why import clock as time_of_day
-from mqttlite.telemetry.why import duration
+from mqttlite.telemetry.why import duration, held_in_words
 
 _TICK_S: Final = 1.0
 """How often the observer checks the wall's clock, and adapts the sampling to the rate of messages."""
@@ -62,6 +63,7 @@ class Observer(Listener, TraceListener):
         write: Write | None = None,
         names: Pseudonyms | None = None,
         delivery_log_options: DeliveryLogOptions | None = None,
+        recent_events: RecentEvents | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
         seed: int | None = None,
     ) -> None:
@@ -71,6 +73,7 @@ class Observer(Listener, TraceListener):
         self._wall: Final = wall
         self._clock: Final = clock
         self._stopwatch: Final = stopwatch
+        self._recent_events: Final = recent_events
         self._names: Final = names
         self._write: Final = write
         self._interval_s: Final = 0.0 if options is None else options.interval_s
@@ -213,6 +216,16 @@ class Observer(Listener, TraceListener):
             return message.qos, len(message.payload)
         return None
 
+    def cuts_of(self, client_id: str) -> list[str]:
+        """What a client did not get, or may not do, for a limit that is not one of a message: sentences."""
+        said = [] if self._recent_events is None else self._recent_events.bad_of(client_id)
+        session = self._core.sessions.get(client_id)
+        outbox = None if session is None else session.outbox
+        connection = None if outbox is None else self._core.connections.get(outbox.number)
+        if connection is not None:
+            said += held_in_words(client_id, connection)
+        return said
+
     # ------------------------------------------------------------------ connections
 
     def on_connected(self, link: Link) -> None:
@@ -228,7 +241,7 @@ class Observer(Listener, TraceListener):
         if self._events is not None:
             self._events.jailed(jailed)
 
-    def on_shed(self, link: Link, waiting_bytes: int) -> None:
+    def on_shed(self, link: Link, waiting_bytes: int, messages: int) -> None:
         if self._events is not None:
             self._events.shed(link, waiting_bytes)
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from mqttlite.core.reasons import CloseReason
 from mqttlite.event_hub import Jailed, Link, Listener
+from mqttlite.telemetry.why import clock
 from mqttlite.wire.constants import VERSION_NAMES
 
 MAX_EVENTS: Final = 10_000
@@ -16,6 +18,15 @@ MAX_EVENTS: Final = 10_000
 
 MAX_SHOWN: Final = 50
 """Events of one client that are shown, the latest."""
+
+MAX_SAID: Final = 5
+"""Events of one client in an answer to why, the latest."""
+
+CUTS: Final = {
+    CloseReason.QUOTA_EXCEEDED: "see quotas and connects",
+    CloseReason.BUFFER_FULL: "see limits.max_outbox_bytes, limits.max_queued_messages, limits.on_overflow",
+}
+"""Why the broker ends connections of clients that use too much, and what an operator sets to change it."""
 
 MAX_TEXT: Final = 200
 """Characters of an event: a topic or a reason may be long."""
@@ -47,6 +58,11 @@ class RecentEvents(Listener):
                     break
         return found
 
+    def bad_of(self, client_id: str) -> list[str]:
+        """What the client lost, or was refused, lately: sentences, the latest last."""
+        bad = [event for event in self.of_client(client_id) if event.is_bad][:MAX_SAID]
+        return [f"{client_id} at {clock(event.at)}: {event.what}" for event in reversed(bad)]
+
     def on_connected(self, link: Link) -> None:
         connection = link.connection
         session = "a kept session" if connection.session_present else "a new session"
@@ -55,8 +71,11 @@ class RecentEvents(Listener):
 
     def on_closed(self, link: Link) -> None:
         connection = link.connection
+        reason = connection.close_reason
         detail = f": {connection.close_detail}" if connection.close_detail else ""
-        self._note(connection.client_id, f"connection ended, {connection.close_reason}{detail}")
+        cut = CUTS.get(reason, "") if reason is not None else ""
+        remedy = f"; {cut}" if cut else ""
+        self._note(connection.client_id, f"connection ended, {reason}{detail}{remedy}", is_bad=bool(cut))
         if connection.drops:
             lost = ", ".join(f"{count} {reason}" for reason, count in connection.drops.items())
             self._note(connection.client_id, f"lost messages while it was connected: {lost}", is_bad=True)
@@ -70,9 +89,10 @@ class RecentEvents(Listener):
     def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
         self._note(client_id, f"may not {action} {topic.decode(errors='replace')}: {reason}", is_bad=True)
 
-    def on_shed(self, link: Link, waiting_bytes: int) -> None:
-        words = f"memory was short, and it held most: the QoS 0 messages that waited for it ({waiting_bytes} bytes)"
-        self._note(link.connection.client_id, f"{words} were dropped", is_bad=True)
+    def on_shed(self, link: Link, waiting_bytes: int, messages: int) -> None:
+        words = "memory was short, and it was one of those that held most: it reads too slowly, and"
+        lost = f"{messages} QoS 0 messages that waited for it ({waiting_bytes} bytes) were dropped"
+        self._note(link.connection.client_id, f"{words} {lost}; see limits.max_memory_bytes", is_bad=True)
 
     def on_jailed(self, jailed: Jailed) -> None:
         if jailed.client_id:

@@ -6,6 +6,8 @@ Nothing is looked up here. Invariant: each drop reason of docs/reference/telemet
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from mqttlite.core.connection import Connection
+from mqttlite.core.quotas import ADDRESS, BROKER, CLIENT, LISTENER, USER
 from mqttlite.core.reasons import EXPIRED, FILTER_MISMATCH, NACKED
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.telemetry.tracing import ACKNOWLEDGED, DROPPED, SENT, DeliveryOutcome, Traced
@@ -35,7 +37,9 @@ REASONS: Final = {
     "packet_too_large": Rule("the receiver takes no packets so large", "Maximum Packet Size"),
     "qos0_offline": Rule("the receiver was not connected, and messages of QoS 0 do not wait", "QoS"),
     "receive_max_wait_expired": Rule("it waited too long for the receiver's window", "Receive Maximum"),
-    "rate_limited": Rule("more came than the rate allows", ""),
+    "rate_limited": Rule(
+        "more was for it, or for those who share its quota, than the rate allows", "quotas.to_…_per_s"
+    ),
     "overload_low_priority": Rule("the broker was overloaded, and it is of low priority", ""),
     "overload_qos0": Rule("the broker was overloaded, and QoS 0 messages were not passed on", ""),
     "schema_invalid": Rule("its payload is not what its topic asks for", ""),
@@ -177,6 +181,43 @@ def _waited(delivery: DeliveryOutcome, whom: str) -> str:
 
 def _again(delivery: DeliveryOutcome) -> str:
     return "" if not delivery.again else f", sent again {delivery.again} time{'s' * (delivery.again > 1)}"
+
+
+QUOTA_NAMES: Final = {
+    CLIENT: "quotas.",
+    USER: "quotas.user_",
+    ADDRESS: "quotas.address_",
+    LISTENER: "listeners.quotas.all_",
+    BROKER: "quotas.all_",
+}
+"""How the options of a quota begin, by whose it is."""
+
+
+def held_in_words(client_id: str, connection: Connection) -> list[str]:
+    """How often a connection was over a quota, as sentences; none if it never was."""
+    said = []
+    throttle = connection.throttle
+    if throttle is not None and throttle.times:
+        now = "is not read now, and was not" if throttle.is_held else "was not read"
+        name = QUOTA_NAMES[throttle.held_for]
+        said.append(
+            f"{client_id} {now} {_times(throttle.times)} since it connected, for more came than the quota of its "
+            f"{throttle.held_for} allows; see {name}messages_per_s, {name}bytes_per_s"
+        )
+    pace = connection.outbox.pace
+    if pace is not None and pace.times:
+        begin, of, end = QUOTA_NAMES[pace.held_for].rpartition("quotas.")
+        name = f"{begin}{of}to_{end or 'client_'}"
+        said.append(
+            f"{client_id} was sent nothing for a while {_times(pace.times)} since it connected, for more was for it "
+            f"than the quota of its {pace.held_for} allows: QoS 0 messages are dropped then (rate_limited), others "
+            f"wait; see {name}messages_per_s, {name}bytes_per_s"
+        )
+    return said
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def duration(seconds: float) -> str:

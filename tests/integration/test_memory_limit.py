@@ -33,10 +33,10 @@ class Shed(Listener):
     """The clients that held most when memory was short."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.told: list[tuple[str, int, int]] = []
 
-    def on_shed(self, link: Link, waiting_bytes: int) -> None:
-        self.told.append((link.connection.client_id, waiting_bytes))
+    def on_shed(self, link: Link, waiting_bytes: int, messages: int) -> None:
+        self.told.append((link.connection.client_id, waiting_bytes, messages))
 
 
 async def test_a_client_that_does_not_read_loses_qos_0_messages_and_the_log_says_why(
@@ -70,8 +70,8 @@ async def test_a_client_that_does_not_read_loses_qos_0_messages_and_the_log_says
     assert any("slow clients lose QoS 0 messages" in line for line in caplog.messages)
     assert any("client 'frozen' is the biggest hoarder of memory" in line for line in caplog.messages)
     assert shed.told
-    assert {client_id for client_id, _ in shed.told} == {"frozen"}
-    assert all(waiting > 16_384 for _, waiting in shed.told)
+    assert {client_id for client_id, _, _ in shed.told} == {"frozen"}
+    assert all(waiting > 16_384 * messages > 0 for _, waiting, messages in shed.told)
     assert core.effects.memory.sheds >= len(shed.told)
     for number in range(40):
         await rig.device(broker.port, f"away{number}")  # which ends its session

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mqttlite import reports
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
+from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import DELAYED_BYTES, ENTRY_BYTES, MESSAGE_BYTES, RETAINED_BYTES
@@ -381,6 +382,18 @@ async def test_why_is_what_the_delivery_log_says(rig: Rig) -> None:
     assert json.loads((await get(broker, "/why?target=plant/7"))[2])["sentences"] == ["plant/7 for None"]
     assert json.loads((await get(broker, "/why?client=c7"))[2])["sentences"] == [" for c7"]
     assert (await get(broker, "/why"))[0] == 400
+
+
+async def test_why_tells_of_a_client_that_was_cut_by_a_quota(rig: Rig) -> None:
+    quotas = QuotaOptions(messages_per_s=5, on_rate="disconnect")
+    broker = await rig.broker(config(quotas=quotas, delivery_log=DeliveryLogOptions()))
+    device = await rig.device(broker.port, "greedy")
+    for _ in range(9):
+        device.publish("t")
+    await device.goodbye()
+    found = json.loads((await get(broker, "/why?target=greedy"))[2])
+    assert found["known"]
+    assert "quota_exceeded: the client sends more messages a second than its quota allows" in found["sentences"][-1]
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,7 @@ def test_the_clients_that_hold_most_lose_their_qos_0_messages_first() -> None:
     kept = little.connection.outbox.waiting_bytes
     most = much.connection.outbox.waiting_bytes
     assert 0 < kept < most
-    assert world.broker.shed(world.now) == [(much.connection.number, most)]
+    assert world.broker.shed(world.now) == [(much.connection.number, most, 24)]
     assert much.connection.outbox.drops == {BUFFER_FULL: 24}
     assert much.connection.outbox.waiting_bytes == 0
     assert little.connection.outbox.waiting_bytes == kept

@@ -30,6 +30,7 @@ class Scenario(TraceListener):
         self.filters: dict[str, list[bytes]] = {}
         """The sessions of the broker, and their subscriptions."""
         self.retained: dict[bytes, tuple[int, int]] = {}
+        self.cuts: dict[str, list[str]] = {}
         self.attempts = QueueAttempts("run", self._wall, Pseudonyms(), None, 0, lambda: self.now)
         self.answers = Answers(
             *(self.delivery_log, self, self._wall, self.attempts),
@@ -61,6 +62,9 @@ class Scenario(TraceListener):
 
     def filters_of(self, client_id: str) -> list[bytes] | None:
         return self.filters.get(client_id)
+
+    def cuts_of(self, client_id: str) -> list[str]:
+        return list(self.cuts.get(client_id, []))
 
     def retained_on(self, topic: bytes) -> tuple[int, int] | None:
         return self.retained.get(topic)

@@ -513,3 +513,12 @@ def test_every_reason_to_wait_has_its_words() -> None:
 )
 def test_durations_are_told_as_people_do(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_limits_that_a_client_met_are_said_beside_its_messages_and_without_any() -> None:
+    scenario = Scenario()
+    scenario.cuts["c7"] = ["c7 at 12:00:00.000: memory was short"]
+    found = scenario.answers.why("", "c7")
+    assert (found["known"], found["sentences"][1]) == (True, "c7 at 12:00:00.000: memory was short")
+    assert scenario.answers.why("c7")["sentences"] == found["sentences"]
+    assert not scenario.answers.why("", "c8")["known"]

@@ -2,8 +2,13 @@
 
 from datetime import UTC, datetime
 
+from mqttlite.core.quotas import Quotas, Rates
+from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.event_hub import Jailed
 from mqttlite.telemetry.recent_events import MAX_SHOWN, MAX_TEXT, RecentEvents
+from mqttlite.telemetry.why import held_in_words
+from tests.support.core_driver import World
+from tests.unit.telemetry.watched import Link
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 
@@ -37,3 +42,48 @@ def test_there_is_a_limit_for_all_events_those_shown_and_their_texts() -> None:
     assert events.of_client("x" * (MAX_TEXT + 1)) == []
     denied(events, "last")
     assert events.of_client("first") == []
+
+
+def test_what_is_bad_for_a_client_is_said_with_what_to_change() -> None:
+    world = World()
+    quotas = Quotas(Rates(BucketTable(Rate(messages_per_s=1))), disconnects=True)
+    client = world.open(quotas=quotas)
+    client.connect("c")
+    link = Link(client.connection)
+    events = RecentEvents(lambda: NOW)
+    events.on_connected(link)
+    events.on_shed(link, 70_000, 24)
+    for _ in range(5):
+        client.publish("t")
+    events.on_closed(link)
+    assert events.bad_of("c") == [
+        "c at 00:00:00.000: memory was short, and it was one of those that held most: it reads too slowly, and 24 "
+        "QoS 0 messages that waited for it (70000 bytes) were dropped; see limits.max_memory_bytes",
+        "c at 00:00:00.000: connection ended, quota_exceeded: the client sends more messages a second than its quota "
+        "allows (quotas.messages_per_s); see quotas and connects",
+    ]
+
+
+def test_what_quotas_hold_is_said_with_their_names() -> None:
+    world = World()
+    rate = Rate(messages_per_s=1)
+    incoming, outgoing = Rates(users=BucketTable(rate)), Rates(BucketTable(rate))
+    client = world.open(quotas=Quotas(incoming, outgoing))
+    client.connect("c", username="ann")
+    assert held_in_words("c", client.connection) == []
+    client.subscribe("t")
+    client.publish("t")
+    client.publish("t")
+    said = held_in_words("c", client.connection)
+    assert said == [
+        "c is not read now, and was not once since it connected, for more came than the quota of its user allows; see "
+        "quotas.user_messages_per_s, quotas.user_bytes_per_s",
+        "c was sent nothing for a while once since it connected, for more was for it than the quota of its client "
+        "allows: QoS 0 messages are dropped then (rate_limited), others wait; see quotas.to_client_messages_per_s, "
+        "quotas.to_client_bytes_per_s",
+    ]
+    world.advance(9)
+    for _ in range(2):
+        client.publish("t")
+    world.advance(9)
+    assert held_in_words("c", client.connection)[0].startswith("c was not read 2 times since it connected, for more")
