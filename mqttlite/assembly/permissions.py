@@ -1,6 +1,6 @@
 """Builds the rules for who may publish and subscribe, and puts them in force whenever they change.
 
-Rules come from an ACL file, from topic policies, from topics that somebody made, from dynamic security and from
+Rules come from an ACL file, from topic policies, from topics made over HTTP, from dynamic security and from
 credentials; or a program gives the broker an authorizer of its own.
 """
 
@@ -59,7 +59,7 @@ class Permissions:
         self.has_authorizer: Final = authorizer is not None
         """Whether the program's authorizer decides, and no rules of files."""
         self.topics: Final = self._load_topics()
-        """The topics that somebody made."""
+        """The topics made over HTTP."""
         self.live_rules: Final = self._load_rules(check_of)
         self._rules = self._default_rules(self._combined(self.live_rules.rules) if authorizer is None else authorizer)
         runtime.core.authorize(self._rules)

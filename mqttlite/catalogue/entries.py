@@ -1,4 +1,4 @@
-"""The catalogue: an entry for each topic policy, and for each topic that somebody made.
+"""The catalogue: an entry for each topic policy, and for each topic made over HTTP.
 
 Invariant: entries are values, in the order of their topics; making them needs no broker that runs.
 """
@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     schema_in_use: SchemaEntry | None
     """None where there is no schema, or it is not registered."""
     topic_id: str | None
-    """Of a topic that somebody made; None: the configuration has it."""
+    """Of a topic made over HTTP; None: the configuration has it."""
 
 
 def catalogue(policies: Sequence[TopicPolicyOptions], topics: Iterable[TopicRecord], registry: Registry) -> list[Entry]:

@@ -49,7 +49,7 @@ def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[Topic
 
 
 def made_topics(config: Config) -> list[TopicPolicyOptions]:
-    """The policies of the topics that somebody made over HTTP, in the data directory. Raises `ConfigError`."""
+    """The policies of the topics made over HTTP, in the data directory. Raises `ConfigError`."""
     try:
         return policies_of(load_topics(Path(_data_dir(config)) / TOPIC_FILE_NAME))
     except TopicFileError as error:

@@ -44,7 +44,7 @@ def permissions(
     most: Most = SOME,
 ) -> Iterator[str]:
     """Who may do what, a line for each section of the ACL file, each policy and each role of dynamic security. `topics`
-    are the policies of topics that somebody made over HTTP."""
+    are the policies of topics made over HTTP."""
     if dynamic is not None:
         yield from _dynamic(dynamic, most)
     if dynamic is None and acl is None:
@@ -65,7 +65,7 @@ def permissions(
     for policy in topics[: most.sections]:
         yield f"{_policy(policy, most)}; made over HTTP"
     if len(topics) > most.sections:
-        yield f"and {len(topics) - most.sections} more topics that somebody made over HTTP"
+        yield f"and {len(topics) - most.sections} more topics made over HTTP"
     if acl is not None and (config.topic_policies or topics):
         yield "where there is a policy, it and the ACL file must both allow"
     if dynamic is not None and config.has_rules:

@@ -1,4 +1,4 @@
-"""`mqttlite topics ls`, `new`, `rm`, `subscribers`: the topics that somebody made over HTTP, with owners and policies.
+"""`mqttlite topics ls`, `new`, `rm`, `subscribers`: the topics made over HTTP, with owners and policies.
 
 What is asked is in `api_client`: the admin socket has no topics. Invariant: topics are named by their ids.
 """

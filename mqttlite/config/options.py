@@ -278,7 +278,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.acl_file is not None or bool(self.topic_policies)
 
     def passwords_of(self, listener: ListenerOptions) -> tuple[str | None, bool]:
-        """The password file of a listener, and whether who is not in it may be nobody."""
+        """The password file of a listener, and whether anonymous clients are allowed."""
         path = self.password_file if listener.password_file is None else listener.password_file
         return path, self.allow_anonymous if listener.allow_anonymous is None else listener.allow_anonymous
 

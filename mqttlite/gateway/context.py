@@ -68,7 +68,7 @@ class GatewayContext:
     sessions: OpenSessions
     """The subscribers over HTTP."""
     topics: Topics
-    """The topics that somebody made."""
+    """The topics made over HTTP."""
     mount_point: MountPoint
     """What comes before the topics of callers."""
     login: Callable[[Credentials], Awaitable[Verdict]]

@@ -39,7 +39,7 @@ class LiveRules:
         topics: Sequence[TopicPolicyOptions] = (),
         check_of: CheckOf | None = None,
     ) -> None:
-        """`topics` are further policies, of topics that somebody made. Raises `AclFileError`."""
+        """`topics` are further policies, of topics made over HTTP. Raises `AclFileError`."""
         self._acl_file = acl_file
         self._policies = policies
         self._topics = topics
@@ -82,7 +82,7 @@ class LiveRules:
         return self._policies
 
     async def use_topics(self, topics: Sequence[TopicPolicyOptions]) -> bool:
-        """Take other policies of topics that somebody made; False where the ACL file cannot be used now, and the rules
+        """Take other policies of topics made over HTTP; False where the ACL file cannot be used now, and the rules
         stay as they were."""
         async with self._reading:
             former, self._topics = self._topics, topics

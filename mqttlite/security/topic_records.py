@@ -1,4 +1,4 @@
-"""Topics that somebody made, each with an owner and a policy: their file in the data directory.
+"""Topics made over HTTP, each with an owner and a policy: their file in the data directory.
 
 `gateway.topics` makes and changes them; the rules hold them as policies of single topics, also while there is no
 gateway. Invariant: the file is replaced whole, so that it holds all of the former topics or all of the present ones.

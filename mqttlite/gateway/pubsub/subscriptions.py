@@ -24,18 +24,11 @@ from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import (
     AcknowledgeRequest,
     ModifyAckDeadlineRequest,
-    ModifyPushConfigRequest,
     PullRequest,
-    SubscriptionBody,
-    UpdateSubscriptionRequest,
     answer,
-    changes_of,
     check_ack_ids,
     decoded,
-    options_of,
-    push_of,
     received,
-    subscription_json,
 )
 from mqttlite.gateway.pubsub.lists import PageSize, PageToken, page, start_of
 from mqttlite.gateway.pubsub.names import (
@@ -44,6 +37,15 @@ from mqttlite.gateway.pubsub.names import (
     topic_of_queue,
     topic_of_subscription,
     topic_resource,
+)
+from mqttlite.gateway.pubsub.subscription_bodies import (
+    ModifyPushConfigRequest,
+    SubscriptionBody,
+    UpdateSubscriptionRequest,
+    changes_of,
+    options_of,
+    push_of,
+    subscription_json,
 )
 from mqttlite.gateway.pubsub.topics import ADMIN, BODY, VIEWER
 from mqttlite.gateway.traffic import TRAFFIC

@@ -1,4 +1,4 @@
-"""`/v1/projects/{project}/topics`: the topics that somebody made, and publishing to them.
+"""`/v1/projects/{project}/topics`: the topics made over HTTP, and publishing to them.
 
 A topic here is the same as one of `/api/v1/topics` with the name `project/topic`. Invariant: the answer to a publish
 leaves when its messages are in each subscription, and on disk.
