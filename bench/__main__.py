@@ -29,6 +29,8 @@ from bench import (
     profile,
     publishing,
     pushing,
+    queue_clients,
+    queues,
     report,
     results,
     scale,
@@ -58,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.ResultsError,
         streams.StreamsError,
         pushing.PushingError,
+        queue_clients.QueuesError,
     ) as error:
         _say(f"bench: {error}")
         return 2
@@ -212,6 +215,17 @@ def _push(options: argparse.Namespace) -> int:
     return 0
 
 
+def _queues(options: argparse.Namespace) -> int:
+    """Print what queues take in and give out, and how late they redeliver."""
+    source = native.tree() if options.compiled else native.ROOT
+    plan = queues.Plan(messages=options.messages, backlog=options.backlog, telemetry=options.telemetry)
+    chosen = options.cases or tuple(queues.CASES)
+    if unknown := set(chosen) - set(queues.CASES):
+        raise queue_clients.QueuesError(f"there is no case {', '.join(unknown)}: they are {', '.join(queues.CASES)}")
+    asyncio.run(queues.measure(source, plan, chosen, print))
+    return 0
+
+
 def _publishing(options: argparse.Namespace) -> int:
     """Print how many messages come over HTTP."""
     source = native.tree() if options.compiled else native.ROOT
@@ -306,6 +320,14 @@ def _parser() -> argparse.ArgumentParser:
     pushed.add_argument("--rate", type=_positive, default=usual_push.rate, help="messages a second (default 200)")
     pushed.add_argument("--seconds", type=float, default=usual_push.seconds, help="(default 20)")
     pushed.set_defaults(run=_push)
+    usual_queues = queues.Plan()
+    queueing = commands.add_parser("queues", help="queues: messages a second, deadlines, very many queues, a long one")
+    queueing.add_argument("--compiled", action="store_true", help="measure the compiled build")
+    queueing.add_argument("--cases", type=cases.names, default=(), help=f"some of {', '.join(queues.CASES)}")
+    queueing.add_argument("--messages", type=_positive, default=usual_queues.messages, help="(default 300000)")
+    queueing.add_argument("--backlog", type=_positive, default=usual_queues.backlog, help="(default 10000000)")
+    queueing.add_argument("--telemetry", action="store_true", help="with the telemetry dataset")
+    queueing.set_defaults(run=_queues)
     publishes = commands.add_parser("publishing", help="messages a second that are published over HTTP")
     publishes.add_argument("--compiled", action="store_true", help="measure the compiled build")
     publishes.add_argument("--rounds", type=_positive, default=5, help="how often each is measured (default 5)")

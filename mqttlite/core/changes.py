@@ -189,7 +189,7 @@ class Stored:
 class Sent:
     """The first message that waits is sent. Those that were sent keep the order of these changes.
 
-    A message of a queue may be sent again; its `packet_id` says how often it was.
+    A message of a queue may be sent again, or when it was settled and retained; its `packet_id` says how often it was.
     """
 
     __slots__ = ("client_id", "packet_id", "sequence")

@@ -103,8 +103,10 @@ class _Session:
         if sent is not None:
             self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, sent.delivery, change.packet_id)
             return
-        assert change.sequence == self.first, "messages leave from the front of the queue"
-        self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, self._pop(), change.packet_id)
+        kept = self.kept.pop(change.sequence, None)
+        assert kept is not None or change.sequence == self.first, "messages leave from the front of the queue"
+        delivery = self._pop() if kept is None else kept
+        self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, delivery, change.packet_id)
 
     def settle(self, sequence: int) -> None:
         self.due.pop(sequence, None)

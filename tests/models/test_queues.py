@@ -11,6 +11,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from mqttlite.delivery.queues.limits import MAX_LANE
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.store.memory import MemoryStore
 from tests.support.queues import QueueWorld, options
@@ -48,10 +49,11 @@ class QueueMachine(RuleBasedStateMachine):
     priority: bool
     pages: bool
     retains: bool = False
+    max_lane: int = MAX_LANE
 
     @initialize()
     def begin(self) -> None:
-        self.world = QueueWorld([self.queue()], MemoryStore(pages=self.pages))
+        self.world = QueueWorld([self.queue()], MemoryStore(pages=self.pages), max_lane=self.max_lane)
         self.known: dict[str, Known] = {}
         self.handles: list[tuple[str, str, int, int]] = []
         self.snapshots: list[tuple[str, set[str], int]] = []
@@ -236,14 +238,16 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("ordering", "priority", "pages", "retains"),
-    [(False, False, False, True), (True, False, True, True), (False, True, True, False)],
+    ("ordering", "priority", "pages", "retains", "max_lane"),
+    [(False, False, False, True, MAX_LANE), (True, False, True, True, 1), (True, True, True, False, 2)],
 )
-def test_a_queue_does_what_the_model_predicts(ordering: bool, priority: bool, pages: bool, retains: bool) -> None:
+def test_a_queue_does_what_the_model_predicts(
+    ordering: bool, priority: bool, pages: bool, retains: bool, max_lane: int
+) -> None:
     kind = type(
         "Machine",
         (QueueMachine,),
-        {"ordering": ordering, "priority": priority, "pages": pages, "retains": retains},
+        {"ordering": ordering, "priority": priority, "pages": pages, "retains": retains, "max_lane": max_lane},
     )
     run_state_machine_as_test(
         kind, settings=settings(max_examples=40, stateful_step_count=30, deadline=None, derandomize=True)
@@ -259,7 +263,7 @@ def test_a_queue_does_so_in_long_runs(ordering: bool, priority: bool, pages: boo
     kind = type(
         "Machine",
         (QueueMachine,),
-        {"ordering": ordering, "priority": priority, "pages": pages, "retains": retains},
+        {"ordering": ordering, "priority": priority, "pages": pages, "retains": retains, "max_lane": 2},
     )
     run_state_machine_as_test(
         kind,

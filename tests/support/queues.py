@@ -6,6 +6,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
 from mqttlite.core.message_filter import FilterCompiler, NoFilters
 from mqttlite.delivery.queues.control import ACTIONS, QueueControl
+from mqttlite.delivery.queues.limits import MAX_LANE
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.store.memory import MemoryStore
@@ -31,12 +32,15 @@ class QueueWorld(World):
         delivery: DeliveryOptions | None = None,
         limits: Limits | None = None,
         filters: FilterCompiler | None = None,
+        max_lane: int = MAX_LANE,
     ) -> None:
+        self._max_lane = max_lane
         self._made: list[Queues] = []
         self._options = tuple(queues)
 
         def serve(broker: Broker) -> None:
             made = Queues(broker, queues, delivery or DeliveryOptions(), lambda: self.now, 0, filters or NoFilters())
+            made._builder.context.max_lane = max_lane
             self._made.append(made)
             broker.serve_queues(made)
             for action in ACTIONS:
@@ -52,7 +56,7 @@ class QueueWorld(World):
 
     def restart(self, limits: Limits | None = None) -> "QueueWorld":
         """Another broker with the same store and configuration; it was killed."""
-        return QueueWorld(self._options, self.store, self.now, limits=limits)
+        return QueueWorld(self._options, self.store, self.now, limits=limits, max_lane=self._max_lane)
 
     def ends(self, name: str = "q") -> dict[str, int]:
         """How many messages came to which end, without those to which none came."""

@@ -1,11 +1,13 @@
 """The messages of a queue: taken in, taken out one by one, and brought to their end.
 
-What waits is the `backlog`, of which the store has the most part; what is under way is in `deliveries`. Who gets a
-message, and when, is decided elsewhere. Invariants: a message is in one of the two until it is acknowledged,
-dead-lettered, expired or purged, once; what the store must know of it is in the changes before anybody is told.
+What waits is the `backlog`, of which the store has the most part; what is under way is in `deliveries`; what waits for
+a busy ordering key in the store alone is `deferred`. Who gets a message, and when, is decided elsewhere. Invariants: a
+message is in one of the three until it is acknowledged, dead-lettered, expired or purged, once; what the store must
+know of it is in the changes before anybody is told.
 """
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, final
 
@@ -27,8 +29,16 @@ from mqttlite.delivery.queues.context import (
     Policy,
     QueueContext,
 )
+from mqttlite.delivery.queues.deferred import Deferred
 from mqttlite.delivery.queues.deliveries import BLOCKED, LEASED, READY, Deliveries, Entry
-from mqttlite.delivery.queues.limits import ENTRY_BYTES, MAX_OUTSTANDING, MAX_OUTSTANDING_BYTES, PRIORITY_WINDOW
+from mqttlite.delivery.queues.limits import (
+    DEFERRED_PER_STEP,
+    ENTRY_BYTES,
+    MAX_DEFERRED,
+    MAX_OUTSTANDING,
+    MAX_OUTSTANDING_BYTES,
+    PRIORITY_WINDOW,
+)
 from mqttlite.delivery.queues.marks import attempts_of, mark_of
 from mqttlite.delivery.queues.outcomes import (
     ACKNOWLEDGED,
@@ -46,6 +56,13 @@ from mqttlite.delivery.queues.retention import Retention
 _NO_CONSUMER: Final = "no consumer had room"
 """Why a message waits, as the delivery log says it."""
 
+_DEFER_WORK: Final = 3
+"""What it costs to defer a message, in the unit of `Effects.work`."""
+
+
+def _nothing() -> None:
+    """Until somebody keeps messages."""
+
 
 @final
 class Contents:
@@ -60,13 +77,17 @@ class Contents:
         "backlog",
         "counts",
         "dead_letters",
+        "deferred",
         "deliveries",
+        "gave_way",
         "has_pages",
+        "keep_open",
         "key",
         "name",
         "policy",
         "retention",
         "shown",
+        "wanted",
     )
 
     def __init__(
@@ -90,18 +111,25 @@ class Contents:
         self._hopeless: Final[deque[Entry]] = deque()
         """Messages whose last attempt was under way when the broker ended."""
         self.counts: Final = Counts()
+        self.deferred: Final = Deferred(name, context.effects)
+        self.wanted: Final[dict[str, None]] = {}
+        """Ordering keys with room for what is deferred of them."""
+        self.gave_way: bool = False
+        """Whether the backlog may have a next message, behind others that were deferred."""
+        self.keep_open: Callable[[], None] = _nothing
+        """Has the store keep all messages from the first on that has not ended."""
 
     # ------------------------------------------------------------------ figures
 
     @property
     def depth(self) -> int:
         """Messages that have not come to their end."""
-        return len(self.backlog) - self.retention.ahead + len(self.deliveries)
+        return len(self.backlog) - self.retention.ahead + len(self.deliveries) + self.deferred.count
 
     @property
     def size_bytes(self) -> int:
         """What they take in memory, or would where they are in the store."""
-        return self.backlog.size_bytes + self.backlog.stored_bytes + self._outstanding_bytes
+        return self.backlog.size_bytes + self.backlog.stored_bytes + self._outstanding_bytes + self.deferred.size_bytes
 
     @property
     def _held_bytes(self) -> int:
@@ -231,10 +259,89 @@ class Contents:
         self._effects.record(Due(self.key, entry.sequence, entry.due_at))
 
     def _take(self) -> Entry | None:
-        """Take the first message of the backlog; None where there is none here, or no room among those under way."""
-        if len(self.deliveries) >= MAX_OUTSTANDING or self._outstanding_bytes >= MAX_OUTSTANDING_BYTES:
-            return None
-        return self._take_first()
+        """Take the first message of the backlog that is not deferred; None where there is none here now, or no room
+        among those under way."""
+        for _ in range(DEFERRED_PER_STEP):
+            if len(self.deliveries) >= MAX_OUTSTANDING or self._outstanding_bytes >= MAX_OUTSTANDING_BYTES:
+                return None
+            if self.deferred.count and self._keeps_too_much:
+                return None
+            key = self._full_key()
+            if not key:
+                return self._take_first()
+            if self.deferred.count >= MAX_DEFERRED:
+                return None if key in self.deferred else self._take_first()
+            self._defer(key)
+        self.gave_way = True
+        return None
+
+    def _full_key(self) -> str:
+        """The ordering key of the first message of the backlog, if its lane has no room; else empty."""
+        if not self.policy.ordering or not self.has_pages:
+            return ""  # without a store its message is in memory, wherever it waits
+        backlog = self.backlog
+        if self.retention.passes_end > backlog.first:
+            self._pass_holes()
+        if not backlog.deliveries:
+            return ""
+        key = user_property(ORDERING_KEY, backlog.deliveries[0].message)
+        if key and (key in self.deferred or (self.deliveries.in_lane(key) and self.room_for(key) <= 0)):
+            return key
+        return ""
+
+    def room_for(self, key: str) -> int:
+        """How many more messages with that key may be under way."""
+        in_lane = self.deliveries.in_lane(key)
+        if len(self.deliveries) < MAX_OUTSTANDING // 2 and self._outstanding_bytes < MAX_OUTSTANDING_BYTES // 2:
+            return self._context.max_lane - in_lane
+        return 1 - in_lane
+
+    @property
+    def _keeps_too_much(self) -> bool:
+        """Whether the store keeps more for what is deferred than the queue may hold."""
+        retention, policy = self.retention, self.policy
+        return (
+            retention.count >= policy.max_messages
+            or retention.size_bytes >= policy.max_bytes
+            or retention.has_too_many_gone
+        )
+
+    def _defer(self, key: str) -> None:
+        """Have the first message of the backlog wait in the store alone."""
+        if self.retention.floor < 0:
+            self.keep_open()
+        sequence = self.backlog.first
+        message = self.backlog.pop().message
+        self.deferred.add(key, sequence, BACKLOG_ENTRY_BYTES + message.memory_bytes)
+        self._effects.record(Settled(self.key, sequence))
+        self._effects.work += _DEFER_WORK
+
+    def bring_back(self, key: str, sequence: int, message: Message | None) -> bool:
+        """The first deferred message of a key is here again, or lost; False: it is not deferred any more."""
+        if not self.deferred.take(key, sequence):
+            return False
+        retention = self.retention
+        if message is None:
+            self.counts.ends[PURGED] += 1
+            retention.on_gone(sequence)
+            return True
+        entry = self._entry(sequence, message, 0)
+        is_ready = self.deliveries.add(entry, self._effects.now)
+        self.record_taken(entry)
+        if message.number < retention.cutoff and sequence < retention.cutoff_end:
+            self.end(entry, PURGED, is_retained=True)
+        elif is_ready:
+            self.deliveries.push(entry)
+        return True
+
+    def want_deferred(self, key: str) -> None:
+        """Have what is deferred of a key brought back, if half of its lane is empty."""
+        if (
+            key in self.deferred
+            and self.deliveries.in_lane(key) <= self._context.max_lane // 2
+            and self.room_for(key) > 0
+        ):
+            self.wanted[key] = None
 
     def _take_first(self) -> Entry | None:
         """The same for a message that is at its end: it needs no room among those under way."""
@@ -274,7 +381,7 @@ class Contents:
             return
         one_in = tracer.sample(is_failure)
         if one_in or entry.message.trace:
-            behind = self.deliveries.behind(entry) if entry.key else 0
+            behind = self.deliveries.in_lane(entry.key) - 1 + self.deferred.count_of(entry.key) if entry.key else 0
             attempt = Attempt(
                 self.name,
                 entry.message,
@@ -332,6 +439,8 @@ class Contents:
         """A message has come to its end. A seek may bring back one that was acknowledged or `is_retained`."""
         self.deliveries.settle(entry)
         self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
+        if self.deferred.count and entry.key:
+            self.want_deferred(entry.key)
         self.counts.ends[end] += 1
         self._effects.record(Settled(self.key, entry.sequence))
         if self.retention.floor >= 0:
@@ -414,7 +523,8 @@ class Contents:
     @property
     def first_open(self) -> int:
         """The lowest sequence of a message that is under way or waits."""
-        return min(self.deliveries.entries, default=self.backlog.first)
+        low = min(self.deliveries.entries, default=self.backlog.first)
+        return min(low, self.deferred.first) if self.deferred.count else low
 
     def give_back(self, entry: Entry) -> None:
         """A message that was under way waits again, where it was: the caller sees to that."""
@@ -431,6 +541,8 @@ class Contents:
                 self.tell_attempt(entry, PURGED, False)
             self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
         self.deliveries.clear()
+        self.deferred.clear()
+        self.wanted.clear()
         self.retention.end()
         self._effects.record(EndSession(self.key))
 

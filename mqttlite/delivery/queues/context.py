@@ -9,6 +9,7 @@ from mqttlite.core.jobs import Jobs
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.queue_pages import QueuePages
 from mqttlite.delivery.queues.deliveries import Entry
+from mqttlite.delivery.queues.limits import MAX_LANE
 
 DROP_NEWEST: Final = "drop_newest"
 TO_DEAD_LETTERS: Final = "dead_letter"
@@ -55,7 +56,17 @@ class DeadLetterBox(Protocol):
 class QueueContext:
     """What all queues of a broker share."""
 
-    __slots__ = ("attempts", "deadlines", "effects", "has_pages", "jobs", "latest", "pages", "wall_ahead_us")
+    __slots__ = (
+        "attempts",
+        "deadlines",
+        "effects",
+        "has_pages",
+        "jobs",
+        "latest",
+        "max_lane",
+        "pages",
+        "wall_ahead_us",
+    )
 
     def __init__(
         self,
@@ -73,6 +84,7 @@ class QueueContext:
         self.has_pages: Final = has_pages
         """Whether the store has the most part of long queues alone."""
         self.wall_ahead_us: Final = wall_ahead_us
+        self.max_lane: int = MAX_LANE
         self.attempts: AttemptTracer | None = None
         """Hears what becomes of deliveries, if anything does."""
         self.latest: Delivery | None = None

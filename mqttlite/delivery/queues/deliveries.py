@@ -195,10 +195,10 @@ class Deliveries:
         following.state = READY
         self.push(following)
 
-    def behind(self, entry: Entry) -> int:
-        """How many messages wait for this one, for they have its ordering key."""
-        lane = self._lanes.get(entry.key)
-        return 0 if lane is None else len(lane) - 1
+    def in_lane(self, key: str) -> int:
+        """How many messages have an ordering key: one of them is not BLOCKED."""
+        lane = self._lanes.get(key)
+        return 0 if lane is None else len(lane)
 
     def clear(self) -> None:
         """All of them are gone."""

@@ -4,10 +4,22 @@ from typing import Final
 
 MAX_OUTSTANDING: Final = 20_000
 """Messages of one queue that are under way at a time: with consumers, waiting for their next attempt, or waiting for
-another with their ordering key. Those with a busy key let others pass up to this number; then the backlog waits."""
+another with their ordering key."""
 
 MAX_OUTSTANDING_BYTES: Final = 64 * 1_048_576
 """The same in bytes of memory."""
+
+MAX_LANE: Final = 1_000
+"""Messages with one ordering key that are under way: one can be delivered, the others wait for it. What follows is
+deferred: it waits in the store alone, and other keys pass it. While half of `MAX_OUTSTANDING` are under way, a key has
+one."""
+
+MAX_DEFERRED: Final = 200_000
+"""Messages of one queue that are deferred: the sequence of each takes some 50 bytes. With more, the backlog waits. The
+store keeps what came behind them, up to the queue's own limits, and then the backlog waits, too."""
+
+DEFERRED_PER_STEP: Final = 500
+"""How many messages are deferred before a queue gives way: a millisecond."""
 
 PRIORITY_WINDOW: Final = 1_000
 """Messages at the front of a backlog among which those with the highest priority are first: the others are in the
@@ -25,6 +37,10 @@ DUE_PER_STEP: Final = 500
 
 MAX_PULLED: Final = 1_000
 """Messages that one pull gets."""
+
+PULLERS_STAY_S: Final = 10.0
+"""How long after a pull the next messages of a long queue stay in memory: a client pulls again when it has handled the
+last ones, and the store would have to read the same messages once more."""
 
 MAX_ACK_IDS: Final = 1_000
 """Messages that one publish to `$ack`, `$nack` or `$extend` names."""

@@ -24,9 +24,10 @@ from mqttlite.delivery.queues.backlog_pages import BacklogPages
 from mqttlite.delivery.queues.consumers import Consumer, ConsumerRing
 from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.context import DeadLetterBox, Policy, QueueContext
+from mqttlite.delivery.queues.deferred_pages import DeferredPages
 from mqttlite.delivery.queues.deliveries import LEASED, Deliveries, Entry
 from mqttlite.delivery.queues.leases import Leases
-from mqttlite.delivery.queues.limits import DUE_PER_STEP, ENTRY_BYTES
+from mqttlite.delivery.queues.limits import DUE_PER_STEP, ENTRY_BYTES, PULLERS_STAY_S
 from mqttlite.delivery.queues.outcomes import DEADLINE, NEVER_ACKNOWLEDGED, PURGED, SCHEMA_INVALID, TOO_LARGE
 from mqttlite.delivery.queues.pace import Pace
 from mqttlite.delivery.queues.properties import with_delivery_properties
@@ -46,6 +47,7 @@ class Queue(Job):
     __slots__ = (
         "_context",
         "_deadlines",
+        "_deferred_pages",
         "_deliveries",
         "_effects",
         "_is_job",
@@ -55,6 +57,7 @@ class Queue(Job):
         "_pace",
         "_pages",
         "_pages_of_store",
+        "_pulled_until",
         "_ring",
         "_timer",
         "contents",
@@ -92,8 +95,12 @@ class Queue(Job):
         self._deadlines: Final[Deadlines] = context.deadlines
         self._pages_of_store: Final[QueuePages] = context.pages
         self._pages: Final = BacklogPages(self.contents, context, self._deliver_some)
+        self._deferred_pages: Final = DeferredPages(self.contents, context, self._on_brought_back)
+        self.contents.keep_open = self.seeking.keep_open
         self._ring: Final = ConsumerRing(self._deliver_some)
         self._timer: _Timer | None = None
+        self._pulled_until = 0.0
+        """Until then those who pulled count as consumers, of whom there is no other sign."""
         self._is_job = False
         self.filter: QueueFilter | None = None
         """Which messages it takes; None: all."""
@@ -227,6 +234,8 @@ class Queue(Job):
                 break
             entry = self._next_entry()
             if entry is None:
+                if self.contents.gave_way:
+                    self.wake()
                 break
             effects.work += _WORK
             if self._may_receive is not None and not self._may_receive(consumer.session, entry.message.topic):
@@ -236,16 +245,30 @@ class Queue(Job):
                 continue
             self._deliver(consumer, entry)
             self._ring.turn()
-        if len(self._ring) or self._deliveries.leased or self.on_ready is not None:
+        if 0.0 < self._pulled_until <= effects.now:
+            self._pulled_until = 0.0
+        if len(self._ring) or self._deliveries.leased or self._pulled_until or self.on_ready is not None:
             self._pages.want()
         else:
             self._pages.forget()
+        self._see_to_deferred()
         self._arm()
         if self.on_ready is not None:
             self.on_ready()
 
+    def _see_to_deferred(self) -> None:
+        """Have the store know what was deferred, and read what is not any more."""
+        self.contents.deferred.flush()
+        if self.contents.wanted:
+            self._deferred_pages.want()
+
+    def _on_brought_back(self) -> None:
+        self.seeking.let_go()
+        self._deliver_some()
+
     def _next_entry(self) -> Entry | None:
         """The next message to deliver; None where there is none here now, or it would be too fast."""
+        self.contents.gave_way = False
         pace = self._pace
         if pace is None:
             return self.contents.next_entry()
@@ -295,7 +318,9 @@ class Queue(Job):
             if outlives_broker:
                 self.contents.record_due(entry)
             found.append(entry)
+        self._pulled_until = self._effects.now + PULLERS_STAY_S
         self._pages.want()
+        self._see_to_deferred()
         self._arm()
         return found
 
@@ -337,6 +362,8 @@ class Queue(Job):
         if pace is not None and pace.is_waited_for:
             paced = pace.next_at()
             at = paced if at is None else min(at, paced)
+        if self._pulled_until and (at is None or self._pulled_until < at):
+            at = self._pulled_until
         if at is None:
             return
         timer = self._timer
@@ -387,7 +414,7 @@ class Queue(Job):
 
     def end(self) -> None:
         """The queue is deleted, with all that is in it."""
-        self.is_over = self._pages.is_over = True
+        self.is_over = self._pages.is_over = self._deferred_pages.is_over = True
         self.contents.clear()
         self._ring.clear()
         if self._timer is not None:

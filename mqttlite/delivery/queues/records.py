@@ -10,6 +10,7 @@ import msgspec
 
 from mqttlite.core.changes import QUEUE_MARK, Change, Due, Enqueue, Retain, SaveQueue, Stored
 from mqttlite.delivery.queues.dead_letters import DeadLetters
+from mqttlite.delivery.queues.deferred import DEFERRED_MARK
 from mqttlite.delivery.queues.errors import QueueRecordError
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.queue import Queue
@@ -73,16 +74,23 @@ class QueueRecord:
 
     def _fill_retention(self, queue: Queue) -> None:
         retention, backlog = queue.contents.retention, queue.contents.backlog
+        deferred: dict[int, bytes] = {}
         for each in self._sought:
-            _, _, block = each.client_id.removeprefix(BLOCK_MARK).partition("/")
+            block = each.client_id.rpartition("/")[2]
             if each.client_id.startswith(BLOCK_MARK):
                 retention.restore_block(int(block), each.data)
+            elif each.client_id.startswith(DEFERRED_MARK):
+                deferred[int(block)] = each.data
             else:
                 retention.restore(each.data)
         for change in self._changes:
             if isinstance(change, Retain):
                 retention.restore_floor(change.first, change.size_bytes)
         retention.look_ahead(backlog.first, backlog.end)
+        for number, data in sorted(deferred.items()):
+            queue.contents.deferred.restore(number, data)
+        for key in queue.contents.deferred.keys:
+            queue.contents.want_deferred(key)
         queue.seeking.recount()
 
 
@@ -131,6 +139,6 @@ class QueueRecords:
         for changes in self._by_key.values():
             saved = changes[0]
             assert isinstance(saved, SaveQueue), "a queue comes before what belongs to it"
-            if saved.client_id.startswith((SEEK_MARK, BLOCK_MARK)):
+            if saved.client_id.startswith((SEEK_MARK, BLOCK_MARK, DEFERRED_MARK)):
                 found.setdefault(saved.client_id.split("/")[1], []).append(saved)
         return found

@@ -18,6 +18,9 @@ from mqttlite.delivery.queues.ranges import Ranges
 
 PASSED_OVER: Final = "a seek passed over it"
 
+_LET_GO: Final = 1_024
+"""How many messages are kept longer than needed for what is deferred: to let go of them costs a millisecond."""
+
 
 @final
 class Position:
@@ -67,7 +70,12 @@ class Seeking:
             or contents.size_bytes + retention.size_bytes + size > policy.max_bytes
             or retention.has_too_many_gone
         ):
-            self._set_floor(retention.floor + max(1, (contents.backlog.first - retention.floor) // WAY_PARTS))
+            floor = retention.floor + max(1, (contents.backlog.first - retention.floor) // WAY_PARTS)
+            if contents.deferred.count:
+                floor = min(floor, contents.deferred.first)
+                if floor <= retention.floor:
+                    return
+            self._set_floor(floor)
 
     def on_put(self, number: int) -> None:
         """A message with that number came: from time to time, let go of what was retained for long enough."""
@@ -80,7 +88,8 @@ class Seeking:
         contents = self._contents
         retention = contents.retention
         keeps_acked = contents.policy.retain_acked
-        if not keeps_acked and not self.holds:
+        deferred = contents.deferred
+        if not keeps_acked and not self.holds and not deferred.count:
             if retention.floor >= 0:
                 self._set_floor(-1)
             return
@@ -90,8 +99,21 @@ class Seeking:
         if keeps_acked:
             wanted = min(wanted, retention.older_than(self._now_us - self._time_us))
         wanted = min([wanted, *self.holds.values()])
+        if deferred.count:
+            wanted = min(wanted, deferred.first)
         if wanted > retention.floor:
             self._set_floor(wanted)
+
+    def keep_open(self) -> None:
+        """Have the store keep all from the first message on that has not ended."""
+        if self._contents.retention.floor < 0:
+            self._keep_from(self._contents.first_open)
+
+    def let_go(self) -> None:
+        """Fewer messages are deferred: from time to time, keep less for them."""
+        deferred = self._contents.deferred
+        if not deferred.count or deferred.first - self._contents.retention.floor >= _LET_GO:
+            self.refresh()
 
     def hold(self, name: str, first: int) -> None:
         """A snapshot needs what is there from that sequence on."""
@@ -120,7 +142,7 @@ class Seeking:
             return
         self._set_floor(first)
         at = first
-        for sequence in sorted(each for each in contents.deliveries.entries if first <= each < floor):
+        for sequence in self._open(first, floor):
             retention.add_gone(at, sequence)
             at = sequence + 1
         retention.add_gone(at, floor)
@@ -139,7 +161,18 @@ class Seeking:
         contents.retention.recount(contents.backlog.first, self._outstanding_from(contents.retention.floor))
 
     def _outstanding_from(self, first: int) -> int:
-        return sum(sequence >= first for sequence in self._contents.deliveries.entries)
+        contents = self._contents
+        outstanding = sum(sequence >= first for sequence in contents.deliveries.entries)
+        return outstanding + contents.deferred.count_from(first) if contents.deferred.count else outstanding
+
+    def _open(self, first: int, end: int) -> list[int]:
+        """Which of these are under way or deferred, in their order."""
+        contents = self._contents
+        found = [sequence for sequence in contents.deliveries.entries if first <= sequence < end]
+        if contents.deferred.count:
+            found += [sequence for sequence in contents.deferred.sequences() if first <= sequence < end]
+        found.sort()
+        return found
 
     def after_purge(self) -> None:
         """All messages are gone, those too that were kept."""
@@ -156,10 +189,9 @@ class Seeking:
         retention, head = contents.retention, contents.backlog.first
         first = at = contents.first_open
         ended = Ranges()
-        for sequence in sorted(contents.deliveries.entries):
-            if sequence < head:
-                ended.add(at, sequence)
-                at = sequence + 1
+        for sequence in self._open(first, head):
+            ended.add(at, sequence)
+            at = sequence + 1
         ended.add(at, head)
         for holes in (retention.gone, retention.skipped):
             for low, high in holes.within(head, holes.end):
@@ -179,12 +211,21 @@ class Seeking:
             if is_older or entry.sequence < to.first or entry.sequence in ended:
                 contents.end(entry, PURGED, PASSED_OVER, is_retained=True)
                 passed += 1
-        first = max(to.first, retention.floor) if retention.floor >= 0 else max(to.first, head)
+        deferred = contents.deferred
+        if deferred.count:
+            over = [each for each in deferred.sequences() if each < to.first or each in ended]
+            deferred.drop(over)
+            contents.counts.ends[PURGED] += len(over)
+            passed += len(over)
+        is_retaining = contents.policy.retain_acked or bool(self.holds)  # else what has ended is kept for others
+        first = max(to.first, retention.floor if is_retaining else head)
         if first < head and not to.anew and not self._has_retained(first, head):
             first = head
         if first != head or to.anew or retention.skipped:
             for entry in [entry for entry in contents.deliveries.entries.values() if entry.sequence >= first]:
                 contents.give_back(entry)
+            if deferred.count:
+                deferred.drop([each for each in deferred.sequences() if each >= first])
             skipped = self._passed(head, first, ended, tail)
             contents.counts.ends[PURGED] += skipped
             passed += skipped
@@ -193,7 +234,8 @@ class Seeking:
             retention.skip(ended.within(first, tail))
             self._effects.record(Rewind(contents.key, first))
             contents.drop(backlog.jump(first, 0))
-        is_late = bool(retention.late.within(first, tail))
+        low = min(first, deferred.first) if deferred.count else first
+        is_late = bool(retention.late.within(low, tail))
         retention.cutoff, retention.cutoff_end = (to.cutoff, to.cutoff_end) if is_late else (0, 0)
         retention.look_ahead(first, tail)
         self.recount()
@@ -203,6 +245,15 @@ class Seeking:
             backlog.stored_bytes = size_bytes - retention.size_bytes
         contents.counts.returned += contents.depth + passed - before
         retention.save()
+        self._after_seek()
+
+    def _after_seek(self) -> None:
+        """What is deferred is so in the store, and comes back where there is room."""
+        deferred = self._contents.deferred
+        deferred.flush()
+        for key in deferred.keys:
+            self._contents.want_deferred(key)
+        self.refresh()
 
     def _has_retained(self, first: int, head: int) -> bool:
         ended = head - first - self._outstanding_from(first)

@@ -56,6 +56,10 @@ PULL_WAIT_S: Final = 5.0
 READ_WAIT_S: Final = 0.5
 """How long one that says so waits while the first messages of a long queue are read from the store."""
 
+READ_LOOK_S: Final = 0.005
+READ_LOOKS: Final = 20
+"""How often it looks at first, and how many times: messages of a long queue are read in some milliseconds."""
+
 LOOK_S: Final = 0.05
 """How often a pull that waits looks."""
 
@@ -262,9 +266,11 @@ class Pulls:
         context = self._context
         callers: Callers = request.app.state.callers
         stopping: asyncio.Event = request.app.state.stopping
+        looks = 0
         while context.clock() < until and not stopping.is_set():
             context.loop_driver.wake()  # a long queue may have to be read
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(READ_LOOK_S if looks < READ_LOOKS else LOOK_S)
+            looks += 1
             if await request.is_disconnected():
                 break
             if context.queues.state(name).waiting:

@@ -5,6 +5,7 @@ with a sentence.
 """
 
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -47,6 +48,9 @@ from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 LOAD_BATCH: Final = 1_000
 """Changes that `load` gives at a time."""
 
+SENT_SPAN: Final = 4_000
+"""Messages of a session that was sent some of them, of which those are read at a time when a broker starts."""
+
 PAGE_BYTES: Final = 4 * 1_048_576
 """What a page holds at the most, as the limits of queues count it, and at least one message: some milliseconds."""
 
@@ -82,8 +86,15 @@ class Reader:
         return self._messages(found[0], first, count, wall_offset(), {})
 
     def _messages(
-        self, session: int, first: int, count: int, offset: float, known: dict[tuple[int, int], Message]
+        self,
+        session: int,
+        first: int,
+        count: int,
+        offset: float,
+        known: dict[tuple[int, int], Message],
+        wanted: dict[int, int] | None = None,
     ) -> Page:
+        """As `page`; with `wanted` only messages with these sequences, and None for the others."""
         end = first + count
         values = {"session": session, "first": first, "end": end, "bytes": PAGE_BYTES}
         rows_json, data_hex = self._connection.execute(_PAGE_SQL, values).fetchone()
@@ -99,7 +110,7 @@ class Reader:
                 at += length
                 continue
             page += [None] * (row_first - first - len(page))  # a gap: rows that are lost
-            self._read_run(page, row, first, end, data[at : at + length], offset, known)
+            self._read_run(page, row, first, end, data[at : at + length], offset, known, wanted)
             at += length
             if len(page) >= count:
                 return page[:count]
@@ -122,6 +133,7 @@ class Reader:
         data: bytes,
         offset: float,
         known: dict[tuple[int, int], Message],
+        wanted: dict[int, int] | None,
     ) -> None:
         """Add the messages of a row that are wanted."""
         shape: int = row[6]
@@ -137,6 +149,9 @@ class Reader:
                 continue
             start, at = at, at + PREFIX_BYTES + int.from_bytes(data[at + 4 : at + 8], "little")
             if sequence < first + len(page):
+                continue
+            if wanted is not None and sequence not in wanted:
+                page.append(None)
                 continue
             try:
                 key = row[3], row[4] + start
@@ -249,13 +264,9 @@ class Reader:
                 mirror.load_state(*state[1:])
             except Damaged as error:
                 self._on_lost(f"what {client_id!r} had acknowledged: {error}; it gets again what is there")
+        sent = self._sent(number, mirror.sent, offset, known)
         for sequence, packet_id in mirror.sent.items():
-            delivery = None
-            try:
-                (delivery,) = self._messages(number, sequence, 1, offset, known)
-            except sqlite3.DatabaseError as error:
-                if not is_damage(error):
-                    raise
+            delivery = sent.get(sequence)
             if delivery is None:
                 self._on_lost(f"a message that was sent to {client_id!r} and not acknowledged")
             else:
@@ -270,6 +281,28 @@ class Reader:
             yield SaveReceived(client_id, packet_id)
         for sequence, due_at in mirror.due.items():
             yield Due(client_id, sequence, due_at - offset)
+
+    def _sent(
+        self, number: int, wanted: dict[int, int], offset: float, known: dict[tuple[int, int], Message]
+    ) -> dict[int, Delivery]:
+        """The messages of a session with these sequences, as far as they can be read. Those that are near each other
+        are read at once: of a long row all of it is read for each."""
+        found: dict[int, Delivery] = {}
+        sequences = deque(sorted(wanted))
+        while sequences:
+            first = sequences[0]
+            page: Page = [None]
+            try:
+                page = self._messages(number, first, SENT_SPAN, offset, known, wanted)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+            while sequences and sequences[0] < first + len(page):
+                sequence = sequences.popleft()
+                delivery = page[sequence - first]
+                if delivery is not None:
+                    found[sequence] = delivery
+        return found
 
     def _waiting(self, mirror: SessionMirror) -> Iterator[Change]:
         first = mirror.head

@@ -1,6 +1,9 @@
 """A consumer inside the broker is called when there may be messages, takes them, and says what became of them."""
 
+from mqttlite.core.limits import KEPT_MESSAGES
+from mqttlite.delivery.queues.limits import PULLERS_STAY_S
 from mqttlite.delivery.queues.outcomes import DEADLINE
+from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import Properties
 from tests.support.queues import QueueWorld, options
@@ -75,4 +78,25 @@ def test_a_message_with_an_ordering_key_is_ready_when_the_one_before_it_is_done(
     world.settle()
     assert hub.was_called()
     assert [each.message.payload for each in hub.feed.take(10, 10.0)] == [b"2"]
+    world.end()
+
+
+def test_who_pulled_is_waited_for_and_the_next_messages_stay_here() -> None:
+    world = QueueWorld([options()], MemoryStore(pages=True))
+    for _ in range(2 * KEPT_MESSAGES + 10):
+        world.publish("a/b", "x", 1)
+    reads = []
+    for _ in range(3):
+        pulled = world.queues.pull("q", KEPT_MESSAGES)
+        world.queues.ack("q", [each.ack_id for each in pulled])
+        world.settle()
+        reads.append(len(pulled))
+    assert reads == [KEPT_MESSAGES, KEPT_MESSAGES, 10]
+    for _ in range(2 * KEPT_MESSAGES):
+        world.publish("a/b", "x", 1)
+    world.queues.pull("q", 0)
+    world.settle()
+    assert len(world.queues.peek("q", 1_000)) == 2 * KEPT_MESSAGES
+    world.advance(PULLERS_STAY_S + 1)
+    assert len(world.queues.peek("q", 1_000)) == KEPT_MESSAGES
     world.end()
