@@ -272,6 +272,8 @@ class Broker:
         try:
             data = framer.join(chunk)
             at = self._packet_loop.walk(connection, data)
+            if not chunk:
+                effects.work += at // CHUNK_BYTES_PER_WORK_UNIT
             if at < len(data) and connection.state != CLOSED:
                 if connection.deferred:
                     framer.put(data[at:])

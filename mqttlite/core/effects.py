@@ -7,7 +7,7 @@ asks the questions and closes the links of the connections that ended.
 from typing import Final, final
 
 from mqttlite.core.changes import Change
-from mqttlite.core.limits import CROWD, ITERATION_WORK, LEAST_SHARE, SHORT_SHARE
+from mqttlite.core.limits import CROWD, FILL_BYTES, ITERATION_WORK, LEAST_SHARE, SHORT_FILL_BYTES, SHORT_SHARE
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Message
 from mqttlite.core.message_numbers import MessageNumbers
@@ -40,6 +40,7 @@ class Effects(OutboxEffects):
         "connected",
         "crowds",
         "deferred",
+        "fill_bytes",
         "filling",
         "is_short",
         "meters_senders",
@@ -104,6 +105,8 @@ class Effects(OutboxEffects):
         """Which stages of `Overload` are in force."""
         self.is_short: bool = False
         """Whether iterations are to be short, for some clients send much and others little."""
+        self.fill_bytes: int = FILL_BYTES
+        """What a session sends from its queue before others have their turn."""
         self.work_at_start: int = 0
         """With what `work` begins: not 0 where iterations are to be short."""
         self.share_from: int = ITERATION_WORK - LEAST_SHARE
@@ -117,6 +120,7 @@ class Effects(OutboxEffects):
     def shorten(self, is_short: bool) -> None:
         """Let iterations be short from now on, or as long as they may be."""
         self.is_short = is_short
+        self.fill_bytes = SHORT_FILL_BYTES if is_short else FILL_BYTES
         self.work_at_start = ITERATION_WORK - SHORT_SHARE if is_short else 0
         self.share_from = ITERATION_WORK - (SHORT_SHARE if is_short else LEAST_SHARE)
 

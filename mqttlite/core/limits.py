@@ -183,6 +183,9 @@ _MOST: Final[dict[str, int]] = {
 FILL_BYTES: Final = 262_144
 """What one session sends from its queue in one pass, so that a long backlog leaves room for the others."""
 
+SHORT_FILL_BYTES: Final = FILL_BYTES // 8
+"""The same while iterations are to be short: some hundred short messages, which take half a millisecond."""
+
 KEPT_MESSAGES: Final = 250
 KEPT_BYTES: Final = 262_144
 """What a long queue keeps in memory while its client is away or slow, if the store has the rest: enough to send at once
@@ -292,11 +295,12 @@ OVERLOAD_INTERVAL_S: Final = 0.1
 """How often the load is looked at: a tenth of a second of overload is nothing that a person notices."""
 
 OVERLOAD_SMOOTHING: Final = 0.3
+LATENESS_SMOOTHING: Final = 0.5
 MOST_LOAD: Final = 1.5
 MOST_LATENESS: Final = 3.0
 """How much the latest lag counts beside the earlier ones, and as what multiple of `max_lag_s` and of `target_lag_s` the
 longest: so one pause, of however many seconds, is no overload (0.3 of 1.5 is below the first stage), but two in a row
-are."""
+are. To see what clients cost is cheap, and begins with one."""
 
 OVERLOAD_STAGE_S: Final = 0.25
 """How long a stage has to help before the next begins: the links that it holds had sent something before."""

@@ -11,6 +11,7 @@ from mqttlite.core.credits import Credits
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
+    LATENESS_SMOOTHING,
     MOST_LATENESS,
     MOST_LOAD,
     OVERLOAD_SMOOTHING,
@@ -82,7 +83,7 @@ class Overload:
         self.lag_load += OVERLOAD_SMOOTHING * (min(MOST_LOAD, lag_s / limits.max_lag_s) - self.lag_load)
         self.memory_load = load_of_memory(self._memory)
         self.load = max(self.lag_load, self.memory_load)
-        self._lateness += OVERLOAD_SMOOTHING * (min(MOST_LATENESS, lag_s / limits.target_lag_s) - self._lateness)
+        self._lateness += LATENESS_SMOOTHING * (min(MOST_LATENESS, lag_s / limits.target_lag_s) - self._lateness)
         self._meter(self._lateness >= 1.0, self._lateness < EARLY)
         stage = self._next_stage(now)
         if self.stage != stage:

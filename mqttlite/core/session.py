@@ -14,7 +14,6 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.inflight import NOT_STORED, Unacknowledged, is_lent, is_watched
 from mqttlite.core.limits import (
     DROP_OLDEST,
-    FILL_BYTES,
     ITERATION_BYTES,
     SENDING_BYTES,
     Limits,
@@ -293,14 +292,14 @@ class Session(SessionBacklog):
             return
         effects = self._effects
         window = self.window
-        room = offered = FILL_BYTES if effects.pending_bytes < ITERATION_BYTES else 0
+        room = offered = effects.fill_bytes if effects.pending_bytes < ITERATION_BYTES else 0
         while window.resend and room > 0 and window.is_open:
             room -= self._send_again(outbox)
         if self._replays:  # of these messages of QoS 0 need no window
             room = self._replay(outbox, room)
         pace = outbox.pace
         while self.queue.deliveries and room > 0 and window.is_open:
-            if pace is not None and not pace.allows(outbox.messages_sent, FILL_BYTES - room, effects.now):
+            if pace is not None and not pace.allows(outbox.messages_sent, offered - room, effects.now):
                 break
             room -= self._send_first(outbox)
         effects.pending_bytes += offered - room

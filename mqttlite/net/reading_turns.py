@@ -60,7 +60,7 @@ class ReadingTurns:
     def go_on(self) -> None:
         """The next iteration begins: let the first in turn be read again."""
         is_short = self._effects.is_short
-        self._left = left = SHORT_READ_BYTES if is_short else READ_BYTES
+        left = SHORT_READ_BYTES if is_short else READ_BYTES
         reads = SHORT_READS if is_short else len(self._waiting)
         waiting = self._waiting
         while waiting and left > 0 and reads > 0:
@@ -70,3 +70,4 @@ class ReadingTurns:
             if link is not None and link.connection.hold_reasons == HoldReason.TURN:
                 reads -= 1
                 link.release(HoldReason.TURN)
+        self._left = left

@@ -7,14 +7,23 @@ import pytest
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import CLOSED, Connection, Peer
-from mqttlite.core.limits import CONNECT_WORK, ITERATION_WORK, LEAST_SHARE, OVERLOADED_BYTES, PACKET_WORK, Limits
+from mqttlite.core.limits import (
+    CONNECT_WORK,
+    ITERATION_WORK,
+    LEAST_SHARE,
+    LIGHT_BYTES,
+    OVERLOADED_BYTES,
+    PACKET_WORK,
+    Limits,
+)
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import Link
 from mqttlite.net.loop_driver import LoopDriver
+from mqttlite.net.reading_turns import READ_BYTES, SHORT_READ_BYTES
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Connect, Pingreq
+from mqttlite.wire.packets import Connect, Pingreq, Publish
 
 CLIENTS = 5
 PINGS = 20_000
@@ -252,4 +261,74 @@ async def test_what_comes_behind_the_end_is_discarded_with_pauses() -> None:
     while not transport.is_read:
         await asyncio.sleep(0.001)
     link.connection_lost(None)
+    await bench.driver.stop()
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+async def test_links_that_send_much_are_read_in_turn(is_short: bool) -> None:
+    bench = Bench()
+    bench.broker.effects.shorten(is_short)
+    links = [bench.link(f"c{number}") for number in range(100)]
+    light = bench.link("light")
+    await asyncio.sleep(0)
+    chunk = encode(Publish(b"nobody", bytes(8_192)), V5)
+    reads = [0] * len(links)
+    for _ in range(3):
+        for number, link in enumerate(links):
+            if not link.connection.hold_reasons:
+                link.data_received(chunk)
+                reads[number] += 1
+        light.data_received(encode(Pingreq(), V5))
+        assert not light.connection.hold_reasons
+        await asyncio.sleep(0)
+    most = (SHORT_READ_BYTES if is_short else READ_BYTES) // len(chunk) + 1
+    assert sum(reads) <= len(links) + 3 * most, "each once when they begin, and then some in turn"
+    for _ in range(10_000):
+        for number, link in enumerate(links):
+            if not link.connection.hold_reasons and reads[number] < 3:
+                link.data_received(chunk)
+                reads[number] += 1
+        if min(reads) == 3 and not any(link.connection.hold_reasons for link in links):
+            break
+        await asyncio.sleep(0)
+    assert reads == [3] * len(links)
+    while any(link.connection.deferred for link in links):
+        await asyncio.sleep(0)
+    await bench.driver.stop()
+
+
+async def test_who_costs_much_takes_turns_however_little_comes_at_a_time() -> None:
+    bench = Bench()
+    link = bench.link("many small ones")
+    await asyncio.sleep(0)
+    link.connection.much_bytes = 0
+    link.data_received(encode(Pingreq(), V5))
+    assert not link.connection.hold_reasons
+    assert link.connection.much_bytes == LIGHT_BYTES, "nobody looks at what it costs any more"
+    bench.broker.effects.shorten(True)
+    bench.broker.effects.meters_senders = True
+    link.connection.much_bytes = 0
+    link.data_received(encode(Pingreq(), V5))
+    assert link.connection.hold_reasons == HoldReason.TURN
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not link.connection.hold_reasons
+    await bench.driver.stop()
+
+
+async def test_one_that_is_held_for_something_else_waits_for_its_turn_after_that() -> None:
+    bench = Bench()
+    link = bench.link("heavy")
+    await asyncio.sleep(0)
+    bench.broker.effects.shorten(True)
+    link.data_received(encode(Pingreq(), V5) * 4_096)
+    link.hold(HoldReason.OVERLOAD)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert link.connection.hold_reasons & ~HoldReason.DEFERRED == HoldReason.OVERLOAD | HoldReason.TURN
+    link.release(HoldReason.OVERLOAD)
+    assert link.connection.hold_reasons & HoldReason.TURN
+    while link.connection.deferred or link.connection.hold_reasons:
+        await asyncio.sleep(0)
+    assert not link.connection.hold_reasons
     await bench.driver.stop()
