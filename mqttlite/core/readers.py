@@ -26,6 +26,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import Message
 from mqttlite.core.receipts import Receipt
+from mqttlite.core.restricted_share import share_of
 from mqttlite.core.route import Route
 from mqttlite.core.session import Session
 from mqttlite.core.session_backlog import EMPTYING, FILLING, SLOW
@@ -54,7 +55,8 @@ class Readers:
         """By the number of the connection."""
 
     def are_on(self, route: Route) -> bool:
-        """Whether messages of a route may have to wait, one by one. Ask only while `Effects.filling` has something."""
+        """Whether messages of a route may have to wait, one by one, not for shared subscriptions alone. Ask only while
+        `Effects.filling` has something."""
         receivers = route.receivers
         if len(receivers) > MAX_ROOM_LOOKS:
             return False
@@ -78,17 +80,20 @@ class Readers:
 
     def _full(self, connection: Connection, message: Message, route: Route) -> "Reader | None":
         """The first reader that has no room for a message, or others in turn, and reads."""
-        if not self.are_on(route):
-            return None
         publisher = connection.session
         assert publisher is not None, "the client is connected"
-        for receiver in route.receivers:
+        for receiver in route.receivers if self.are_on(route) else ():
             session = receiver.session
             if not receiver.qos or session.filling != FILLING or session is publisher:
                 continue  # who publishes to itself would wait for its own acknowledgements
             reader = self._of(session)
             if not session.has_room_to_spare(message) or not reader.may_go_on(connection.number):
                 return reader
+        for sink in route.sinks:
+            share = share_of(sink)
+            member = None if share is None else share.reader(message, publisher)
+            if member is not None:
+                return self._of(member)
         return None
 
     def _of(self, session: Session) -> "Reader":

@@ -56,6 +56,13 @@ class RestrictedShare:
         return outcome in (TAKEN, DENIED)
 
 
+def share_of(sink: Sink) -> SharedSubscription | None:
+    """The shared subscription that a sink is, or stands for."""
+    if isinstance(sink, SharedSubscription):
+        return sink
+    return sink.share if isinstance(sink, RestrictedShare) else None
+
+
 def restricted(sinks: list[Sink], permissions: Permissions, topic: bytes) -> list[Sink]:
     """The sinks, in their order, for a topic that not every client may receive."""
     found: list[Sink] = []

@@ -28,6 +28,7 @@ from mqttlite.core.outlook import FILTERED as IF_FILTERED
 from mqttlite.core.reasons import BUFFER_FULL, FILTER_MISMATCH, NOT_AUTHORIZED, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.route import offer, send_aliased
 from mqttlite.core.session import Session
+from mqttlite.core.session_backlog import FILLING
 from mqttlite.core.source import Source
 from mqttlite.core.subscription import Binding, RoutePlan, Subscription
 from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, Tally
@@ -252,6 +253,19 @@ class SharedSubscription(Binding):
                 if member.session.has_room(message, min(qos, member.subscription.qos)):
                     return True
         return len(self) == 0
+
+    def reader(self, message: Message, publisher: Session) -> Session | None:
+        """A member that publishers may wait for, because its queue fills up and no member has room for the message; not
+        the publisher itself. Of those that `others` would ask."""
+        found: Session | None = None
+        for ring in self._rings:
+            for member in ring.in_turn(MEMBERS_ASKED):
+                session = member.session
+                if member.subscription.qos == 0 or session.has_room_to_spare(message):
+                    return None
+                if session.filling == FILLING and session is not publisher:
+                    found = session
+        return found
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Give a message to the first member that has room for it."""
