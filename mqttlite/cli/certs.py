@@ -34,9 +34,13 @@ _directory: Final = click.option(
 _days: Final = click.option(
     "--days",
     type=click.IntRange(1, 36500),
-    default=issuing.LEAF_DAYS,
-    show_default=True,
-    help="How long server and client certificates last.",
+    default=None,
+    help=f"How long they last.  [default: {issuing.SERVER_DAYS} for servers, {issuing.CLIENT_DAYS} for clients]",
+)
+_crl_url: Final = click.option(
+    "--crl-url",
+    metavar="URL",
+    help="Where others get the list of revoked certificates, for the new certificates to name. You put the list there.",
 )
 
 
@@ -61,14 +65,24 @@ def command() -> None:
     show_default=True,
     help="How long a new authority lasts.",
 )
-def init(directory: Path, clients: tuple[str, ...], hosts: tuple[str, ...], days: int, ca_days: int) -> None:
+@_crl_url
+def init(
+    directory: Path,
+    clients: tuple[str, ...],
+    hosts: tuple[str, ...],
+    days: int | None,
+    ca_days: int,
+    crl_url: str | None,
+) -> None:
     """Make a private authority in DIR (certs), a server certificate and client certificates.
 
     The server certificate is valid for localhost, 127.0.0.1, ::1, the name of this machine and every --host. Files that
     exist are kept; run it again with another --client to add only that one.
     """
     try:
-        entries = certificates.init(directory, clients=clients, hosts=hosts, days=days, ca_days=ca_days)
+        entries = certificates.init(
+            directory, clients=clients, hosts=hosts, days=days, ca_days=ca_days, crl_url=crl_url
+        )
     except CertificateError as error:
         raise click.ClickException(str(error)) from None
     now = datetime.now(UTC)
@@ -84,13 +98,14 @@ def init(directory: Path, clients: tuple[str, ...], hosts: tuple[str, ...], days
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @_directory
 @_days
-def issue(names: tuple[str, ...], directory: Path, days: int) -> None:
+@_crl_url
+def issue(names: tuple[str, ...], directory: Path, days: int | None, crl_url: str | None) -> None:
     """Make NAME.crt and NAME.key for each client; the common name of the certificate is NAME.
 
     A file that exists is never overwritten.
     """
     try:
-        entries = certificates.issue(directory, names, days=days)
+        entries = certificates.issue(directory, names, days=days, crl_url=crl_url)
     except CertificateError as error:
         raise click.ClickException(str(error)) from None
     now = datetime.now(UTC)
@@ -113,14 +128,15 @@ def issue(names: tuple[str, ...], directory: Path, days: int) -> None:
     help="Without a NAME: renew what ends within so many days.",
 )
 @_days
-def renew(names: tuple[str, ...], directory: Path, within_days: int, days: int) -> None:
+@_crl_url
+def renew(names: tuple[str, ...], directory: Path, within_days: int, days: int | None, crl_url: str | None) -> None:
     """Replace NAME.crt by a newer certificate for the same key and names; without a NAME, all that end soon.
 
     A broker uses the new files within a second. Keys and the authority stay, and former certificates are valid until
     they end.
     """
     try:
-        renewed = authority.renew(directory, names, within_days=within_days, days=days)
+        renewed = authority.renew(directory, names, within_days=within_days, days=days, crl_url=crl_url)
     except CertificateError as error:
         raise click.ClickException(str(error)) from None
     for each in renewed:

@@ -24,7 +24,8 @@ from mqttlite.security.certificate_files import (
 )
 from mqttlite.security.certificates import CRL, ISSUED, copy_of
 from mqttlite.security.issuing import (
-    LEAF_DAYS,
+    CLIENT_DAYS,
+    SERVER_DAYS,
     Issuer,
     common_name,
     load_issuer,
@@ -68,11 +69,13 @@ def renew(
     names: Iterable[str] = (),
     *,
     within_days: int = RENEW_WITHIN_DAYS,
-    days: int = LEAF_DAYS,
+    days: int | None = None,
+    crl_url: str | None = None,
     now: datetime | None = None,
 ) -> list[Issued]:
     """Replace the certificates of these names by newer ones for the same keys; without names, those in the directory
-    that end within `within_days` and are not revoked. Former ones stay valid until they end.
+    that end within `within_days` and are not revoked. Former ones stay valid until they end. Without `days`, each lasts
+    as long as its kind; a `crl_url` takes the place of the former one.
 
     Copies of certificates that have ended are removed.
     """
@@ -99,7 +102,7 @@ def renew(
             if path is not None and certificate.not_valid_after_utc <= ends_by
             if certificate.serial_number not in revoked
         ]
-    renewed = [(path, certificate, _newer(certificate, issuer, now, days)) for path, certificate in wanted]
+    renewed = [(path, certificate, _newer(certificate, issuer, now, days, crl_url)) for path, certificate in wanted]
     create_all(
         directory,
         {
@@ -144,8 +147,11 @@ def revoke(directory: Path, name: str, *, now: datetime | None = None) -> list[I
     return [_described(certificate, path, now) for certificate, path in chosen]
 
 
-def _newer(certificate: x509.Certificate, issuer: Issuer, now: datetime, days: int) -> x509.Certificate:
-    return sign(says_the_same(certificate), certificate.public_key(), issuer, now, days)
+def _newer(
+    certificate: x509.Certificate, issuer: Issuer, now: datetime, days: int | None, crl_url: str | None
+) -> x509.Certificate:
+    lasts = days or (SERVER_DAYS if _purpose(certificate) == "server" else CLIENT_DAYS)
+    return sign(says_the_same(certificate, crl_url), certificate.public_key(), issuer, now, lasts)
 
 
 def _certificates(directory: Path, ca: x509.Certificate) -> list[tuple[x509.Certificate, Path | None]]:

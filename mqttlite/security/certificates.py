@@ -28,7 +28,8 @@ from mqttlite.security.certificate_files import (
 )
 from mqttlite.security.issuing import (
     CA_DAYS,
-    LEAF_DAYS,
+    CLIENT_DAYS,
+    SERVER_DAYS,
     Issuer,
     client_certificate,
     load_issuer,
@@ -39,6 +40,7 @@ from mqttlite.security.issuing import (
     server_certificate,
     sign,
     sign_crl,
+    with_crl_url,
 )
 
 ISSUED: Final = "issued"
@@ -64,12 +66,14 @@ def init(
     *,
     clients: Iterable[str] = (),
     hosts: Iterable[str] = (),
-    days: int = LEAF_DAYS,
+    days: int | None = None,
     ca_days: int = CA_DAYS,
+    crl_url: str | None = None,
     now: datetime | None = None,
 ) -> list[Entry]:
     """Complete the set in `directory`: a CA with an empty list of revoked certificates, a server certificate, one
-    certificate per client. Keep what is there."""
+    certificate per client. Keep what is there. Without `days`, each lasts as long as its kind; others get
+    the list from `crl_url`."""
     now = (now or datetime.now(UTC)).replace(microsecond=0)
     extra = [parse_host(host) for host in hosts]
     ca, server = Pair.named(directory, "ca"), Pair.named(directory, "server")
@@ -87,7 +91,8 @@ def init(
         issuer = load_issuer(ca, now)
     for name, pair in missing.items():
         says = server_certificate([*local_hosts(), *extra]) if pair is server else client_certificate(name)
-        files |= _new(pair, says, issuer, now, days)
+        lasts = days or (SERVER_DAYS if pair is server else CLIENT_DAYS)
+        files |= _new(pair, with_crl_url(says, crl_url), issuer, now, lasts)
     if "server" not in missing:
         _check_names(server, extra)
 
@@ -98,7 +103,12 @@ def init(
 
 
 def issue(
-    directory: Path, clients: Iterable[str], *, days: int = LEAF_DAYS, now: datetime | None = None
+    directory: Path,
+    clients: Iterable[str],
+    *,
+    days: int | None = None,
+    crl_url: str | None = None,
+    now: datetime | None = None,
 ) -> list[Entry]:
     """A certificate for each of these clients, none of which may have one here."""
     now = (now or datetime.now(UTC)).replace(microsecond=0)
@@ -115,7 +125,8 @@ def issue(
     issuer = load_issuer(ca, now)
     files: dict[Path, bytes] = {}
     for name, pair in pairs.items():
-        files |= _new(pair, client_certificate(name), issuer, now, days)
+        says = with_crl_url(client_certificate(name), crl_url)
+        files |= _new(pair, says, issuer, now, days or CLIENT_DAYS)
     create_all(directory, files)
     return [_entry(pair, f"client {name}", files) for name, pair in pairs.items()]
 

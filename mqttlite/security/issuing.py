@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from urllib.parse import urlsplit
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -26,7 +27,8 @@ from mqttlite.security.certificate_files import (
 )
 
 CA_DAYS = 3650
-LEAF_DAYS = 825  # the longest that Apple's TLS accepts for a private CA
+SERVER_DAYS = 397  # the longest that browsers accept of public authorities, and that tools which judge TLS expect
+CLIENT_DAYS = 825  # a device gets a new one by hand: the longest that Apple's TLS accepts for a private CA
 CLOCK_SKEW = timedelta(hours=1)  # devices wake up with clocks a little behind ours
 
 _DNS_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?")
@@ -67,6 +69,19 @@ def parse_host(text: str) -> x509.GeneralName:
             f"{text!r} is no host name or IP address; write international names in their xn-- form, and no port."
         )
     return x509.DNSName(name)
+
+
+def parse_crl_url(text: str) -> x509.CRLDistributionPoints:
+    """Where a list of revoked certificates is to be had, as a certificate says it."""
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and " " not in text
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise CertificateError(f"{text!r} is no address of a list: it is like http://crl.example/ca.crl.")
+    point = x509.DistributionPoint([x509.UniformResourceIdentifier(text)], None, None, None)
+    return x509.CRLDistributionPoints([point])
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
@@ -135,16 +150,24 @@ def sign(
     )
 
 
-def says_the_same(certificate: x509.Certificate) -> x509.CertificateBuilder:
-    """What a certificate says of whom it is for, for a newer one."""
+def with_crl_url(says: x509.CertificateBuilder, crl_url: str | None) -> x509.CertificateBuilder:
+    """The same, and where the list of revoked certificates is."""
+    return says if crl_url is None else says.add_extension(parse_crl_url(crl_url), critical=False)
+
+
+def says_the_same(certificate: x509.Certificate, crl_url: str | None = None) -> x509.CertificateBuilder:
+    """What a certificate says of whom it is for, for a newer one; with another address of the list, if one is given."""
     builder = x509.CertificateBuilder().subject_name(certificate.subject)
-    for kind in (x509.SubjectAlternativeName, x509.ExtendedKeyUsage):
+    kinds: list[type[x509.ExtensionType]] = [x509.SubjectAlternativeName, x509.ExtendedKeyUsage]
+    if crl_url is None:
+        kinds.append(x509.CRLDistributionPoints)
+    for kind in kinds:
         try:
             found = certificate.extensions.get_extension_for_class(kind)
         except x509.ExtensionNotFound:
             continue
         builder = builder.add_extension(found.value, critical=found.critical)
-    return builder
+    return with_crl_url(builder, crl_url)
 
 
 def sign_crl(issuer: Issuer, revoked: Iterable[x509.RevokedCertificate], number: int, now: datetime) -> bytes:

@@ -110,7 +110,7 @@ def test_without_names_what_ends_soon_is_renewed(made: Path) -> None:
 
 @pytest.mark.parametrize(("days_left", "renewed"), [(29, True), (30, True), (31, False)])
 def test_soon_is_within_the_days_asked_for(made: Path, days_left: int, renewed: bool) -> None:
-    now = load(made / "pump.crt").not_valid_after_utc - timedelta(days=days_left)
+    now = load(made / "server.crt").not_valid_after_utc - timedelta(days=days_left)
     assert bool(renew(made, within_days=30, now=now)) is renewed
 
 

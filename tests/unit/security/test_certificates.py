@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mqttlite.security import issuing
+from mqttlite.security.authority import renew
 from mqttlite.security.certificate_files import CertificateError
-from mqttlite.security.certificates import init
+from mqttlite.security.certificates import init, issue
 
 NOW = datetime(2030, 5, 1, 12, tzinfo=UTC)
 SET = ["ca.crt", "ca.key", "crl.pem", "server.crt", "server.key"]
@@ -79,13 +80,13 @@ def test_every_certificate_is_signed_by_the_authority_and_says_whether_it_may_si
         assert isinstance(certificate.public_key(), ec.EllipticCurvePublicKey)
 
 
-def test_the_authority_lasts_ten_years_and_the_others_825_days(tmp_path: Path) -> None:
+def test_the_authority_lasts_ten_years_servers_397_days_and_clients_825(tmp_path: Path) -> None:
     init(tmp_path, clients=["device"], now=NOW)
     spans = {
         name: load(tmp_path / f"{name}.crt").not_valid_after_utc - load(tmp_path / f"{name}.crt").not_valid_before_utc
         for name in ("ca", "server", "device")
     }
-    assert spans == {"ca": timedelta(3650), "server": timedelta(825), "device": timedelta(825)}
+    assert spans == {"ca": timedelta(3650), "server": timedelta(397), "device": timedelta(825)}
 
 
 def test_the_days_can_be_chosen_but_nothing_outlives_its_authority(tmp_path: Path) -> None:
@@ -93,6 +94,34 @@ def test_the_days_can_be_chosen_but_nothing_outlives_its_authority(tmp_path: Pat
     assert load(tmp_path / "server.crt").not_valid_after_utc == load(tmp_path / "ca.crt").not_valid_after_utc
     init(tmp_path, clients=["device"], days=7, now=NOW)
     assert load(tmp_path / "device.crt").not_valid_after_utc == NOW - issuing.CLOCK_SKEW + timedelta(7)
+
+
+def crl_urls(path: Path) -> list[str]:
+    try:
+        points = load(path).extensions.get_extension_for_class(x509.CRLDistributionPoints).value
+    except x509.ExtensionNotFound:
+        return []
+    return [name.value for point in points for name in point.full_name or ()]
+
+
+def test_certificates_name_the_address_of_the_list_where_it_is_given_and_newer_ones_do_too(tmp_path: Path) -> None:
+    url, other = "http://crl.example/ca.crl", "http://crl.example/other.crl"
+    init(tmp_path, clients=["plain"], now=NOW)
+    assert crl_urls(tmp_path / "server.crt") == crl_urls(tmp_path / "plain.crt") == []
+    issue(tmp_path, ["device"], crl_url=url, now=NOW)
+    assert crl_urls(tmp_path / "device.crt") == [url]
+    for given, named in ((None, url), (other, other)):
+        renew(tmp_path, ["device"], crl_url=given, now=NOW)
+        assert crl_urls(tmp_path / "device.crt") == [named]
+    renew(tmp_path, ["server"], crl_url=url, now=NOW)
+    assert crl_urls(tmp_path / "server.crt") == [url]
+
+
+@pytest.mark.parametrize("url", ["", "crl.example/ca.crl", "ldap://a/ca", "http:///ca", "http://[x/", "http://a b/"])
+def test_what_is_no_address_of_a_list_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(CertificateError, match="is no address of a list"):
+        init(tmp_path, crl_url=url)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
