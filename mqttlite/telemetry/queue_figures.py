@@ -93,7 +93,7 @@ def sys_values(queues: Sequence[QueueFigures]) -> Iterator[tuple[str, str]]:
         yield f"queues/{each.name}/depth", str(each.depth)
         yield f"queues/{each.name}/leased", str(each.leased)
         yield f"queues/{each.name}/lag", str(each.lag)
-        yield f"queues/{each.name}/growth", f"{each.growth_per_s + 0.0:.2f}"
+        yield f"queues/{each.name}/growth", f"{round(each.growth_per_s, 2) + 0.0:.2f}"  # not -0.00
         yield f"queues/{each.name}/oldest_s", str(int(each.oldest_age_s))
         yield f"queues/{each.name}/consumers", str(each.consumers)
         yield f"queues/{each.name}/attempts", str(each.attempts)
