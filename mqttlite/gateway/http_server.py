@@ -34,6 +34,10 @@ MAX_HEAD_BYTES: Final = 16_384
 UNREAD_S: Final = 60.0
 """How long a client may take nothing of what waits for it before it is cut off."""
 
+LINGER_S: Final = 1.0
+"""How long a refused client is still read, unless it closes before: TCP takes an answer back that is sent to a client
+whose bytes nobody reads."""
+
 WRITE_BUFFER_BYTES: Final = 65_536
 """What may wait in a socket before its route waits too."""
 
@@ -110,6 +114,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Ends a connection whose request does not come."""
         self._unread: asyncio.TimerHandle | None = None
         """Ends one that takes nothing."""
+        self._lingering: asyncio.TimerHandle | None = None
+        """Ends one that was refused."""
         self._in_head = True
         self._head_bytes = 0
         self._hosts = 0
@@ -149,8 +155,10 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._is_whole = False
         self.state.counters.received_bytes += len(data)
+        if self._lingering is not None:
+            return
         super().data_received(data)
-        if self._is_whole:
+        if self._is_whole or self._lingering is not None:
             return
         if self._arrival is None:
             self._await_request()
@@ -283,8 +291,8 @@ class HttpProtocol(HttpToolsProtocol):
             setattr(self, name, None)
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer without the application, and close."""
-        if self.transport.is_closing():
+        """Answer without the application, and close as soon as the client has, or after `LINGER_S`."""
+        if self.transport.is_closing() or self._lingering is not None:
             return
         body = problem.body()
         self.state.counters.requests[NO_REQUEST, problem.status_code] += 1
@@ -293,13 +301,20 @@ class HttpProtocol(HttpToolsProtocol):
             b"%s%scontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
             % (STATUS_LINE[problem.status_code], headers, PROBLEM_JSON.encode(), len(body), body)
         )
-        self.transport.close()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        for cycle in (self.cycle, self.answering):
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self._cancel_timers()
+        self._lingering = self.loop.call_later(LINGER_S, self.transport.close)
 
     def _cancel_timers(self) -> None:
-        for timer in (self._arrival, self._unread):
+        for timer in (self._arrival, self._unread, self._lingering):
             if timer is not None:
                 timer.cancel()
-        self._arrival = self._unread = None
+        self._arrival = self._unread = self._lingering = None
 
 
 def _too_long() -> Problem:
