@@ -1,7 +1,6 @@
 """A broker that pushes is killed at random moments: each message that it took is pushed, and attempts count."""
 
 import asyncio
-import contextlib
 import random
 from pathlib import Path
 
@@ -9,11 +8,11 @@ import pytest
 from aiohttp import web
 
 from mqttlite.delivery.push.target import new_secret
-from tests.faults.test_queue_kill import BROKEN, connected, free_port, running
+from tests.support.killed import free_port, publish, running
 
 CONFIG = """
 [[listeners]]
-port = {{port}}
+port = {port}
 [push]
 allowed_hosts = ["127.0.0.1"]
 [[queues]]
@@ -22,8 +21,8 @@ filters = ["work/#"]
 max_attempts = 50
 ack_deadline_s = 0.5
 allow_short_deadlines = true
-retry = {{{{ min_s = 0, max_s = 0.1 }}}}
-push = {{{{ url = "http://127.0.0.1:{endpoint}/", secret = "{secret}" }}}}
+retry = {{ min_s = 0, max_s = 0.1 }}
+push = {{ url = "http://127.0.0.1:{endpoint}/", secret = "{secret}" }}
 """
 MESSAGES = 300
 KILLS = 2
@@ -54,24 +53,8 @@ class Endpoint:
         return web.Response(status=204)
 
 
-async def publish(port: int, acknowledged: set[str]) -> None:
-    """Publish every message until it is acknowledged, whatever happens to the broker, and a while after the kills."""
-    number = 0
-    while number < MESSAGES:
-        with contextlib.suppress(*BROKEN):
-            async with connected(port, "publisher") as device:
-                while number < MESSAGES:
-                    await device.published("work/a", b"%d" % number)
-                    acknowledged.add(str(number))
-                    number += 1
-                    await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-
-
 @pytest.mark.slow
-async def test_each_message_that_was_acknowledged_is_pushed_whatever_kills_the_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_message_that_was_acknowledged_is_pushed_whatever_kills_the_broker(tmp_path: Path) -> None:
     rng = random.Random(7)
     endpoint = Endpoint(random.Random(rng.random()))
     app = web.Application()
@@ -79,21 +62,20 @@ async def test_each_message_that_was_acknowledged_is_pushed_whatever_kills_the_b
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    config = CONFIG.format(endpoint=runner.addresses[0][1], secret=new_secret())
-    monkeypatch.setattr("tests.faults.test_queue_kill.CONFIG", config)
     port, acknowledged = free_port(), set[str]()
-    publisher = asyncio.create_task(publish(port, acknowledged))
+    config = CONFIG.format(port=port, endpoint=runner.addresses[0][1], secret=new_secret())
+    publisher = asyncio.create_task(publish(port, MESSAGES, acknowledged, pause_s=0.01))  # still there after the kills
     for _ in range(KILLS):
-        async with running(tmp_path, port):
+        async with running(tmp_path, config):
             await asyncio.sleep(1.0 + rng.random())
-    async with running(tmp_path, port):
+    async with running(tmp_path, config):
         await publisher
         async with asyncio.timeout(60):
             while len(endpoint.taken) < MESSAGES:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(1.5)  # the acknowledgements are on disk, and nothing comes again
         settled = {key: len(attempts) for key, attempts in endpoint.attempts.items()}
-    async with running(tmp_path, port):
+    async with running(tmp_path, config):
         await asyncio.sleep(2.0)
     await runner.cleanup()
     assert len(acknowledged) == MESSAGES

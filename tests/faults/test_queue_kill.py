@@ -3,17 +3,13 @@
 import asyncio
 import contextlib
 import random
-import signal
-import socket
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack, Publish
-from tests.support.device import Device, Gone
+from tests.support.killed import BROKEN, connected, free_port, publish, running
 from tests.support.queues import told
 
 CONFIG = """
@@ -27,57 +23,8 @@ allow_short_deadlines = true
 max_attempts = 20
 retry = {{ min_s = 0, max_s = 0.1 }}
 """
-BROKEN = (OSError, Gone, TimeoutError)
 MESSAGES = 400
 KILLS = 4
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-@contextlib.asynccontextmanager
-async def running(folder: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    config = folder / "broker.toml"
-    config.write_text(CONFIG.format(port=port))
-    arguments = ("serve", "--config", str(config), "--data-dir", str(folder / "data"))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "mqttlite", *arguments), stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
-
-
-@contextlib.asynccontextmanager
-async def connected(port: int, client_id: str) -> AsyncIterator[Device]:
-    """A connection, which is closed at the end. Raises what is in `BROKEN` where the broker is not there."""
-    device = await Device.dial(port)
-    try:
-        await device.connect(client_id)
-        yield device
-    finally:
-        device.drop()
-        await device.close()
-
-
-async def publish(port: int, acknowledged: set[str]) -> None:
-    """Publish every message until it is acknowledged, whatever happens to the broker."""
-    number = 0
-    while number < MESSAGES:
-        with contextlib.suppress(*BROKEN):
-            async with connected(port, "publisher") as device:
-                while number < MESSAGES:
-                    await device.published("work/a", b"%d" % number)
-                    acknowledged.add(str(number))
-                    number += 1
-        await asyncio.sleep(0.05)
 
 
 async def consume(port: int, name: str, rng: random.Random, attempts: dict[str, list[int]], done: set[str]) -> None:
@@ -105,16 +52,17 @@ async def test_each_message_that_was_acknowledged_is_delivered_whatever_kills_th
 ) -> None:
     rng = random.Random(seed)
     port, acknowledged, done = free_port(), set[str](), set[str]()
+    config = CONFIG.format(port=port)
     attempts: dict[str, list[int]] = {}
     consumers = [
         asyncio.create_task(consume(port, f"c{number}", random.Random(rng.random()), attempts, done))
         for number in range(3)
     ]
-    publisher = asyncio.create_task(publish(port, acknowledged))
+    publisher = asyncio.create_task(publish(port, MESSAGES, acknowledged))
     for _ in range(KILLS):
-        async with running(tmp_path, port):
+        async with running(tmp_path, config):
             await asyncio.sleep(1.0 + rng.random())
-    async with running(tmp_path, port):
+    async with running(tmp_path, config):
         await publisher
         async with asyncio.timeout(60):
             while len(done) < MESSAGES:
