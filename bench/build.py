@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -55,7 +56,7 @@ def _compile(source: Path, binary: Path, flags: Sequence[str], libraries: Sequen
     if found is None:
         raise BuildError(f"no C compiler: `{compiler}` is not on PATH (Debian, Ubuntu: apt-get install gcc libc6-dev)")
     binary.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = binary.with_name(f"{binary.name}.{os.getpid()}")
+    unfinished = binary.with_name(f"{binary.name}.{os.getpid()}-{threading.get_ident()}")
     done = subprocess.run(
         [found, *flags, "-o", unfinished, source, *libraries], capture_output=True, text=True, timeout=120
     )

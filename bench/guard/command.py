@@ -3,6 +3,7 @@
 import filecmp
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +18,14 @@ CORE_PACKAGES: Final = ("wire", "topics", "core")
 def run(*, accept: bool, kept: Path = judge.KEPT) -> int:
     """Judge the pure core and, if there is one of the same sources, the compiled one; 1 if either got dearer."""
     dearer = False
-    for source in _builds():
-        name = counting.interpreter(source)
-        try:
-            shares = counting.shares(source)
-        except counting.CannotCount as trouble:
-            print(f"Instructions were not counted: {trouble}", file=sys.stderr)
-            return 1 if accept else 0
+    sources = tuple(_builds())
+    try:
+        with ThreadPoolExecutor(len(sources)) as pool:  # valgrind runs on one processor
+            counted = tuple(pool.map(counting.shares, sources))
+    except counting.CannotCount as trouble:
+        print(f"Instructions were not counted: {trouble}", file=sys.stderr)
+        return 1 if accept else 0
+    for name, shares in zip(map(counting.interpreter, sources), counted, strict=True):
         if accept:
             judge.accept(name, shares, kept)
             print(f"{name}: kept {len(shares)} figures in {kept}")
