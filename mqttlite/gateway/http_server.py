@@ -460,7 +460,8 @@ class HttpServer:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._speak, accepted, ssl=self._context(), ssl_handshake_timeout=timeout_s
             )
-        except (OSError, asyncio.CancelledError):  # ssl.SSLError and TimeoutError are such errors
+        except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError and TimeoutError are such errors
+            error.__traceback__ = None  # in asyncio, a frame in there holds the error, and so the connection
             accepted.close()
 
     def _speak(self) -> HttpProtocol:

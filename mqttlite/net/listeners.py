@@ -437,6 +437,7 @@ class Listener:
                 *(self.name, link.address, explain_handshake(error)),
                 extra=self._about(link.address),
             )
+            error.__traceback__ = None  # in asyncio, a frame in there holds the error, and so the link
             await tls.part(LINGER_S)
 
     def _about(self, address: str) -> dict[str, dict[str, object]]:

@@ -1,6 +1,7 @@
 """TLS over real sockets: who gets in, as whom, and what the log says of those who do not."""
 
 import asyncio
+import gc
 import socket
 import ssl
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.net.link import LINGER_S
+from mqttlite.net.link import LINGER_S, Link
 from mqttlite.security.certificates import init
 from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.server import Broker
@@ -152,6 +153,22 @@ async def test_a_refused_client_that_stays_is_cut_off(rig: Rig, certs: Path, jum
     jump(LINGER_S + 0.1)
     await until(lambda: broker.listeners[1].open == 0)
     writer.close()
+
+
+async def test_a_failed_handshake_leaves_no_garbage(rig: Rig, certs: Path) -> None:
+    """`mqttlite serve` has old garbage collected so rarely that it would be a leak."""
+    broker = await serve(rig, tls(certs))
+    gc.collect()
+    gc.disable()
+    try:
+        plain = await rig.dial(port(broker))
+        plain.hello("plain")
+        assert await plain.goodbye() is None
+        await plain.close()
+        await until(lambda: broker.listeners[1].open == 0)
+        await until(lambda: not [each for each in gc.get_objects() if type(each) is Link])
+    finally:
+        gc.enable()
 
 
 async def test_a_plain_client_on_a_tls_port_is_told_of_in_the_log(
