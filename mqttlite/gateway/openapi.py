@@ -3,6 +3,7 @@
 Invariant: it names every route, and for each the answer to a wrong request.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,7 +46,8 @@ def _whole(api: FastAPI, bare: Sequence[tuple[str, str, dict[str, Any]]]) -> dic
     found = get_openapi(title=api.title, version=api.version, routes=api.routes)
     paths = found.setdefault("paths", {})
     for method, path, operation in bare:
-        paths.setdefault(path, {})[method.lower()] = {**operation}
+        name = re.sub(r"\W+", "_", path).strip("_")
+        paths.setdefault(path, {})[method.lower()] = {"operationId": f"{method.lower()}_{name}", **operation}
     for path, operations in paths.items():
         answer = errors.DESCRIPTION if path.startswith(errors.PREFIX) else _ANSWER
         for operation in operations.values():

@@ -3,6 +3,7 @@
 What it answers is decided in `delivery.schemas.api`. Invariant: what changes something needs the role admin.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import unquote
@@ -47,7 +48,7 @@ def router(context: GatewayContext) -> APIRouter:
             methods=[method],
             summary=summary,
             dependencies=[require(role)],
-            openapi_extra=_BODY if method in ("POST", "PUT") else None,
+            openapi_extra=_described(_path(segments), method),
         )
     return routes
 
@@ -61,6 +62,13 @@ def _path(segments: list[str]) -> str:
             segment = f"{{{name}}}"
         path += f"/{segment}"
     return path
+
+
+def _described(path: str, method: str) -> dict[str, Any]:
+    """What the framework does not know of a route: the variables of its path, and its body."""
+    names = [each.partition(":")[0] for each in re.findall(r"{([^}]+)}", path)]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    return {"parameters": parameters, **(_BODY if method in ("POST", "PUT") else {})}
 
 
 def _endpoint(api: RegistryApi) -> Callable[[Request], Awaitable[Response]]:

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from mqttlite import Client
+from mqttlite.core.limits import Limits
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions
@@ -59,7 +60,12 @@ async def gateway(tmp_path: Path) -> AsyncIterator[GatewayUnderTest]:
     data = tmp_path / "data"
     queue = QueueOptions(name="jobs", filters=("work/#",), max_attempts=1, retry=RetryOptions(min_s=0, max_s=0))
     async with running_gateway(
-        data, http=http, topic_policies=policies, delivery_log=DeliveryLogOptions(), queues=(queue,)
+        data,
+        http=http,
+        topic_policies=policies,
+        delivery_log=DeliveryLogOptions(),
+        queues=(queue,),
+        limits=Limits(max_queued_messages=3),
     ) as under_test:
         await _fill(under_test)
         yield under_test
@@ -190,6 +196,30 @@ async def test_the_console_publishes_and_subscribes(gateway: GatewayUnderTest, d
         await until(page, "document.getElementById('subscribed').textContent === 'Not subscribed.'")
 
 
+async def test_a_stranger_finds_who_loses_messages_why_and_what_a_topic_holds(
+    gateway: GatewayUnderTest, tmp_path: Path
+) -> None:
+    async with Client("127.0.0.1", gateway.broker.port, client_id="archive", session_expiry_interval=60) as away:
+        await away.subscribe("meters/#", qos=1)
+    for number in range(5):
+        await gateway.broker.publish("meters/7", f"{number} kWh".encode(), qos=1, retain=True)
+    shown = "document.querySelector('main').innerText"
+    async with showing(gateway.gateway.urls[0] + "/", tmp_path / "profile", is_offline=False) as page:
+        await until(page, "document.querySelector('[data-top=drops] td a')?.textContent === 'archive'")
+        await page.click("[data-top=drops] td a")
+        text = await page.find(shown)
+        assert "queue_full" in text
+        assert "See limits.max_queued_messages" in text
+        await page.click("nav [href='/ui/topics']")
+        await page.click("[data-level=meters] a")
+        await until(page, "document.querySelector('#tree .value')?.textContent === '4 kWh'")
+        await page.click("[data-level='7'] a")
+        text = await page.find(shown)
+        assert "archive" in text
+        assert "anonymous, and users without rules of their own" in text
+    assert page.errors == []
+
+
 async def test_a_trace_lists_outcomes(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
     address = f"{gateway.gateway.urls[0]}/ui/trace?filter=plant/2"
     async with showing(address, tmp_path / "profile", is_offline=False) as page:
@@ -226,7 +256,17 @@ async def test_an_admin_makes_a_key_looks_who_is_banned_and_replays_a_dead_lette
     async with showing(f"{base}/ui/access", tmp_path / "profile", is_offline=False) as page:
         await page.find("document.querySelector('[action=\"/ui/access/keys\"]').closest('details').open = true")
         await page.click("[action='/ui/access/keys'] button")
-        assert (await page.find("document.querySelector('pre').innerText")).startswith("mqk_")
+        key = await page.find("document.querySelector('pre').innerText")
+        assert key.startswith("mqk_")
+        holder = gateway.client(key=key)
+        key_id = (await holder.get("/api/v1/me")).json()["how"].removeprefix("key ")
+        await page.go(f"{base}/ui/access")
+        row = f"form:has([value='{key_id}'])"
+        await page.find(f"document.querySelector(\"{row}\").closest('details').open = true")
+        await page.click(f"{row} button")
+        async with asyncio.timeout(WAIT_S):
+            while (await holder.get("/api/v1/me")).status_code != 401:
+                await asyncio.sleep(0.1)
         await page.go(f"{base}/ui/queues")
         await until(page, "document.querySelector('#queues td.number').textContent === '1'")
         await gateway.broker.publish("work/2", b"2", qos=1)
