@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from mqttlite.cli.ask_admin import EPILOG, Asker, counted, print_json, print_table, remote_options, time_of
+from mqttlite.cli.listing_group import ListingGroup
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -23,7 +24,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, value: str) 
     return int(found[1]) * _UNITS[found[2]]
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
     """Keep clients, users or addresses out for a while.
 

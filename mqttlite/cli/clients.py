@@ -18,12 +18,13 @@ from mqttlite.cli.ask_admin import (
     remote_options,
     time_of,
 )
+from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.cli.sessions import show
 
 _HEADER: Final = ("CLIENT", "USER", "FROM", "LISTENER", "PROTOCOL", "SINCE", "QUEUED")
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
     """List the connected clients of a running broker, or show one.
 

@@ -20,11 +20,12 @@ from mqttlite.cli.ask_admin import (
     remote_options,
     time_of,
 )
+from mqttlite.cli.listing_group import ListingGroup
 
 _HEADER = ("NUMBER", "DUE", "QOS", "BYTES", "TOPIC")
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
     """List or cancel the messages that were published to $delayed/..., and that a running broker publishes later.
 

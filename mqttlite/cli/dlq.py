@@ -18,6 +18,7 @@ from mqttlite.cli.ask_admin import (
     print_table,
     remote_options,
 )
+from mqttlite.cli.listing_group import ListingGroup
 
 _QUEUES: Final = ("QUEUE", "DEAD-LETTERS", "SINCE-START")
 _HEADER: Final = ("NUMBER", "MESSAGE-ID", "CAUSE", "ATTEMPTS", "LAST-DELIVERY", "BYTES", "TOPIC")
@@ -31,7 +32,7 @@ _filter_option: Final = click.option(
 _dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only say how many it would be.")
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
     """List, show, replay or drop dead letters: messages that a queue could not deliver.
 

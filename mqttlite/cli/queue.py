@@ -11,6 +11,7 @@ import click
 
 from mqttlite.cli.ask_admin import EPILOG, EVERYTHING, Asker, counted, note, print_json, print_table, remote_options
 from mqttlite.cli.asker import PAGE
+from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.cli.session_queue import preview
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +37,7 @@ def push_options(function: F) -> F:
     return function
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
     """List, make, look at, purge, pause, seek or delete queues, from which consumers of $queue/NAME are served.
 

@@ -17,9 +17,10 @@ from mqttlite.cli.ask_admin import (
     remote_options,
     time_of,
 )
+from mqttlite.cli.listing_group import ListingGroup
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
     """List, get or remove the retained messages of a running broker.
 

@@ -22,13 +22,14 @@ from mqttlite.cli.ask_admin import (
     remote_options,
     time_of,
 )
+from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.cli.session_queue import peek, purge
 from mqttlite.cli.top_words import printable
 
 _HEADER: Final = ("CLIENT", "STATE", "SUBSCRIPTIONS", "QUEUED", "UNACKNOWLEDGED", "ENDS")
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
     """List, show or end the sessions of a running broker, also those of offline clients.
 

@@ -18,6 +18,7 @@ import msgspec
 
 from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, url_options
 from mqttlite.cli.data_dir import data_dir_option
+from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.security.api_keys import FILE_NAME, ApiKeyFileError, add, load, revoke
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -34,7 +35,7 @@ _HELP: Final = {"help_option_names": ["--help"]}
 Role = Literal["user", "viewer", "operator", "admin"]
 
 
-@click.group(context_settings=_HELP)
+@click.group(cls=ListingGroup, context_settings=_HELP)
 def command() -> None:
     """Make, list and revoke API keys: the credentials of programs and people over HTTP.
 

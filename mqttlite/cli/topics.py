@@ -12,6 +12,7 @@ import msgspec
 
 from mqttlite.catalogue.entries import Entry, catalogue
 from mqttlite.cli.ask_admin import print_table
+from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.cli.made_topics import COMMANDS
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.config.data_dir import default_data_dir
@@ -28,7 +29,7 @@ _HEADER = ("TOPICS", "OWNER", "CLASS", "ACCESS", "SCHEMA", "DESCRIPTION")
 EPILOG = "Exit codes: 0, done; 2, wrong usage or a wrong file."
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
     """Say what topics are for; list, make or forget topics with an owner, over HTTP (--url)."""
 

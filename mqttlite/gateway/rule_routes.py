@@ -1,7 +1,7 @@
 """`/api/v1/policies`, `/acl`, `/users` and `/groups`: who may do what, as far as the broker knows.
 
-Policies are changed as topics (`/topics`), the ACL and password files by their own commands, and users, groups and
-roles by `/dynamic-security/commands`, where that is configured. Invariant: no answer has a password or a hash.
+Policies are changed as topics (`/topics`), the ACL and password files by `rule_changes`, and users, groups and roles by
+`/dynamic-security/commands`, where that is configured. Invariant: no answer has a password or a hash.
 """
 
 from typing import Any, Literal
@@ -146,8 +146,8 @@ def router(context: GatewayContext) -> APIRouter:
         if dynamic is None:
             raise Problem(
                 Code.NOT_AVAILABLE,
-                "the configuration has no section dynamic_security: users are changed by 'mqttlite passwd', groups and "
-                "rules in the configuration and the ACL file",
+                "the configuration has no section dynamic_security: users of password files are changed by "
+                "/api/v1/users/{user}, rules by /api/v1/acl/text, and groups in the configuration",
             )
         body = msgspec.json.encode({"commands": request.commands})
         try:

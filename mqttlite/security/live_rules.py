@@ -72,6 +72,11 @@ class LiveRules:
             self._note_file()
 
     @property
+    def acl_file(self) -> str | None:
+        """The ACL file that is in use."""
+        return self._acl_file
+
+    @property
     def groups(self) -> Mapping[str, Collection[str]]:
         """The users of each group, of the configuration."""
         return self._groups

@@ -247,6 +247,44 @@ async def test_rules_are_shown(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["code"]) == (501, "not_available")
 
 
+async def test_an_admin_changes_users_and_rules(tmp_path: Path) -> None:
+    users, acl = tmp_path / "users", tmp_path / "acl"
+    users.write_text("# people\n")
+    acl.write_text("# who\nuser anna\ntopic read a\n")
+    async with running_gateway(tmp_path, acl_file=str(acl), password_file=str(users)) as gateway:
+        admin = gateway.client(Role.ADMIN)
+        for password, added in (("one", True), ("two", False)):
+            made = await admin.put(f"{API}/users/an%2Fna", json={"password": password})
+            assert made.json() == {"user": "an/na", "added": added, "file": str(users)}
+            login = await gateway.client().get(f"{API}/me", auth=httpx.BasicAuth("an/na", password))
+            assert login.json()["username"] == "an/na"
+        assert users.read_text().startswith("# people\nan/na:")
+        text = "user an/na\ntopic write b\n"
+        assert (await admin.put(f"{API}/acl/text", content=text)).json() == {"file": str(acl), "count": 1}
+        assert ((await admin.get(f"{API}/acl/text")).text, acl.read_text()) == (text, text)
+        client = gateway.client()
+        client.auth = httpx.BasicAuth("an/na", "two")
+        assert [(await client.put(f"/topics/{each}", content=b"")).status_code for each in "ab"] == [403, 200]
+        for body in (b"topic\nuser\n", b"\xff"):
+            assert (await admin.put(f"{API}/acl/text", content=body)).json()["code"] == "invalid_value"
+        assert acl.read_text() == text
+        assert (await admin.delete(f"{API}/users/an%2Fna")).json() == {"success": True}
+        assert (await admin.delete(f"{API}/users/an%2Fna")).status_code == 404
+        for name, params, password, status in (
+            ("a:b", {}, "x", 422),
+            ("anna", {}, "\0", 422),
+            ("anna", {"file": "/etc/passwd"}, "x", 404),
+        ):
+            answer = await admin.put(f"{API}/users/{name}", params=params, json={"password": password})
+            assert answer.status_code == status, name
+
+
+async def test_without_files_users_and_rules_are_elsewhere(gateway: GatewayUnderTest) -> None:
+    admin = gateway.client(Role.ADMIN)
+    for answer in (await admin.get(f"{API}/acl/text"), await admin.put(f"{API}/users/a", json={"password": "x"})):
+        assert (answer.status_code, answer.json()["code"]) == (501, "not_available")
+
+
 async def test_without_rules_lists_are_empty(gateway: GatewayUnderTest) -> None:
     viewer = gateway.client(Role.VIEWER)
     assert await get(viewer, "acl") == {"file": None, "items": [], "count": 0}

@@ -1,0 +1,155 @@
+"""`PUT` and `DELETE /api/v1/users/{user}`, `/api/v1/acl/text`: the files of users and rules, changed over HTTP.
+
+They stay files: what is changed here is what `mqttlite passwd` or an editor changes. Invariant: a file gets new content
+only if the broker can use it, and the answer leaves when it is on disk and in force.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+from mqttlite.atomic_file import save
+from mqttlite.gateway.caller import Role, require
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.names_in_paths import NameInPath
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.security.acl_file import AclFileError, parse
+from mqttlite.security.keys import TextError, keys_of
+from mqttlite.security.password_file import ITERATIONS, PasswordFileError, check_name, delete_user, new_salt, set_user
+from mqttlite.security.passwords import PasswordAuthenticator
+
+ADMIN: Final = [require(Role.ADMIN)]
+
+MAX_PASSWORD: Final = 1_000
+"""Characters: hashing more costs an admin's request more, and is no safer."""
+
+File = Annotated[str | None, Query(max_length=4_096, description="Which password file, where there are several")]
+
+_TEXT: Final[dict[str, Any]] = {
+    "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
+class Password(BaseModel, extra="forbid"):
+    """What a user logs in with from now on."""
+
+    password: str = Field(max_length=MAX_PASSWORD)
+
+
+class ChangedUser(BaseModel):
+    """A user of a password file."""
+
+    user: str
+    added: bool
+    """Whether there was none of that name."""
+    file: str
+
+
+class Done(BaseModel):
+    success: bool
+
+
+class RuleCount(BaseModel):
+    """The ACL file in force."""
+
+    file: str
+    count: int
+    """Its rules."""
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/api/v1", tags=["rules"], dependencies=ADMIN)
+    changing = asyncio.Lock()
+
+    @routes.put("/users/{user}", summary="Give a user a password, in a password file")
+    async def set_password(user: NameInPath, given: Password, file: File = None) -> ChangedUser:
+        """The broker keeps what checks it, and not the password."""
+        passwords = _file_of(context, file)
+        path = Path(passwords.path)
+        try:
+            name = check_name(user)
+            entry = await asyncio.to_thread(keys_of, given.password, new_salt(), ITERATIONS)
+        except TextError as error:
+            raise Problem(Code.INVALID_VALUE, str(error)) from None
+        async with changing:
+            try:
+                added = await asyncio.to_thread(set_user, path, name, entry, create=False)
+            except PasswordFileError as error:
+                raise Problem(Code.BUSY, str(error)) from None
+            await passwords.reload()
+        return ChangedUser(user=name, added=added, file=str(path))
+
+    @routes.delete("/users/{user}", summary="Remove a user from a password file")
+    async def remove(user: NameInPath, file: File = None) -> Done:
+        """Its clients are disconnected within a second."""
+        passwords = _file_of(context, file)
+        async with changing:
+            await passwords.users()
+            if not passwords.knows(user):
+                raise Problem(Code.NOT_FOUND, f"{passwords.path} has no user {user[:80]!r}")
+            try:
+                await asyncio.to_thread(delete_user, Path(passwords.path), user)
+            except PasswordFileError as error:
+                raise Problem(Code.BUSY, str(error)) from None
+            await passwords.reload()
+        return Done(success=True)
+
+    @routes.get("/acl/text", summary="The ACL file as it is written", response_class=PlainTextResponse)
+    async def text() -> PlainTextResponse:
+        path = _acl_file(context)
+        try:
+            return PlainTextResponse(await asyncio.to_thread(path.read_bytes))
+        except OSError as error:
+            raise Problem(Code.BUSY, f"{path} cannot be read: {error.strerror}") from None
+
+    @routes.put("/acl/text", summary="Put other rules into the ACL file", openapi_extra=_TEXT)
+    async def replace(request: Request) -> RuleCount:
+        """All of it: what is not there holds no longer. Nothing is changed where a line is wrong."""
+        path = _acl_file(context)
+        body = await request.body()
+        try:
+            found = await asyncio.to_thread(lambda: parse(body.decode().split("\n"), path.name))
+        except UnicodeDecodeError:
+            raise Problem(Code.INVALID_VALUE, "the rules are not UTF-8") from None
+        except AclFileError as error:
+            raise Problem(Code.INVALID_VALUE, error.problems[0], errors=list(error.problems)) from None
+        async with changing:
+            try:
+                await asyncio.to_thread(save, path, body)
+            except OSError as error:
+                raise Problem(Code.BUSY, f"{path} cannot be written: {error.strerror}") from None
+            await context.live_rules.reload()
+        return RuleCount(file=str(path), count=len(found))
+
+    return routes
+
+
+def _file_of(context: GatewayContext, file: str | None) -> PasswordAuthenticator:
+    """The users of a file. Raises `Problem`."""
+    known = {str(each.path): each for each in context.passwords}
+    if not known:
+        raise Problem(
+            Code.NOT_AVAILABLE,
+            "the broker has no password file: users are those of dynamic security, tokens, certificates or another "
+            "server",
+        )
+    if file is None and len(known) > 1:
+        raise Problem(Code.INVALID_VALUE, f"file is missing: there are {', '.join(sorted(known))}")
+    found = next(iter(known.values())) if file is None else known.get(file)
+    if found is None:
+        raise Problem(Code.NOT_FOUND, f"{file!r} is no password file of this broker")
+    return found
+
+
+def _acl_file(context: GatewayContext) -> Path:
+    """Raises `Problem`."""
+    path = context.live_rules.acl_file
+    if path is None:
+        raise Problem(Code.NOT_AVAILABLE, "the configuration has no acl_file: rules are policies, or dynamic security")
+    return Path(path)
