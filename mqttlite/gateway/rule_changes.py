@@ -13,12 +13,11 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from mqttlite.atomic_file import save
 from mqttlite.gateway.caller import Role, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.names_in_paths import NameInPath
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.security.acl_file import AclFileError, parse
+from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.keys import TextError, keys_of
 from mqttlite.security.password_file import ITERATIONS, PasswordFileError, check_name, delete_user, new_salt, set_user
 from mqttlite.security.passwords import PasswordAuthenticator
@@ -112,20 +111,13 @@ def router(context: GatewayContext) -> APIRouter:
     async def replace(request: Request) -> RuleCount:
         """All of it: what is not there holds no longer. Nothing is changed where a line is wrong."""
         path = _acl_file(context)
-        body = await request.body()
         try:
-            found = await asyncio.to_thread(lambda: parse(body.decode().split("\n"), path.name))
-        except UnicodeDecodeError:
-            raise Problem(Code.INVALID_VALUE, "the rules are not UTF-8") from None
+            count = await context.live_rules.replace_file(await request.body())
         except AclFileError as error:
             raise Problem(Code.INVALID_VALUE, error.problems[0], errors=list(error.problems)) from None
-        async with changing:
-            try:
-                await asyncio.to_thread(save, path, body)
-            except OSError as error:
-                raise Problem(Code.BUSY, f"{path} cannot be written: {error.strerror}") from None
-            await context.live_rules.reload()
-        return RuleCount(file=str(path), count=len(found))
+        except OSError as error:
+            raise Problem(Code.BUSY, f"{path} cannot be written: {error.strerror}") from None
+        return RuleCount(file=str(path), count=count)
 
     return routes
 

@@ -8,9 +8,11 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Final
 
-from mqttlite.security.acl_file import AclFile, AclFileError, AclFileUnreadable, load
+from mqttlite.atomic_file import save
+from mqttlite.security.acl_file import AclFile, AclFileError, AclFileUnreadable, load, parse
 from mqttlite.security.rules import NO_PERMISSIONS, Rules
 from mqttlite.security.topic_policies import CheckOf, TopicPolicyOptions
 
@@ -102,6 +104,24 @@ class LiveRules:
             async with self._reading:
                 self._complaint = ""
                 await self._read_again()
+
+    async def replace_file(self, content: bytes) -> int:
+        """Put other rules into the file and in force; how many they are.
+
+        Raises `AclFileError` for rules that cannot be used, and `OSError`; then all is as it was.
+        """
+        path = self._acl_file
+        assert path is not None, "the caller asked for it"
+        try:
+            lines = content.decode().split("\n")
+        except UnicodeDecodeError:
+            raise AclFileError("the rules are not UTF-8") from None
+        found = await asyncio.to_thread(parse, lines, os.path.basename(path))
+        async with self._reading:
+            await asyncio.to_thread(save, Path(path), content)
+            self._complaint = ""
+            await self._read_again()
+        return len(found)
 
     async def watch(self) -> None:
         """Read the file whenever it changes, until the task is cancelled."""
