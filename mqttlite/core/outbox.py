@@ -275,6 +275,23 @@ class Outbox:
                 self._charge(_memory_of(rest))
         return data
 
+    def take_out(self, frame: bytes, before: int) -> tuple[int, int]:
+        """Take that frame out wherever it waits: how often it did, and how often it was in front of that place."""
+        kept: list[bytes] = []
+        found = in_front = 0
+        for at, chunk in enumerate(self.chunks):
+            if chunk == frame:
+                found += 1
+                in_front += at < before
+            else:
+                kept.append(chunk)
+        if found:
+            self.chunks = kept
+            self.bytes_sent += found * len(frame)
+            if self.blocked:
+                self._charge(-found * (len(frame) + CHUNK_BYTES))
+        return found, in_front
+
     def block(self, unsent_bytes: int = 0) -> None:
         """The link takes no bytes from now on, and could not send `unsent_bytes` of those it took.
 

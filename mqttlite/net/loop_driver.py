@@ -24,6 +24,7 @@ from mqttlite.core.reasons import HoldReason
 from mqttlite.net.deferred_links import DeferredLinks
 from mqttlite.net.link import LinkDriver, LinkPort, about
 from mqttlite.net.reading_turns import ReadingTurns
+from mqttlite.wire.encode import PINGRESP_FRAME
 
 WRITES_PER_ITERATION: Final = 256
 """How many outboxes one iteration of the loop writes: a write takes about 20 microseconds, most of it in the kernel."""
@@ -48,6 +49,10 @@ STALL_CHANGES: Final = 10_000
 """How many bytes may be written, or changes arrive, during one commit before the links that wait for a commit, and
 those that make more changes, are held. Bounds the memory that a slow or full disk costs; a healthy disk commits that
 much in some tens of milliseconds."""
+
+LATE_COMMIT_S: Final = 2.0
+"""A commit that takes longer holds up no PINGRESP behind what waits for it: a client whose broker does not answer
+connects again, and gives its messages back. Until then PINGRESP is behind what was sent before."""
 
 LATE_S: Final = 0.05
 """A timer that fires this late shows that the loop, or the whole process, was held up."""
@@ -91,6 +96,7 @@ class LoopDriver(LinkDriver):
         """Called when memory was short, with each of the `SHED_TOLD` clients that held most, whose QoS 0 messages were
         dropped, and how many bytes and messages these were: once in `SHED_TOLD_S` at most."""
         self.retry_commit_s = RETRY_COMMIT_S
+        self.late_commit_s = LATE_COMMIT_S
         self.stall_bytes = STALL_BYTES
         self.stall_changes = STALL_CHANGES
         self.throttled: int = 0
@@ -120,6 +126,8 @@ class LoopDriver(LinkDriver):
         self._committing: list[Change] = []
         self._commit: asyncio.Task[None] | None = None
         self._commits_begun = 0
+        self._ping_timer: asyncio.TimerHandle | None = None
+        """When clients that wait for a late commit get PINGRESP."""
         self._held: list[tuple[Outbox, int]] = []
         """Outboxes that wait for the commit under way with that many of their frames; the frames behind those wait for
         the next one."""
@@ -413,6 +421,9 @@ class LoopDriver(LinkDriver):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+            self._ping_timer = None
         if self._commit is not None:
             self._commit.cancel()
             await asyncio.wait([self._commit])
@@ -500,6 +511,7 @@ class LoopDriver(LinkDriver):
             self._bytes_meanwhile = 0
             self._committing = changes
             self._commit = self._loop.create_task(self._see_through(under_way, failure, awaiting))
+            self._ping_timer = self._loop.call_later(self.late_commit_s, self._answer_pings)
         elif awaiting:
             self._tell_committed(awaiting)
 
@@ -536,6 +548,9 @@ class LoopDriver(LinkDriver):
             _log.warning("commit of %d changes succeeded at attempt %d", len(changes), attempts)
         self._commit = None
         self._committing = []
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+            self._ping_timer = None
         if awaiting:
             self._tell_committed(awaiting)
         self._release()
@@ -550,6 +565,24 @@ class LoopDriver(LinkDriver):
             self._late.append(outbox)
         if self.is_stalled:
             self._hold_link(outbox)
+
+    def _answer_pings(self) -> None:
+        """The commit is late: write each PINGRESP that waits behind something else, now and from time to time."""
+        for at, (outbox, frames) in enumerate(self._held):
+            self._held[at] = (outbox, frames - self._answer_ping(outbox, frames))
+        for outbox in self._late:
+            self._answer_ping(outbox, 0)
+        self._ping_timer = self._loop.call_later(self.retry_commit_s, self._answer_pings)
+
+    def _answer_ping(self, outbox: Outbox, frames: int) -> int:
+        """How many of the first frames of an outbox were PINGRESP, which are written."""
+        link = self.links.get(outbox.number)
+        if link is None or link.gone or outbox.link_blocked:
+            return 0
+        found, in_front = outbox.take_out(PINGRESP_FRAME, frames)
+        if found:
+            link.write(PINGRESP_FRAME * found)
+        return in_front
 
     def _release(self) -> None:
         """A commit is done: write what waited for it; the run that follows sees to the rest."""

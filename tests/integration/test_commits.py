@@ -97,6 +97,24 @@ async def test_the_deadline_of_a_queue_counts_from_when_its_consumer_gets_the_me
     assert first.packet_id != second.packet_id
 
 
+async def test_pings_are_answered_while_what_is_before_them_waits_for_a_late_commit(rig: Rig, store: SlowStore) -> None:
+    queue = QueueOptions(name="q", filters=("a",))
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(queue,)), store=store)
+    loop_driver_of(broker).late_commit_s = 0.01
+    consumer, publisher = await rig.device(broker.port, "consumer"), await rig.device(broker.port, "publisher")
+    await consumer.subscribe("$queue/q", 1)
+    store.patient = True
+    publisher.publish("a", b"x", qos=1)
+    await until(lambda: store.busy)
+    for device in (consumer, publisher, consumer):
+        await device.ping()
+        assert device.waiting() == []
+    store.hurry()
+    assert (await consumer.expect(Publish)).payload == b"x"
+    await publisher.expect(Ack)
+    await consumer.ping()
+
+
 @pytest.mark.parametrize(("qos", "answer"), [(1, 4), (2, 5)])
 @pytest.mark.parametrize("version", [V311, V5])
 async def test_an_acknowledgement_waits_for_its_commit_and_qos_0_for_nothing(

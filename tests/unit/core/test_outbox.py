@@ -290,6 +290,19 @@ def test_the_first_frames_are_taken_and_the_rest_stays_to_be_written() -> None:
     assert outbox.bytes_sent == 3
 
 
+def test_a_frame_is_taken_out_wherever_it_waits() -> None:
+    outbox, ping = outbox_of(), b"\xd0\0"
+    for frame in (b"a", ping, b"b", ping):
+        outbox.send(frame)
+    assert outbox.take_out(ping, 2) == (2, 1)
+    assert outbox.take_out(ping, 2) == (0, 0)
+    assert (outbox.take(), outbox.bytes_sent) == (b"ab", 6)
+    outbox.block()
+    outbox.send(ping)
+    assert outbox.take_out(ping, 0) == (1, 0)
+    assert outbox.waiting_bytes == 0
+
+
 def test_frames_behind_those_taken_from_a_blocked_outbox_still_count() -> None:
     outbox = outbox_of()
     for frame in (b"a", b"b", b"c"):
