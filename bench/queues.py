@@ -200,7 +200,7 @@ async def _apart(running: Running) -> str:
 async def _lateness(running: Running, consumer: Silent) -> str:
     await asyncio.sleep(DEADLINE_S + 3.0)
     consumer.close()
-    await running.ask("POST", "/queues/q/purge")
+    await running.ask("DELETE", "/queues/q/messages")
     first: dict[str, float] = {}
     late: list[float] = []
     for at, message_id, attempt in consumer.deliveries():
@@ -261,7 +261,7 @@ async def many(source: Path, plan: Plan, say: Say) -> None:
         for at in range(plan.filtered)
     )
     with _folder() as folder:
-        running = await start(source, folder, expressions)
+        running = await start(source, folder, expressions, window=65_535)
         try:
             consumers = [
                 await _connect(
