@@ -24,7 +24,8 @@ from mqttlite.core.permissions import Permissions
 from mqttlite.core.restricted_share import restricted, selective
 from mqttlite.core.route import NO_RECEIVERS, Observed, Receiver, Route
 from mqttlite.core.session import Session
-from mqttlite.core.shared_subscription import ROUND_ROBIN, SharedSubscription
+from mqttlite.core.share_members import ROUND_ROBIN
+from mqttlite.core.shared_subscription import SharedSubscription
 from mqttlite.core.sink import Sink
 from mqttlite.core.subscription import Binding, RoutePlan, SinkBinding, Subscription
 from mqttlite.core.topic_limits import NO_TOPIC_LIMITS, TopicLimits

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from mqttlite.core.message import Delivery
 from mqttlite.core.session import Session
-from mqttlite.core.shared_subscription import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
+from mqttlite.core.share_members import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5
 from mqttlite.wire.packets import Ack, Connack, Publish, Unsubscribe

@@ -11,7 +11,7 @@ import pytest
 
 from mqttlite.core import routes
 from mqttlite.core.limits import Limits
-from mqttlite.core.shared_subscription import SHARE_POLICIES
+from mqttlite.core.share_members import SHARE_POLICIES
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Publish, SubscriptionRequest, Unsubscribe

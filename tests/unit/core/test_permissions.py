@@ -21,7 +21,8 @@ from mqttlite.core.message import Message
 from mqttlite.core.permissions import Permissions
 from mqttlite.core.restricted_share import restricted
 from mqttlite.core.session import Session
-from mqttlite.core.shared_subscription import HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SharedSubscription
+from mqttlite.core.share_members import HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN
+from mqttlite.core.shared_subscription import SharedSubscription
 from mqttlite.core.source import THE_BROKER
 from mqttlite.core.tally import Tally
 from mqttlite.topics.names import matches

@@ -14,14 +14,8 @@ from mqttlite.core.outbox import Outbox
 from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
-from mqttlite.core.shared_subscription import (
-    HASH_KEY,
-    HASH_TOPIC,
-    LEAST_INFLIGHT,
-    ROUND_ROBIN,
-    SHARE_POLICIES,
-    SharedSubscription,
-)
+from mqttlite.core.share_members import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SHARE_POLICIES
+from mqttlite.core.shared_subscription import SharedSubscription
 from mqttlite.core.source import THE_PROGRAM
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
@@ -246,7 +240,7 @@ def share_of(sessions: list[Session], policy: str) -> SharedSubscription:
 
 def send_to(share: SharedSubscription, topic: bytes) -> str:
     """Whom a message goes to first."""
-    return share.first(Message(topic, b"")).session.client_id
+    return share.members.first(Message(topic, b"")).session.client_id
 
 
 @pytest.mark.parametrize("leaving", range(5))
@@ -269,7 +263,7 @@ def test_who_is_slow_is_passed_over_once_and_not_again_by_each_message() -> None
         assert session.outbox is not None
         session.outbox.block()
     assert {send_to(share, b"t") for _ in range(2)} == {"s0"}
-    assert [len(ring.members) for ring in share._rings] == [1, 199, 0]
+    assert [len(ring.members) for ring in share.members.rings] == [1, 199, 0]
     assert all(session.watchers for session in sessions[1:])
     for session in sessions[1:]:
         assert session.outbox is not None
@@ -306,13 +300,13 @@ def test_nobody_is_dealt_two_of_a_run_while_others_turn_out_to_be_away() -> None
             for session, is_away in zip(sessions, away, strict=True):
                 if is_away:
                     session.detach()
-            dispatched = [member.session.client_id for member in share.dispatch_many(10)]
+            dispatched = [member.session.client_id for member in share.members.dispatch_many(10)]
             here = {session.client_id for session in sessions if session.outbox is not None}
             assert len(set(dispatched)) == len(dispatched) >= 1
             assert set(dispatched) <= (here or set(dispatched))
-            settled = [member.session.client_id for member in share.dispatch_many(10)]
+            settled = [member.session.client_id for member in share.members.dispatch_many(10)]
             assert sorted(settled) == sorted(here or {session.client_id for session in sessions})
-            assert len(share.dispatch_many(2)) == min(2, len(settled))
+            assert len(share.members.dispatch_many(2)) == min(2, len(settled))
 
 
 @given(st.integers(1, 5), st.lists(st.integers(1, 12), max_size=12))
@@ -320,7 +314,7 @@ def test_runs_of_any_length_go_on_where_the_one_before_ended(count: int, runs: l
     share = share_of(sessions_of(count), ROUND_ROBIN)
     sent: list[str] = []
     for messages in runs:
-        dispatched = [member.session.client_id for member in share.dispatch_many(messages)]
+        dispatched = [member.session.client_id for member in share.members.dispatch_many(messages)]
         sent += [dispatched[number % len(dispatched)] for number in range(messages)]
     assert sent == [f"s{number % count}" for number in range(len(sent))]
 
@@ -405,14 +399,14 @@ def test_the_slow_come_before_the_away_and_those_where_nobody_is_there(policy: s
     assert {send_to(share, b"t") for _ in range(9)} == {"s1", "s2", "s3"}
     sessions[2].detach()
     assert {send_to(share, b"t") for _ in range(9)} == {"s1", "s3"}
-    first = share.first(Message(b"t", b""))
-    assert [member.session.client_id for member in share.others(first)] == [
+    first = share.members.first(Message(b"t", b""))
+    assert [member.session.client_id for member in share.members.others(first)] == [
         "s3" if first.session is sessions[1] else "s1"
     ]
     for session in (sessions[1], sessions[3]):
         session.detach()
     assert {send_to(share, b"t") for _ in range(9)} == {"s0", "s1", "s2", "s3"}
-    assert len(share.others(share.first(Message(b"t", b"")))) == 3
+    assert len(share.members.others(share.members.first(Message(b"t", b"")))) == 3
 
 
 @pytest.mark.parametrize("policy", SHARE_POLICIES)
@@ -421,8 +415,8 @@ def test_of_very_many_members_only_some_are_asked(policy: str, members: int) -> 
     """Or else a message that nobody has room for would cost ten milliseconds in a group of five thousand."""
     sessions = sessions_of(members)
     share = share_of(sessions, policy)
-    first = share.first(Message(b"t", b""))
-    others = share.others(first)
+    first = share.members.first(Message(b"t", b""))
+    others = share.members.others(first)
     tracing = [at % members for at in range(first.at + 1, first.at + 1 + min(members - 1, MEMBERS_ASKED))]
     assert [member.at for member in others] == tracing
 
@@ -496,15 +490,15 @@ def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: lis
                 Acknowledgements(next_at).on_puback(session, packet_id, 0)
         best = min(state(each) for each in sessions)
         for topic in (b"t", b"u"):
-            first = share.first(Message(topic, b""))
+            first = share.members.first(Message(topic, b""))
             assert state(first.session) == best
-            others = [member.session for member in share.others(first)]
+            others = [member.session for member in share.members.others(first)]
             assert {first.session.client_id, *(each.client_id for each in others)} == {
                 each.client_id for each in sessions if best[0] == 2 or each.outbox is not None
             }
             if policy not in (HASH_TOPIC, HASH_KEY):
                 assert [state(each) for each in others] == sorted(state(each) for each in others)
-        dispatched = [member.session for member in share.dispatch_many(3)] if policy == ROUND_ROBIN else []
+        dispatched = [member.session for member in share.members.dispatch_many(3)] if policy == ROUND_ROBIN else []
         assert all(state(each) == best for each in dispatched)
 
 
@@ -565,10 +559,10 @@ def test_a_key_whose_members_are_all_away_is_charged_for_the_search() -> None:
     for session in sessions:
         share.add(session, Subscription(session.client_id, b"$share/g/t", 0))
     assert share.prepare(1)
-    share.first(Message(b"t", b"x", 0))
+    share.members.first(Message(b"t", b"x", 0))
     assert effects.work == 1_000 // MEMBERS_PER_WORK_UNIT
     sessions[0].attach(Outbox(0, effects, Limits()), 10)
-    assert share.first(Message(b"t", b"x", 0)).session is sessions[0]
+    assert share.members.first(Message(b"t", b"x", 0)).session is sessions[0]
     assert 1_000 // MEMBERS_PER_WORK_UNIT < effects.work < 2_000 // MEMBERS_PER_WORK_UNIT
 
 
