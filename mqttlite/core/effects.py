@@ -42,6 +42,7 @@ class Effects(OutboxEffects):
         "deferred",
         "fill_bytes",
         "filling",
+        "held_back",
         "is_short",
         "meters_senders",
         "numbers",
@@ -89,6 +90,8 @@ class Effects(OutboxEffects):
         driver calls `Broker.feed` without bytes for them. Bytes that arrive earlier go behind those that wait."""
         self.filling: Final[set[int]] = set()
         """Connections whose clients' queues fill up although they read: publishers wait for them."""
+        self.held_back: int = 0
+        """How many messages waited at their publishers for one of these."""
         self.throttled: list[int] = []
         """Connections that sent more than their quotas allow: their links are held."""
         self.unthrottled: list[int] = []

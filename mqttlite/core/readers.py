@@ -71,6 +71,7 @@ class Readers:
         reader = self._full(connection, message, route)
         if reader is None:
             return False
+        self._effects.held_back += 1
         connection.waits_for = ROOM
         connection.deferred = True
         self._effects.memory.hold(message)

@@ -96,7 +96,8 @@ class Session(SessionBacklog):
 
     def detach(self) -> None:
         """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
-        self.fill_up(EMPTYING)
+        if self.filling != EMPTYING:
+            self.fill_up(EMPTYING)
         self.outbox = None
         self.alone = NO_OUTBOXES
         if self._pages is not None and self.durable:

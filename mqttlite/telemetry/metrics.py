@@ -271,6 +271,7 @@ def _held(report: Report) -> Iterator[Metric]:
     )
     yield _gauge("mqttlite_connections_slowed", "Connections not read now, for the overload.", snapshot.slowed)
     yield _counter("mqttlite_overload_slowed", "Times a client was not read for the overload.", snapshot.slowed_ever)
+    yield _counter("mqttlite_messages_held_back", "Messages that waited for a full receiver.", snapshot.held_back)
     yield _counter(
         "mqttlite_overload_connects_refused", "Connections refused for the overload.", snapshot.connects_shed
     )

@@ -103,6 +103,8 @@ class Snapshot:
     """Connections that are not read now because they sent more than the overload lets them."""
     slowed_ever: int
     """How often that was so."""
+    held_back: int
+    """Messages that waited at their publishers because the queue of a receiver that reads was full."""
     connects_shed: int
     """Connections that were refused for the overload."""
     over_quota: int
@@ -222,6 +224,7 @@ class Collection:
             overload_load=core.overload.load,
             slowed=self._slowed,
             slowed_ever=core.overload.credits.held,
+            held_back=core.effects.held_back,
             connects_shed=core.overload.connects_refused,
             over_quota=self._over_quota,
             quota_refusals=dict(core.throttling.refused),

@@ -82,6 +82,7 @@ def test_a_publisher_waits_for_a_client_that_reads_and_nothing_is_lost(version: 
     assert reader.got == [str(number) for number in range(210)]
     assert acknowledged(publisher)[: 210 - before].count(0) == 210 - before
     assert not world.session("reader").drops
+    assert world.broker.effects.held_back > 0
     world.advance(1.0)
     assert not world.broker.effects.filling, "it has room again"
     world.end()
