@@ -126,6 +126,8 @@ def _dropped(delivery: DeliveryOutcome, whom: str) -> str:
         assert delivery.ended is not None, "it was dropped"
         waited = duration((delivery.ended if delivery.sent is None else delivery.sent) - delivery.queued)
         why = f" ({_why(delivery, whom)})"
+    if delivery.reason == NACKED and whom.startswith("$queue/"):
+        return f"given up by {whom}: {delivery.detail}"
     if delivery.reason == NACKED:
         return f"refused by {whom}{_after(delivery)}: nacked, with {_code_in_words(delivery.detail)}"
     if delivery.reason == EXPIRED:

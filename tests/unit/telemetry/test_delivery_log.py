@@ -368,6 +368,9 @@ def test_a_message_that_the_client_refused() -> None:
         trace = scenario.publish("x")
         scenario.message_tracer.on_dropped(trace, "c7", "nacked", detail)
         assert scenario.why(str(trace))[0].endswith(f"refused by c7: nacked, with {words}")
+    trace = scenario.publish("y")
+    scenario.message_tracer.on_dropped(trace, "$queue/q", "nacked", "it is in $dlq/q after 3 deliveries (deadline)")
+    assert scenario.why(str(trace))[0].endswith("given up by $queue/q: it is in $dlq/q after 3 deliveries (deadline)")
 
 
 def test_a_message_that_expired_before_a_socket_took_it() -> None:
