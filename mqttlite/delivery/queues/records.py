@@ -86,6 +86,8 @@ class QueueRecord:
         for change in self._changes:
             if isinstance(change, Retain):
                 retention.restore_floor(change.first, change.size_bytes)
+        if retention.floor > backlog.end:  # after a purge nothing but the floor says where the sequences are
+            backlog.restore_stored(retention.floor, 0, 0)
         retention.look_ahead(backlog.first, backlog.end)
         for number, data in sorted(deferred.items()):
             queue.contents.deferred.restore(number, data)

@@ -251,6 +251,22 @@ def test_a_snapshot_is_dropped_whose_messages_had_to_give_way() -> None:
     assert (world.queues.state("q").refused, world.queues.snapshots.of()) == (0, [])
 
 
+def test_a_purged_queue_keeps_what_comes_after_a_restart(world: QueueWorld) -> None:
+    publish(world, *"abc")
+    take(world)
+    world.queues.purge("q")
+    world.settle()
+    world = world.restart()
+    seek(world, 0)
+    assert counts(world) == (0, 0, 0)
+    publish(world, *"de")
+    assert take(world) == ["d", "e"]
+    world = world.restart()
+    seek(world, 0)
+    assert take(world) == ["d", "e"]
+    world.end()
+
+
 def test_one_seek_of_a_queue_is_under_way_at_a_time(world: QueueWorld) -> None:
     publish(world, *"abc")
     take(world)
