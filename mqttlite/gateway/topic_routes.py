@@ -112,6 +112,7 @@ class Subscriber(BaseModel):
     client_id: str
     connection_id: int | None
     """None while the client is away and its session waits for it."""
+    connected_at: datetime | None
     qos: int
     topic_filter: str
 
@@ -277,6 +278,7 @@ def router(context: GatewayContext) -> APIRouter:
         for each in subscriptions[start : start + limit]:
             session = context.core.sessions.get(each.client_id)
             assert session is not None, "subscriptions belong to sessions"
+            link = None if session.outbox is None else context.loop_driver.links.get(session.outbox.number)
             found.append(
                 Subscriber(
                     subscription_id=f"{each.client_id} {each.topic_filter.decode(errors='replace')}",
@@ -284,6 +286,7 @@ def router(context: GatewayContext) -> APIRouter:
                     user_id=session.username,
                     client_id=each.client_id,
                     connection_id=None if session.outbox is None else session.outbox.number,
+                    connected_at=None if link is None else context.wall(link.connection.connected_at),
                     qos=each.qos,
                     topic_filter=each.topic_filter.decode(errors="replace"),
                 )

@@ -260,10 +260,13 @@ class Rules:
 
     def _policy_ruling(self, role: _Role, topic: bytes, action: str, ruling: Ruling) -> Ruling:
         policy = self.policies.find(topic)
-        if policy is None or policy.number in role.memberships:
+        if policy is None:
             return ruling
-        if policy.publish_is_open if action == "publish" else policy.receive_is_open:
-            return ruling
+        is_member = policy.number in role.memberships
+        if is_member or (policy.publish_is_open if action == "publish" else policy.receive_is_open):
+            if self.acl is not None:
+                return ruling
+            return Ruling(True, 0, f"{policy.title}, {'for the client is a member' if is_member else 'as everybody'}")
         return Ruling(False, 0, f"{policy.title}, for the client is not a member")
 
     # ------------------------------------------------------------------ filters
