@@ -21,6 +21,7 @@ COMPILED_ADAPTERS = (
     "mqttlite/delivery/queues/consumers.py",
     "mqttlite/delivery/queues/contents.py",
     "mqttlite/delivery/queues/context.py",
+    "mqttlite/delivery/queues/deferred.py",
     "mqttlite/delivery/queues/deferred_pages.py",
     "mqttlite/delivery/queues/deliveries.py",
     "mqttlite/delivery/queues/expiry.py",

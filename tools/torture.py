@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import logging
 import random
 import shutil
 import signal
@@ -302,6 +303,7 @@ def main() -> None:
     options = parser.parse_args()
     serve = options.serve or [sys.executable, "-m", "mqttlite", "serve"]
     directory = Path(tempfile.mkdtemp(prefix="mqttlite-torture-"))
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a broker that was killed
     if options.queue:
         queues = QueueTorture(serve, directory, options.seed, options.queue, options.keys)
         seen = asyncio.run(queues.run(options.kills))

@@ -9,10 +9,9 @@ messages, for none is below the floor of `Retention`; and `flush` is called befo
 from collections import deque
 from typing import Final, final
 
-import msgspec
-
 from mqttlite.core.changes import QUEUE_MARK, EndSession, SaveQueue
 from mqttlite.core.effects import Effects
+from mqttlite.delivery.queues.deferred_record import decoded, encoded
 
 DEFERRED_MARK: Final = f"{QUEUE_MARK}$deferred/"
 """What the names of their records in the store begin with."""
@@ -182,8 +181,7 @@ class Deferred:
             key = f"{DEFERRED_MARK}{self._name}/{number}"
             if block is not None:
                 self._saved.add(number)
-                saved = _SavedBlock(block.keys, block.size_bytes)
-                self._effects.record(SaveQueue(key, msgspec.json.encode(saved)))
+                self._effects.record(SaveQueue(key, encoded(block.keys, block.size_bytes)))
             elif number in self._saved:
                 self._saved.discard(number)
                 self._effects.record(EndSession(key))
@@ -191,12 +189,12 @@ class Deferred:
 
     def restore(self, number: int, data: bytes) -> None:
         """Put back a block; they come in their order."""
-        saved = msgspec.json.decode(data, type=_SavedBlock)
-        for key, sequences in saved.keys.items():
+        keys, size_bytes = decoded(data)
+        for key, sequences in keys.items():
             for sequence in sequences:
                 self._put(key, sequence)
-        self._blocks[number].size_bytes = saved.size_bytes
-        self.size_bytes += saved.size_bytes
+        self._blocks[number].size_bytes = size_bytes
+        self.size_bytes += size_bytes
         self._saved.add(number)
 
     # ------------------------------------------------------------------ inside
@@ -226,8 +224,3 @@ class Deferred:
         self._dirty.add(number)
         if not block.count:
             del self._blocks[number]
-
-
-class _SavedBlock(msgspec.Struct, frozen=True):
-    keys: dict[str, list[int]]
-    size_bytes: int
