@@ -36,12 +36,14 @@ class Authenticate:
 @final
 class LoadPage:
     """What waits for a session from the sequence `first` on? The answer is a list of at most `count` deliveries that
-    follow one another, with None for each that is lost. All changes up to now are committed first."""
+    follow one another, with None for each that is lost. All changes up to now are committed first, unless what is asked
+    for `is_committed`."""
 
-    __slots__ = ("client_id", "count", "first", "id")
+    __slots__ = ("client_id", "count", "first", "id", "is_committed")
 
-    def __init__(self, client_id: str, first: int, count: int) -> None:
+    def __init__(self, client_id: str, first: int, count: int, is_committed: bool = False) -> None:
         self.id: int = 0
         self.client_id: Final = client_id
         self.first: Final = first
         self.count: Final = count
+        self.is_committed: Final = is_committed

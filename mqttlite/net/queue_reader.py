@@ -50,7 +50,9 @@ class QueueReader:
         attempts = 0
         while True:
             try:
-                page = await self.page(question.client_id, question.first, question.count)
+                if not question.is_committed:
+                    await self._loop_driver.settled()
+                page = await self._store.page(question.client_id, question.first, question.count)
                 break
             except Exception as error:  # whatever a store raises, the messages must not be lost
                 attempts += 1

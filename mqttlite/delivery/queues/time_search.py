@@ -25,6 +25,7 @@ class TimeSearch:
     __slots__ = (
         "_contents",
         "_found",
+        "_has_read",
         "_high",
         "_high_number",
         "_is_halved",
@@ -50,6 +51,7 @@ class TimeSearch:
         self._is_halved = True
         self._middle = 0
         self._probe = 0
+        self._has_read = False
         self._lost: Final = Ranges()
         """Sequences of which there is no message."""
 
@@ -112,8 +114,9 @@ class TimeSearch:
             self._low_number = number
 
     def next_page(self) -> LoadPage:
-        """As `PageReader`."""
-        return LoadPage(self._contents.key, self._probe, PROBED)
+        """As `PageReader`. All that is searched was there before the first page, and so is committed after it."""
+        is_committed, self._has_read = self._has_read, True
+        return LoadPage(self._contents.key, self._probe, PROBED, is_committed)
 
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
         """As `PageReader`."""
