@@ -67,6 +67,17 @@ class RuleTree:
         for rule in rules:
             self.add(rule)
 
+    def nodes(self) -> list[Node]:
+        """All of them, each before those below it."""
+        found = [self._root]
+        for node in found:  # which grows meanwhile
+            for below in (node.children, node.templates):
+                if below is not None:
+                    found += below.values()
+            if node.plus is not None:
+                found.append(node.plus)
+        return found
+
     def add(self, rule: Rule) -> None:
         """Add a rule; where there is one of the same filter, its line stays."""
         levels = rule.topic_filter.split(b"/")

@@ -114,6 +114,14 @@ class Rules:
         self._numbers: dict[tuple[object, ...], int] = {}
         self._next: Final = count(NO_PERMISSIONS + 1) if numbers is None else numbers
 
+    def parts(self) -> list[object]:
+        """What they are made of: who lets go of it one by one, from the end, does not do so in one go."""
+        found: list[object] = [] if self.acl is None else [*self.acl.users.values(), *self.acl.groups.values()]
+        sections = (self._anonymous, *self._users.values(), *self._groups.values())
+        for tree in (self._patterns, *(section.tree for section in sections)):
+            found += tree.nodes()
+        return found
+
     def user_names(self) -> set[str]:
         """The users that a section, a group or a policy names."""
         found = {*self._users, *self._groups_of}
