@@ -67,6 +67,7 @@ _SO_ANYWAY: Final = frozenset(
 )
 
 _WHY: Final = {
+    "include_dir": "there is no such directory, or no .conf file in it",
     "pid_file": "a service manager knows the process",
     "user": "start the broker as that user",
     "log_dest": "the log goes to standard error; a service manager keeps it",
@@ -98,7 +99,12 @@ _PLUGIN: Final = ("plugin", "global_plugin", "auth_plugin")
 _PLUGIN_FILE: Final = ("plugin_opt_config_file", "auth_opt_config_file")
 """What the dynamic security plugin keeps its users in."""
 
-_BRIDGE: Final = frozenset(["connection", "address", "addresses", "topic"])
+_BRIDGE: Final = frozenset(
+    (
+        *("connection", "address", "addresses", "topic", "cleansession", "clean_session", "clientid", "start_type"),
+        *("keepalive_interval", "restart_timeout", "idle_timeout", "threshold", "round_robin", "username", "password"),
+    )
+)
 
 
 def convert(path: Path) -> Converted:
@@ -124,8 +130,11 @@ def _lines(path: Path, files: list[int]) -> Iterator[Line]:
         if not key or key.startswith("#"):
             continue
         if key == "include_dir":
-            for included in sorted(Path(value.strip()).glob("*.conf")):
-                yield from _lines(included, files)
+            included = sorted(Path(value.strip()).glob("*.conf"))
+            if not included:
+                yield Line(path, number, key, value.strip())
+            for each_file in included:
+                yield from _lines(each_file, files)
         else:
             yield Line(path, number, key, value.strip())
 
@@ -141,6 +150,8 @@ class _Conversion:
         self._left: list[str] = []
         self._is_per_listener = False
         self._in_bridge = False
+        self._is_other_plugin = False
+        """Whether what follows is for a plugin that is not dynamic security."""
         self._is_kept: bool | None = None
         self._data_dir = ""
 
@@ -184,8 +195,11 @@ class _Conversion:
             if value not in ("tlsv1.3", "tlsv1.2"):
                 self._leave(line, "TLS 1.2 is the oldest version; it is set")
         elif key in _PLUGIN:
-            if "dynamic_security" not in value:
+            self._is_other_plugin = "dynamic_security" not in value
+            if self._is_other_plugin:
                 self._leave(line, "plugins are not supported")
+        elif key in _PLUGIN_FILE and self._is_other_plugin:
+            self._leave(line, "plugins are not supported")
         elif key in _PLUGIN_FILE:
             self._top["dynamic_security"] = {"file": value}
         elif key not in _SO_ANYWAY:

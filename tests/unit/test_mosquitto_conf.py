@@ -109,6 +109,9 @@ def test_who_may_come_in_is_said_for_all_or_for_a_listener(tmp_path: Path, is_pe
     assert (second.password_file, second.allow_anonymous) == (None, None)
 
 
+BRIDGE = ("connection up", "address x", "topic # both", "try_private true", "cleansession true")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -127,7 +130,15 @@ def test_who_may_come_in_is_said_for_all_or_for_a_listener(tmp_path: Path, is_pe
             "listener 1 ::1\ncertfile c\nkeyfile k\ntls_version tlsv1.1",
             ["4: tls_version tlsv1.1: TLS 1.2"],
         ),
-        ("connection up\naddress x\ntopic # both\ntry_private true", ["1: ", "2: ", "3: ", "4: "]),
+        (
+            "connection up\naddress x\ntopic # both\ntry_private true\ncleansession true",
+            [f"{number}: {text}: bridges are not supported" for number, text in enumerate(BRIDGE, 1)],
+        ),
+        ("include_dir /nowhere", ["1: include_dir /nowhere: there is no such directory, or no .conf file in it"]),
+        (
+            "plugin /lib/mosquitto_go_auth.so\nplugin_opt_config_file go.json",
+            ["1: plugin /lib/mosquitto_go_auth.so: plugins are not", "2: plugin_opt_config_file go.json: plugins"],
+        ),
     ],
 )
 def test_a_line_without_a_counterpart_is_said_with_the_reason(tmp_path: Path, text: str, said: list[str]) -> None:
