@@ -138,7 +138,9 @@ def _dropped(delivery: DeliveryOutcome, whom: str) -> str:
         return f"not for {whom}: {delivery.reason}{filters}, because {rule.because}"
     reason = delivery.reason + (f" ({delivery.detail})" if delivery.detail else "")
     because = (delivery.end_cause if whom == delivery.receiver else "") or rule.because
-    end = reason + (f", because {because}" if because else "") + (f"; see {rule.settings}" if rule.settings else "")
+    name = delivery.detail.partition(":")[0]
+    settings = f"quotas.{name}" if name.endswith("_queued_bytes") else rule.settings
+    end = reason + (f", because {because}" if because else "") + (f"; see {settings}" if settings else "")
     if delivery.receiver is None:
         return f"reached nobody: {end}"
     if not waited:

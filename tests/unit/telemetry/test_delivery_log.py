@@ -525,3 +525,13 @@ def test_limits_that_a_client_met_are_said_beside_its_messages_and_without_any()
     assert (found["known"], found["sentences"][1]) == (True, "c7 at 12:00:00.000: memory was short")
     assert scenario.answers.why("c7")["sentences"] == found["sentences"]
     assert not scenario.answers.why("", "c8")["known"]
+
+
+def test_a_message_for_which_the_queues_of_a_user_had_no_room_names_that_quota() -> None:
+    scenario = Scenario()
+    trace = scenario.publish()
+    scenario.message_tracer.on_dropped(trace, "c7", "queue_full", "user_queued_bytes: 1828/2000")
+    assert told(scenario) == (
+        "dropped for c7: queue_full (user_queued_bytes: 1828/2000), because the session's queue was full; "
+        "see quotas.user_queued_bytes"
+    )
