@@ -36,13 +36,17 @@ def command(path: Path, data_dir: Path) -> None:
 def described(contents: Any) -> str:
     """What a copy has, in words."""
     counted = [
-        f"{count:,} {noun}{'' if count == 1 else 's'}"
-        for count, noun in (
-            (contents.sessions, "session"),
-            (contents.queued, "queued message"),
-            (contents.retained, "retained message"),
-            (contents.delayed, "delayed message"),
-        )
+        _some(contents.sessions, "session"),
+        _some(contents.queued, "queued message"),
+        _some(contents.retained, "retained message"),
+        _some(contents.delayed, "delayed message"),
     ]
+    if contents.queues:
+        messages, letters = _some(contents.in_queues, "message"), _some(contents.dead_letters, "dead letter")
+        counted.append(f"{_some(contents.queues, 'queue')} with {messages} and {letters}")
     beside = f", and {', '.join(contents.files)}" if contents.files else ""
     return f"{', '.join(counted[:-1])} and {counted[-1]} ({contents.size_bytes:,} bytes){beside}"
+
+
+def _some(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

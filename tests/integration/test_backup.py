@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite import Broker, Client
+from mqttlite.cli.backup import described
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.delivery.queues.options import QueueOptions
@@ -365,7 +366,13 @@ async def test_queues_and_their_dead_letters_are_in_a_backup(tmp_path: Path) -> 
         queues.nack("jobs", [again.ack_id])
         queues.nack("jobs", [third.ack_id], 0.0)
         await assembly_of(broker).commit()
-        assert (await asyncio.to_thread(back_up, tmp_path / "one", tmp_path / "copy")).sessions == 0
+        found = await asyncio.to_thread(back_up, tmp_path / "one", tmp_path / "copy")
+        assert (found.sessions, found.queues, found.in_queues, found.dead_letters) == (0, 1, 2, 1)
+        assert (
+            described(found)
+            .partition(" (")[0]
+            .endswith(", 0 delayed messages and 1 queue with 2 messages and 1 dead letter")
+        )
     await asyncio.to_thread(restore, tmp_path / "copy", tmp_path / "two")
     async with serving(tmp_path / "two") as broker:
         queues = assembly_of(broker).queues

@@ -1,5 +1,6 @@
 """From a tree of tokens to nodes. Invariant: what is built is within its limits, and compares what can be compared."""
 
+from functools import lru_cache
 from typing import Final
 
 from lark import Token, Tree
@@ -32,6 +33,11 @@ _PREFIX: Final = 'hasPrefix(attributes.region, "eu-")'
 _WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
 
 
+MAX_REMEMBERED: Final = 64
+"""Expressions whose nodes are remembered: options of a queue are checked, and soon after compiled."""
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
 def parse(expression: str) -> Node:
     """The nodes of an expression. Raises `FilterError`."""
     node = _node(parse_tree(expression), 1)

@@ -32,6 +32,10 @@ class Contents(NamedTuple):
     size_bytes: int
     files: tuple[str, ...] = ()
     """The names of the files beside the database."""
+    queues: int = 0
+    in_queues: int = 0
+    """Messages in the queues of `$queue/…`, those too that are retained for a seek."""
+    dead_letters: int = 0
 
 
 def back_up(directory: Path, path: Path) -> Contents:
@@ -139,6 +143,14 @@ def _contents(connection: sqlite3.Connection, path: Path) -> Contents:
             "(SELECT ifnull(sum(count), 0) FROM queue WHERE session IN (SELECT id FROM sessions)), "
             "(SELECT count(*) FROM retained), (SELECT count(*) FROM delayed)"
         ).fetchone()
+        has_queues = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'queues'").fetchone()  # version 1: no
+        found = connection.execute(_QUEUES).fetchone() if has_queues else (0, 0, 0)
     except sqlite3.Error as error:
         raise files.StoreError(f"{path} cannot be read: {error}") from None
-    return Contents(sessions, queued, retained, delayed, path.stat().st_size)
+    return Contents(sessions, queued, retained, delayed, path.stat().st_size, (), *found)
+
+
+_IN: Final = "(SELECT ifnull(sum(count), 0) FROM queue WHERE session IN (SELECT id FROM queues WHERE name GLOB '{}/*'))"
+_QUEUES: Final = (
+    f"SELECT (SELECT count(*) FROM queues WHERE name GLOB '$queue/*'), {_IN.format('$queue')}, {_IN.format('$dlq')}"
+)

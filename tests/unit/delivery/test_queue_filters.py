@@ -6,6 +6,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.outlook import FILTERED
 from mqttlite.delivery.filters import Filters
+from mqttlite.delivery.filters.build import parse
 from mqttlite.delivery.queues.forwarding import Forwarding
 from mqttlite.delivery.queues.limits import MAX_FORWARDED
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
@@ -40,6 +41,14 @@ def say(client: Client, payload: str, properties: Properties) -> None:
 
 
 # a filter
+
+
+def test_the_filter_of_a_queue_is_parsed_once() -> None:
+    before = parse.cache_info().misses
+    world = world_of(options(filter='attributes.parsed = "once"'))
+    assert parse.cache_info().misses == before + 1
+    world.restart()
+    assert parse.cache_info().misses == before + 1
 
 
 def test_a_queue_takes_what_passes_its_filter() -> None:
