@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqttlite.assembly.administration import Administration
@@ -46,6 +47,7 @@ def build_gateway(
         from mqttlite.gateway.gateway import Gateway
         from mqttlite.gateway.mount_point import MountPoint
         from mqttlite.gateway.open_sessions import OpenSessions
+        from mqttlite.gateway.pubsub import iam_policies
         from mqttlite.gateway.topics import Topics
     except ImportError as error:
         name = (error.name or "").partition(".")[0]
@@ -56,6 +58,11 @@ def build_gateway(
         api_keys = ApiKeys(api_key_file(config), clock=runtime.clock)
     except ApiKeyFileError as error:
         raise ConfigError(f"http.api_key_file: {error}") from None
+    try:
+        iam = iam_policies.IamPolicies(Path(config.data_dir) / iam_policies.FILE_NAME if config.data_dir else None)
+    except (OSError, ValueError) as error:
+        text = f"data_dir: {config.data_dir}/{iam_policies.FILE_NAME} cannot be used: {error}"
+        raise ConfigError(f"{text}. Put back a copy, or remove it: it gives nobody a right") from None
     auth_chain = logins.chain(HTTP_LISTENER, listener)
     if auth_chain.is_open and (problems := [str(each) for each in open_gateway(config, bool(api_keys))]):
         raise ConfigError(*problems)
@@ -89,6 +96,7 @@ def build_gateway(
             sessions=OpenSessions(),
             topics=Topics(permissions.topics, permissions.topic_file, topic_rules, mount_point),
             mount_point=mount_point,
+            iam=iam,
             login=partial(logins.questions.login, chain=auth_chain),
             must_log_in=not may_be_anonymous,
             is_local=is_local,

@@ -52,6 +52,7 @@ from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.openapi import describe
 from mqttlite.gateway.problems import Code, Problem, of_framework
 from mqttlite.gateway.pubsub import errors as pubsub_errors
+from mqttlite.gateway.pubsub import iam as pubsub_iam
 from mqttlite.gateway.pubsub import not_served as pubsub_not_served
 from mqttlite.gateway.pubsub import snapshots as pubsub_snapshots
 from mqttlite.gateway.pubsub import subscriptions as pubsub_subscriptions
@@ -75,6 +76,7 @@ ROUTERS: Final[tuple[RouterFactory, ...]] = (
     queue_routes.router,
     snapshot_routes.router,
     operation_routes.router,
+    pubsub_iam.router,  # before those that take what has a colon for a name
     pubsub_topics.router,
     pubsub_subscriptions.router,
     pubsub_snapshots.router,
@@ -83,7 +85,7 @@ ROUTERS: Final[tuple[RouterFactory, ...]] = (
 """Each makes the routes of one subject. A new subject is one line here."""
 
 WITHOUT_MOUNT_POINT: Final = frozenset(
-    {pubsub_topics.router, pubsub_subscriptions.router, pubsub_snapshots.router},
+    {pubsub_iam.router, pubsub_topics.router, pubsub_subscriptions.router, pubsub_snapshots.router},
 )
 """Those that callers below a mount point do not have: `not_served` says so."""
 

@@ -24,6 +24,7 @@ from mqttlite.explanations import Explanations
 from mqttlite.gateway.counters import HttpCounters
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.open_sessions import OpenSessions
+from mqttlite.gateway.pubsub.iam_policies import IamPolicies
 from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
@@ -71,6 +72,8 @@ class GatewayContext:
     """The topics made over HTTP."""
     mount_point: MountPoint
     """What comes before the topics of callers."""
+    iam: IamPolicies
+    """What Google's clients set, and get back."""
     login: Callable[[Credentials], Awaitable[Verdict]]
     """Who somebody is, by the same authenticators and jail as over MQTT."""
     must_log_in: bool

@@ -123,6 +123,25 @@ def test_topics_and_subscriptions(caller: Callable[[str], Google]) -> None:
         subscriber.get_subscription(subscription=MAIL)
 
 
+def test_policies_and_permissions(caller: Callable[[str], Google]) -> None:
+    """As Google's own system tests do it."""
+    google, user = caller("admin"), caller("user")
+    google.publisher.create_topic(name=TOPIC)
+    google.subscriber.create_subscription(name=MAIL, topic=TOPIC)
+    for client, resource in ((google.publisher, TOPIC), (google.subscriber, MAIL)):
+        policy = client.get_iam_policy(request={"resource": resource})
+        policy.bindings.add(role="roles/pubsub.editor", members=["domain:google.com"])
+        policy.bindings.add(role="roles/pubsub.viewer", members=["group:cloud-logs@google.com"])
+        kept = client.set_iam_policy(request={"resource": resource, "policy": policy})
+        assert client.get_iam_policy(request={"resource": resource}) == kept
+        assert [each.members[0] for each in kept.bindings] == ["domain:google.com", "group:cloud-logs@google.com"]
+    asked = {"resource": TOPIC, "permissions": ["pubsub.topics.publish", "pubsub.topics.delete"]}
+    assert list(google.publisher.test_iam_permissions(request=asked).permissions) == asked["permissions"]
+    assert list(user.publisher.test_iam_permissions(request=asked).permissions) == ["pubsub.topics.publish"]
+    google.publisher.detach_subscription(request={"subscription": MAIL})
+    assert list(google.publisher.list_topic_subscriptions(topic=TOPIC)) == []
+
+
 def test_messages(caller: Callable[[str], Google]) -> None:
     google = caller("admin")
     subscriber = google.subscriber

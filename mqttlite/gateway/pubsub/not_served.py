@@ -9,10 +9,6 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 
 REFUSALS: Final[dict[str, str]] = {
-    "detach": "detach: delete the topic, and its subscriptions keep their messages and get no more",
-    "getIamPolicy": "getIamPolicy: the broker's rules say who may do what",
-    "setIamPolicy": "setIamPolicy: the broker's rules say who may do what",
-    "testIamPermissions": "testIamPermissions: the broker's rules say who may do what; /api/v1/explain asks them",
     "schemas": "schemas: the schema registry is at /registry",
 }
 """By the method, or by the kind of resource."""

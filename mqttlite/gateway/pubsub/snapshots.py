@@ -139,7 +139,9 @@ def router(context: GatewayContext) -> APIRouter:
 
     @routes.delete("/snapshots/{snapshot}", summary="Delete a snapshot", dependencies=[ADMIN])
     async def delete(project: str, snapshot: str) -> Response:
-        snapshots.delete(found(project, snapshot).name)
+        name = found(project, snapshot).name
+        snapshots.delete(name)
+        await context.iam.forget(snapshot_resource(name))
         await context.loop_driver.settled()
         return answer({})
 

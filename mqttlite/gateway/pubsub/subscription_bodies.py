@@ -113,7 +113,7 @@ _SUBSCRIPTION_REFUSALS: Final[dict[str, str]] = {
     "enable_exactly_once_delivery": "delivery is at least once",
     "message_transforms": "there are no transforms",
     "tags": "tags are not kept",
-    "detached": "subscriptions are not detached; delete the subscription",
+    "detached": "a subscription is detached by :detach",
 }
 
 

@@ -121,6 +121,8 @@ def router(context: GatewayContext) -> APIRouter:
         options = made({"name": name, "filters": (topic,), **options_of(body)})
         if context.topics.named(topic) is None:
             raise Problem(Code.NOT_FOUND, f"there is no topic {body.topic[:200]}")
+        if name not in queues.names:
+            await context.iam.forget(subscription_resource(name))  # of one that was deleted elsewhere
         try:
             queues.create(options)
         except PushRefused as error:
@@ -175,7 +177,22 @@ def router(context: GatewayContext) -> APIRouter:
         "/{subscription}", summary="Delete a subscription with its messages and dead letters", dependencies=[ADMIN]
     )
     async def delete(project: str, subscription: str) -> Response:
-        queues.delete(found(project, subscription))
+        name = found(project, subscription)
+        queues.delete(name)
+        await context.iam.forget(subscription_resource(name))
+        await context.loop_driver.settled()
+        return answer({})
+
+    @routes.post(
+        "/{subscription}:detach",
+        summary="Drop the messages of a subscription, and take no more of its topic",
+        dependencies=[ADMIN],
+    )
+    @routes.post("/{subscription}/detach", include_in_schema=False, dependencies=[ADMIN])
+    async def detach(project: str, subscription: str) -> Response:
+        name = found(project, subscription)
+        queues.change(msgspec.structs.replace(queues.options(name), filters=()))
+        queues.purge(name)
         await context.loop_driver.settled()
         return answer({})
 

@@ -63,6 +63,8 @@ def router(context: GatewayContext) -> APIRouter:
         check_topic(decoded(await request.body(), TopicBody))
         created_at = context.wall(context.clock()).timestamp()
         topic_id = f"t-{secrets.token_hex(8)}"
+        if context.topics.named(name) is None:
+            await context.iam.forget(topic_resource(name))  # of one that was deleted elsewhere
         await topics.add(TopicRecord(topic_id=topic_id, name=name, owner=caller.username, created_at=created_at))
         return _topic(name)
 
@@ -90,6 +92,7 @@ def router(context: GatewayContext) -> APIRouter:
     async def delete(project: str, topic: str) -> Response:
         record = found(project, topic)
         await topics.remove(record.topic_id)
+        await context.iam.forget(topic_resource(record.name))
         for at, name in enumerate(queues_of(context.queues, project, record.name)):
             with suppress(NoSuchQueue):  # somebody deleted it meanwhile
                 options = context.queues.options(name)

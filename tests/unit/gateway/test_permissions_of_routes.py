@@ -101,6 +101,18 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("DELETE", "/registry/config/{subject:path}"): Role.ADMIN,
     ("GET", "/registry/mode"): Role.VIEWER,
     ("GET", "/registry/mode/{subject:path}"): Role.VIEWER,
+    **{
+        (method, f"/v1/projects/{{project}}/{kind}/{{name}}{mark}{action}"): role
+        for kind in ("topics", "subscriptions", "snapshots")
+        for method, action, role in (
+            ("GET", "getIamPolicy", Role.ADMIN),
+            ("POST", "setIamPolicy", Role.ADMIN),
+            ("POST", "testIamPermissions", Role.USER),
+        )
+        for mark in ":/"
+    },
+    ("POST", "/v1/projects/{project}/subscriptions/{subscription}:detach"): Role.ADMIN,
+    ("POST", "/v1/projects/{project}/subscriptions/{subscription}/detach"): Role.ADMIN,
     ("PUT", "/v1/projects/{project}/topics/{topic}"): Role.ADMIN,
     ("GET", "/v1/projects/{project}/topics"): Role.VIEWER,
     ("GET", "/v1/projects/{project}/topics/{topic}"): Role.VIEWER,

@@ -10,12 +10,13 @@ import httpx
 import pytest
 
 from mqttlite.client import Client as MqttClient
+from mqttlite.config import ConfigError
 from mqttlite.core.limits import Limits
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.problems import Code
-from mqttlite.gateway.pubsub import errors, subscriptions
+from mqttlite.gateway.pubsub import errors, iam_policies, subscriptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from tests.support.device import until
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
@@ -451,7 +452,14 @@ REFUSED_REQUESTS: list[tuple[str, str, bytes, tuple[int, str]]] = [
     ("POST", f"{MAIL}:seek", b'{"snapshot": "mine"}', INVALID),
     ("POST", f"{MAIL}:seek", b'{"snapshot": "projects/shop/snapshots/none"}', (404, "NOT_FOUND")),
     ("POST", f"{SHOP}/subscriptions/none:seek", b'{"time": "2026-11-24T12:00:00Z"}', (404, "NOT_FOUND")),
-    ("POST", f"{MAIL}:detach", b"{}", UNIMPLEMENTED),
+    ("POST", f"{SHOP}/subscriptions/none:detach", b"{}", (404, "NOT_FOUND")),
+    ("GET", f"{SHOP}/topics/none:getIamPolicy", b"", (404, "NOT_FOUND")),
+    ("GET", f"{SHOP}/snapshots/none:getIamPolicy", b"", (404, "NOT_FOUND")),
+    ("POST", f"{ORDERS}:setIamPolicy", b'{"policy": {"bindings": [{"role": "editor"}]}}', INVALID),
+    ("POST", f"{ORDERS}:setIamPolicy", b'{"policy": {"version": 3}}', INVALID),
+    ("POST", f"{ORDERS}:setIamPolicy", b'{"policy": {"bindings": [{"role": "roles/a", "members": ["ann"]}]}}', INVALID),
+    ("POST", f"{ORDERS}:setIamPolicy", b'{"policy": {"etag": "b2xk"}}', (409, "ALREADY_EXISTS")),
+    ("POST", f"{ORDERS}:testIamPermissions", b'{"permissions": ["pubsub.*"]}', INVALID),
     ("PUT", f"{SHOP}/snapshots/mine", b"{}", INVALID),
     ("PUT", f"{SHOP}/snapshots/mine", b'{"subscription": "projects/other/subscriptions/mail"}', INVALID),
     ("PUT", f"{SHOP}/snapshots/mine", b'{"subscription": "projects/shop/subscriptions/none"}', (404, "NOT_FOUND")),
@@ -460,7 +468,7 @@ REFUSED_REQUESTS: list[tuple[str, str, bytes, tuple[int, str]]] = [
     ("GET", f"{SHOP}/snapshots/none", b"", (404, "NOT_FOUND")),
     ("DELETE", f"{SHOP}/snapshots/none", b"", (404, "NOT_FOUND")),
     ("GET", f"{SHOP}/topics/none/snapshots", b"", (404, "NOT_FOUND")),
-    ("GET", f"{ORDERS}:getIamPolicy", b"", UNIMPLEMENTED),
+    ("GET", f"{SHOP}/schemas/mine:getIamPolicy", b"", UNIMPLEMENTED),
     ("GET", "/v1/projects", b"", (404, "NOT_FOUND")),
     ("POST", ORDERS, b"{}", (404, "NOT_FOUND")),
 ]
@@ -527,6 +535,79 @@ async def test_the_rules_say_who_publishes_and_who_consumes(tmp_path: Path) -> N
         await done(consumer.post(f"{MAIL}:acknowledge", json={"ackIds": [received["ackId"]]}))
         assert failure(await consumer.delete(MAIL)) == denied
         assert (await done(admin.get(MAIL)))["state"] == "ACTIVE"
+
+
+IAM_POLICY: Json = {
+    "bindings": [
+        {"role": "roles/pubsub.editor", "members": ["domain:example.com"]},
+        {"role": "roles/pubsub.viewer", "members": ["group:logs@example.com", "allUsers"]},
+    ]
+}
+
+
+async def test_a_policy_is_kept_with_its_resource_and_gives_nobody_a_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_gateway(tmp_path, users=("uma",)) as gateway:
+        client = await orders(gateway)
+        await done(client.put(f"{SHOP}/snapshots/mine", json={"subscription": "projects/shop/subscriptions/mail"}))
+        for path in (ORDERS, MAIL, f"{SHOP}/snapshots/mine"):
+            empty = await done(client.get(f"{path}:getIamPolicy"))
+            assert empty["bindings"] == []
+            wanted = {"policy": {**IAM_POLICY, "etag": empty["etag"]}}
+            kept = await done(client.post(f"{path}:setIamPolicy", json=wanted))
+            assert kept == {**IAM_POLICY, "version": 1, "etag": kept["etag"]}
+            again = await client.post(f"{path}/setIamPolicy", json=wanted)
+            assert failure(again) == (409, "ALREADY_EXISTS")
+        assert failure(await gateway.user("uma").get(ORDERS)) == (403, "PERMISSION_DENIED")
+        monkeypatch.setattr(iam_policies, "MAX_POLICIES", 3)
+        monkeypatch.setattr(iam_policies, "MAX_MEMBERS", 2)
+        await done(client.put(f"{SHOP}/topics/second", json={}))
+        refused = await client.post(f"{SHOP}/topics/second:setIamPolicy", json={"policy": {}})
+        assert failure(refused) == (429, "RESOURCE_EXHAUSTED")
+        assert failure(await client.post(f"{ORDERS}:setIamPolicy", json={"policy": IAM_POLICY})) == INVALID
+    async with running_gateway(tmp_path) as gateway:
+        client = gateway.client(Role.ADMIN)
+        assert (await done(client.get(f"{MAIL}/getIamPolicy"))) == kept
+        await done(client.delete(MAIL))
+        await done(client.put(MAIL, json=OF_ORDERS))
+        assert (await done(client.get(f"{MAIL}:getIamPolicy")))["bindings"] == []
+    (tmp_path / iam_policies.FILE_NAME).write_bytes(b"{")
+    with pytest.raises(ConfigError, match=r"iam\.json cannot be used: .*\. Put back a copy"):
+        async with running_gateway(tmp_path):
+            pass
+
+
+async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("user pub\ntopic write shop/orders\nuser con\ntopic read $queue/shop.mail\n")
+    async with running_gateway(tmp_path / "data", users=("pub", "con"), acl_file=str(tmp_path / "acl")) as gateway:
+        await orders(gateway)
+        publish, consume = "pubsub.topics.publish", "pubsub.subscriptions.consume"
+        looks, acts = ["pubsub.topics.get"], ["pubsub.topics.delete"]
+        for client, path, held in (
+            (gateway.user("pub"), ORDERS, [publish]),
+            (gateway.user("con"), ORDERS, []),
+            (gateway.user("con"), MAIL, [consume]),
+            (gateway.user("pub"), MAIL, []),
+            (gateway.client(Role.VIEWER), ORDERS, looks),
+            (gateway.client(Role.ADMIN), ORDERS, [*looks, *acts]),
+            (gateway.client(Role.ADMIN), f"{SHOP}/topics/none", []),
+        ):
+            asked = {"permissions": [publish, consume, *looks, *acts, "storage.buckets.get"]}
+            assert (await done(client.post(f"{path}:testIamPermissions", json=asked))).get("permissions", []) == held
+        many = {"permissions": [publish] * 101}
+        assert failure(await gateway.user("pub").post(f"{ORDERS}:testIamPermissions", json=many)) == INVALID
+
+
+async def test_a_detached_subscription_has_no_messages_and_gets_none(gateway: GatewayUnderTest) -> None:
+    client = await orders(gateway)
+    await publish(client, {"data": encoded(b"x")})
+    await done(client.post(f"{MAIL}:detach"))
+    await publish(client, {"data": encoded(b"y")})
+    assert await pull(client) == []
+    assert (await done(client.get(MAIL)))["topic"] == "_deleted-topic_"
+    assert (await done(client.get(f"{ORDERS}/subscriptions"))) == {"subscriptions": []}
+    await done(client.post(f"{MAIL}/detach"))
 
 
 # ── filters and dead letters ─────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,113 @@
+"""`:getIamPolicy`, `:setIamPolicy` and `:testIamPermissions` of topics, subscriptions and snapshots.
+
+What a caller may do is decided by its role and the broker's rules, and `testIamPermissions` says that. A policy that
+is set is kept and given back, and gives nobody a right. Invariant: a permission that is told is one that the caller has
+now.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.delivery.queues.resources import subscription_resource
+from mqttlite.gateway.caller import Caller, Role, User
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.pubsub.bodies import answer, decoded
+from mqttlite.gateway.pubsub.iam_policies import Policy
+from mqttlite.gateway.pubsub.names import queue_name, snapshot_name, snapshot_resource, topic_name, topic_resource
+from mqttlite.gateway.pubsub.topics import ADMIN, BODY
+
+MAX_PERMISSIONS: Final = 100
+"""Of one question, as with Google."""
+
+_LOOKS: Final = frozenset({"get", "list", "getIamPolicy"})
+
+
+class SetRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    policy: Policy = Policy()
+    update_mask: str = ""
+    resource: str = ""
+
+
+class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    permissions: list[str] = []
+    resource: str = ""
+
+
+def router(context: GatewayContext) -> APIRouter:
+    """The routes of this module."""
+    routes = APIRouter(prefix="/v1/projects/{project}", tags=["Google Pub/Sub"])
+    queues = context.queues
+
+    def topic(project: str, name: str) -> tuple[str, bool]:
+        return topic_name(project, name), context.topics.named(topic_name(project, name)) is not None
+
+    def subscription(project: str, name: str) -> tuple[str, bool]:
+        return queue_name(project, name), queue_name(project, name) in queues.names
+
+    def snapshot(project: str, name: str) -> tuple[str, bool]:
+        found = snapshot_name(project, name)
+        return found, any(each.name == found for each in queues.snapshots.of())
+
+    def may_use(caller: Caller, kind: str, name: str, action: str) -> bool:
+        """Whether the rules let a caller publish or consume."""
+        if (kind, action) == ("topics", "publish"):
+            return context.core.permissions.may_publish(caller.source, name.encode())
+        if (kind, action) == ("subscriptions", "consume"):
+            return context.core.permissions.may_subscribe(caller.source, f"$queue/{name}".encode())
+        return caller.may(Role.VIEWER if action in _LOOKS else Role.ADMIN)
+
+    def add(kind: str, find: Callable[[str, str], tuple[str, bool]], resource_of: Callable[[str], str]) -> None:
+        path = f"/{kind}/{{name}}"
+
+        def existing(project: str, name: str) -> str:
+            found, exists = find(project, name)
+            if not exists:
+                raise Problem(Code.NOT_FOUND, f"there is no projects/{project}/{kind}/{name}")
+            return resource_of(found)
+
+        @routes.get(f"{path}:getIamPolicy", summary=f"The policy of one of the {kind}", dependencies=[ADMIN])
+        @routes.get(f"{path}/getIamPolicy", include_in_schema=False, dependencies=[ADMIN])
+        async def get_policy(project: str, name: str) -> Response:
+            return answer(context.iam.get(existing(project, name)))
+
+        @routes.post(
+            f"{path}:setIamPolicy",
+            summary=f"Keep a policy for one of the {kind}; it gives nobody a right",
+            openapi_extra=BODY,
+            dependencies=[ADMIN],
+        )
+        @routes.post(f"{path}/setIamPolicy", include_in_schema=False, dependencies=[ADMIN])
+        async def set_policy(project: str, name: str, request: Request) -> Response:
+            body = decoded(await request.body(), SetRequest)
+            return answer(await context.iam.put(existing(project, name), body.policy))
+
+        @routes.post(
+            f"{path}:testIamPermissions",
+            summary=f"Which permissions the caller has on one of the {kind}",
+            openapi_extra=BODY,
+        )
+        @routes.post(f"{path}/testIamPermissions", include_in_schema=False)
+        async def test_permissions(caller: User, project: str, name: str, request: Request) -> Response:
+            wanted = decoded(await request.body(), TestRequest).permissions
+            if len(wanted) > MAX_PERMISSIONS:
+                raise Problem(Code.INVALID_VALUE, f"permissions has {len(wanted)}: {MAX_PERMISSIONS} at most")
+            found, exists = find(project, name)
+            held: list[Any] = []
+            for each in wanted:
+                prefix, _, action = each.rpartition(".")
+                if "*" in each or not prefix:
+                    raise Problem(Code.INVALID_VALUE, f"permissions has {each[:80]!r}: pubsub.{kind}.… is meant")
+                if exists and prefix == f"pubsub.{kind}" and may_use(caller, kind, found, action):
+                    held.append(each)
+            return answer({"permissions": held} if held else {})
+
+    add("topics", topic, topic_resource)
+    add("subscriptions", subscription, subscription_resource)
+    add("snapshots", snapshot, snapshot_resource)
+    return routes
