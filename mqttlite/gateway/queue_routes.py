@@ -178,7 +178,7 @@ def router(context: GatewayContext) -> APIRouter:
         """What is in it, what became of its messages, and its options. A query in the address of an endpoint, which may
         be secret, is for admins."""
         found = await ask("GET", "queues", name)
-        return _answer(found if caller.may(Role.ADMIN) else _without_query(found))
+        return _answer(found if caller.may(Role.ADMIN) else without_query(found))
 
     @routes.put(
         "/queues/{name}",
@@ -217,7 +217,7 @@ def router(context: GatewayContext) -> APIRouter:
     )
     async def pause(name: str) -> Response:
         """It takes messages meanwhile."""
-        return _answer(_without_query(await ask("POST", "queues", name, "pause")))
+        return _answer(without_query(await ask("POST", "queues", name, "pause")))
 
     @routes.post(
         "/queues/{name}/resume",
@@ -227,7 +227,7 @@ def router(context: GatewayContext) -> APIRouter:
     )
     async def resume(name: str) -> Response:
         """From the first on; also one whose push was stopped, because its endpoint was gone."""
-        return _answer(_without_query(await ask("POST", "queues", name, "resume")))
+        return _answer(without_query(await ask("POST", "queues", name, "resume")))
 
     @routes.post("/queues/{name}/push-secret", summary="Sign pushed messages with a new secret", dependencies=ADMIN)
     async def rotate_secret(name: str) -> PushSecret:
@@ -286,7 +286,7 @@ def problem_of(refused: Refused) -> Problem:
     return Problem(_CODES[refused.status], text[:1].lower() + text[1:].removesuffix("."))
 
 
-def _without_query(details: dict[str, Any]) -> dict[str, Any]:
+def without_query(details: dict[str, Any]) -> dict[str, Any]:
     """The details of a queue without the query in the address of its endpoint."""
     for each in (details["options"]["push"], details.get("push")):
         if each is not None:

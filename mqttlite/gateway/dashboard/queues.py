@@ -1,4 +1,5 @@
-"""The queues of `$queue/…`: a list, a page for each with its dead letters, and what an operator does with them.
+"""The queues of `$queue/…`: a list, a page for each with its push, snapshots and dead letters, and what an operator or
+administrator does with them.
 
 What is done is in `delivery.queues.api`, as over the API and the admin socket. Invariant: payloads are shown to
 operators only.
@@ -6,6 +7,7 @@ operators only.
 
 from typing import Any, Final, Literal
 
+import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,12 +15,12 @@ from starlette.responses import Response
 from mqttlite.core.reasons import EXPIRED
 from mqttlite.delivery.queues.api import Refused
 from mqttlite.delivery.queues.outcomes import DEADLINE, DISCONNECTED, FILTERED, NACKED, OVERFLOW, TOO_LARGE
-from mqttlite.gateway.caller import Operator, Role, Viewer, require
+from mqttlite.gateway.caller import Admin, Caller, Operator, Role, Viewer, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, redirect
-from mqttlite.gateway.queue_routes import problem_of
+from mqttlite.gateway.queue_routes import problem_of, without_query
 
 QUEUES: Final = "/ui/queues"
 QUEUE: Final = "/ui/queue"
@@ -36,6 +38,9 @@ NOTICES: Final = {
     "paused": "The queue is paused: it takes messages and delivers none.",
     "resumed": "The queue delivers again.",
     "purged": "The messages of the queue were dropped.",
+    "sought": "The queue is there: nothing older is delivered.",
+    "made": "The snapshot was made.",
+    "deleted": "The snapshot was deleted.",
     "replayed": "It went back into the queue.",
     "all-replayed": "The dead letters went back into the queue.",
     "dropped": "The dead letter was dropped.",
@@ -57,15 +62,27 @@ CAUSES: Final = {
 def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
     """The routes of this module."""
 
-    async def ask(method: str, *segments: str, **query: str) -> Any:
+    async def ask(method: str, *segments: str, body: bytes = b"", **query: str) -> Any:
         try:
-            return await context.queues_api.ask(method, segments, query)
+            return await context.queues_api.ask(method, segments, query, body)
         except Refused as error:
             raise problem_of(error) from None
 
+    async def listed(cursor: str) -> Any:
+        """A page of queues; those that are pushed need no consumer."""
+        found = await ask("GET", "queues", cursor=cursor, limit=str(PAGE))
+        for each in found["entries"]:
+            each["pushed"] = context.queues.options(each["name"]).push is not None
+        return found
+
+    async def details(caller: Caller, name: str) -> Any:
+        """A queue. A query in the address of an endpoint, which may be secret, is for admins."""
+        found = {"push": None, **await ask("GET", "queues", name)}
+        return found if caller.may(Role.ADMIN) else without_query(found)
+
     @shown.get(QUEUES)
     async def queues(request: Request, caller: Viewer, cursor: str = "") -> Response:
-        found = await ask("GET", "queues", cursor=cursor, limit=str(PAGE))
+        found = await listed(cursor)
         return pages.render(
             "queues.html",
             request,
@@ -79,14 +96,13 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
     @streams.get(f"{QUEUES}/live", dependencies=[require(Role.VIEWER)])
     async def queues_stream(request: Request, cursor: str) -> Response:
         async def look() -> dict[str, Any]:
-            entries = (await ask("GET", "queues", cursor=cursor, limit=str(PAGE)))["entries"]
-            return {"queues": entries}
+            return {"queues": (await listed(cursor))["entries"]}
 
         return live.stream(request, Role.VIEWER, look)
 
     @shown.get(QUEUE)
     async def queue(request: Request, caller: Viewer, name: str, cursor: str = "", done: str = "") -> Response:
-        found = await ask("GET", "queues", name)
+        found = await details(caller, name)
         letters = await ask("GET", "dead-letters", name, limit=str(SHOWN), cursor=cursor)
         messages = []
         if caller.may(Role.OPERATOR):
@@ -97,6 +113,7 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             caller,
             name=name,
             queue=found,
+            snapshots=(await ask("GET", "queues", name, "snapshots"))["entries"],
             letters=letters["entries"],
             cursor=cursor,
             next_cursor=letters["cursor"],
@@ -105,10 +122,10 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             notice_text=NOTICES.get(done, ""),
         )
 
-    @streams.get(f"{QUEUE}/live", dependencies=[require(Role.VIEWER)])
-    async def queue_stream(request: Request, name: str) -> Response:
+    @streams.get(f"{QUEUE}/live")
+    async def queue_stream(request: Request, caller: Viewer, name: str) -> Response:
         async def look() -> Any:
-            return await ask("GET", "queues", name)
+            return await details(caller, name)
 
         return live.stream(request, Role.VIEWER, look)
 
@@ -134,6 +151,21 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         else:
             await ask("POST", "queues", name, action)
         return redirect(QUEUE, name=name, done={"pause": "paused", "resume": "resumed", "purge": "purged"}[action])
+
+    @shown.post(f"{QUEUE}/snapshots/{{action}}")
+    async def act_on_snapshots(
+        request: Request, _caller: Admin, action: Literal["seek", "create", "delete"]
+    ) -> Response:
+        form = await form_of(request)
+        name = await _subject(request)
+        if action == "seek":
+            to = {key: form[key].strip() for key in ("time", "snapshot") if form.get(key)}
+            await ask("POST", "queues", name, "seek", body=msgspec.json.encode(to))
+        elif action == "create":
+            await ask("POST", "queues", name, "snapshots", field(form, "snapshot").strip())
+        else:
+            await ask("DELETE", "snapshots", field(form, "snapshot"))
+        return redirect(QUEUE, name=name, done={"seek": "sought", "create": "made", "delete": "deleted"}[action])
 
     @shown.post(f"{QUEUE}/dead-letters/{{action}}")
     async def act_on_letters(request: Request, _caller: Operator, action: Literal["replay", "drop"]) -> Response:

@@ -19,6 +19,8 @@ from mqttlite.client.errors import MqttError, PublishRefused
 from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
 from mqttlite.core.source import THE_PROGRAM
+from mqttlite.delivery.push.options import PushOptions
+from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.browser_sessions import COOKIE, IDLE_S, BrowserSessions
 from mqttlite.gateway.caller import Role
@@ -383,6 +385,30 @@ async def test_a_queue_is_looked_after(tmp_path: Path) -> None:
             gateway.gateway.app.stopping.set()
             assert '"depth":0' in (await told).text
             gateway.gateway.app.stopping.clear()
+
+
+async def test_a_pushed_queue_shows_its_endpoint_and_is_sought(tmp_path: Path) -> None:
+    target = PushTarget(url="http://127.0.0.1:9/in?key=secret", secret=new_secret())
+    queue = QueueOptions(name="mail", filters=("mail/#",), push=target, retain_acked=True)
+    options = {"queues": (queue,), "push": PushOptions(allowed_hosts=("127.0.0.1",))}
+    async with running_gateway(tmp_path, **options) as gateway:
+        admin, viewer = gateway.client(Role.ADMIN), gateway.client(Role.VIEWER)
+        await gateway.broker.publish("mail/a", b"x", qos=1)
+        assert "mail running 1 " in text_of(await viewer.get("/ui/queues"))
+        for client, shows in ((admin, True), (viewer, False)):
+            page = await client.get("/ui/queue?name=mail")
+            assert "Endpoint http://127.0.0.1:9/in" in text_of(page)
+            assert ("key=secret" in page.text, "/ui/queue/snapshots/seek" in page.text) == (shows, shows)
+        for action, fields, sentence in (
+            ("create", {"snapshot": "before"}, "before 1 "),
+            ("seek", {"time": "2100-01-01T00:00:00Z"}, "nothing older is delivered. running"),
+            ("seek", {"snapshot": "before"}, "Messages 1"),
+            ("delete", {"snapshot": "before"}, "It has no snapshot."),
+        ):
+            answer = await admin.post(f"/ui/queue/snapshots/{action}", data={"name": "mail", **fields}, headers=OWN)
+            assert sentence in text_of(await admin.get(answer.headers["location"])), action
+        wrong = await admin.post("/ui/queue/snapshots/seek", data={"name": "mail", "time": "noon"}, headers=OWN)
+        assert "is no time" in text_of(wrong)
 
 
 async def test_the_catalogue_says_what_topics_are_for_and_shows_their_schema(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/ui/queue/dead-letter"): Role.OPERATOR,
     ("POST", "/ui/queue/{action}"): Role.OPERATOR,
     ("POST", "/ui/queue/dead-letters/{action}"): Role.OPERATOR,
+    ("POST", "/ui/queue/snapshots/{action}"): Role.ADMIN,
     ("GET", "/ui/catalogue"): Role.VIEWER,
     ("GET", "/ui/schema"): Role.VIEWER,
     ("GET", "/ui/bans"): Role.VIEWER,

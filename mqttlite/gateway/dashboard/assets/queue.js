@@ -9,7 +9,7 @@ listen(`/ui/queue/live?name=${encodeURIComponent(queue)}`, (found) => {
   show(found);
   const [text, kind] = found.paused
     ? ["paused", "warn"]
-    : found.depth && !found.consumers
+    : found.depth && !found.consumers && !found.push
       ? ["messages wait, and there is no consumer", "bad"]
       : ["running", "good"];
   if (state.textContent !== text) state.replaceChildren(element("span", text, { class: `badge ${kind}` }));

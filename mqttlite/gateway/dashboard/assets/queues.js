@@ -7,7 +7,7 @@ const table = document.getElementById("queues");
 
 function state(queue) {
   if (queue.paused) return ["paused", "warn"];
-  return queue.depth && !queue.consumers ? ["no consumer", "bad"] : ["running", "good"];
+  return queue.depth && !queue.consumers && !queue.pushed ? ["no consumer", "bad"] : ["running", "good"];
 }
 
 if (!table.querySelector(".empty")) {
