@@ -62,7 +62,10 @@ CAUSES: Final = {
 def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
     """The routes of this module."""
 
-    async def ask(method: str, *segments: str, body: bytes = b"", **query: str) -> Any:
+    async def ask(method: str, *segments: str, **query: str) -> Any:
+        return await ask_with(b"", method, *segments, **query)
+
+    async def ask_with(body: bytes, method: str, *segments: str, **query: str) -> Any:
         try:
             return await context.queues_api.ask(method, segments, query, body)
         except Refused as error:
@@ -160,7 +163,7 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         name = await _subject(request)
         if action == "seek":
             to = {key: form[key].strip() for key in ("time", "snapshot") if form.get(key)}
-            await ask("POST", "queues", name, "seek", body=msgspec.json.encode(to))
+            await ask_with(msgspec.json.encode(to), "POST", "queues", name, "seek")
         elif action == "create":
             await ask("POST", "queues", name, "snapshots", field(form, "snapshot").strip())
         else:

@@ -390,8 +390,8 @@ async def test_a_queue_is_looked_after(tmp_path: Path) -> None:
 async def test_a_pushed_queue_shows_its_endpoint_and_is_sought(tmp_path: Path) -> None:
     target = PushTarget(url="http://127.0.0.1:9/in?key=secret", secret=new_secret())
     queue = QueueOptions(name="mail", filters=("mail/#",), push=target, retain_acked=True)
-    options = {"queues": (queue,), "push": PushOptions(allowed_hosts=("127.0.0.1",))}
-    async with running_gateway(tmp_path, **options) as gateway:
+    local = PushOptions(allowed_hosts=("127.0.0.1",))
+    async with running_gateway(tmp_path, queues=(queue,), push=local) as gateway:
         admin, viewer = gateway.client(Role.ADMIN), gateway.client(Role.VIEWER)
         await gateway.broker.publish("mail/a", b"x", qos=1)
         assert "mail running 1 " in text_of(await viewer.get("/ui/queues"))
