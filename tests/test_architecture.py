@@ -47,7 +47,8 @@ BELOW: Final[dict[str, set[str]]] = {
     "monitor": {*PURE, "admin", "net", "reports", "telemetry"},
     "gateway": ADAPTER_PACKAGES
     | set(PURE)
-    | {"admin", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations", "reports"},
+    | {"admin", "atomic_file", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations"}
+    | {"reports"},
     "assembly": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}
