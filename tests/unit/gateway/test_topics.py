@@ -130,26 +130,26 @@ async def test_who_has_no_user_name_gives_and_takes_no_policy(tmp_path: Path) ->
         assert (await nobody.delete(plain)).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"name": ""},
-        {"name": "a/#"},
-        {"name": "$SYS/x"},
-        {"name": "a\0"},
-        {"name": "a", "permissions": "NONE"},
-        {"name": "a", "min_qos": 2, "max_qos": 1},
-        {"name": "a", "members": [""]},
-        {"name": "a", "unknown": 1},
-        {"name": "a", "permissions": "PRIVATE"},
-    ],
-)
-async def test_a_wrong_topic_is_refused_and_nothing_is_kept(gateway: GatewayUnderTest, body: dict[str, object]) -> None:
+WRONG: list[dict[str, object]] = [
+    {},
+    {"name": ""},
+    {"name": "a/#"},
+    {"name": "$SYS/x"},
+    {"name": "a\0"},
+    {"name": "a", "permissions": "NONE"},
+    {"name": "a", "min_qos": 2, "max_qos": 1},
+    {"name": "a", "members": [""]},
+    {"name": "a", "unknown": 1},
+    {"name": "a", "permissions": "PRIVATE"},
+]
+
+
+async def test_a_wrong_topic_is_refused_and_nothing_is_kept(gateway: GatewayUnderTest) -> None:
     client = gateway.client()
-    answer = await client.post(TOPICS, json=body)
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_value")
-    assert (await client.get(TOPICS)).json() == {"topics": [], "cursor": None}
+    for body in WRONG:
+        answer = await client.post(TOPICS, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_value"), body
+        assert (await client.get(TOPICS)).json() == {"topics": [], "cursor": None}, body
 
 
 async def test_a_name_is_one_topic_and_the_configuration_comes_first(tmp_path: Path) -> None:
