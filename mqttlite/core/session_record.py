@@ -145,7 +145,8 @@ class SessionRecord(Source):
             size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
             self.base_bytes += size
             self._memory.used += size
-            self._count_subscriptions(1)
+            if self.queue.usages:
+                self._count_subscriptions(1)
         elif isinstance(replaced, FilteredSubscription):
             self._let_go_of_filter(replaced)
         if isinstance(subscription, FilteredSubscription):
@@ -160,7 +161,8 @@ class SessionRecord(Source):
             size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
             self.base_bytes -= size
             self._memory.used -= size
-            self._count_subscriptions(-1)
+            if self.queue.usages:
+                self._count_subscriptions(-1)
             if self.filters and isinstance(subscription, FilteredSubscription):
                 self._let_go_of_filter(subscription)
         return subscription
@@ -169,7 +171,8 @@ class SessionRecord(Source):
         """Take out one of the subscriptions; there are some."""
         topic_filter, subscription = self.subscriptions.popitem()
         self._charge(-SUBSCRIPTION_BYTES - (len(topic_filter) * 3 // 2))
-        self._count_subscriptions(-1)
+        if self.queue.usages:
+            self._count_subscriptions(-1)
         if isinstance(subscription, FilteredSubscription):
             self._let_go_of_filter(subscription)
         return subscription
@@ -193,7 +196,8 @@ class SessionRecord(Source):
 
     def release(self) -> None:
         """The session is over, and nothing of it is left."""
-        self.count_for(NO_USAGE)
+        if self.queue.usages:
+            self.count_for(NO_USAGE)
         self._charge(-self.base_bytes)
 
     def _waiting(self) -> int:
