@@ -263,11 +263,10 @@ def _without_secrets(value: Any, name: str = "") -> Any:
 
 
 def _without_credentials(url: str) -> str:
-    """An address without user and password."""
+    """An address without user, password and query, which may hold a key."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return HIDDEN
-    if "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=f"{HIDDEN}@{parts.netloc.rpartition('@')[2]}"))
+    _, at, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{HIDDEN}@{host}" if at else host, query=HIDDEN if parts.query else ""))

@@ -393,7 +393,7 @@ def test_what_looks_like_a_secret_is_hidden() -> None:
         "password_file": "f",
         "secret": "",
         "headers": {"x": "y"},
-        "urls": ["redis://u:p@h/0", "http://h", "http://[x@"],
+        "urls": ["redis://u:p@h/0", "http://h", "https://h/in?key=k", "http://[x@"],
         "more": [{"token": "t"}],
     }
     assert _without_secrets(given) == {
@@ -401,7 +401,7 @@ def test_what_looks_like_a_secret_is_hidden() -> None:
         "password_file": "f",
         "secret": "",
         "headers": {"x": "(hidden)"},
-        "urls": ["redis://(hidden)@h/0", "http://h", "(hidden)"],
+        "urls": ["redis://(hidden)@h/0", "http://h", "https://h/in?(hidden)", "(hidden)"],
         "more": [{"token": "(hidden)"}],
     }
 
