@@ -60,7 +60,7 @@ class MemberRing:
 
     def __init__(self) -> None:
         self.members: Final[list[Member]] = []
-        self.next_at = 0
+        self.next_at: int = 0
 
     def add(self, member: Member) -> None:
         member.at = len(self.members)

@@ -220,5 +220,5 @@ async def test_mosquitto_says_nothing_that_we_do_not(rig: Rig, tmp_path: Path) -
         "logins/refused in jail",
     )
     more += ("overload/stage", "overload/load", "overload/clients/slowed", "overload/slowed", "alarms/overload")
-    more += ("overload/connects/refused", "quotas/clients/held", "quotas/held")
+    more += ("overload/connects/refused", "quotas/clients/held", "quotas/held", "quotas/refused")
     assert ours - theirs - SAID_LATER == {f"$SYS/broker/{name}" for name in more}

@@ -126,7 +126,7 @@ def test_the_alert_tells_a_client_why_it_is_refused(tmp_path: Path, whose: str, 
 
 
 def test_a_renewed_certificate_is_what_the_next_client_sees(tmp_path: Path) -> None:
-    init(tmp_path, clients=["device"], now=datetime.now(UTC) - timedelta(days=800))
+    init(tmp_path, clients=["device"], now=datetime.now(UTC) - timedelta(days=390))
     with served(tmp_path) as port:
         assert publish(port, tmp_path, "device", "tlsv1.3").returncode == 0
         renew(tmp_path)

@@ -1,5 +1,8 @@
 """What an input leaves for the loop driver to carry out, and when that is nothing."""
 
+import pytest
+
+from mqttlite.core.effects import AwaitsCommit
 from mqttlite.wire.constants import PUBACK, V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Pingreq, Publish
@@ -28,3 +31,8 @@ def test_bytes_that_nobody_is_to_write_are_an_effect_for_they_are_counted() -> N
     assert effects.is_empty
     effects.pending_bytes = 1
     assert not effects.is_empty
+
+
+def test_what_waits_for_a_commit_says_what_it_does_then() -> None:
+    with pytest.raises(NotImplementedError):
+        AwaitsCommit().on_committed(0.0)
