@@ -39,7 +39,14 @@ class Request(MessageBody, frozen=True, forbid_unknown_fields=True):
     """For `subscribe`: a filter on the content of messages."""
 
 
+class _OnlyId(msgspec.Struct, frozen=True):
+    """What of a wrong message its answer repeats."""
+
+    id: str | int | None = None
+
+
 _decode: Final = msgspec.json.Decoder(Request).decode
+_decode_id: Final = msgspec.json.Decoder(_OnlyId).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -116,7 +123,7 @@ class _Connection:
             request = _decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             code = Code.INVALID_VALUE if isinstance(error, msgspec.ValidationError) else Code.BAD_REQUEST
-            await self._say({"type": "error", "id": None, "code": str(code), "detail": str(error)})
+            await self._say({"type": "error", "id": _id_of(text), "code": str(code), "detail": str(error)})
             return
         await self.on_request(request)
 
@@ -236,3 +243,11 @@ def routes(context: GatewayContext, callers: Callers, _bodies: Bodies) -> Sequen
     """The bare routes of this module."""
     made = SocketRoutes(context, callers)
     return (BareRoute(WEBSOCKET, "/ws/subscribe", "", made.subscribe, "/ws/subscribe", {}),)
+
+
+def _id_of(text: str | bytes) -> str | int | None:
+    """The id of a message that is wrong elsewhere; None where even that cannot be read."""
+    try:
+        return _decode_id(text).id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -439,28 +439,30 @@ async def test_a_socket_subscribes_publishes_and_unsubscribes(gateway: GatewayUn
 
 
 WRONG_MESSAGES = [
-    ("{", "bad_request"),
-    ("[]", "invalid_value"),
-    ('{"type":"dance"}', "invalid_value"),
-    ('{"type":"subscribe"}', "invalid_value"),
-    ('{"type":"subscribe","topic":"a","topic_id":"b"}', "invalid_value"),
-    ('{"type":"subscribe","topic":"a","qos":2}', "invalid_value"),
-    ('{"type":"subscribe","topic":"#a"}', "invalid_topic"),
-    ('{"type":"subscribe","topic":"a","where":"b"}', "invalid_topic"),
-    ('{"type":"subscribe","topic_id":"none"}', "not_found"),
-    (f'{{"type":"presence","topic":"{"a" * 65_530}"}}', "invalid_topic"),
-    ('{"type":"publish","topic":"a+"}', "invalid_topic"),
-    ('{"type":"publish"}', "invalid_value"),
-    ('{"type":"publish","topic":"$SYS/a","id":3}', "not_authorized"),
+    ("{", "bad_request", None),
+    ("[]", "invalid_value", None),
+    ('{"type":"dance"}', "invalid_value", None),
+    ('{"type":"dance","id":"7"}', "invalid_value", "7"),
+    ('{"type":"dance","id":[7]}', "invalid_value", None),
+    ('{"type":"subscribe"}', "invalid_value", None),
+    ('{"type":"subscribe","topic":"a","topic_id":"b"}', "invalid_value", None),
+    ('{"type":"subscribe","topic":"a","qos":2}', "invalid_value", None),
+    ('{"type":"subscribe","topic":"#a"}', "invalid_topic", None),
+    ('{"type":"subscribe","topic":"a","where":"b"}', "invalid_topic", None),
+    ('{"type":"subscribe","topic_id":"none"}', "not_found", None),
+    (f'{{"type":"presence","topic":"{"a" * 65_530}"}}', "invalid_topic", None),
+    ('{"type":"publish","topic":"a+"}', "invalid_topic", None),
+    ('{"type":"publish"}', "invalid_value", None),
+    ('{"type":"publish","topic":"$SYS/a","id":3}', "not_authorized", 3),
 ]
 
 
 async def test_a_wrong_message_is_answered_and_the_socket_goes_on(gateway: GatewayUnderTest) -> None:
-    for text, code in WRONG_MESSAGES:
+    for text, code, number in WRONG_MESSAGES:
         async with connect_socket(f"ws://localhost:{gateway.gateway.port}/ws/subscribe") as socket:
             await socket.send(text)
             answer = json.loads(await asyncio.wait_for(socket.recv(), 5))
-            assert (answer["type"], answer["code"]) == ("error", code), text
+            assert (answer["type"], answer["code"], answer["id"]) == ("error", code, number), text
             await socket.send('{"type":"ping"}')
             assert json.loads(await asyncio.wait_for(socket.recv(), 5))["type"] == "pong", text
 
