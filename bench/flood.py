@@ -1,6 +1,6 @@
 """More than the broker can handle: a thousand publishers that send as fast as they can, beside polite clients.
 
-The polite have a process of their own, as have the publishers and whoever receives the flood. A run in which an
+The polite have a process of their own, as have the publishers and the receivers of the flood. A run in which an
 acknowledged message is lost, or the polite lose anything, ends with exit code 1.
 """
 
