@@ -30,14 +30,14 @@ class Credits:
     __slots__ = (
         "_deadlines",
         "_effects",
-        "_heavy_at",
+        "_heavies",
+        "_heavies_before",
         "_held_at",
         "_highest",
         "_interval",
         "_least",
-        "_light",
-        "_light_at",
         "_older",
+        "_period",
         "_recent",
         "credit",
         "held",
@@ -51,19 +51,19 @@ class Credits:
         """How often a link was held."""
         self._recent: dict[int, Account] = {}
         self._older: dict[int, Account] = {}
-        """The clients that published lately. Each `MAX_DEBT` intervals the older ones are forgotten, whose debts are
-        paid."""
+        """The clients that published lately: in this period of `MAX_DEBT` intervals, and in the one before but not in
+        this one. A period later these are forgotten, for their debts are paid."""
+        self._period = 0
+        self._heavies = 0
+        self._heavies_before = 0
+        """How many of both cost much in an interval of this period, and how many in the one before but not in this
+        one."""
         self._highest = 0.0
         """The most that one of them cost in this interval."""
         self._interval = 0
         self._least = LEAST_CREDIT
         """What a client may cost at least: less than `LEAST_CREDIT` where so many send that even that is too much."""
         self._held_at = -CREDIT_CALM_S
-        self._heavy_at = -CREDIT_CALM_S
-        """When one of them cost much."""
-        self._light = 0
-        """How many cost little in this interval."""
-        self._light_at = -CREDIT_CALM_S
 
     def charge(self, connection: Connection, work: int) -> None:
         """So much work came of what a connection sent. Who only acknowledges messages is not charged: slower, it would
@@ -78,12 +78,12 @@ class Credits:
         account.messages = messages
         if account.interval != self._interval:
             account.interval, account.spent = self._interval, 0.0
-            self._light += 1
-        was_light = account.spent <= self._least
         account.spent += work
         connection.much_bytes = LIGHT_BYTES if 2.0 * account.spent <= self._least else 0
-        if was_light and account.spent > self._least:
-            self._light -= 1
+        if account.spent > self._least and account.heavy_in != self._period:
+            self._heavies += 1
+            self._heavies_before -= account.heavy_in == self._period - 1
+            account.heavy_in = self._period
         self._highest = max(self._highest, account.spent)
         earned = (now - account.left_at) / OVERLOAD_INTERVAL_S * self.credit
         account.left = max(-MAX_DEBT * self.credit, min(self.credit, account.left + earned) - work)
@@ -97,11 +97,6 @@ class Credits:
 
     def adjust(self, is_late: bool, is_early: bool) -> None:
         """An interval is over in which the loop was late, or early; between the two the credit stays."""
-        now = self._effects.now
-        if self._light:
-            self._light_at = now
-        if self._highest > self._least:
-            self._heavy_at = now
         is_mixed = self.is_mixed
         self._least = min(LEAST_CREDIT, INTERVAL_WORK / max(1, len(self._recent) + len(self._older)))
         if is_late and is_mixed:
@@ -110,15 +105,16 @@ class Credits:
             self.credit = min(MOST_CREDIT, CREDIT_GROWS * self.credit)
         self._effects.shorten(is_mixed)
         self._highest = 0.0
-        self._light = 0
         self._interval += 1
         if self._interval % MAX_DEBT == 0:
+            self._period += 1
             self._older, self._recent = self._recent, {}
+            self._heavies_before, self._heavies = self._heavies, 0
 
     @property
     def is_mixed(self) -> bool:
-        """Whether clients sent much lately, and others little: the former must not hold up the latter."""
-        return self._effects.now - min(self._light_at, self._heavy_at) < CREDIT_CALM_S
+        """Whether some clients sent much lately and others only little: the former must not hold up the latter."""
+        return 0 < self._heavies + self._heavies_before < len(self._recent) + len(self._older)
 
     @property
     def are_used(self) -> bool:
@@ -130,6 +126,7 @@ class Credits:
         self.credit = MOST_CREDIT
         self._effects.shorten(False)
         self._recent, self._older = {}, {}
+        self._heavies = self._heavies_before = 0
 
     def free(self, number: int) -> None:
         """The deadline of a held link is due: it may be read again."""
@@ -148,7 +145,7 @@ class Credits:
 class Account(Deadline):
     """What one connection may still cost."""
 
-    __slots__ = ("_credits", "_number", "interval", "is_held", "left", "left_at", "messages", "spent")
+    __slots__ = ("_credits", "_number", "heavy_in", "interval", "is_held", "left", "left_at", "messages", "spent")
 
     def __init__(self, credits: Credits, number: int, left: float, now: float) -> None:
         super().__init__()
@@ -160,6 +157,8 @@ class Account(Deadline):
         self.spent: float = 0.0
         """What it cost in that interval."""
         self.interval: int = -1
+        self.heavy_in: int = -2
+        """The period in which it cost much, the latest."""
         self.messages: int = 0
         """How many it had published when it was charged last."""
         self.is_held: bool = False

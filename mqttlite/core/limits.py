@@ -322,11 +322,11 @@ CREDIT_GROWS: Final = 1.2
 """By how much the credit changes in an interval: down in half a second from all to a fifth, and up again in one."""
 
 MAX_DEBT: Final = 10
-"""For how many intervals' credit a client is held at most, which is a second: a debt beyond that is forgiven."""
+"""For how many intervals' credit a client is held at most, which is a second: a debt beyond that is forgiven. For as
+long, or twice that, it counts as one that sends much."""
 
 CREDIT_CALM_S: Final = 1.0
-"""How long no client was slowed before the overload is over, for it would only begin anew; and how long a client counts
-as one of those that send little, which others slow down."""
+"""How long no client was slowed before the overload is over, for it would only begin anew."""
 
 LIGHTEST_BYTES: Final = 256
 LIGHT_BYTES: Final = 4_096

@@ -176,6 +176,9 @@ async def test_what_becomes_of_a_push_is_in_metrics_sys_topics_log_and_why(
         assert broker.observer.answers is not None
         said = "\n".join(broker.observer.answers.why("a/b")["sentences"])
         assert f"HTTP 503 of {origin}" in said, said
-        assert await device.message() == ("$SYS/broker/queues/q/push/state", b"pushing")
+        states = [await device.message()]
+        while states[-1][1] != b"pushing":  # A tick may have come between the failures.
+            states.append(await device.message())
+        assert set(states) <= {("$SYS/broker/queues/q/push/state", state) for state in (b"pushing", b"failing")}
         device.drop()
         await device.close()

@@ -211,6 +211,20 @@ def test_nobody_is_slowed_where_nobody_waits_for_another(who: str) -> None:
     assert world.broker.effects.work_at_start == 0, "and iterations are as long as ever"
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_nobody_is_slowed_for_itself(count: int) -> None:
+    """Where other processes take the processor, a client that sends as fast as it can sends little now and then."""
+    world = World()
+    clients = [world.connect(f"c{number}") for number in range(count)]
+    for interval in range(20):
+        for client in clients:
+            flood(client, MESSAGES if interval % 3 == 0 else 5)
+        weigh(world, LIMITS.target_lag_s * 2)
+    assert world.broker.effects.meters_senders
+    assert held(world) == []
+    assert not world.broker.overload.credits.is_mixed
+
+
 def test_iterations_are_short_while_some_send_much_and_others_little() -> None:
     world, _heavy, _light = mixed()
     weigh(world, LIMITS.target_lag_s * 2)
