@@ -47,7 +47,7 @@ class CertificateFiles:
         self._keylog_file: Final = keylog_file
         if keylog_file is not None:
             _log.warning(
-                "%s: THE KEYS OF ALL TLS CONNECTIONS ARE WRITTEN TO %s: whoever reads it can read all traffic, "
+                "%s: THE KEYS OF ALL TLS CONNECTIONS ARE WRITTEN TO %s: anybody who reads it can read all traffic, "
                 "passwords included. This is for debugging only; delete the file afterwards.",
                 *(name, keylog_file),
             )

@@ -89,7 +89,7 @@ class Broker:
         self.event_listeners: Final[list[event_hub.Listener]] = []
         """The program's listeners to events; add them before `start`."""
         self.tls_keylog: str | None = None
-        """For debugging: a file for the keys of all TLS connections, with which whoever reads it reads the traffic.
+        """For debugging: a file for the keys of all TLS connections. Anybody who reads it can read their traffic.
         Set it before `start`."""
         self._auth_chain: Final = AuthChain(authenticator, method_authenticator)
         self._authorizer: Final = authorizer

@@ -1,5 +1,5 @@
-"""What the acknowledgements of a client do to its session: PUBACK, PUBREC and PUBCOMP to what it was sent, PUBREL to
-what it sent.
+"""Applies the acknowledgements of a client to its session: PUBACK, PUBREC and PUBCOMP for messages to the client,
+PUBREL for messages from it.
 
 Those that follow in order, as they mostly do, are seen to together. Invariant: a message is settled once, with the
 reason code that the client gave, and is in the window until then.

@@ -50,7 +50,7 @@ class Attempt:
         self.ended_at: Final = ended_at
         self.outcome: Final = outcome
         self.detail: Final = detail
-        """What the consumer said, such as a status or a reason code."""
+        """The consumer's answer, such as a status or a reason code."""
         self.behind: Final = behind
         """Messages with the same ordering key that waited for it."""
 
@@ -80,7 +80,7 @@ class GivenUp:
         self.detail: Final = detail
         self.attempts: Final = attempts
         self.consumer: Final = consumer
-        """Who had it last."""
+        """The name of the consumer that had it last."""
         self.key: Final = key
         self.first_at: Final = first_at
         self.last_at: Final = last_at

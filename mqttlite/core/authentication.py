@@ -35,7 +35,7 @@ _REFUSALS: Final[dict[int, type[PeerError]]] = {
 
 @final
 class Grants:
-    """What a client's credentials, such as a token, say about it beyond its user name.
+    """The rights and facts that a client's credentials, such as a token, give beyond its user name.
 
     `publish` and `subscribe` are topic filters that the credentials allow, beside what the rules say; None: they do not
     say. `expires_at` is when the client is to be disconnected, in seconds of the broker's clock; `inf`: never.

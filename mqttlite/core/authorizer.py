@@ -19,7 +19,7 @@ PUBLISH: Final = "publish"
 SUBSCRIBE: Final = "subscribe"
 RECEIVE: Final = "receive"
 ACTIONS: Final = (PUBLISH, SUBSCRIBE, RECEIVE)
-"""What a client may be denied."""
+"""The actions that an `Authorizer` can deny."""
 
 
 class Authorizer(Protocol):
@@ -60,7 +60,7 @@ class Authorizer(Protocol):
         ...
 
     def policy_of(self, topic: bytes) -> TopicPolicy:
-        """What holds for the messages of a topic; `NO_POLICY` where nothing is set. Asked once for each route."""
+        """The policy for the messages of a topic; `NO_POLICY` where nothing is set. Asked once for each route."""
         ...
 
     def reason(self, role: int, action: str, topic: bytes) -> str:

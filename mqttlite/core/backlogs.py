@@ -1,5 +1,4 @@
-"""What waits for clients that could not take it at once: sent by and by when they read again, or dropped when memory is
-short.
+"""The backlogs of connected clients: sent in parts when the clients read again, or dropped when memory is short.
 
 Invariant: a connection with a backlog that may move is in `Effects.backlogged` once.
 """

@@ -1,4 +1,4 @@
-"""What of MQTT a listener offers: the server's side of the CONNACK properties (5.0 §3.2.2.3), and what follows.
+"""The parts of MQTT that a listener offers: the server's CONNACK properties (5.0 §3.2.2.3), and what follows.
 
 Invariant: whatever a CONNACK withholds is refused when it is used, with the reason code that is named for it.
 """

@@ -1,4 +1,4 @@
-"""What the core asks a store to make durable: a list of these, in order, is one commit.
+"""The changes that a store makes durable: a list of these, in order, is one commit.
 
 Only what must outlive the process is here: sessions with an expiry, retained and delayed messages. Times are in the
 broker's seconds; a store that outlives the clock translates them.
@@ -12,7 +12,7 @@ from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Will
 
 QUEUE_MARK: Final = "\0"
-"""What the name of a queue begins with, where else a client identifier stands: no client identifier has U+0000
+"""The first character of a queue's name where else a client identifier stands: no client identifier has U+0000
 [MQTT-1.5.4-2]. `Enqueue`, `Stored`, `Sent`, `Settled` and `EndSession` are for queues too."""
 
 
@@ -94,7 +94,7 @@ class Retain:
 
 @final
 class Rewind:
-    """What waits in a queue begins with that sequence, be it later or earlier than before: all from there on wait,
+    """Move the beginning of a queue to that sequence, earlier or later than before: all messages from there on wait,
     those too that were sent or settled; those before it that wait are settled."""
 
     __slots__ = ("client_id", "first")

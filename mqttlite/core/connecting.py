@@ -234,8 +234,8 @@ class Connecting:
             self._closing.end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
 
     def publisher(self, client_id: str, username: str | None, grants: Grants, own: TopicLimits | None = None) -> Source:
-        """What publishes for somebody who has no session: the rules and limits are those of such a client, and those of
-        its user, if it has `own` ones."""
+        """A source for a publisher without a session: the rules and limits are those of such a client, and those of its
+        user, if it has `own` ones."""
         source = Source(CLIENT, client_id)
         source.username = username
         source.grants = grants

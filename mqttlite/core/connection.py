@@ -48,9 +48,9 @@ ITS_FILTERS: Final = 2
 ITS_END: Final = 3
 A_FAN_OUT: Final = 4
 ROOM: Final = 5
-"""What a connection waits for: the answer to a question, the end of a long SUBSCRIBE or UNSUBSCRIBE, the end of the
-fan-out of its message, room for its message at the receivers, or, when its link is gone, room in the budget for its
-end. It handles no packet meanwhile."""
+"""The reason why a connection handles no packet: it waits for the answer to a question, the end of a long SUBSCRIBE or
+UNSUBSCRIBE, the end of the fan-out of its message, room for its message at the receivers, or, when its link is gone,
+room in the budget for its end."""
 
 WAITS_FOR_NAMES: Final = (
     "",
@@ -184,7 +184,7 @@ class Connection:
         self._memory: Final = effects.memory
         self._charged_bytes = 0
         self.input_bytes: int = 0
-        """What the memory account is charged for bytes of packets that are not handled yet."""
+        """The bytes of packets that are not handled yet, as the memory account is charged for them."""
         self.state: int = AWAITING_CONNECT
         self.waits_for: int = NOTHING
         self.question_id: int = 0
@@ -201,7 +201,7 @@ class Connection:
         self.address: str = ""
         """Whom its address stands for, where what it sends counts for that; set by the listener."""
         self.grants: Grants = NO_GRANTS
-        """What the client's credentials say about it; those of its latest authentication."""
+        """The grants of the client's credentials, from its latest authentication."""
         self.expiry: Deadline | None = None
         """The end of its credentials, where they have one."""
         self.clean_start: bool = True
@@ -225,7 +225,7 @@ class Connection:
         """Whether the framer keeps whole packets: until the next iteration of the loop, or while it `waits_for` its
         filters."""
         self.throttle: Throttle | None = None
-        """What limits how much the client sends, once it is accepted; None: nothing."""
+        """The quotas for the client's messages, once it is accepted; None: there are none."""
         self.hold_reasons: int = 0
         """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
         self.much_bytes: int = LIGHT_BYTES

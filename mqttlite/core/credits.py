@@ -62,7 +62,7 @@ class Credits:
         """The most that one of them cost in this interval."""
         self._interval = 0
         self._least = LEAST_CREDIT
-        """What a client may cost at least: less than `LEAST_CREDIT` where so many send that even that is too much."""
+        """The least credit of a client: below `LEAST_CREDIT` where so many send that even that is too much."""
         self._held_at = -CREDIT_CALM_S
 
     def charge(self, connection: Connection, work: int) -> None:
@@ -143,7 +143,7 @@ class Credits:
 
 @final
 class Account(Deadline):
-    """What one connection may still cost."""
+    """The credit that one connection has left, in units of work."""
 
     __slots__ = ("_credits", "_number", "heavy_in", "interval", "is_held", "left", "left_at", "messages", "spent")
 
@@ -155,7 +155,7 @@ class Account(Deadline):
         """Negative: its debt."""
         self.left_at: float = now
         self.spent: float = 0.0
-        """What it cost in that interval."""
+        """The work that its packets cost in that interval."""
         self.interval: int = -1
         self.heavy_in: int = -2
         """The period in which it cost much, the latest."""

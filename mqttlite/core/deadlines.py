@@ -1,4 +1,4 @@
-"""What happens later: one heap for keep-alive, CONNECT deadlines, session expiry and will delays.
+"""One heap of deadlines: keep-alive, CONNECT, session expiry and will delays.
 
 A `Deadline` knows what to do when it is due. A deadline that moves later stays where it is in the heap: it comes due at
 its old time, and `on_due` arms it again. Invariant: cancelled deadlines are at most half of the heap, or `SLACK`.

@@ -74,7 +74,7 @@ class DelayedMessages:
 
     @property
     def size_bytes(self) -> int:
-        """What they take in memory."""
+        """The memory of the delayed messages."""
         return self._bytes
 
     def put(self, message: Message, delay_s: int, source: Source) -> bool:

@@ -1,4 +1,4 @@
-"""What the core wants done after an input: the `Effects`.
+"""The effects of an input: everything that the core asks its adapters to do.
 
 The loop driver carries them out once for each iteration of the loop: it commits the changes, writes the dirty outboxes,
 asks the questions and closes the links of the connections that ended.
@@ -17,7 +17,7 @@ from mqttlite.core.tracer import NO_SAMPLES
 
 
 class AwaitsCommit:
-    """What is told when the changes that it made are committed."""
+    """Called when the changes that it made are committed."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class AwaitsCommit:
 
 @final
 class Effects(OutboxEffects):
-    """What came up since the loop driver last looked. Connections are named by their numbers."""
+    """The effects since the loop driver last took them. Connections are named by their numbers."""
 
     __slots__ = (
         "_charged",
@@ -74,7 +74,7 @@ class Effects(OutboxEffects):
         self.changed_bytes: int = 0
         """About what the messages in them take in memory; the driver sets it to 0 when it takes them."""
         self.awaiting: list[AwaitsCommit] = []
-        """What the driver tells once when the changes up to now are committed."""
+        """The driver calls each of these once, when the changes up to now are committed."""
         self._charged: Message | None = None
         self.crowds: list[tuple[int, int]] = []
         """Where in `dirty` the outboxes are that one message for many made dirty."""
@@ -109,13 +109,13 @@ class Effects(OutboxEffects):
         self.is_short: bool = False
         """Whether iterations are to be short, for some clients send much and others little."""
         self.fill_bytes: int = FILL_BYTES
-        """What a session sends from its queue before others have their turn."""
+        """How many bytes a session sends from its queue before others have their turn."""
         self.work_at_start: int = 0
-        """With what `work` begins: not 0 where iterations are to be short."""
+        """The value with which `work` begins: not 0 where iterations are to be short."""
         self.share_from: int = ITERATION_WORK - LEAST_SHARE
-        """To what `work` is lowered for one who is to have the least share of an iteration."""
+        """`work` is lowered to this value for a part that is to have the least share of an iteration."""
         self.work: int = 0
-        """What the packets and jobs of this loop iteration cost, in the unit of `ITERATION_WORK`. The driver sets it
+        """The work of the packets and jobs of this loop iteration, in the unit of `ITERATION_WORK`. The driver sets it
         to `work_at_start` at the end of each iteration."""
         self.pending_bytes: int = 0
         """About how many bytes the dirty outboxes hold. Bytes that several outboxes share count once for each."""

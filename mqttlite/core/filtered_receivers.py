@@ -28,7 +28,7 @@ class FilteredReceivers:
 
     def __init__(self, receivers: list[Receiver], effects: Effects, drops: Drops) -> None:
         self.receivers: Final = receivers
-        """What the sessions get of messages that pass all their filters."""
+        """The receivers of messages that pass all filters of their sessions."""
         self._effects: Final = effects
         self._drops: Final = drops
 
@@ -158,7 +158,7 @@ class Overlapping(FilteredReceivers):
         self._session: Final = session
         self._subscriptions: Final = subscriptions
         self._by_passing: Final[dict[int, Receiver]] = {}
-        """What the session gets, by those that let a message pass: a bit for each."""
+        """The session's receiver for each set of subscriptions that let a message pass: a mask with a bit for each."""
         reads_payload = False
         for subscription in subscriptions:
             message_filter = subscription.message_filter
@@ -216,7 +216,7 @@ class Overlapping(FilteredReceivers):
         return SameFilter(StoredFilter(""), [], self._effects, self._drops)
 
     def _receiver(self, message: Message, source: Source) -> Receiver | None:
-        """What the session gets of a message; None: nothing."""
+        """The session's receiver for a message; None: no subscription lets it pass."""
         passing = 0
         for number, subscription in enumerate(self._subscriptions):
             message_filter = subscription.message_filter

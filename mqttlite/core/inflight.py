@@ -1,4 +1,4 @@
-"""What was sent to a client and not yet acknowledged (QoS 1) or received (QoS 2), in the order in which it was sent.
+"""Messages sent to a client and not yet acknowledged (QoS 1) or received (QoS 2), in the order of sending.
 
 Messages with consecutive identifiers are a chain, in which those that came and went together are one link. What is
 acknowledged in order is taken from its head; what comes in another order finds the messages one by one, by their
@@ -66,7 +66,7 @@ class Inflight:
         self._first_id = 0
         self._count = 0
         self.size_bytes: int = 0
-        """What they take in memory, as if no other session held them."""
+        """The memory of the messages, as if no other session held them."""
         self.watched: int = 0
         """How many of them are watched; the caller that adds or removes one counts it here, so that the others cost
         nothing."""

@@ -44,7 +44,7 @@ class OverloadLimits:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client, and all together, may use. Raises `ValueError` for values that contradict each other."""
+    """The limits of one client and of the broker. Raises `ValueError` for values that contradict each other."""
 
     max_packet_bytes: int = 1_048_576
     """A larger packet closes its connection (0x95): above a megabyte a message should carry a reference."""
@@ -63,8 +63,8 @@ class Limits:
     """Bytes in the payload of a client's message, where `max_packet_bytes` leaves room for too many. 0: as many as
     fit."""
     on_large_payload: str = REFUSE
-    """What happens to a message with more: `refuse` drops it with 0x97 in its acknowledgement, `disconnect` closes the
-    connection with 0x95."""
+    """The policy for a larger payload: `refuse` drops the message with 0x97 in its acknowledgement, `disconnect` closes
+    the connection with 0x95."""
     max_inflight: int = 1_000
     """QoS 1 and 2 messages unacknowledged by a client, where its own Receive Maximum is not smaller."""
     max_inflight_bytes: int = 64 * 1_048_576
@@ -82,7 +82,7 @@ class Limits:
     max_outbox_messages: int = 100_000
     """QoS 0 messages waiting for such a client."""
     on_overflow: str = DROP_NEWEST
-    """What happens at the two limits above and at the queue's: `drop_newest`, `drop_oldest` or `disconnect`."""
+    """The policy at the two limits above and at the queue's: `drop_newest`, `drop_oldest` or `disconnect`."""
     max_block_s: float = 5.0
     """How long a publisher waits for room where a topic policy says `block`, before its message is refused with 0x97:
     one receiver that is away must not stop it for ever. As long at most it waits for one that reads."""
@@ -109,11 +109,11 @@ class Limits:
     max_delayed_bytes: int = 64 * 1_048_576
     """The same in bytes of memory. A message takes about 700 bytes beside its topic and payload."""
     max_memory_bytes: int = 0
-    """What everything may take that waits or is kept for clients. When seven eighths are used, the clients that read
+    """The memory for everything that waits or is kept for clients. When seven eighths are used, the clients that read
     least lose their QoS 0 messages; when all is used, new messages to queues and new sessions, subscriptions and
     retained messages are refused with 0x97. 0: the server takes half of the memory that its process may use."""
     max_route_cache_bytes: int = 64 * 1_048_576
-    """What the cache of topic → receivers may hold, about; one more topic, and it begins anew."""
+    """About how much memory the cache of routes may use. When it is full, the next new topic empties it."""
     connect_timeout_s: float = 10.0
     """From the connection's opening to its whole CONNECT, and its authentication: half-open connections end here."""
     server_keep_alive_s: int = 0
@@ -178,18 +178,18 @@ _MOST: Final[dict[str, int]] = {
     "server_keep_alive_s": 65_535,
     "max_session_expiry_s": NEVER_EXPIRES,
 }
-"""What the standard's fields can say of them; `MAX_LEVELS` is the broker's own."""
+"""The largest values that the standard's fields can hold; `MAX_LEVELS` is the broker's own limit."""
 
 FILL_BYTES: Final = 262_144
-"""What one session sends from its queue in one pass, so that a long backlog leaves room for the others."""
+"""How many bytes one session sends from its queue in one pass: a long backlog leaves room for the others."""
 
 SHORT_FILL_BYTES: Final = FILL_BYTES // 8
 """The same while iterations are to be short: some hundred short messages, which take half a millisecond."""
 
 KEPT_MESSAGES: Final = 250
 KEPT_BYTES: Final = 262_144
-"""What a long queue keeps in memory while its client is away or slow, if the store has the rest: enough to send at once
-when the client is back, and so little that thousands of sessions may be long."""
+"""How much of a long queue stays in memory while its client is away or slow, if the store has the rest: enough to send
+at once when the client is back, and little enough for thousands of sessions with long queues."""
 
 PAGE_MESSAGES: Final = 4_000
 """How many messages are read from the store at a time when the client takes them; half of that is left when the next
@@ -203,52 +203,53 @@ LONG_PACKET_BYTES: Final = 1_000
 take longer than the keep-alive allows between packets."""
 
 ITERATION_BYTES: Final = 1_048_576
-"""What all sessions together send from their queues in one pass: SUBSCRIBEs in one chunk may ask for far more."""
+"""How many bytes all sessions together send from their queues in one pass: SUBSCRIBEs in one chunk may ask for far
+more."""
 
 ITERATION_WORK: Final = 8_192
-"""What all links and jobs together may cost in one iteration of the loop, about in microseconds of the pure build,
-before the rest waits for the next: a chunk, or a fan-out, may hold seconds of work."""
+"""The work budget of one loop iteration for all links and jobs, in units of about a microsecond of the pure build. The
+rest waits for the next iteration: a chunk, or a fan-out, may hold seconds of work."""
 
 LEAST_SHARE: Final = ITERATION_WORK // 4
-"""What remains of that for each of these, whatever the others have used: links, jobs, sessions with a backlog,
+"""The part of that budget that each of these has, whatever the others used: links, jobs, sessions with a backlog,
 deadlines. None of them starves another; an iteration with all of them takes at most 7/4 of `ITERATION_WORK`."""
 
 SHORT_PACKET_WORK: Final = 1
 CHUNK_BYTES_PER_WORK_UNIT: Final = 1_024
-"""What each packet or batch costs that is handled in place, and each chunk for its bytes."""
+"""The work of a packet or batch that is handled in place, and the bytes of a chunk that cost one unit."""
 
 DEADLINE_WORK: Final = 8
-"""What a due deadline costs: after a network cut, or a restart with many sessions, 100 000 may be due in one second."""
+"""The work of a due deadline: after a network cut, or a restart with many sessions, 100,000 may be due in a second."""
 
 CONNECT_WORK: Final = 32
-"""What it costs to accept a client, to tell of it, and to write its CONNACK: thousands may come at once."""
+"""The work of accepting a client: the event, its listeners and the CONNACK. Thousands may connect at once."""
 
 CLOSE_WORK: Final = 16
-"""What the end of a connection costs."""
+"""The work of ending a connection."""
 
 SCANNED_PER_WORK_UNIT: Final = 16
 """Subscriptions of an ended session to look at for those that are shared; each of these costs a unit."""
 
 DUE_WORK: Final = 16
-"""What a will, or a delayed message that is due, costs beside its route and its receivers."""
+"""The work of a will, or of a delayed message that is due, without its route and its receivers."""
 
 DUE_PATIENCE_S: Final = 0.1
 """How long they wait for links that become blocked while many of them are published: they do not overrun a client that
 reads, and a client that has stopped reading does not hold them back."""
 
 DELAY_WORK: Final = 8
-"""What it costs to delay a message: QoS 0 messages for that come thousands in a chunk."""
+"""The work of delaying a message: a chunk may hold thousands of QoS 0 messages to delay."""
 
 CHECK_WORK: Final = 4
 CHECKED_BYTES_PER_WORK_UNIT: Final = 32
-"""What it costs to compare a payload with the schema of its topic, and for how many of its bytes that costs a unit."""
+"""The work of checking a payload against the schema of its topic, and how many of its bytes cost one unit more."""
 
 FILL_BYTES_PER_WORK_UNIT: Final = 128
 """How much of its queue a session sends for one unit of work."""
 
 FILTER_WORK: Final = 8
 FILTERS_PER_STEP: Final = 32
-"""What one filter of a SUBSCRIBE or UNSUBSCRIBE costs, and how many are handled between two looks at the budget."""
+"""The work of one filter of a SUBSCRIBE or UNSUBSCRIBE, and how many are handled between two looks at the budget."""
 
 EXPRESSIONS_PER_STEP: Final = 4
 CHARACTERS_PER_WORK_UNIT: Final = 1
@@ -259,7 +260,7 @@ FILTERED_RECEIVERS: Final = 256
 """Receivers with the same filter that get a message in one go: the budget is looked at between such groups."""
 
 JSON_BYTES_PER_WORK_UNIT: Final = 128
-"""What a filter that looks into the payload costs beside a unit for each message: it may be the first to decode it."""
+"""How many bytes of a payload cost one unit when a message filter reads it: it may be the first to decode it."""
 
 MAX_COMBINATIONS: Final = 64
 """Combinations of a session's overlapping filters for which a route keeps what the session gets."""
@@ -278,14 +279,14 @@ SLOW_LOOK_S: Final = 1.0
 where there is room for more than one look takes; and how often it is looked whether a slow client has become faster."""
 
 LOOK_WORK: Final = 1_024
-"""What it may cost in an iteration to let them go on: there may be thousands, whose messages come one by one."""
+"""The work of one iteration to let them go on: there may be thousands, whose messages come one by one."""
 
 PACE_S: Final = 1.0
 """Over how long the pace of a client is measured whose queue fills up: that long publishers wait at most for one that
 does not read. Shorter, it could be that of a client which acknowledges many messages at a time."""
 
 TURN_MESSAGES: Final = 32
-"""What a publisher that has waited for such a client may publish before others that wait have their turn."""
+"""How many messages a publisher that waited for such a client may publish before the next publisher has its turn."""
 
 MAX_ROOM_LOOKS: Final = 1_000
 """Receivers that are looked at for one message, about a microsecond each. Where a topic has more, each of them drops
@@ -314,8 +315,8 @@ INTERVAL_WORK: Final = 1_000_000.0 * OVERLOAD_INTERVAL_S
 
 LEAST_CREDIT: Final = 250.0
 MOST_CREDIT: Final = 10_000_000.0
-"""What each client may cost in an interval, at least and at most: some 40 messages of QoS 1, so that a client that
-sends some hundred a second is never slowed while fewer than 400 do, and more than an interval has room for."""
+"""The least and the most credit of a client in an interval: some 40 messages of QoS 1, so that a client that sends some
+hundred a second is never slowed while fewer than 400 do, and more than an interval has room for."""
 
 CREDIT_SHRINKS: Final = 0.7
 CREDIT_GROWS: Final = 1.2
@@ -330,12 +331,12 @@ CREDIT_CALM_S: Final = 1.0
 
 LIGHTEST_BYTES: Final = 256
 LIGHT_BYTES: Final = 4_096
-"""What a client may have sent that is handled before what others sent, while the broker is overloaded: first those with
-a message or two, for there may be hundreds of the others."""
+"""While the broker is overloaded, clients with fewer bytes than this to handle are served before the others: first
+those with a message or two, for there may be hundreds of the others."""
 
 OVERLOADED_BYTES: Final = 16_384
-"""What of a client may wait for its turn, while the broker is overloaded, before its link is not read any more. To read
-a thousand links whose bytes only wait would take most of each iteration."""
+"""While the broker is overloaded, a link with more bytes than this that wait for their turn is not read. To read a
+thousand links whose bytes only wait would take most of each iteration."""
 
 MAX_OPEN_QUESTIONS: Final = 65_536
 """Questions that wait for an answer, one for each connection that authenticates: when the authenticator hangs, more
@@ -349,7 +350,7 @@ BATCHES_IN_A_QUEUE: Final = 4
 """As many batches of QoS 1 and 2 fill the queue of a session at least: it is full not before it was half full."""
 
 DELIVERY_WORK: Final = 4
-"""What it costs to hand a message to one session or sink."""
+"""The work of handing a message to one session or sink."""
 
 OUTBOXES_PER_WORK_UNIT: Final = 4
 """Outboxes that take the bytes of a QoS 0 message as they came."""
@@ -359,8 +360,8 @@ CROWD: Final = 64
 
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8
-"""What a packet that is decoded costs, with a unit for each `BYTES_PER_WORK_UNIT`, and what a new route costs, with a
-unit for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and `FOUND_WORK` for each subscription found there."""
+"""The work of decoding a packet, with a unit more for each `BYTES_PER_WORK_UNIT`, and the work of making a route, with
+a unit more for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and `FOUND_WORK` for each subscription found."""
 
 BYTES_PER_WORK_UNIT: Final = 8
 STEPS_PER_WORK_UNIT: Final = 16
@@ -389,9 +390,8 @@ RETAINED_LOOKED_INTO: Final = 8
 
 LOOKING_BYTES: Final = 100
 SENDING_BYTES: Final = 200
-"""What looking at a retained message, and sending one beside its size, counts as in `FILL_BYTES` and
-`ITERATION_BYTES`, for
-it takes as long as to send this many: so a pass holds some thousands, which are some milliseconds."""
+"""The bytes that count in `FILL_BYTES` and `ITERATION_BYTES` for looking at a retained message, and for sending one
+beside its size, because each takes as long as to send this many: a pass holds some thousands, in some milliseconds."""
 
 MAX_CLIENT_ID_CHARACTERS: Final = 1_024
 """Characters in a client identifier, which is in many tables and log lines. A `str` takes four bytes for each character
@@ -435,8 +435,8 @@ hundred when all are full. The member with the fewest unacknowledged messages is
 
 MEMBER_MOVE_WORK: Final = 1
 MEMBERS_PER_WORK_UNIT: Final = 4
-"""What it costs to put a member of a share group among those who stand alike, and how many can be looked at for a unit:
-thousands may have lost their connections, or have filled their queues, since the latest message."""
+"""The work of moving a member of a share group to those in another state, and how many members can be looked at for a
+unit: thousands may have lost their connections, or have filled their queues, since the latest message."""
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""

@@ -18,16 +18,16 @@ BATCH_BYTES: Final = 230
 """The same for a batch."""
 
 ENTRY_BYTES: Final = 16
-"""What an entry of a queue takes beside the message: a reference here and one in the memory store."""
+"""The memory of an entry of a queue without the message: a reference here and one in the memory store."""
 
 PLACE_BYTES: Final = 8
-"""What a place in a blocked outbox takes beside the frame."""
+"""The memory of a place in a blocked outbox without the frame."""
 
 INFLIGHT_BYTES: Final = 130
-"""What an unacknowledged message takes beside the message."""
+"""The memory of the window's entry for an unacknowledged message, without the message."""
 
 FRAME_BYTES: Final = 105
-"""What a frame of QoS 0 messages takes that waits in an outbox, beside its bytes: its two objects."""
+"""The memory of a frame of QoS 0 messages that waits in an outbox, without its bytes: its two objects."""
 
 CHUNK_BYTES: Final = 41
 """The same for an answer, which waits as it is."""
@@ -36,7 +36,7 @@ CONNECTION_BYTES: Final = 2_500
 """A connection with its socket, transport and outbox."""
 
 TLS_BYTES: Final = 60_000
-"""What TLS adds to a connection."""
+"""The memory that TLS adds to a connection."""
 
 SESSION_BYTES: Final = 1_400
 """A session without messages and subscriptions."""
@@ -46,14 +46,14 @@ SUBSCRIPTION_BYTES: Final = 160
 
 RETAINED_BYTES: Final = 160
 BUCKET_BYTES: Final = 280
-"""What a retained message takes in the tables beside its topic twice, and what a prefix of topics takes."""
+"""The memory of a retained message in the tables, without its topic (which is there twice), and of a topic prefix."""
 
 DELAYED_BYTES: Final = 400
-"""What a delayed message takes beside the message: its deadline, and its entries in the tables of broker and store."""
+"""The memory of a delayed message's deadline, and of its entries in the tables of broker and store."""
 
 
 class Holdable:
-    """What several sessions may hold at a time: what it takes in memory, and how many hold it now."""
+    """Something that several sessions may hold at a time: its memory in bytes, and how many hold it now."""
 
     __slots__ = ("holders", "memory_bytes")
 
@@ -71,7 +71,7 @@ class MemoryAccount:
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit or NO_LIMIT
         self.shared: Final = self.limit // 16 * 15
-        """What queues, outboxes and the like may use."""
+        """How many bytes queues, outboxes and the like may use together."""
         self.half: Final = self.shared // 2
         """While no more is in use, `room_for` any holder is left: it holds no more than all."""
         self.shed_above: Final = self.limit // 8 * 7
@@ -130,16 +130,16 @@ class MemoryAccount:
 
 
 def text_bytes(text: str) -> int:
-    """What a string takes: four bytes for each character where one of them is an emoji."""
+    """The memory of a string: four bytes for each character where one of them is an emoji."""
     return 50 + (len(text) if text.isascii() else 4 * len(text))
 
 
 def will_bytes(will: Will) -> int:
-    """What a will takes while it waits."""
+    """The memory of a will while it waits."""
     return MESSAGE_BYTES + len(will.topic) + len(will.payload) + will.properties.size()
 
 
 def connect_bytes(packet: Connect) -> int:
-    """What a CONNECT takes while it waits for a verdict."""
+    """The memory of a CONNECT while it waits for a verdict."""
     size = MESSAGE_BYTES + text_bytes(packet.username or "") + len(packet.password or b"") + packet.properties.size()
     return size if packet.will is None else size + will_bytes(packet.will)

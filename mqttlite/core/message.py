@@ -18,12 +18,12 @@ from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, Properties, decode_properties, encode_properties
 
 UNCOUNTED_BYTES: Final = 3_000
-"""What properties may take without being counted in the size of a message: a raw, of `MAX_RAW_PROPERTIES_BYTES` bytes,
-never holds more."""
+"""How much memory properties may take without being counted in the size of a message: raw properties, of
+`MAX_RAW_PROPERTIES_BYTES` bytes, never hold more."""
 
 _RAW_BYTES: Final = 100
 _PROPERTIES_BYTES: Final = 350
-"""What properties take in memory: as bytes, and decoded, each beside its strings."""
+"""The memory of properties without their strings: as bytes, and decoded."""
 
 
 @final
@@ -43,7 +43,7 @@ class RawProperties:
 
     @property
     def properties(self) -> Properties:
-        """What it says."""
+        """The decoded properties. They are decoded once, when somebody first asks."""
         if self._properties is None:
             self._properties = NONE if self is NO_PROPERTIES else decode_properties(Cursor(self.data), PUBLISH)
         return self._properties
@@ -54,11 +54,11 @@ class RawProperties:
 
 
 NO_PROPERTIES: Final = RawProperties(b"\0")
-"""What most messages have."""
+"""No properties, as most messages have."""
 
 
 def seconds_left(expiry_s: int, expires_at: float, now: float) -> int:
-    """What a Message Expiry Interval of that many seconds has become; it is 0 only where it was."""
+    """The rest of a Message Expiry Interval in seconds, 1 at least; 0 if `expiry_s` is 0, which is no expiry."""
     return max(1, int(expires_at - now + 0.5)) if expiry_s else 0  # else 10 s become 9.999…, become 9
 
 
@@ -114,7 +114,7 @@ class Message(Holdable):
         self.trace: int = NOT_TRACED
         """The same if it is traced."""
         self.on_overflow: str = ""
-        """What a receiver does that has no room for it, if its topic says so: see `TopicPolicy.on_overflow`."""
+        """The topic's policy for a receiver without room, empty if it has none: see `TopicPolicy.on_overflow`."""
 
     @property
     def properties(self) -> Properties:
@@ -129,7 +129,7 @@ class Message(Holdable):
         return NO_EXPIRY if interval is None else interval
 
     def size(self) -> int:
-        """What it is counted as where bytes are limited: the same with a raw as with the properties that it holds."""
+        """The bytes that limits count for it: the same with raw properties as with decoded ones."""
         return self._size
 
     def expired(self, now: float) -> bool:
@@ -169,7 +169,7 @@ class Origin(Protocol):
 
     @property
     def name(self) -> bytes:
-        """What a store calls it; empty for one that is not known any more after a restart."""
+        """The name by which the store knows it; empty for an origin that a restart forgets."""
         ...
 
     @property
@@ -239,7 +239,7 @@ class Delivery:
         self.retain: Final = retain
         self.identifiers: Final = identifiers
         self.origin: Final = origin
-        """Who wants to know what becomes of it, such as the shared subscription that chose its receiver."""
+        """The origin to call with the outcome, such as the shared subscription that chose the receiver."""
         self._head3 = b""
         self._tail3 = b""
         self._head5 = b""
@@ -248,7 +248,7 @@ class Delivery:
         self._unmounted: dict[bytes, Delivery] | None = None
 
     def parts(self, version: int, now: float) -> tuple[bytes, bytes]:
-        """What stands before and behind the packet identifier; built once for a protocol version.
+        """The bytes before and behind the packet identifier; built once for a protocol version.
 
         The properties are those that came [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17]
         [MQTT-3.3.2-18] [MQTT-3.3.2-20], but for the time that is left [MQTT-3.3.2-6].
@@ -371,7 +371,7 @@ class PublishBatch(Holdable):
         """Of the first messages, which are followed; set before anybody asks for one of them."""
 
     def message_bytes(self) -> int:
-        """What each of the messages is counted as where bytes are limited."""
+        """The bytes that limits count for each of the messages."""
         return len(self.topic) + self.size - self.head
 
     def delivery(self, at: int, qos: int, identifiers: tuple[int, ...] = ()) -> Delivery:

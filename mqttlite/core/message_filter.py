@@ -17,7 +17,7 @@ class MessageFilter(Protocol):
 
     @property
     def expression(self) -> str:
-        """What it was made of, and what a store keeps."""
+        """The text that it was compiled from, which a store keeps."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What is to be known of messages that come in: how many there are by topic, and which of them are followed.
+"""Counts incoming messages by topic, and begins the traces of those that a tracer follows.
 
 Asked for routes that are `observed` only. Invariant: each message of a client, and of the broker itself, is looked at
 here once, before anybody is handed it.

@@ -19,7 +19,7 @@ from mqttlite.wire.expiry import with_time_left
 
 
 class OutboxEffects:
-    """What an outbox tells the loop driver: the part of `Effects` that it knows."""
+    """The part of `Effects` that an outbox knows."""
 
     __slots__ = ("dirty", "latest_frame", "memory", "now", "overflowed", "tracer")
 
@@ -42,7 +42,7 @@ _NO_BACKLOG: Final[deque[HeldFrame]] = deque()
 """Nothing is ever added to it. It stands for the backlog of a link that was never blocked: a deque takes 600 bytes."""
 
 _ENTRY_BYTES: Final = 32
-"""What moving one entry of the backlog counts beside its bytes, because it takes as long as copying that many."""
+"""The bytes that an entry of the backlog counts beside its own: moving it takes as long as copying that many."""
 
 
 @final
@@ -100,7 +100,7 @@ class Outbox:
         self.max_packet_bytes: int = 0
         """The client's Maximum Packet Size; 0 is none, and that it takes all packets as they are."""
         self.mount_point: bytes = b""
-        """What is taken from the beginning of topics: the client does not see it."""
+        """The prefix that is removed from topics: the client does not see it."""
         self.topic_alias_maximum: int = 0
         """How many topic aliases we may send to the client [MQTT-3.1.2-27]; 0 before 5.0."""
         self._aliases: TopicAliases | None = None
@@ -142,7 +142,7 @@ class Outbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits because the outbox is blocked, in bytes of memory; 0 while it is not."""
+        """The memory in bytes of the frames that wait because the outbox is blocked; 0 while it is not."""
         return self._backlog_bytes + self._chunk_bytes
 
     @property

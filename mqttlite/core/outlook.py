@@ -1,4 +1,4 @@
-"""What one receiver would get of a message: the answers that `core.plan` gathers from sessions and sinks.
+"""The predicted outcome of a message for one receiver; `core.plan` gathers these from sessions and sinks.
 
 Invariant: an answer changes nothing.
 """
@@ -17,7 +17,7 @@ NO_LOCAL: Final = "no_local"
 
 @final
 class PlannedReceiver:
-    """What a receiver would get of a message. `outcome` is `SENT`, `QUEUED`, `DROPPED` or `EXCLUDED`."""
+    """The predicted outcome for one receiver. `outcome` is `SENT`, `QUEUED`, `DROPPED` or `EXCLUDED`."""
 
     __slots__ = ("client_id", "detail", "group", "is_next", "outcome", "qos", "reason", "sink")
 
@@ -32,13 +32,13 @@ class PlannedReceiver:
         self.detail: Final = detail
         """The rule or filter, where one keeps the session from getting it; `FILTERED` where its filter may."""
         self.sink: str = ""
-        """What it is, where it is no session: `$queue/orders`."""
+        """The name of a receiver that is no session: `$queue/orders`."""
         self.is_next: bool = False
         """Whether it is the member of its group that would get the message."""
 
 
 def planned_sink(title: str, outcome: int, reason: str = "", detail: str = "") -> PlannedReceiver:
-    """What a receiver that is no session would get."""
+    """The predicted outcome for a receiver that is no session."""
     planned = PlannedReceiver("", b"", 0, outcome, reason, detail)
     planned.sink = title
     return planned

@@ -39,7 +39,7 @@ ENDS_BELOW: Final = (0.0, 0.4, 0.7, 0.8, 0.9)
 
 
 EARLY: Final = 0.8
-"""What the loop may be late, as a part of `target_lag_s`, for clients to be slowed less."""
+"""Clients are slowed less while the smoothed lag of the loop is below this part of `target_lag_s`."""
 
 
 @final

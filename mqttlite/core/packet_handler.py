@@ -1,4 +1,4 @@
-"""What a connected client sends: messages, acknowledgements, subscriptions.
+"""Handles the packets of connected clients: messages, acknowledgements, subscriptions.
 
 `publish_in_place` and `acknowledge_in_place` are the short way, for the frequent packets: they read the bytes in place
 and make no object where none is needed. `take` is the long way, for all other packets. Invariant: both ways do the same

@@ -169,7 +169,7 @@ class PacketLoop:
 
 
 def _not_connect(first: int) -> str:
-    """What a first byte that begins no CONNECT probably is."""
+    """Explain a first byte that cannot begin a CONNECT."""
     if first == 0x16:
         return "TLS bytes on a listener without TLS"
     if first in b"GPHDOC":  # GET, POST, PUT, HEAD, DELETE, OPTIONS

@@ -46,7 +46,7 @@ class Permissions:
         """Whether a user name counts that nobody verified: only where no listener verifies any."""
         self._received: Final[dict[tuple[int, bytes], bool]] = {}
         self.denied: Final[dict[str, int]] = dict.fromkeys(ACTIONS, 0)
-        """What was denied, by action: messages, or topic filters."""
+        """The number of denied messages, or topic filters, by action."""
         self.on_denied: Callable[[str, str | None, str, bytes, str], None] | None = None
         """Called with the client identifier, user name, action, topic and reason, up to `DENIALS_TOLD_PER_S` times a
         second. It must not raise, nor call the core."""

@@ -1,4 +1,4 @@
-"""What would become of a message or a subscription, if it came now: the checks of the broker without their effects.
+"""Predicts the outcome of a message or a subscription: the checks of the broker without their effects.
 
 Each answer comes from the parts that would decide: `Router`, `Subscriptions`, `Routes`, `Session`. Invariant: nothing
 is published, counted or told, and no session changes.
@@ -45,7 +45,7 @@ MAX_RETAINED: Final = 10_000
 
 @final
 class PublishPlan:
-    """What would become of a message. It has receivers only if it is taken."""
+    """The predicted outcome of a message. It has receivers only if the broker would accept it."""
 
     __slots__ = (
         "block_reason",
@@ -80,7 +80,7 @@ class PublishPlan:
         self.has_schema: bool = False
         """Whether the payload has to be what a schema says."""
         self.schema: str = ""
-        """What the schema says of the payload: `NOT_ASKED`, `AS_THE_SCHEMA_SAYS`, or what it counts."""
+        """The verdict of the schema: `NOT_ASKED`, `AS_THE_SCHEMA_SAYS`, or the violation that it would count."""
         self.block_s: float = 0.0
         """How long its publisher would wait for a receiver that has no room; then the message is refused."""
         self.block_reason: str = ""
@@ -96,7 +96,7 @@ class PublishPlan:
 
 @final
 class SubscribePlan:
-    """What would become of a subscription."""
+    """The predicted outcome of a subscription."""
 
     __slots__ = ("code", "is_connected", "reason", "retained", "retained_denied", "topic_filter")
 
@@ -282,7 +282,7 @@ class Planner:
         return effects.sheds_qos0 and message.qos == 0 and not is_control(message.topic)
 
     def _fits_schema(self, plan: PublishPlan, schema: SchemaCheck, message: Message, knows_payload: bool) -> bool:
-        """What the schema of the topic says; False where it refuses the message."""
+        """Note the verdict of the topic's schema in the plan; False where it refuses the message."""
         plan.has_schema = True
         if message.retain and not message.payload:  # it removes what is retained, and is not asked about
             return True

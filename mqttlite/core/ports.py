@@ -1,4 +1,4 @@
-"""What the core asks of the packages above it, as protocols that they fulfil and `server` wires up."""
+"""The ports of the core: protocols that packages above it implement and `assembly` connects."""
 
 from collections.abc import Awaitable, Iterator
 from typing import Protocol
@@ -23,7 +23,7 @@ class Store(Protocol):
         ...
 
     def load(self) -> Iterator[list[Change]]:
-        """What is kept, as the changes that would make it again, in order: a bounded number at a time.
+        """The stored state, as the changes that would make it again, in order: a bounded number at a time.
 
         A session comes before what belongs to it; the messages that it was sent come before those that wait, and each
         of the former is an `Enqueue` with the packet identifier it was sent with. Delayed messages come in the order of

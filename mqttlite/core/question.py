@@ -1,4 +1,4 @@
-"""What a question is: a value with an id, which the adapters answer.
+"""Questions: values with an id, which the adapters answer.
 
 Invariant: a question holds all that is needed to answer it; the adapter that answers reads nothing else of the core.
 """
@@ -35,9 +35,9 @@ class Authenticate:
 
 @final
 class LoadPage:
-    """What waits for a session from the sequence `first` on? The answer is a list of at most `count` deliveries that
-    follow one another, with None for each that is lost. All changes up to now are committed first, unless what is asked
-    for `is_committed`."""
+    """Which messages wait for a session from the sequence `first` on? The answer is a list of at most `count`
+    deliveries that follow one another, with None for each that is lost. All changes up to now are committed first,
+    unless the messages are known to be: `is_committed`."""
 
     __slots__ = ("client_id", "count", "first", "id", "is_committed")
 

@@ -18,7 +18,7 @@ class PageReader(Protocol):
     """Whose queue is long."""
 
     def next_page(self) -> LoadPage | None:
-        """What to read; None for nothing any more."""
+        """The question for the next page; None when all of the queue is in memory."""
         ...
 
     def take_page(self, first: int, page: list[Delivery | None]) -> None:

@@ -62,7 +62,7 @@ NO_USAGES: Final = Usages()
 
 @final
 class Quotas:
-    """What clients send and get a second, what their sessions have together, and how long the topics of a user are."""
+    """The quotas of a group of clients: rates of messages both ways, totals of their sessions, and limits of topics."""
 
     __slots__ = ("disconnects", "held", "incoming", "outgoing", "topics", "usages")
 
@@ -104,7 +104,7 @@ class Quotas:
 
 @final
 class Throttle:
-    """What one connection was charged."""
+    """The account of one connection in its quotas."""
 
     __slots__ = (
         "_buckets",

@@ -30,7 +30,7 @@ from mqttlite.core.sessions import Sessions
 from mqttlite.core.subscription import FilteredSubscription, Subscription
 
 _OF_QUEUES: Final = (Enqueue, Stored, SaveQueue, Due, Retain)
-"""What a store says of queues too."""
+"""The changes that a store also loads for queues."""
 
 
 def restore(

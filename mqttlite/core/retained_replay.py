@@ -18,7 +18,7 @@ _NOTHING_FOUND: Final[deque[Delivery]] = deque()
 
 @final
 class RetainedReplay:
-    """What one new subscription finds retained: some of it already, and the search for the rest."""
+    """The retained messages for one new subscription: those found so far, and the search for the rest."""
 
     __slots__ = ("_filter", "deliveries", "identifiers", "most", "qos", "search")
 
@@ -97,7 +97,7 @@ class RetainedReplays:
             self._waiting -= len(replay)
 
     def first(self) -> Delivery | None:
-        """What is to be sent next, while anything waits; None where it must be looked for."""
+        """The next message to send, while any waits; None where the search has to find it first."""
         deliveries = self._first().deliveries
         return deliveries[0] if deliveries else None
 

@@ -52,7 +52,7 @@ class RetainedStore:
 
     @property
     def size_bytes(self) -> int:
-        """What they take in memory, without the broker's own."""
+        """The memory of the retained messages, without those of the broker itself."""
         return self._bytes
 
     def put(self, message: Message) -> bool:
@@ -106,7 +106,7 @@ class RetainedStore:
         at_once: bool,
         message_filter: MessageFilter | None = None,
     ) -> RetainedReplay:
-        """What a new subscription gets: the messages that its filters match [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
+        """Start a replay of the retained messages that a new filter matches [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
 
         With `at_once` as many are looked at now as this loop iteration has room for; the session looks for the rest.
         """
@@ -177,5 +177,5 @@ class RetainedStore:
 
 
 def _entry_bytes(topic: bytes) -> int:
-    """What the store takes for a message beside the message, and beside the prefixes that others share."""
+    """The memory of the entry of a message, without the message and the prefixes that entries share."""
     return RETAINED_BYTES + 2 * len(topic)

@@ -58,7 +58,7 @@ class Receiver:
                 identifiers.append(subscription.identifier)  # [MQTT-3.3.4-3] [MQTT-3.3.4-4]
         self.identifiers: Final = tuple(identifiers)
         self.own: Receiver | None = None
-        """What the session gets of its own messages, where a No Local subscription is among them [MQTT-3.8.3-3]."""
+        """The copy of the session's own messages, where a No Local subscription is among them [MQTT-3.8.3-3]."""
         if self.has_no_local:
             others = [subscription for subscription in subscriptions if not subscription.no_local]
             if others:
@@ -69,7 +69,7 @@ class Receiver:
         return self.own if self.has_no_local and self.session is source else self
 
     def outlook(self, message: Message, source: Source, detail: str = "") -> PlannedReceiver:
-        """What the session would get of a message."""
+        """Predict the outcome of a message for the session."""
         session = self.session
         own = self.for_messages_of(source)
         if own is None:
@@ -145,7 +145,7 @@ class Receiver:
 
 @final
 class Observed:
-    """What a route has beside its receivers while its messages are counted or traced."""
+    """The part of a route that exists while its messages are counted or traced."""
 
     __slots__ = ("has_no_local", "receivers", "traced", "traffic")
 
@@ -164,7 +164,7 @@ class Observed:
 
 @final
 class Route:
-    """What `Routes` knows of a topic."""
+    """The delivery plan of a topic: its receivers, grouped by the form of their copy."""
 
     __slots__ = (
         "allowed_role",
@@ -216,7 +216,7 @@ class Route:
         self.is_limited: Final = is_limited
         """Whether the topic is longer than some clients may use. The route is not open then."""
         self.policy: Final = policy
-        """What is asked of each message, if anything is. The route is not open then."""
+        """The policy that each message is checked against, if any. The route is not open then."""
         self.direct3: list[Outbox] = NO_OUTBOXES
         """Connected 3.1.1 clients: the frame alone decides."""
         self.direct5: list[Outbox] = NO_OUTBOXES

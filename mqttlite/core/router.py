@@ -1,4 +1,4 @@
-"""What happens to a published message: it is authorised, traced, retained if it says so, and fanned out; or delayed.
+"""Routes a published message: authorises it, traces it, retains it if it says so, and fans it out, or delays it.
 
 `forward` is the hot path: QoS 0 messages of one topic, forwarded as the bytes in which they came. Everything else is
 a `Message` or a `PublishBatch` with a `FanOut`. Invariant: each receiver that a route names gets the message, or it is

@@ -1,4 +1,4 @@
-"""Who gets what is published to a topic: the tree of bindings, and before it a cache keyed by the topic's raw bytes.
+"""Finds the receivers of a topic: the tree of bindings, and before it a cache keyed by the topic's raw bytes.
 
 A cached route means: the name is valid, the tree is walked. Invariant: a cached route is what the tree would say now.
 So a change of subscriptions or of a session's connection drops at once the routes of the topics that its filter
@@ -224,7 +224,7 @@ class Routes:
         return Route([], sinks, is_open=False, refusal="" if sinks else refusal, retains=False)
 
     def make(self, topic: bytes) -> Route:
-        """What the tree says now of a valid topic name."""
+        """Make the route of a valid topic name from the tree, as it is now."""
         plan = RoutePlan()
         matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
         self._effects.work += ROUTE_WORK + self._tree.steps // STEPS_PER_WORK_UNIT + FOUND_WORK * len(matching)
@@ -507,5 +507,5 @@ class Routes:
 
 
 def _topic_size(topic: bytes) -> int:
-    """What a topic takes besides its route: with very many levels that is mostly their index."""
+    """The memory of a topic in the cache without its route: with very many levels it is mostly their index."""
     return _TOPIC_BYTES + len(topic) + _LEVEL_BYTES * topic.count(b"/")

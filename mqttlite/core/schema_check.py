@@ -28,5 +28,5 @@ class SchemaCheck(Protocol):
         ...
 
     def look(self, payload: bytes, properties: Properties) -> SchemaViolation | None:
-        """What is wrong with a message, with code 0 where it is let through all the same. Nothing is counted."""
+        """The violation of a message, with code 0 where it is let through all the same. Nothing is counted."""
         ...

@@ -42,7 +42,7 @@ from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
 
 _PUBLISH_BYTES: Final = 8
-"""What a message counts as in `FILL_BYTES` beside its size, so that there is an end to empty ones."""
+"""The bytes that a message counts in `FILL_BYTES` beside its size, so that empty ones also reach the limit."""
 
 _NO_PULLERS: Final[list[Puller]] = []
 _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
@@ -67,7 +67,7 @@ class Session(SessionBacklog):
         self.alone: list[Outbox] = NO_OUTBOXES
         """A list with only that, once a route needs it; routes share it and do not change it."""
         self.pullers: list[Puller] = _NO_PULLERS
-        """What delivers when the session has room; see `pull_with`."""
+        """Called for messages when the session has room; see `pull_with`."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
 

@@ -1,4 +1,4 @@
-"""What waits for a session's client: which messages find room, which of them are in the store alone, which are dropped.
+"""The backlog of a session: which messages find room, which of them are in the store alone, which are dropped.
 
 Invariant: messages wait in the order in which they came, and each that is dropped is counted, with a reason.
 """

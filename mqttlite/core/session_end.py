@@ -1,4 +1,4 @@
-"""What is left to do when a session has ended: thousands of subscriptions to take out, a million messages to let go of.
+"""Cleans up after a session has ended: removes its subscriptions and releases its messages, which may be a million.
 
 The session is in no table any more when this begins, so a new session of the same client is none of its business.
 The store has the session until all is done, as one that has expired: no message is deleted before it is handed on, and
@@ -22,10 +22,10 @@ from mqttlite.core.session import Session
 from mqttlite.core.tracer import NOT_TRACED
 
 _REMOVAL_WORK: Final = 5
-"""What it costs to take a subscription out of the tree, with another for each of its levels."""
+"""The work of taking a subscription out of the tree, with one unit more for each of its levels."""
 _MESSAGE_WORK: Final = 2
 _REDISPATCH_WORK: Final = 16
-"""What it costs to let go of a message, and to find it another receiver."""
+"""The work of releasing a message, and of finding it another receiver."""
 
 
 @final

@@ -25,16 +25,16 @@ class SessionQueue:
     def __init__(self, memory: MemoryAccount) -> None:
         self._memory: Final = memory
         self.deliveries: deque[Delivery] = _EMPTY
-        """What waits here, the first of all; look, change nothing."""
+        """The messages that wait here, the first of all; look, change nothing."""
         self.first: int = 0
         """The sequence of the first message, or of the next to come when none waits."""
         self._ahead = 0
         self.size_bytes: int = 0
-        """What `deliveries` takes in memory, as if no other session held it."""
+        """The memory of `deliveries`, as if no other session held them."""
         self.stored: int = 0
         """How many messages wait in the store alone, behind those here."""
         self.stored_bytes: int = 0
-        """What those would take here."""
+        """The memory that those would take here."""
         self.usages: list[Usage] = NO_USAGE
         """Of the groups for which the session counts: what waits here counts there."""
 
@@ -101,8 +101,9 @@ class SessionQueue:
         self.first += 1
 
     def jump(self, first: int, size_bytes: int) -> deque[Delivery]:
-        """What waits begins with that sequence, earlier or later than before: all of it is stored, and would take so
-        many bytes here. Gives what was here: the caller lets it go, with `ENTRY_BYTES` each."""
+        """Move the beginning of the queue to that sequence, earlier or later than before. All messages from there on
+        are in the store and would take `size_bytes` here. Return those that were here: the caller releases them, with
+        `ENTRY_BYTES` each."""
         end = self.end
         here, self.deliveries = self.deliveries, _EMPTY
         self.first = first

@@ -1,4 +1,4 @@
-"""What a session has: its client, its subscriptions, its will, its messages, when it ends, and what all that takes.
+"""The state of a session: its client, subscriptions, will and messages, the time of its end, and its memory.
 
 How messages come and go is in `session`. Invariant: the memory account is charged for all of it until `release`.
 """
@@ -51,9 +51,9 @@ class SessionRecord(Source):
         self.ends_with_connection: bool = False
         """Whether it is in the store only because some of its messages are nowhere else."""
         self.mount_point: bytes = b""
-        """What its subscriptions begin with; a client below another one has another session."""
+        """The prefix of its topic filters; a client below another mount point has another session."""
         self.version: int = V5
-        """Who its client was when it last connected, and with which version of the protocol."""
+        """The protocol version of its client's latest connection."""
         self.subscriptions: Final[dict[bytes, Subscription]] = {}
         """By topic filter; look, change nothing."""
         self.filters: int = 0
@@ -64,13 +64,13 @@ class SessionRecord(Source):
         self.received: Final = PacketIds()
         """QoS 2 identifiers of the client's own messages, until it releases them."""
         self.window: Final = Window(memory, max_inflight_bytes)
-        """What was sent and is not acknowledged, on this connection or an earlier one."""
+        """The messages that were sent and are not acknowledged, on this connection or an earlier one."""
         self.queue: Final = SessionQueue(memory)
-        """What was never sent."""
+        """The messages that were never sent."""
         self._replays = NO_REPLAYS  # retained messages for a new subscription
         self.drops: dict[str, int] = {}
         self.base_bytes: int = 0
-        """What it takes in memory beside its messages."""
+        """The memory of the session without its messages."""
         self._charge(SESSION_BYTES + text_bytes(client_id))
 
     @property
@@ -110,16 +110,17 @@ class SessionRecord(Source):
 
     @property
     def queued_bytes(self) -> int:
-        """What waits takes in memory, or would where it is in the store; but for retained messages on their way."""
+        """The memory of the messages that wait, or that they would take where the store has them; retained messages on
+        their way do not count."""
         return self.queue.size_bytes + self.queue.stored_bytes + self.window.resend_bytes
 
     @property
     def held_bytes(self) -> int:
-        """What the session takes in memory, as if no other held the same messages."""
+        """The memory of the session, as if no other held the same messages."""
         return self.base_bytes + self.queue.size_bytes + self.window.size_bytes
 
     def identify(self, username: str | None, version: int) -> None:
-        """Who its client is, and which version of the protocol it speaks."""
+        """Note the user name of its client, and which version of the protocol it speaks."""
         self._charge(text_bytes(username or "") - text_bytes(self.username or ""))
         self.set_user(username)
         self.version = version

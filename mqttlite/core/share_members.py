@@ -336,7 +336,7 @@ def _preference(member: Member) -> tuple[int, int]:
 
 
 def _key_of(message: Message, policy: str) -> bytes:
-    """What decides where a message goes: the same for messages that must stay in order."""
+    """The key that chooses the member: the same for messages that must stay in order."""
     if policy == HASH_KEY:
         for name, value in message.properties.user_properties:
             if name == _ORDERING_KEY:

@@ -32,7 +32,7 @@ TAKEN: Final = 0
 DENIED: Final = 1
 FILTERED: Final = 2
 NO_MEMBERS: Final = 3
-"""What became of a message that not every member may get: a member has it, or has no room; no member may receive it; no
+"""The outcome of a message that not every member may get: a member has it, or has no room; no member may receive it; no
 filter of those that may lets it pass; the last member left while it was on its way."""
 
 
@@ -98,7 +98,7 @@ class SharedSubscription(Binding):
     def _outlook_of(
         self, member: Member, message: Message, knows_payload: bool, asked: dict[MessageFilter, bool]
     ) -> tuple[PlannedReceiver, bool]:
-        """What a member would get, and whether its filter could be asked."""
+        """The predicted outcome for a member, and whether its filter could be asked."""
         session, message_filter = member.session, member.subscription.message_filter
         rule = session.why_denied(message.topic)
         if rule:

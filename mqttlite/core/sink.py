@@ -27,8 +27,8 @@ class Sink(Protocol):
         ...
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
-        """What `accept` would do now, and to whom; nothing changes. Without `knows_payload` the payload has the right
-        size and no content. Empty where nobody gets the message who counts as a receiver."""
+        """Predict what `accept` would do now, and to whom; nothing changes. Without `knows_payload` the payload has the
+        right size and no content. Empty where no receiver that counts would get the message."""
         ...
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:

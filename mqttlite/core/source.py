@@ -1,4 +1,4 @@
-"""Who published a message: a client's session, the broker itself, or the program that embeds it.
+"""The publisher of a message: a client's session, the broker itself, or the program that embeds it.
 
 Invariant: a publisher is compared by identity, which is what No Local asks for [MQTT-3.8.3-3].
 """
@@ -24,9 +24,9 @@ class Source:
         """Empty for a publisher that is no client."""
         self.username: str | None = None
         self.grants: Grants = NO_GRANTS
-        """What a client's credentials say about it besides; after a restart of the broker not until it is back."""
+        """The grants of a client's credentials; after a restart of the broker none until the client is back."""
         self.role: int = 0
-        """What the `Authorizer` calls a client's identity; the others may publish everywhere. See
+        """The `Authorizer`'s number for a client's identity; the others may publish everywhere. See
         `Permissions.role_of`."""
         self.rules: int = 0
         """The number of the rules that gave the role; 0: the role is not known."""

@@ -54,7 +54,7 @@ _RETAIN_NEVER: Final = 2
 
 @final
 class Outcome:
-    """What the filters of one SUBSCRIBE or UNSUBSCRIBE came to, as far as they were handled."""
+    """The results of the filters of one SUBSCRIBE or UNSUBSCRIBE, as far as they were handled."""
 
     __slots__ = ("codes", "reason", "retained", "used_up", "waiting")
 
@@ -62,7 +62,7 @@ class Outcome:
         self.codes: Final = bytearray()
         """One reason code for each filter."""
         self.retained: Final[list[RetainedReplay]] = []
-        """What the session gets after the answer."""
+        """The replays of retained messages that begin after the answer."""
         self.waiting: int = waiting
         """How many retained messages wait for the session."""
         self.reason: str = ""
@@ -73,7 +73,7 @@ class Outcome:
 
 @final
 class Subscriptions:
-    """What SUBSCRIBE and UNSUBSCRIBE do."""
+    """Handles SUBSCRIBE and UNSUBSCRIBE."""
 
     __slots__ = ("_closing", "_compiler", "_effects", "_jobs", "_limits", "_router", "_routes")
 
@@ -419,12 +419,12 @@ class _LongPacket(Job):
 
 
 def asked_filter(topic_filter: bytes, parts: ParsedTopic) -> bytes:
-    """What the rules are asked about: the right to consume from a queue does not depend on its topics."""
+    """The filter that the rules are asked about: the right to consume from a queue does not depend on its topics."""
     return b"$queue/" + parts.name if parts.namespace == QUEUE else topic_filter
 
 
 def _mounted(request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRequest:
-    """What a client below a mount point asks for."""
+    """The request of a client below a mount point, with the mount point before its filter."""
     return SubscriptionRequest(
         mounted_filter(mount_point, request.topic_filter),
         request.qos,

@@ -1,4 +1,4 @@
-"""What stands in the tree of topic filters: a `Binding`. A `Subscription` is the one of a session (5.0 §3.8.3.1)."""
+"""Entries of the tree of topic filters: a `Binding`; a `Subscription` is that of a session (5.0 §3.8.3.1)."""
 
 from typing import Final, final
 
@@ -163,5 +163,5 @@ class FilteredSubscription(Subscription):
         return self._message_filter
 
     def filter_bytes(self) -> int:
-        """What it takes in memory beside other subscriptions."""
+        """The memory of its message filter, beside that of a subscription without one."""
         return FILTER_BYTES + FILTER_BYTES_PER_CHARACTER * len(self._message_filter.expression)

@@ -17,7 +17,7 @@ from mqttlite.core.subscribe import Subscriptions, asked_filter
 from mqttlite.topics.namespaces import parse_filter
 
 _LOOK_WORK: Final = 2
-"""What it costs to ask about one subscription."""
+"""The work of checking one subscription."""
 
 
 @final

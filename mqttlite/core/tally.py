@@ -1,4 +1,4 @@
-"""What became of a published message for its receivers: the result of one fan-out."""
+"""The result of one fan-out: the outcomes of a published message for its receivers."""
 
 from typing import Final, final
 
@@ -16,7 +16,7 @@ QUOTA_EXCEEDED: Final = 0x97
 DROPPED: Final = 0
 QUEUED: Final = 1
 SENT: Final = 2
-"""What became of a message for one receiver. Sent means: it is on its way to the link."""
+"""The outcome of a message for one receiver. `SENT`: it is on its way to the link."""
 
 _NONE_DROPPED: Final[dict[str, int]] = {}
 _NO_PLACES: Final[dict[int, None]] = {}

@@ -1,4 +1,4 @@
-"""What clients may send: over a rate, their links are not read until it is kept again, or their connections end.
+"""Keeps clients to their rates: over one, their links are not read until it is kept again, or their connections end.
 
 What is charged is what was read together, and that is handled first: nothing is lost or overtaken, and the pause is as
 long as it takes to pay. Invariant: a connection that is held for its rate has an armed deadline.

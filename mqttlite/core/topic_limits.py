@@ -50,7 +50,7 @@ class TopicLimits:
 
 
 def lower_of(limits: TopicLimits, other: TopicLimits) -> TopicLimits:
-    """What both allow."""
+    """The stricter of the two for each limit."""
     return TopicLimits(
         min(limits.max_levels, other.max_levels),
         min(limits.max_bytes, other.max_bytes),

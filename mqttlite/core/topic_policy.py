@@ -1,4 +1,4 @@
-"""What holds for the messages of a topic, from any publisher: a `TopicPolicy`, kept by the route of the topic."""
+"""The policy for the messages of a topic, from any publisher: a `TopicPolicy`, kept by the route of the topic."""
 
 from typing import Final, final
 
@@ -62,7 +62,7 @@ class TopicPolicy:
         self.ttl_s: Final = ttl_s
         """Messages expire after this time, or earlier if they say so."""
         self.schema: Final = schema
-        """What payloads must be, if anything."""
+        """The check of payloads, if there is one."""
         self.is_low: Final = priority == LOW
         """Whether its messages are the first to be dropped under overload."""
         self.asks_room: Final = on_overflow in (BLOCK, REJECT)
@@ -70,7 +70,7 @@ class TopicPolicy:
         self.blocks: Final = on_overflow == BLOCK
         """Whether its publisher waits then, for a while."""
         self.on_overflow: Final = DROP_NEWEST if self.asks_room else on_overflow
-        """What a receiver does with a message for which it has no room; empty: as `Limits.on_overflow` says."""
+        """What a receiver without room does with a message; empty: as `Limits.on_overflow` says."""
         self.passes_batches: Final = not (ttl_s or schema is not None or self.asks_room)
         """Whether messages that came together may be passed on so: none is looked at, or gets other properties."""
         self.is_plain: Final = not (

@@ -1,4 +1,4 @@
-"""What is published, counted by topic: a counter that a route carries, and the table of them.
+"""Counts published messages by topic: a counter that a route carries, and the table of the counters.
 
 Invariants: there are `max_topics` counters of single topics at most, and as many of what lies below a first level; all
 that finds no room is counted under `#`. Each message is counted in one of them, and each counter is drained once.
@@ -11,7 +11,7 @@ EVERYTHING_ELSE: Final = b"#"
 
 @final
 class TopicTraffic:
-    """What was published to a topic since the last drain."""
+    """The messages and bytes that were published to a topic since the last drain."""
 
     __slots__ = (
         "deliveries",

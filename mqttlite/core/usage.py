@@ -1,5 +1,5 @@
-"""What the sessions of one user, of one address, of a listener or of the broker have together: subscriptions, and
-messages that wait in queues.
+"""Totals for the sessions of one user, of one address, of a listener or of the broker: subscriptions, and messages that
+wait in queues.
 
 Each session counts for some groups with all that it has, and asks them before it takes more. Invariant: a group without
 sessions is in no table, so there are no more groups than sessions.
@@ -33,7 +33,7 @@ class UsageLimits:
 
 @final
 class Usage:
-    """What one group has. It leaves its table when its last session has left it."""
+    """The totals of one group of sessions. The table drops it when its last session has left it."""
 
     __slots__ = ("_groups", "_key", "limits", "queued_bytes", "sessions", "subscriptions")
 

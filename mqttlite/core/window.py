@@ -1,4 +1,4 @@
-"""What a session's client has been sent and has not acknowledged, and the packet identifiers that this takes.
+"""The messages that a client was sent and has not acknowledged, and the packet identifiers in use for them.
 
 A message has its packet identifier from the moment in which it is sent until it is acknowledged, over any number of
 connections. Invariant: `inflight`, `resend` and `released` share no identifier; and while anything is in `resend`, all
@@ -43,7 +43,7 @@ class Window:
         self.resend: dict[int, Unacknowledged] = _NONE
         """Sent on an earlier connection, not acknowledged, and not yet sent again; by packet identifier, in order."""
         self.resend_bytes: int = 0
-        """What those take in memory, as if no other session held them."""
+        """The memory of those, as if no other session held them."""
         self.released: Final = PacketIds()
         """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
         self.quota: int = 0
@@ -81,7 +81,7 @@ class Window:
 
     @property
     def size_bytes(self) -> int:
-        """What is unacknowledged takes in memory."""
+        """The memory of the unacknowledged messages."""
         return self.resend_bytes + self.inflight.size_bytes
 
     def take_id(self) -> int:

@@ -13,7 +13,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
 
 FRAME_WORK: Final = 6
-"""What a frame costs beside what is done with its payload."""
+"""The work of a frame, without that of its payload."""
 
 PART_FRAMES: Final = 64
 """How many frames of a WebSocket are decoded before it is the next one's turn."""

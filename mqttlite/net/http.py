@@ -55,19 +55,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked: a path, and the first value of each parameter of its query."""
+    """A request: its path, and the first value of each parameter of its query."""
 
     path: str
     query: dict[str, str] = field(default_factory=dict)
     segments: tuple[str, ...] = ()
-    """What stands between the slashes of the path; a percent-encoded slash in one of them is part of it."""
+    """The segments of the path between its slashes; a percent-encoded slash is part of its segment."""
     method: str = "GET"
     body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is answered."""
+    """The response to a request."""
 
     status: int
     body: bytes
@@ -179,7 +179,7 @@ class _Exchange(asyncio.Protocol):
         """Whether the client said that it sends no more."""
         self._wants_body = True
         self.answering: asyncio.Task[None] | None = None
-        """What its request waits for."""
+        """The task that answers its request."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

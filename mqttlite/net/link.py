@@ -28,12 +28,12 @@ LONG_BYTES: Final = 131_072
 bytes would not be in the processor's cache any more when they are written."""
 
 UNWRITTEN_BYTES: Final = 8 * 1_048_576
-"""What may stay unwritten after a link's bytes were handled, if those made up more than `ITERATION_BYTES` of it. With
-more, the link is not read until the receivers have their bytes: some milliseconds of writes."""
+"""How many bytes may stay unwritten after a link's bytes were handled, if those made up more than `ITERATION_BYTES` of
+them. With more, the link is not read until the receivers have their bytes: some milliseconds of writes."""
 
 WRITE_BUFFER_BYTES: Final = 262_144
-"""What the transport may hold before the link counts as blocked; a quarter of it before it counts as free again. With
-small outboxes it is a quarter of `max_outbox_bytes`, because the client has both."""
+"""How many bytes the transport may hold before the link counts as blocked; it counts as free again at a quarter of
+them. With small outboxes it is a quarter of `max_outbox_bytes`, because the client has both."""
 
 LINGER_S: Final = 5.0
 """How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
@@ -44,7 +44,7 @@ would keep the loop busy until `LINGER_S` is over."""
 
 
 class LinkDriver(ABC):
-    """What a link needs of the `LoopDriver` that writes its outbox."""
+    """The part of the `LoopDriver` that a link uses."""
 
     def __init__(self) -> None:
         self.links: Final[dict[int, LinkPort]] = {}
@@ -124,7 +124,7 @@ class LinkPort(ABC):
     @property
     @abstractmethod
     def unsent_bytes(self) -> int:
-        """What was written and has not left yet."""
+        """How many bytes were written and have not left yet."""
 
     @abstractmethod
     def _pause_reading(self) -> None:
@@ -354,7 +354,7 @@ class Link(LinkPort):
 
     @property
     def unsent_bytes(self) -> int:
-        """What was written and the kernel has not taken yet."""
+        """How many bytes were written that the kernel has not taken yet."""
         return self._transport.get_write_buffer_size() if self.made else 0
 
     @property
@@ -368,7 +368,7 @@ class Link(LinkPort):
 
 
 def about(link: LinkPort) -> dict[str, dict[str, object]]:
-    """What a line of the log is about, as its `extra`."""
+    """The link's fields for a line of the log, as its `extra`."""
     connection = link.connection
     return {
         "fields": {

@@ -85,7 +85,7 @@ class Listener:
         self.name: Final = name
         self._endpoint: Final = endpoint
         self.transport: Final = transport
-        """What telemetry calls it: `tcp`, `tls`, `ws`, `wss` or `unix`."""
+        """Its name in telemetry: `tcp`, `tls`, `ws`, `wss` or `unix`."""
         self._websocket: Final = websocket
         self._proxies: Final = proxies
         self._tls: Final[dict[str, Any]] = (
@@ -120,7 +120,7 @@ class Listener:
         self._acceptor: Final = Acceptor(turns, self._begin_handshake)
         self._connect_limits: Final = connect_limits
         self._keys: Final[dict[Link, str]] = {}
-        """What stands for the addresses of connections that the limits know of."""
+        """The key of the address of each connection that the limits count."""
         self._limited = 0
         self._made = 0
         self._open = 0
@@ -227,7 +227,7 @@ class Listener:
         return Link(self.name, self.transport, self._broker, self._loop_driver, self._on_made, self._on_lost)
 
     def _spoken_to(self, link: Link) -> Link | WebSocket:
-        """What the socket of a link speaks to: the link itself, or what stands between them."""
+        """The asyncio protocol of a new socket: a link, or a protocol in front of one."""
         if self._websocket is None:
             return link
         return WebSocket(
@@ -441,7 +441,7 @@ class Listener:
             await tls.part(LINGER_S)
 
     def _about(self, address: str) -> dict[str, dict[str, object]]:
-        """What a line of the log is about, as its `extra`, before there is a connection."""
+        """The fields for a line of the log, as its `extra`, before there is a connection."""
         return {"fields": {"peer": address, "listener": self.name}}
 
     async def _await_turn(self, accepted: socket.socket) -> None:

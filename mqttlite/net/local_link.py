@@ -41,7 +41,7 @@ class LocalClient:
     client_id: str = ""
     """Empty: the broker assigns one."""
     username: str | None = None
-    """Who it is, as somebody has verified."""
+    """The verified name of the user; None where there is none."""
     grants: Grants = NO_GRANTS
     clean_start: bool = True
     session_expiry_s: int = 0
@@ -184,7 +184,7 @@ class LocalLink(LinkPort):
 
     @property
     def unsent_bytes(self) -> int:
-        """What the program has not read."""
+        """How many bytes the program has not read."""
         return self._unread_bytes
 
     def _pause_reading(self) -> None:

@@ -22,7 +22,7 @@ SHORT_READS: Final = 8
 has little."""
 
 USUAL_BYTES: Final = 65_536
-"""What one of them is taken to have that was held for another reason when its turn came."""
+"""The bytes that are assumed of a link that was held for another reason when its turn came."""
 
 
 @final
@@ -37,7 +37,7 @@ class ReadingTurns:
         self._waiting: Final[dict[int, int]] = {}
         """The links that are held for their turn alone, and how many bytes of each were read last."""
         self._left = READ_BYTES
-        """What this iteration may still read before they take turns."""
+        """How many bytes this iteration may still read before they take turns."""
 
     def __len__(self) -> int:
         return len(self._waiting)

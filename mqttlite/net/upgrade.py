@@ -20,7 +20,7 @@ HEAD_BYTES: Final = 8_192
 """How long a request with its headers may be: what other servers allow, and room for the cookies of a site."""
 
 SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
-"""What a client must offer one of, the first rather than the second [MQTT-6.0.0-3]."""
+"""The subprotocols that are accepted, in order of preference: a client must offer one of them [MQTT-6.0.0-3]."""
 
 _KEY_BYTES: Final = 16
 

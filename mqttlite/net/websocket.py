@@ -39,7 +39,7 @@ _CODES: Final = {
     CloseReason.PROTOCOL_ERROR: Code.PROTOCOL_ERROR,
     CloseReason.PACKET_TOO_LARGE: Code.MESSAGE_TOO_BIG,
 }
-"""What a page learns of why its connection ended, which is all it learns from MQTT 3.1.1; of the rest, 1008."""
+"""The WebSocket close code for each reason, which is all that a page on MQTT 3.1.1 learns; for the others, 1008."""
 
 _log = logging.getLogger("mqttlite.net")
 
@@ -73,22 +73,22 @@ class WebSocket(asyncio.Protocol):
         self._head: Final = bytearray()
         self._frames: Connection | None = None
         self._deaf = False
-        """What still comes is of no interest."""
+        """Bytes that still come are discarded."""
         self._full = False
         self._early_frames = 0
         """Frames that came before CONNECT."""
         self._is_deferred = False
         """Whether frames wait to be decoded, in the queue."""
         self._deferred_bytes = 0
-        """What came while they wait."""
+        """How many bytes came while they wait."""
         self._is_held = False
         """Whether the socket is not read because too much came while they wait."""
         self._is_paused = False
         """Whether the link wants nothing to be read."""
         self._error: Exception | None = None
-        """What ended the socket, once it is gone."""
+        """The error that ended the socket, once it is gone."""
         self._pong: bytes | None = None
-        """What the latest ping said, until it is answered: earlier ones need no answer of their own."""
+        """The payload of the latest ping, until it is answered: earlier ones need no answer of their own."""
         self._failure: Exception | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -356,7 +356,7 @@ def _header(length: int) -> bytes:
 
 
 class FrameTransport(asyncio.Transport):
-    """What a link takes for its transport: each packet that it writes becomes one frame."""
+    """The transport of a link over WebSocket: each packet that the link writes becomes one frame."""
 
     __slots__ = ("_socket", "_web")
 

@@ -1,4 +1,4 @@
-"""What a topic name and a topic filter may look like (5.0 §4.7), and whether one matches the other.
+"""Checks topic names and topic filters (5.0 §4.7), and whether a filter matches a name.
 
 No table lives here. Invariant: `matches` is the rule that `tree` and `retained` implement faster.
 """

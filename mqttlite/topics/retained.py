@@ -96,7 +96,7 @@ class Search(Generic[V]):
         self._parent = None
 
     def take(self, most: int) -> list[V]:
-        """What there is among the next `most` names."""
+        """The values among the next `most` names."""
         found: list[V] = []
         parent = self._parent
         if parent is not None:
@@ -205,7 +205,7 @@ class RetainedMessages(Generic[V]):
         return bucket.listed
 
     def _gather(self, prefix: list[bytes]) -> list[Entry[V]]:
-        """What is on a bucket with few names, and on those below."""
+        """The values of a bucket with few names, and of those below."""
         buckets: list[PrefixBucket[V]] = self._trie.values(prefix)
         return [entry for bucket in buckets for entry in bucket.here]
 

@@ -28,7 +28,7 @@ Device numbers may not, and when there are as many as that the sharing begins an
 
 @final
 class Several(Generic[V]):
-    """What stands where one filter has more than one value: they are kept in their order."""
+    """The values of a filter that has more than one, in the order in which they were added."""
 
     __slots__ = ("values",)
 
@@ -52,7 +52,7 @@ class Node(Generic[V]):
         self.children: dict[bytes, Node[V]] | None = None
         self.plus: Node[V] | None = None
         self.here: V | Several[V] | None = None
-        """What the filters hold that end here, and `below` those that end in a `#` after it."""
+        """The values of the filters that end here; `below` has those of filters that end in a `#` after it."""
         self.below: V | Several[V] | None = None
 
     def get(self, level: bytes) -> "Node[V] | None":
@@ -338,7 +338,7 @@ def _with(held: V | Several[V] | None, value: V) -> V | Several[V]:
 
 
 def _without(held: V | Several[V] | None, value: V) -> V | Several[V] | None:
-    """What is left. Raises `KeyError` when the value is not there."""
+    """The values without that one. Raises `KeyError` when it is not there."""
     if not isinstance(held, Several):
         if held is None or held != value:
             raise KeyError(value)

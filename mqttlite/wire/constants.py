@@ -56,4 +56,4 @@ NEVER_EXPIRES: Final = 0xFFFF_FFFF
 """The session expiry interval that means: keep it for good (5.0 §3.1.2.11.2)."""
 
 DEFAULT_RECEIVE_MAXIMUM: Final = 65_535
-"""What 5.0 §3.1.2.11.3 assumes where the property is absent."""
+"""The Receive Maximum where the property is absent (5.0 §3.1.2.11.3)."""

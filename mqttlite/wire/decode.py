@@ -65,13 +65,13 @@ _REASON_CODES: Final[dict[int, frozenset[int]]] = {
     DISCONNECT: frozenset({0x00, 0x04, *range(0x80, 0x84), 0x87, 0x89, *range(0x8B, 0xA3)} - {0x8C, 0x91, 0x92}),
     AUTH: frozenset({0x00, 0x18, 0x19}),  # [MQTT-3.15.2-1]
 }
-"""What 5.0 allows as reason code in each packet (its table under the packet); another is a protocol error."""
+"""The reason codes that 5.0 allows in each packet (its table under the packet); another is a protocol error."""
 
 _RETURN_CODES: Final[dict[int, frozenset[int]]] = {
     CONNACK: frozenset(range(6)),
     SUBACK: frozenset({0x00, 0x01, 0x02, 0x80}),
 }
-"""What 3.1.1 allows in the two packets that have such a code (3.1.1 §3.2.2.3, [3.1.1 MQTT-3.9.3-2])."""
+"""The return codes that 3.1.1 allows in the two packets that have one (3.1.1 §3.2.2.3, [3.1.1 MQTT-3.9.3-2])."""
 
 
 def decode(first: int, body: bytes, version: int) -> Packet:

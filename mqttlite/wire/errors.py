@@ -1,4 +1,4 @@
-"""What a peer can do wrong. Each error knows what to say on the wire; raised anywhere below, caught once at the top.
+"""The errors of a peer. Each knows its reason code on the wire; raised anywhere below, caught once at the top.
 
 A `PeerError` is the peer's fault: it ends that connection and nothing else. Our own faults are assertions.
 """
@@ -51,7 +51,7 @@ class BadUserNameOrPassword(PeerError):
 
 
 class ServerUnavailable(PeerError):
-    """What must be asked about this client cannot be asked now."""
+    """A service that must be asked about this client does not answer now."""
 
     reason_code: ClassVar[int] = ReasonCode.SERVER_UNAVAILABLE
 

@@ -1,4 +1,4 @@
-"""What a Message Expiry Interval becomes in packets that are made already, and waited [MQTT-3.3.2-6]."""
+"""Lowers the Message Expiry Interval in packets that were encoded before they waited [MQTT-3.3.2-6]."""
 
 from typing import Final
 

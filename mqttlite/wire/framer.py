@@ -41,7 +41,7 @@ class Framer:
         return max(0, self._need - self._have)
 
     def join(self, chunk: bytes) -> bytes:
-        """What was kept and `chunk` as one; empty while the packet that was begun is known not to be whole yet."""
+        """Join the kept bytes and `chunk`; empty while the packet that was begun is known not to be whole yet."""
         if self._have == 0:
             return chunk
         self._kept.append(chunk)

@@ -41,7 +41,7 @@ WILL: Final = 16
 
 @final
 class Properties:
-    """What a 5.0 packet carries beside its fixed fields; `None` (or an empty list) where it is absent."""
+    """The properties of a 5.0 packet; `None` (or an empty list) where one is absent."""
 
     __slots__ = (
         "assigned_client_identifier",

@@ -5,7 +5,7 @@ from typing import Final
 
 
 class ReasonCode(IntEnum):
-    """What a 5.0 packet says of the outcome. From 0x80 upwards it is a failure."""
+    """The reason codes of 5.0 (§2.4). From 0x80 upwards they report a failure."""
 
     SUCCESS = 0x00
     GRANTED_QOS_1 = 0x01

@@ -128,7 +128,7 @@ METHODS: Final = [
     ),
     Row(
         "MQTT-4.12.0-2 MQTT-4.12.0-5 MQTT-3.15.2-1 MQTT-3.15.2-2 MQTT-3.15.2-3 MQTT-3.2.0-1",
-        "whoever is to say more gets an AUTH 0x18 with the method and the data, and nothing else",
+        "a client that is to send more gets an AUTH 0x18 with the method and the data, and nothing else",
         """
         a> 10 ~ "MQTT" 05 02 0000 { 15 "M" 16 "more" } "a" => f0 ~ 18 { 15 "M" 16 "go on" }
         a> f0 ~ 18 { 15 "M" 16 "more" } => f0 ~ 18 { 15 "M" 16 "go on" }

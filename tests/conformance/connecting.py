@@ -473,7 +473,7 @@ PROPERTIES_OF_CONNACK: Final = [
 LESS: Final = [
     Row(
         "MQTT-3.2.2-9",
-        "a server that does not take QoS 2 says so, and closes whoever sends it",
+        "a server that does not take QoS 2 says so, and closes a client that sends it",
         """
         a> 10 ~ "MQTT" 05 02 0000 {} "a" => connack 0 00 maximum_qos=1
         a> 32 ~ "t" 0001 {} 'x' => 40 03 0001 10

@@ -140,7 +140,7 @@ OFFERED: Final = [
     ),
     Row(
         "MQTT-3.2.2-9 MQTT-3.2.2-10",
-        "a server without QoS 1 says so, grants it, and closes whoever publishes with it",
+        "a server without QoS 1 says so, grants it, and closes a client that publishes with it",
         """
         a> 10 ~ "MQTT" 05 02 0000 {} "a" => connack 0 00 maximum_qos=0
         a> 82 ~ 0001 {} "t" 02 => 90 ~ 0001 {} 02

@@ -517,7 +517,7 @@ SHARED: Final = [
     ),
     Row(
         "§4.8.2",
-        "whoever unsubscribes leaves the group",
+        "a client that unsubscribes leaves the group",
         """
         hello a b c
         a> 82 ~ 0001 {} "$share/g/t" 00 => 90 ~ 0001 {} 00
@@ -532,7 +532,7 @@ SHARED: Final = [
     ),
     Row(
         "§4.8.2",
-        "whoever goes leaves the others their messages",
+        "a member that disconnects leaves its messages to the others",
         """
         hello a b c
         a> 82 ~ 0001 {} "$share/g/t" 01 => 90 ~ 0001 {} 01

@@ -23,9 +23,10 @@ STEP = re.compile(r"(\w+)\s*(<\*|>\||[><.!-])\s*(.*)")
 
 
 class AuthChain:
-    """Who may come in where a row is gated: whoever has the password `p`, and with the method `M` whoever says `in`.
+    """Authenticates the clients of gated rows: by the password `p`, or by the word `in` with the method `M`.
 
-    Who says `more` is asked for more; another word is refused. The core asks `verdict`, a whole broker the rest.
+    After the word `more` the client is asked for another; all other words are refused. The core calls `verdict`, a
+    whole broker the other methods.
     """
 
     methods = frozenset({"M"})

@@ -163,7 +163,7 @@ class ControlTopic:
                 responses = [{"command": each["command"], "error": error} for each in responses]
         payload = json.dumps({"responses": responses}, ensure_ascii=False, separators=(",", ":")).encode()
         if request.answer is not None:
-            if not request.answer.done():  # else whoever asked is gone
+            if not request.answer.done():  # else the client that asked is gone
                 request.answer.set_result(responses)
         elif not self._port.respond(request.client_id, RESPONSE_TOPIC, payload):
             _log.debug("client %r does not hear the response to its commands", request.client_id)
