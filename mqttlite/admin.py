@@ -488,4 +488,10 @@ def _subscription(subscription: Subscription) -> SubscriptionEntry:
         no_local=subscription.no_local,
         retain_as_published=subscription.retain_as_published,
         identifier=subscription.identifier,
+        subscribed_at=subscribed_at(subscription),
     )
+
+
+def subscribed_at(subscription: Subscription) -> datetime | None:
+    """Since when its client subscribes to its filter; None: it is not known."""
+    return datetime.fromtimestamp(subscription.subscribed_at / 1e6, UTC) if subscription.subscribed_at else None

@@ -51,6 +51,8 @@ class SubscriptionEntry:
     retain_as_published: bool
     identifier: int
     """0: none."""
+    subscribed_at: datetime | None
+    """Since when the client subscribes to this filter, also over a reconnect and a restart; None: it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,8 +121,10 @@ def _details(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "unacknowledged", counted(entry["inflight"], "message")
     for reason, messages in sorted(found["drops"].items()):
         yield "dropped", f"{counted(messages, 'message')}: {reason}"
-    for topic_filter, qos in found["topic_filters"].items():
-        where = found.get("message_filters", {}).get(topic_filter)
-        yield "subscription", f"{topic_filter} (QoS {qos}{'' if where is None else f', where {where}'})"
+    for each in found["subscriptions"]:
+        where = found["message_filters"].get(each["topic_filter"])
+        since = "" if each["subscribed_at"] is None else f", since {time_of(each['subscribed_at'])}"
+        what = f"QoS {each['qos']}{since}{'' if where is None else f', where {where}'}"
+        yield "subscription", f"{each['topic_filter']} ({what})"
     if entry["subscriptions"] > len(found["topic_filters"]):
         yield "subscription", f"… and {entry['subscriptions'] - len(found['topic_filters'])} more"

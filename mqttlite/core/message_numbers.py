@@ -21,9 +21,13 @@ class MessageNumbers:
         self.latest: int = 0
         """The highest number that was given, in an earlier run too."""
 
+    def unix_us(self, now: float) -> int:
+        """A time of the broker's as the microsecond of Unix time."""
+        return self._ahead_us + int(now * MICROSECONDS)
+
     def next(self, now: float) -> int:
         """A new number."""
-        number = self._ahead_us + int(now * MICROSECONDS)
+        number = self.unix_us(now)
         if number <= self.latest:
             number = self.latest + 1
         self.latest = number

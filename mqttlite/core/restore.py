@@ -89,6 +89,7 @@ def _with_filter(subscription: Subscription, filters: FilterCompiler, mount_poin
         subscription.retain_as_published,
         subscription.identifier,
         stored if isinstance(compiled, str) else compiled,
+        subscription.subscribed_at,
     )
 
 

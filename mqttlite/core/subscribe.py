@@ -306,12 +306,14 @@ class Subscriptions:
         topic_filter = request.topic_filter
         wants_retained = _wants_retained(session, request, parts)
         qos, no_local, as_published = request.qos, request.no_local, request.retain_as_published
+        earlier = session.subscriptions.get(topic_filter)
+        since = self._effects.numbers.unix_us(self._effects.now) if earlier is None else earlier.subscribed_at
         subscription: Subscription
         if message_filter is None:
-            subscription = Subscription(session.client_id, topic_filter, qos, no_local, as_published, identifier)
+            subscription = Subscription(session.client_id, topic_filter, qos, no_local, as_published, identifier, since)
         else:
             subscription = FilteredSubscription(
-                session.client_id, topic_filter, qos, no_local, as_published, identifier, message_filter
+                session.client_id, topic_filter, qos, no_local, as_published, identifier, message_filter, since
             )
         replaced = session.add_subscription(subscription)
         self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages on their way stay there [MQTT-3.8.4-4]

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from mqttlite.admin import subscribed_at
 from mqttlite.gateway.caller import Caller, Role, User
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
@@ -113,6 +114,8 @@ class Subscriber(BaseModel):
     connection_id: int | None
     """None while the client is away and its session waits for it."""
     connected_at: datetime | None
+    subscribed_at: datetime | None
+    """Since when, also over a reconnect and a restart; None: an earlier version of the broker kept the subscription."""
     qos: int
     topic_filter: str
 
@@ -287,6 +290,7 @@ def router(context: GatewayContext) -> APIRouter:
                     client_id=each.client_id,
                     connection_id=None if session.outbox is None else session.outbox.number,
                     connected_at=None if link is None else context.wall(link.connection.connected_at),
+                    subscribed_at=subscribed_at(each),
                     qos=each.qos,
                     topic_filter=each.topic_filter.decode(errors="replace"),
                 )

@@ -57,12 +57,12 @@ def session(client_id: str = "a", interval: int = 60, expires_at: float = 0.0) -
 
 
 def subscription(topic_filter: bytes, qos: int = 1, client_id: str = "a") -> SaveSubscription:
-    return SaveSubscription(client_id, Subscription(client_id, topic_filter, qos, False, False, 0))
+    return SaveSubscription(client_id, Subscription(client_id, topic_filter, qos, False, False, 0, 17))
 
 
 def filtered(topic_filter: bytes, expression: str) -> SaveSubscription:
     message_filter = StoredFilter(expression)
-    return SaveSubscription("a", FilteredSubscription("a", topic_filter, 1, True, True, 9, message_filter))
+    return SaveSubscription("a", FilteredSubscription("a", topic_filter, 1, True, True, 9, message_filter, 18))
 
 
 def message(sequence: int, payload: bytes = b"", client_id: str = "a", packet_id: int = 0) -> Enqueue:
@@ -94,7 +94,8 @@ def shown(changes: list[Change]) -> list[tuple[object, ...]]:
         elif isinstance(change, SaveSubscription):
             rows.append((kind, change.client_id, change.subscription.topic_filter, change.subscription.qos))
             message_filter = change.subscription.message_filter
-            rows.append((None if message_filter is None else message_filter.expression,))
+            expression = None if message_filter is None else message_filter.expression
+            rows.append((expression, change.subscription.subscribed_at))
         elif isinstance(change, Enqueue):
             payload = change.delivery.message.payload
             rows.append((kind, change.client_id, change.sequence, change.packet_id, payload))

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.admin import subscribed_at
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
 from mqttlite.core.subscription import Subscription
@@ -159,6 +160,7 @@ def _subscriber(core: Broker, subscription: Subscription) -> dict[str, Any]:
         "user": session.username,
         "topic_filter": subscription.topic_filter.decode(errors="replace"),
         "qos": subscription.qos,
+        "since": subscribed_at(subscription),
         "is_connected": session.outbox is not None,
         "queued": session.queued,
         "dropped": sum(session.drops.values()),

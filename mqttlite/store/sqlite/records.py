@@ -26,6 +26,7 @@ _EXPIRY: Final = struct.Struct("<dI")  # when it expires, and the interval that 
 _WILL: Final = struct.Struct("<BHIqd")  # …, the number of its session, and when it is due
 _DELAYED: Final = struct.Struct("<qdH")  # its number, when it is due, the length of its publisher's name
 _SUBSCRIPTION: Final = struct.Struct("<BI")
+_SINCE: Final = struct.Struct("<q")
 _SESSION: Final = struct.Struct("<IdB")
 
 _QOS: Final = 3
@@ -34,6 +35,7 @@ _NO_LOCAL: Final = 8
 _AS_PUBLISHED: Final = 16
 _EXPIRES: Final = 32
 _ANONYMOUS: Final = 64
+_SUBSCRIBED_AT: Final = 128
 
 PREFIX_BYTES: Final = _PREFIX.size
 
@@ -158,23 +160,33 @@ def encode_subscription(subscription: Subscription) -> bytes:
         flags |= _NO_LOCAL
     if subscription.retain_as_published:
         flags |= _AS_PUBLISHED
+    since = b""
+    if subscription.subscribed_at:
+        flags |= _SUBSCRIBED_AT
+        since = _SINCE.pack(subscription.subscribed_at)
     names = subscription.topic_filter + b"\0" + subscription.client_id.encode()
     if subscription.message_filter is not None:
         names += b"\0" + subscription.message_filter.expression.encode()
-    return sealed(_SUBSCRIPTION.pack(flags, subscription.identifier) + names)
+    return sealed(_SUBSCRIPTION.pack(flags, subscription.identifier) + since + names)
 
 
 def decode_subscription(data: object) -> Subscription:
     """Raises `Damaged`."""
     body = opened(data)
     flags, identifier = _SUBSCRIPTION.unpack_from(body)
-    topic_filter, _, names = body[_SUBSCRIPTION.size :].partition(b"\0")
+    at, subscribed_at = _SUBSCRIPTION.size, 0
+    if flags & _SUBSCRIBED_AT:  # one that was kept before they had it has none
+        (subscribed_at,) = _SINCE.unpack_from(body, at)
+        at += _SINCE.size
+    topic_filter, _, names = body[at:].partition(b"\0")
     client_id, mark, expression = names.decode().partition("\0")
     qos, no_local, as_published = flags & _QOS, flags & _NO_LOCAL != 0, flags & _AS_PUBLISHED != 0
     if mark:
         message_filter = StoredFilter(expression)
-        return FilteredSubscription(client_id, topic_filter, qos, no_local, as_published, identifier, message_filter)
-    return Subscription(client_id, topic_filter, qos, no_local, as_published, identifier)
+        return FilteredSubscription(
+            client_id, topic_filter, qos, no_local, as_published, identifier, message_filter, subscribed_at
+        )
+    return Subscription(client_id, topic_filter, qos, no_local, as_published, identifier, subscribed_at)
 
 
 def encode_queue(saved: SaveQueue, number: int) -> bytes:

@@ -51,6 +51,19 @@ def test_the_suback_comes_before_the_retained_messages() -> None:
     assert isinstance(message, Publish)
 
 
+def test_a_subscription_knows_since_when_it_is_there_also_if_it_is_made_again() -> None:
+    world = World(now=2.5)
+    client = world.connect("c")
+    client.subscribe("a")
+    world.now = 7.0
+    client.subscribe("a", "b", qos=1)
+    subscriptions = world.session("c").subscriptions
+    assert [each.subscribed_at for each in subscriptions.values()] == [2_500_000, 7_000_000]
+    client.send(Unsubscribe(9, (b"a",)))
+    client.subscribe("a")
+    assert subscriptions[b"a"].subscribed_at == 7_000_000
+
+
 def test_only_subscriptions_that_outlive_the_connection_are_kept_in_the_store() -> None:
     world = World()
     brief, lasting = world.connect("brief"), world.connect("lasting", expiry=100)

@@ -1,5 +1,6 @@
 """Topics that callers make: who may, what the rules hold of them, and that they outlive the broker."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -187,7 +188,10 @@ async def test_subscribers_are_listed_by_pages(gateway: GatewayUnderTest) -> Non
     cursor: str | None = ""
     while cursor is not None:
         page = (await client.get(f"{path}/subscribers", params={"limit": 2, "cursor": cursor})).json()
-        filters += [each["topic_filter"] for each in page["subscribers"]]
+        for each in page["subscribers"]:
+            filters.append(each["topic_filter"])
+            connected_at, subscribed_at = (datetime.fromisoformat(each[at]) for at in ("connected_at", "subscribed_at"))
+            assert connected_at <= subscribed_at <= datetime.now(UTC)
         cursor = page["cursor"]
         assert page["count"] == 4
     assert sorted(filters) == ["#", "a/+", "a/b"]
