@@ -71,7 +71,7 @@ class Runtime:
             on_question=self._on_question,
             on_memory_short=self._on_memory_short,
         )
-        self.loop_driver.on_shed = self.hub.on_shed
+        self.loop_driver.shedding.on_shed = self.hub.on_shed
         self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver.wake, self.clock).on_lag)
         self.queue_reader: Final = QueueReader(self.store, self.loop_driver, self.answer)
 

@@ -113,6 +113,6 @@ class Tracing:
 
     def _show(self, observer: Observer) -> None:
         """Tell an observer what is written and what becomes of deliveries of queues, and let it answer why."""
-        self._runtime.loop_driver.on_written = observer.on_written
+        self._runtime.loop_driver.writer.on_written = observer.on_written
         self._queues.watch(observer.attempts)
         self._reports.answers = lambda: observer.answers

@@ -136,7 +136,7 @@ async def collect(device: Device, sent: list[bytes], acknowledged: set[bytes]) -
 
 async def test_publishers_that_push_against_a_hanging_disk_are_held(rig: Rig, disk: Disk) -> None:
     broker, _ = await watched(rig, disk)
-    loop_driver_of(broker).stall_bytes = STALL
+    loop_driver_of(broker).commits.stall_bytes = STALL
     await keeper(rig, broker)
     devices = [await rig.device(broker.port, f"publisher-{number}", V311) for number in range(4)]
     sent: list[list[bytes]] = [[] for _ in devices]

@@ -46,7 +46,7 @@ def rig(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
 
     async def broker(*arguments: Any, **options: Any) -> Broker:
         started = await start(*arguments, **options)
-        loop_driver_of(started).retry_commit_s = 0.001
+        loop_driver_of(started).commits.retry_commit_s = 0.001
         return started
 
     monkeypatch.setattr(rig, "broker", broker)
@@ -100,7 +100,7 @@ async def test_the_deadline_of_a_queue_counts_from_when_its_consumer_gets_the_me
 async def test_pings_are_answered_while_what_is_before_them_waits_for_a_late_commit(rig: Rig, store: SlowStore) -> None:
     queue = QueueOptions(name="q", filters=("a",))
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(queue,)), store=store)
-    loop_driver_of(broker).late_commit_s = 0.01
+    loop_driver_of(broker).commits.late_commit_s = 0.01
     consumer, publisher = await rig.device(broker.port, "consumer"), await rig.device(broker.port, "publisher")
     await consumer.subscribe("$queue/q", 1)
     store.patient = True
@@ -161,7 +161,7 @@ async def test_what_gathers_during_a_commit_is_one_commit(rig: Rig, store: SlowS
     await until(lambda: store.busy)
     for publisher in publishers[1:]:
         publisher.publish("kept", b"n", 1)
-    pending = loop_driver_of(broker)._uncommitted
+    pending = loop_driver_of(broker).commits.uncommitted
     await until(lambda: len(pending) == 4)
     store.finish()
     assert (await publishers[0].expect(Ack)).packet_type == 4
@@ -183,7 +183,7 @@ async def test_steady_traffic_does_not_hold_an_acknowledgement_back(rig: Rig, st
     for _ in range(20):
         await until(lambda: store.busy)
         sent.append(publisher.publish("kept", b"", 1))
-        pending = loop_driver_of(broker)._uncommitted
+        pending = loop_driver_of(broker).commits.uncommitted
         await until(lambda: len(pending) > 0)  # noqa: B023
         store.finish()
         assert (await publisher.expect(Ack)).packet_id == sent.pop(0)
@@ -201,7 +201,7 @@ async def test_frames_that_came_too_late_for_a_commit_wait_for_theirs_in_order(r
     await until(lambda: store.busy)
     publisher.publish("echo", b"waits too: the order of one client's packets stays")
     second = publisher.publish("kept", b"", 1)
-    pending = loop_driver_of(broker)._uncommitted
+    pending = loop_driver_of(broker).commits.uncommitted
     await until(lambda: len(pending) == 1)
     store.finish()
     assert (await publisher.expect(Ack)).packet_id == first
@@ -272,7 +272,7 @@ async def test_links_may_close_while_they_wait(rig: Rig, store: SlowStore) -> No
     await until(lambda: store.busy)
     late.publish("kept", b"2", 1)
     patient.publish("kept", b"3", 1)
-    await until(lambda: len(loop_driver_of(broker)._late) == 2)
+    await until(lambda: len(loop_driver_of(broker).commits.late) == 2)
     in_time.drop()
     late.drop()
     await until(lambda: len(links) == 2)  # they do not wait for the store
@@ -310,7 +310,7 @@ async def test_a_takeover_while_the_store_is_slow_loses_nothing(rig: Rig, store:
     await publish_soon(broker, store)
     second = await rig.dial(broker.port)
     second.hello("keeper", clean_start=False, expiry=1_000)
-    await until(lambda: len(loop_driver_of(broker)._late) > 0 or len(loop_driver_of(broker)._held) > 1)
+    await until(lambda: len(loop_driver_of(broker).commits.late) > 0 or len(loop_driver_of(broker).commits.held) > 1)
     store.hurry()
     assert await first.goodbye() == 0x8E
     assert (await second.expect(Connack)).session_present
@@ -333,7 +333,7 @@ async def test_a_program_that_publishes_qos_0_does_not_wait_for_the_store(rig: R
     await until(lambda: store.busy)
     assert await broker.publish("passing", b"") == 0x10
     waiting = asyncio.create_task(broker.publish("kept", b"", qos=1))
-    await until(lambda: len(loop_driver_of(broker)._uncommitted) == 1)
+    await until(lambda: len(loop_driver_of(broker).commits.uncommitted) == 1)
     store.finish()
     await until(lambda: store.busy)
     assert not waiting.done()
@@ -343,7 +343,7 @@ async def test_a_program_that_publishes_qos_0_does_not_wait_for_the_store(rig: R
 
 async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    loop_driver_of(broker).stall_changes = 10
+    loop_driver_of(broker).commits.stall_changes = 10
     receiver = await keeper(rig, broker.port, "kept")
     publisher = await rig.device(broker.port, "publisher")
     watcher = await rig.device(broker.port, "watcher")
@@ -354,14 +354,14 @@ async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(rig: Rig, 
     for number in range(1, 12):
         publisher.publish("kept", b"%d" % number, 1)
     await until(lambda: loop_driver_of(broker).is_stalled)
-    gathered = len(loop_driver_of(broker)._uncommitted)
+    gathered = len(loop_driver_of(broker).commits.uncommitted)
     for number in range(12, 200):
         publisher.publish("kept", b"%d" % number, 1)
     await publisher.writer.drain()
     for _ in range(5):  # time enough to read what was sent, if anybody did
         watcher.publish("passing", b"on")
         assert await watcher.message() == ("passing", b"on")
-    assert len(loop_driver_of(broker)._uncommitted) == gathered
+    assert len(loop_driver_of(broker).commits.uncommitted) == gathered
     store.hurry()
     assert [(await publisher.expect(Ack)).packet_id for _ in range(200)] == list(range(1, 201))
     assert [(await receiver.message())[1] for _ in range(200)] == [b"%d" % number for number in range(200)]
@@ -372,7 +372,7 @@ async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_r
 ) -> None:
     """Nothing waits for such a message, and still it is a change that is to be committed."""
     broker = await rig.broker(store=store)
-    loop_driver_of(broker).stall_changes = 10
+    loop_driver_of(broker).commits.stall_changes = 10
     publisher = await rig.device(broker.port, "publisher", keep_alive=1)
     other = await rig.device(broker.port, "other")
     store.patient = True
@@ -382,13 +382,13 @@ async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_r
     await until(lambda: loop_driver_of(broker).is_stalled)
     publisher.publish("kept", b"the last that is read", retain=True)
     await until(lambda: any(each.hold_reasons & HoldReason.COMMIT for each in core_of(broker).connections.values()))
-    gathered = len(loop_driver_of(broker)._uncommitted)
+    gathered = len(loop_driver_of(broker).commits.uncommitted)
     for number in range(200):
         publisher.publish("kept", b"%d" % number, retain=True)
     await publisher.writer.drain()
     for _ in range(5):
         await other.ping()
-    assert len(loop_driver_of(broker)._uncommitted) == gathered
+    assert len(loop_driver_of(broker).commits.uncommitted) == gathered
     now = asyncio.get_running_loop().time()
     core_of(broker).tick(now + 2)  # it could not be heard for longer than its keep-alive allows
     assert any(each.client_id == "publisher" for each in core_of(broker).connections.values())
@@ -400,7 +400,7 @@ async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_r
 
 async def test_a_durable_subscriber_that_waits_keeps_no_more_than_its_outbox_may(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    loop_driver_of(broker).stall_bytes = 100_000
+    loop_driver_of(broker).commits.stall_bytes = 100_000
     receiver = await keeper(rig, broker.port, "#")
     publisher = await rig.device(broker.port, "publisher")
     store.patient = True

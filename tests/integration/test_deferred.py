@@ -90,7 +90,7 @@ async def test_one_that_rests_while_a_commit_takes_too_long_goes_on_afterwards(r
     store = SlowStore()
     store.patient = False
     broker = await rig.broker(store=store)
-    loop_driver_of(broker).stall_changes = 10
+    loop_driver_of(broker).commits.stall_changes = 10
     device, other = await rig.device(broker.port, "device"), await rig.device(broker.port, "other")
     store.patient = True
     device.send_bytes(encode(Publish(b"kept", b"x", 1, True, packet_id=1), V5) * 10_000)

@@ -226,7 +226,7 @@ async def test_many_connections_leave_nothing_behind(rig: Rig) -> None:
     assert len(core.sessions) == 0
     assert core._online == {}
     assert len(core.deadlines) == core.deadlines._cancelled
-    assert (loop_driver._closing, loop_driver._held, loop_driver._late) == ([], [], [])
+    assert (loop_driver._closing, loop_driver.commits.held, loop_driver.commits.late) == ([], [], [])
     gc.collect()
     assert not [each for each in gc.get_objects() if isinstance(each, Link)]
 

@@ -307,7 +307,7 @@ class SickStore(MemoryStore):
 async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> None:
     store = SickStore()
     broker = await rig.broker(msgspec.structs.replace(config(), sys=SysOptions()), store=store)
-    loop_driver_of(broker).retry_commit_s = 0.01
+    loop_driver_of(broker).commits.retry_commit_s = 0.01
     store.sick = True
     device = await rig.device(broker.port, "device")
     device.publish("t", b"kept", 1, retain=True)

@@ -15,7 +15,7 @@ def watch(broker: Broker) -> tuple[Recorder, list[int]]:
     """Follows what is published to `f`, and notes the numbers of the connections that something is written to."""
     recorder, written = Recorder(topics=(b"f",)), list[int]()
     core_of(broker).watch(recorder)
-    loop_driver_of(broker).on_written = written.append
+    loop_driver_of(broker).writer.on_written = written.append
     return recorder, written
 
 

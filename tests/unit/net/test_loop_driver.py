@@ -12,13 +12,8 @@ from mqttlite.core.limits import MAX_PENDING_BYTES, Limits
 from mqttlite.core.ports import Store
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import UNWRITTEN_BYTES, Link
-from mqttlite.net.loop_driver import (
-    BYTES_PER_ITERATION,
-    CLOSES_PER_ITERATION,
-    NEW_WRITES,
-    WRITES_PER_ITERATION,
-    LoopDriver,
-)
+from mqttlite.net.loop_driver import CLOSES_PER_ITERATION, LoopDriver
+from mqttlite.net.outbox_writer import BYTES_PER_ITERATION, NEW_WRITES, WRITES_PER_ITERATION
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V5
 from mqttlite.wire.decode import decode

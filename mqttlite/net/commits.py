@@ -1,0 +1,232 @@
+"""Makes the changes of the core durable: one commit at a time, tried again until the store takes it.
+
+The outboxes whose frames wait for a commit are here. Invariants: at most one commit is under way, and the changes that
+arrive meanwhile are the next one; an outbox in `held` waits for the commit under way, one in `late` for the next.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, final
+
+from mqttlite.core.changes import Change
+from mqttlite.core.effects import AwaitsCommit, Effects
+from mqttlite.core.outbox import Outbox
+from mqttlite.core.ports import Store
+from mqttlite.core.reasons import HoldReason
+from mqttlite.net.link import LinkDriver, LinkPort
+from mqttlite.wire.encode import PINGRESP_FRAME
+
+RETRY_COMMIT_S: Final = 0.25
+"""How long to wait before a failed commit is tried again: the delay until everything goes on when the disk does."""
+
+STALL_BYTES: Final = 16 * 1_048_576
+STALL_CHANGES: Final = 10_000
+"""How many bytes may be written, or changes arrive, during one commit before the links that wait for a commit, and
+those that make more changes, are held. Bounds the memory that a slow or full disk costs; a healthy disk commits that
+much in some tens of milliseconds."""
+
+LATE_COMMIT_S: Final = 2.0
+"""A commit that takes longer holds up no PINGRESP behind frames that wait for it: a client whose broker does not answer
+connects again, and sends its messages again. Until then PINGRESP is behind the frames that came before it."""
+
+_log = logging.getLogger("mqttlite.store")
+
+
+@final
+class Commits:
+    """`on_done` is called after each commit that took a while, when `held` and `late` may be written."""
+
+    def __init__(self, store: Store, effects: Effects, driver: LinkDriver, on_done: Callable[[], None]) -> None:
+        self.retry_commit_s: float = RETRY_COMMIT_S
+        self.late_commit_s: float = LATE_COMMIT_S
+        self.stall_bytes: int = STALL_BYTES
+        self.stall_changes: int = STALL_CHANGES
+        self.is_under_way: bool = False
+        """Whether a commit is under way. After `stop` always: frames that wait for a commit are never written."""
+        self.begun: int = 0
+        """How many commits were begun that were not done at once."""
+        self.uncommitted: list[Change] = []
+        """The changes of the next commit."""
+        self.held: list[tuple[Outbox, int]] = []
+        """Outboxes that wait for the commit under way with that many of their frames; the frames behind those wait for
+        the next one."""
+        self.late: list[Outbox] = []
+        """Outboxes that wait for the next commit."""
+        self._store: Final = store
+        self._effects: Final = effects
+        self._driver: Final = driver
+        self._on_done: Final = on_done
+        self._loop: Final = asyncio.get_running_loop()
+        self._stopped = False
+        self._uncommitted_bytes = 0
+        self._bytes_meanwhile = 0
+        """How many bytes were written during the commit under way."""
+        self._committing: list[Change] = []
+        self._task: asyncio.Task[None] | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
+        """When clients that wait for a late commit get PINGRESP."""
+        self._waiting_links: list[LinkPort] = []
+        """Links that are held because a commit takes too long."""
+
+    def go_on(self, new_bytes: int) -> None:
+        """Gather the changes of the effects, and commit them unless a commit is under way. `new_bytes` were added to
+        outboxes since the last call."""
+        effects = self._effects
+        if effects.changes:
+            self.uncommitted += effects.changes
+            effects.changes.clear()
+            self._uncommitted_bytes += effects.changed_bytes
+            effects.changed_bytes = 0
+        if self.is_under_way:
+            self._bytes_meanwhile += new_bytes
+        elif self.uncommitted:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Commit the changes that arrived. A store that is done at once costs no task."""
+        changes, self.uncommitted = self.uncommitted, []
+        self._uncommitted_bytes = 0
+        effects = self._effects
+        awaiting, effects.awaiting = effects.awaiting, []
+        failure: Exception | None = None
+        under_way: Awaitable[None] | None = None
+        try:
+            under_way = self._store.commit(changes)
+        except Exception as error:
+            failure = error
+        if failure is not None or under_way is not None:
+            self.begun += 1
+            self._bytes_meanwhile = 0
+            self._committing = changes
+            self.is_under_way = True
+            self._task = self._loop.create_task(self._see_through(under_way, failure, awaiting))
+            self._ping_timer = self._loop.call_later(self.late_commit_s, self._answer_pings)
+        elif awaiting:
+            self._tell_committed(awaiting)
+
+    def _tell_committed(self, awaiting: list[AwaitsCommit]) -> None:
+        now = self._loop.time()
+        for each in awaiting:
+            each.on_committed(now)
+
+    async def _see_through(
+        self, under_way: Awaitable[None] | None, failure: Exception | None, awaiting: list[AwaitsCommit]
+    ) -> None:
+        """Await a commit, in as many attempts as it takes; then let the driver write the frames that waited for it."""
+        changes = self._committing
+        attempts = 1
+        while True:
+            if failure is None:
+                try:
+                    if under_way is not None:
+                        await under_way
+                    break
+                except Exception as error:  # whatever a store raises, the changes must not be lost
+                    failure = error
+            if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …: a disk may be full for hours
+                detail = failure if isinstance(failure, OSError) else repr(failure)
+                _log.error("commit of %d changes failed (attempt %d), trying again: %s", len(changes), attempts, detail)
+            attempts += 1
+            await asyncio.sleep(self.retry_commit_s)
+            failure = None
+            try:
+                under_way = self._store.commit(changes)
+            except Exception as error:
+                failure = error
+        if attempts > 1:
+            _log.warning("commit of %d changes succeeded at attempt %d", len(changes), attempts)
+        self._task = None
+        self.is_under_way = False
+        self._committing = []
+        self._cancel_ping_timer()
+        if awaiting:
+            self._tell_committed(awaiting)
+        self._on_done()
+
+    async def settled(self) -> None:
+        """Wait until all changes up to now are committed."""
+        last = self.begun + bool(self.uncommitted)
+        while self._task is not None and self.begun <= last and not self._stopped:
+            await asyncio.wait([self._task])
+
+    async def stop(self) -> None:
+        """Commit nothing more; cancel a commit that is under way, and log how many changes are lost."""
+        self._stopped = True
+        self.is_under_way = True
+        self._cancel_ping_timer()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            lost = len(self._committing) + len(self.uncommitted)
+            _log.error("%d changes were not committed; none of them was acknowledged", lost)
+
+    # ------------------------------------------------------------------ outboxes that wait
+
+    def hold(self, outbox: Outbox, in_time: bool) -> None:
+        """Let an outbox wait: for the commit under way if that holds all its changes (`in_time`), else for the next
+        one."""
+        if in_time:
+            outbox.awaits_commit = False  # until it gets frames with more changes
+            self.held.append((outbox, len(outbox.chunks)))
+        else:
+            self.late.append(outbox)
+        if self._driver.is_stalled:
+            self._hold_link_of(outbox)
+
+    def _answer_pings(self) -> None:
+        """The commit is late: write each PINGRESP that waits behind other frames, now and every `retry_commit_s`."""
+        for at, (outbox, frames) in enumerate(self.held):
+            self.held[at] = (outbox, frames - self._answer_ping(outbox, frames))
+        for outbox in self.late:
+            self._answer_ping(outbox, 0)
+        self._ping_timer = self._loop.call_later(self.retry_commit_s, self._answer_pings)
+
+    def _answer_ping(self, outbox: Outbox, frames: int) -> int:
+        """Write each PINGRESP of an outbox; return how many of its first `frames` frames these were."""
+        link = self._driver.links.get(outbox.number)
+        if link is None or link.gone or outbox.link_blocked:
+            return 0
+        found, in_front = outbox.take_out(PINGRESP_FRAME, frames)
+        if found:
+            link.write(PINGRESP_FRAME * found)
+        return in_front
+
+    def _cancel_ping_timer(self) -> None:
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+            self._ping_timer = None
+
+    # ------------------------------------------------------------------ links that wait
+
+    def stall_if_long(self) -> None:
+        """Hold all links that wait for a commit if too much arrived during the one under way."""
+        if not self._driver.is_stalled and (
+            self._bytes_meanwhile > self.stall_bytes
+            or self._uncommitted_bytes > self.stall_bytes
+            or len(self.uncommitted) > self.stall_changes
+        ):
+            self._driver.is_stalled = True
+            for outbox, _frames in self.held:
+                self._hold_link_of(outbox)
+            for outbox in self.late:
+                self._hold_link_of(outbox)
+
+    def end_stall(self) -> None:
+        """Read the links again that were held for a commit."""
+        if self._driver.is_stalled:
+            self._driver.is_stalled = False
+            released, self._waiting_links = self._waiting_links, []
+            for link in released:
+                link.release(HoldReason.COMMIT)
+
+    def _hold_link_of(self, outbox: Outbox) -> None:
+        link = self._driver.links.get(outbox.number)
+        if link is not None:
+            self.hold_link(link)
+
+    def hold_link(self, link: LinkPort) -> None:
+        """Hold a link until the commit under way is done."""
+        if not link.gone and not link.connection.hold_reasons & HoldReason.COMMIT:
+            link.hold(HoldReason.COMMIT)
+            self._waiting_links.append(link)
