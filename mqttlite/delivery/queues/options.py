@@ -61,6 +61,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Consumers subscribe to `$queue/<name>`."""
     filters: tuple[str, ...] = ()
     """The topics whose messages it takes."""
+    detached_from: str = ""
+    """The topic from which it was detached as a subscription of Google's API; of no meaning while it has `filters`."""
     filter: str = ""
     """An expression of docs/reference/filters.md: it takes only messages that pass."""
     ack_deadline_s: float = 10.0

@@ -13,6 +13,7 @@ from mqttlite.delivery.queues.limits import MAX_ACK_IDS
 from mqttlite.delivery.queues.properties import ORDERING_KEY
 from mqttlite.delivery.queues.service import Pulled
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.pubsub.proto_json import decode
 from mqttlite.wire.properties import Properties
 
 MAX_MESSAGES: Final = 1_000
@@ -104,7 +105,7 @@ def answer(body: object) -> Response:
 def decoded(body: bytes, kind: type[T]) -> T:
     """The body of a request; an empty one has no members. Raises `Problem`."""
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        return decode(body or b"{}", kind)
     except msgspec.ValidationError as error:
         raise Problem(Code.INVALID_VALUE, f"the body: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -120,10 +121,11 @@ def refuse(body: msgspec.Struct, refusals: dict[str, str]) -> None:
     """Raises `Problem` for a member that the broker cannot do."""
     for name, reason in refusals.items():
         if getattr(body, name):
-            raise Problem(Code.NOT_AVAILABLE, f"{_camel(name)}: {reason}")
+            raise Problem(Code.NOT_AVAILABLE, f"{camel(name)}: {reason}")
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """A member's name in JSON."""
     first, *rest = name.split("_")
     return first + "".join(each.capitalize() for each in rest)
 

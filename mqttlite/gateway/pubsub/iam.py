@@ -20,6 +20,7 @@ from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import answer, decoded
 from mqttlite.gateway.pubsub.iam_policies import Policy
 from mqttlite.gateway.pubsub.names import queue_name, snapshot_name, snapshot_resource, topic_name, topic_resource
+from mqttlite.gateway.pubsub.snapshots import may_seek
 from mqttlite.gateway.pubsub.topics import ADMIN, BODY
 
 MAX_PERMISSIONS: Final = 100
@@ -55,11 +56,13 @@ def router(context: GatewayContext) -> APIRouter:
         return found, any(each.name == found for each in queues.snapshots.of())
 
     def may_use(caller: Caller, kind: str, name: str, action: str) -> bool:
-        """Whether the rules let a caller publish or consume."""
+        """Whether the rules let a caller publish, consume or seek, or its role the rest."""
         if (kind, action) == ("topics", "publish"):
             return context.core.permissions.may_publish(caller.source, name.encode())
         if (kind, action) == ("subscriptions", "consume"):
             return context.core.permissions.may_subscribe(caller.source, f"$queue/{name}".encode())
+        if (kind, action) == ("snapshots", "seek"):
+            return may_seek(context, caller, queues.snapshots.get(name).queue)
         return caller.may(Role.VIEWER if action in _LOOKS else Role.ADMIN)
 
     def add(kind: str, find: Callable[[str, str], tuple[str, bool]], resource_of: Callable[[str], str]) -> None:

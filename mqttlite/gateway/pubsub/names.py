@@ -77,11 +77,16 @@ def topic_of_queue(options: QueueOptions) -> str:
     """The topic from which a queue has its messages, in Google's words; empty for a queue that is no subscription: one
     of several topics, or of another project's."""
     if not options.filters:
-        return DELETED_TOPIC
+        return topic_resource(options.detached_from) or DELETED_TOPIC
     project = options.name.partition(".")[0]
     if len(options.filters) > 1 or not options.filters[0].startswith(f"{project}/"):
         return ""
     return topic_resource(options.filters[0])
+
+
+def is_detached(options: QueueOptions) -> bool:
+    """Whether it has no topic any more because it was detached, and not because its topic was deleted."""
+    return bool(options.detached_from) and not options.filters
 
 
 def topic_of_resource(resource: str, member: str = "deadLetterPolicy.deadLetterTopic") -> str:

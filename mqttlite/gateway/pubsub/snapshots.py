@@ -12,9 +12,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.delivery.queues.commands import SEEK
 from mqttlite.delivery.queues.errors import NoSuchQueue, SeekUnderWay
 from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, time_text_of
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
+from mqttlite.gateway.caller import Caller, Role, User
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import answer, decoded
@@ -149,12 +151,14 @@ def router(context: GatewayContext) -> APIRouter:
         "/subscriptions/{subscription}:seek",
         summary="Go to a time or a snapshot",
         openapi_extra=BODY,
-        dependencies=[ADMIN],
     )
-    @routes.post("/subscriptions/{subscription}/seek", include_in_schema=False, dependencies=[ADMIN])
-    async def seek(project: str, subscription: str, request: Request) -> Response:
-        body = decoded(await request.body(), SeekRequest)
+    @routes.post("/subscriptions/{subscription}/seek", include_in_schema=False)
+    async def seek(caller: User, project: str, subscription: str, request: Request) -> Response:
+        given = await request.body()
         name = queue_name(project, subscription)
+        if not may_seek(context, caller, name):
+            raise Problem(Code.NOT_AUTHORIZED, f"the caller is no admin, and may not publish to $queue/{name}/{SEEK}")
+        body = decoded(given, SeekRequest)
         if bool(body.time) == bool(body.snapshot):
             raise Problem(Code.INVALID_VALUE, "either time or snapshot says where to seek to")
         try:
@@ -176,6 +180,12 @@ def router(context: GatewayContext) -> APIRouter:
         return answer({})
 
     return routes
+
+
+def may_seek(context: GatewayContext, caller: Caller, name: str) -> bool:
+    """Whether a caller may seek a queue: an admin, and who may publish the command of MQTT."""
+    topic = f"$queue/{name}/{SEEK}".encode()
+    return caller.may(Role.ADMIN) or context.core.permissions.may_publish(caller.source, topic)
 
 
 def _last(project: str, kind: str, resource: str) -> str:

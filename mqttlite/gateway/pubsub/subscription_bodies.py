@@ -14,8 +14,8 @@ from mqttlite.delivery.filters import Filter, FilterError
 from mqttlite.delivery.push.target import PushTarget
 from mqttlite.delivery.queues.options import MAX_ATTEMPTS, MAX_DEADLINE_S, MIN_DEADLINE_S, QueueOptions, RetryOptions
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.pubsub.bodies import invalid, refuse
-from mqttlite.gateway.pubsub.names import topic_of_resource, topic_resource
+from mqttlite.gateway.pubsub.bodies import camel, invalid, refuse
+from mqttlite.gateway.pubsub.names import is_detached, topic_of_resource, topic_resource
 
 MIN_ATTEMPTS: Final = 5
 """Of a `deadLetterPolicy`, as with Google, and what it has without a number."""
@@ -130,7 +130,7 @@ def changes_of(request: UpdateSubscriptionRequest) -> dict[str, Any]:
     """What of a queue's options a change says. Raises `Problem`."""
     body = request.subscription
     refuse(body, _SUBSCRIPTION_REFUSALS)
-    mask = [each.partition(".")[0] for each in request.update_mask.split(",") if each]
+    mask = [camel(each.partition(".")[0]) for each in request.update_mask.split(",") if each]
     if not mask:
         raise invalid("updateMask is missing: it names the members that are to be changed")
     found: dict[str, Any] = {}
@@ -161,6 +161,8 @@ def subscription_json(name: str, topic: str, options: QueueOptions) -> dict[str,
             found["deadLetterPolicy"]["deadLetterTopic"] = dead_letter_topic
     if options.filter:
         found["filter"] = options.filter
+    if is_detached(options):
+        found["detached"] = True
     if options.retain_acked:
         found["retainAckedMessages"] = True
     if options.ordering:

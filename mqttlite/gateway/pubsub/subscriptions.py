@@ -33,6 +33,7 @@ from mqttlite.gateway.pubsub.bodies import (
 from mqttlite.gateway.pubsub.lists import PageSize, PageToken, page, start_of
 from mqttlite.gateway.pubsub.names import (
     check_project,
+    is_detached,
     queue_name,
     topic_of_queue,
     topic_of_subscription,
@@ -191,7 +192,9 @@ def router(context: GatewayContext) -> APIRouter:
     @routes.post("/{subscription}/detach", include_in_schema=False, dependencies=[ADMIN])
     async def detach(project: str, subscription: str) -> Response:
         name = found(project, subscription)
-        queues.change(msgspec.structs.replace(queues.options(name), filters=()))
+        options = queues.options(name)
+        if options.filters:
+            queues.change(msgspec.structs.replace(options, filters=(), detached_from=options.filters[0]))
         queues.purge(name)
         await context.loop_driver.settled()
         return answer({})
@@ -206,6 +209,8 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(
                 Code.POLICY_REFUSES, "this method is not supported for this subscription type: its messages are pushed"
             )
+        if is_detached(queues.options(name)):
+            raise Problem(Code.POLICY_REFUSES, "the subscription was detached from its topic: it has no messages")
         if body.max_messages < 1:
             raise Problem(Code.INVALID_VALUE, f"maxMessages is {body.max_messages}: 1 at least")
         pulled = pulls.pull(name, body.max_messages, caller)

@@ -356,7 +356,7 @@ REFUSED_SUBSCRIPTIONS: list[tuple[Json, tuple[int, str], str]] = [
     ({"topic": "projects/shop/topics/none"}, (404, "NOT_FOUND"), "there is no topic"),
     ({"ackDeadlineSeconds": 9}, INVALID, "ackDeadlineSeconds is 9"),
     ({"ackDeadlineSeconds": 601}, INVALID, "ackDeadlineSeconds is 601"),
-    ({"ackDeadlineSeconds": "10"}, INVALID, "ackDeadlineSeconds"),
+    ({"ackDeadlineSeconds": "ten"}, INVALID, "ackDeadlineSeconds"),
     ({"messageRetentionDuration": "599s"}, INVALID, "messageRetentionDuration"),
     ({"messageRetentionDuration": "1h"}, INVALID, "messageRetentionDuration"),
     ({"retryPolicy": {"minimumBackoff": "601s", "maximumBackoff": "601s"}}, INVALID, "retryPolicy"),
@@ -579,24 +579,50 @@ async def test_a_policy_is_kept_with_its_resource_and_gives_nobody_a_right(
 
 
 async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
-    (tmp_path / "acl").write_text("user pub\ntopic write shop/orders\nuser con\ntopic read $queue/shop.mail\n")
+    (tmp_path / "acl").write_text(
+        "user pub\ntopic write shop/orders\nuser con\ntopic read $queue/shop.mail\ntopic write $queue/shop.mail/$seek\n"
+    )
     async with running_gateway(tmp_path / "data", users=("pub", "con"), acl_file=str(tmp_path / "acl")) as gateway:
         await orders(gateway)
-        publish, consume = "pubsub.topics.publish", "pubsub.subscriptions.consume"
+        publish, consume, seek = "pubsub.topics.publish", "pubsub.subscriptions.consume", "pubsub.snapshots.seek"
+        snapshot = f"{SHOP}/snapshots/mine"
+        await done(gateway.client(Role.ADMIN).put(snapshot, json={"subscription": "projects/shop/subscriptions/mail"}))
+        mine = {"snapshot": "projects/shop/snapshots/mine"}
+        await done(gateway.user("con").post(f"{MAIL}:seek", json=mine))
+        assert failure(await gateway.user("pub").post(f"{MAIL}/seek", json=mine)) == (403, "PERMISSION_DENIED")
         looks, acts = ["pubsub.topics.get"], ["pubsub.topics.delete"]
         for client, path, held in (
             (gateway.user("pub"), ORDERS, [publish]),
             (gateway.user("con"), ORDERS, []),
             (gateway.user("con"), MAIL, [consume]),
+            (gateway.user("con"), snapshot, [seek]),
+            (gateway.user("pub"), snapshot, []),
             (gateway.user("pub"), MAIL, []),
             (gateway.client(Role.VIEWER), ORDERS, looks),
             (gateway.client(Role.ADMIN), ORDERS, [*looks, *acts]),
             (gateway.client(Role.ADMIN), f"{SHOP}/topics/none", []),
         ):
-            asked = {"permissions": [publish, consume, *looks, *acts, "storage.buckets.get"]}
+            asked = {"permissions": [publish, consume, seek, *looks, *acts, "storage.buckets.get"]}
             assert (await done(client.post(f"{path}:testIamPermissions", json=asked))).get("permissions", []) == held
         many = {"permissions": [publish] * 101}
         assert failure(await gateway.user("pub").post(f"{ORDERS}:testIamPermissions", json=many)) == INVALID
+
+
+async def test_bodies_may_have_any_form_of_the_json_of_protocol_buffers(gateway: GatewayUnderTest) -> None:
+    client = gateway.client(Role.ADMIN)
+    await done(client.put(ORDERS, json={"labels": None}))
+    wanted = {**OF_ORDERS, "ack_deadline_seconds": "20", "retry_policy": {"minimum_backoff": "1s"}, "push_config": None}
+    made = await done(client.put(MAIL, json=wanted))
+    assert (made["ackDeadlineSeconds"], made["retryPolicy"]["minimumBackoff"]) == (20, "1s")
+    change = {"subscription": {"ack_deadline_seconds": 30}, "update_mask": "ack_deadline_seconds"}
+    assert (await done(client.patch(MAIL, json=change)))["ackDeadlineSeconds"] == 30
+    sent = [{"data": "-_8", "ordering_key": "k"}, {"attributes": {"ack_id": "x"}, "data": None, "orderingKey": "k"}]
+    await done(client.post(f"{ORDERS}:publish", json={"messages": sent}))
+    found = await done(client.post(f"{MAIL}:pull", json={"max_messages": "10", "return_immediately": True}))
+    assert [each["message"].get("data") for each in found["receivedMessages"]] == ["+/8=", None]
+    assert found["receivedMessages"][1]["message"]["attributes"] == {"ack_id": "x"}
+    for wrong in ({"max_messages": "x"}, {"max_messages": "9" * 30}, {"maximum": 1}, ["maxMessages"]):
+        assert failure(await client.post(f"{MAIL}:pull", json=wrong)) == INVALID
 
 
 async def test_a_detached_subscription_has_no_messages_and_gets_none(gateway: GatewayUnderTest) -> None:
@@ -604,10 +630,12 @@ async def test_a_detached_subscription_has_no_messages_and_gets_none(gateway: Ga
     await publish(client, {"data": encoded(b"x")})
     await done(client.post(f"{MAIL}:detach"))
     await publish(client, {"data": encoded(b"y")})
-    assert await pull(client) == []
-    assert (await done(client.get(MAIL)))["topic"] == "_deleted-topic_"
+    assert failure(await client.post(f"{MAIL}:pull", json={"maxMessages": 1})) == (400, "FAILED_PRECONDITION")
+    shown = await done(client.get(MAIL))
+    assert (shown["topic"], shown["detached"]) == ("projects/shop/topics/orders", True)
     assert (await done(client.get(f"{ORDERS}/subscriptions"))) == {"subscriptions": []}
     await done(client.post(f"{MAIL}/detach"))
+    assert (await done(client.get(MAIL)))["topic"] == shown["topic"]
 
 
 # ── filters and dead letters ─────────────────────────────────────────────────────────────────────────────────────────
