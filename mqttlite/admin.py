@@ -1,16 +1,15 @@
-"""What an operator does with clients, sessions, retained and delayed messages: list, look at, disconnect, end, purge,
-remove, cancel.
+"""An operator's actions on clients and their sessions: list, look at, disconnect, ban, end, purge.
 
-HTTP and commands are made on top of it. Invariant: a call holds up the loop for one slice of its work at a time, and
-its answer has a bounded size; a page's cursor is a name, so that nothing is kept here between two calls.
+Those on retained and delayed messages are in `admin_messages`. HTTP and commands are made on top of both. Invariant: a
+call holds up the loop for one slice of its work at a time, and its answer has a bounded size; a page's cursor is a
+name, so that nothing is kept here between two calls.
 """
 
 import asyncio
 import base64
 import codecs
-import heapq
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Literal
@@ -28,34 +27,22 @@ from mqttlite.admin_entries import (
     RetainedMessage,
     SubscriptionEntry,
 )
+from mqttlite.admin_messages import MAX_PAGE, SLICE, MessageAdmin, published_at
 from mqttlite.bans import Ban, BanKind, Bans, address_of
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection
-from mqttlite.core.message import Delivery, Message
+from mqttlite.core.message import Delivery
 from mqttlite.core.session import Session
 from mqttlite.core.subscription import Subscription
 from mqttlite.event_hub import Link, Listener
 from mqttlite.session_index import SessionIndex
-from mqttlite.topics.names import check_filter
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
 
-SLICE: Final = 500
-"""Sessions or retained messages to look at in one loop iteration: about half a millisecond."""
-
-REMOVE_SLICE: Final = 20
-"""Retained messages to remove in one loop iteration: subscribers are told of each."""
-
-MAX_PAGE: Final = 1_000
-"""Entries of one page: some hundred kilobytes of JSON."""
-
 MAX_SCANNED: Final = 20_000
-"""Sessions that one page looks at: where a filter is met by few, a page may have none, and another one follows."""
+"""Sessions that one page looks at. If few of them match, the page may be empty, and another one follows."""
 
 MAX_SUBSCRIPTIONS: Final = 1_000
-"""Subscriptions that the details of a client name: a session may have 100,000."""
-
-MAX_REMOVED: Final = 10_000
-"""Retained messages that one call removes: some seconds beside other work."""
+"""Subscriptions in the details of a client: a session may have 100,000."""
 
 MAX_PEEK_BYTES: Final = 1_048_576
 """Topics and payloads that one look at a queue copies: about a millisecond."""
@@ -64,6 +51,7 @@ MAX_PURGED: Final = 100_000
 """Queued messages that one call drops: about a second beside other work."""
 
 __all__ = [
+    "MAX_PAGE",
     "Admin",
     "BanEntry",
     "ClientDetails",
@@ -79,9 +67,10 @@ __all__ = [
 ]
 
 
-class Admin(Listener):
-    """`links` are the open connections, `run` carries out what the core wants done, `now` gives the broker's seconds
-    `wall` the UTC time of one of them, and `read` what waits for a client in the store alone, from a sequence on."""
+class Admin(MessageAdmin, Listener):
+    """`links` are the open connections by their numbers, `run` carries out the effects of the core, `now` gives the
+    broker's seconds and `wall` the UTC time of one of them. `read(client_id, first, count)` gives the messages of a
+    session's queue that are in the store alone, from the sequence `first` on."""
 
     def __init__(
         self,
@@ -92,17 +81,14 @@ class Admin(Listener):
         wall: Callable[[float], datetime],
         read: Callable[[str, int, int], Awaitable[list[Delivery | None]]],
     ) -> None:
-        self._core: Final = core
+        super().__init__(core, run, now, wall)
         self._links: Final = links
-        self._run: Final = run
-        self._now: Final = now
-        self._wall: Final = wall
         self._read: Final = read
         self._index: Final = SessionIndex(core.sessions)
         self._by_user: Final[dict[str, dict[int, None]]] = {}
         """The numbers of each user's connections."""
         self.bans: Final = Bans(now)
-        """To list and lift; `ban` adds one."""
+        """The bans in force, to list and lift; `ban` adds one."""
 
     # ------------------------------------------------------------------ clients
 
@@ -118,9 +104,9 @@ class Admin(Listener):
     ) -> Page[ClientEntry]:
         """Clients with a session, from the cursor on: `limit` of them, `MAX_PAGE` at most.
 
-        With `contains` only those that have it in their identifier, with `connected` only those that are, or are not,
-        with `user` only that user's, and with `has_backlog` only those for which messages wait, or do not. A page looks
-        at `MAX_SCANNED` sessions at most, so it may have fewer entries, and another page follows.
+        `contains` is a part of their identifiers, `connected` says whether they are, `user` is their user name, and
+        `has_backlog` says whether messages wait for them. A page looks at `MAX_SCANNED` sessions at most, so it may
+        have fewer entries although another page follows.
         """
         limit = max(1, min(limit, MAX_PAGE))
         names = await self._index.names()
@@ -222,7 +208,7 @@ class Admin(Listener):
     async def ban(
         self, kind: BanKind, value: str, duration_s: float, reason: str = "", by: str = ""
     ) -> tuple[Ban, int]:
-        """Keep a client, a user or an address out for a while; how many connections were closed for it.
+        """Ban a client, a user or an address for `duration_s`; return the ban and how many connections it closed.
 
         Raises `BanRefused` and `TooManyBans`.
         """
@@ -246,7 +232,7 @@ class Admin(Listener):
         return ban, closed
 
     def in_utc(self, ban: Ban) -> BanEntry:
-        """A ban as people see it."""
+        """The ban with its times in UTC."""
         return BanEntry(
             id=ban.number,
             kind=ban.kind,
@@ -300,7 +286,7 @@ class Admin(Listener):
                 QueuedMessage(
                     sequence=sequence,
                     message_id=message.number or None,
-                    published_at=_published_at(message),
+                    published_at=published_at(message),
                     topic=message.topic.decode(),
                     qos=delivery.qos,
                     retain=delivery.retain,
@@ -355,111 +341,10 @@ class Admin(Listener):
     def _link_of(self, session: Session) -> Link | None:
         return None if session.outbox is None else self._links.get(session.outbox.number)
 
-    # ------------------------------------------------------------------ retained messages
-
-    async def retained(self, topic_filter: str, cursor: str = "", limit: int = 100) -> Page[RetainedEntry]:
-        """The retained messages that a filter matches, from the cursor on: `limit` of them, `MAX_PAGE` at most.
-
-        Raises `TopicFilterInvalid`.
-        """
-        found: dict[str, Message] = {}
-
-        def slices() -> Iterable[list[str]]:
-            search = self._core.router.retained.search(_checked(topic_filter))
-            while len(search):
-                some = {message.topic.decode(): message for message in search.take(SLICE)}
-                found.update(some)
-                yield list(some)
-
-        names, next_cursor = await _lowest(slices(), cursor, limit)
-        entries = [_retained(found[name]) for name in names]
-        return Page(entries, next_cursor)
-
-    def retained_message(self, topic: str) -> RetainedMessage | None:
-        """The message that is retained on a topic."""
-        message = self._core.router.retained.get(topic.encode())
-        if message is None or message.expired(self._now()):
-            return None
-        return RetainedMessage(
-            entry=_retained(message),
-            payload=message.payload,
-            properties=message.properties,
-            expires_at=self._wall(message.expires_at) if message.expires_at else None,
-        )
-
-    async def remove_retained(self, topic_filter: str, *, dry_run: bool) -> Removal:
-        """Remove the retained messages that a filter matches, `MAX_REMOVED` at most; a dry run only counts them.
-
-        Subscribers get the empty message with which a client would remove them. Raises `TopicFilterInvalid`.
-        """
-        search = self._core.router.retained.search(_checked(topic_filter))
-        removed = 0
-        while len(search):
-            for message in search.take(min(REMOVE_SLICE, MAX_REMOVED - removed)):
-                removed += 1
-                if not dry_run:
-                    self._core.publish(message.topic, b"", 0, True, self._now())
-            if not dry_run:
-                self._run()
-            if removed >= MAX_REMOVED:
-                break
-            await asyncio.sleep(0)
-        return Removal(removed, not len(search))
-
-    # ------------------------------------------------------------------ delayed messages
-
-    def delayed(self, cursor: str = "", limit: int = 100) -> Page[DelayedEntry]:
-        """The delayed messages in the order of their numbers, from the cursor on: `limit` of them, `MAX_PAGE` at most.
-
-        Raises `ValueError` for a cursor that is no number.
-        """
-        limit = max(1, min(limit, MAX_PAGE))
-        found = self._core.delayed.page(int(cursor or 0), limit + 1)
-        entries = [
-            DelayedEntry(
-                number=each.number,
-                message_id=each.message.number or None,
-                published_at=_published_at(each.message),
-                topic=each.message.topic.decode(),
-                due_at=self._wall(each.at),
-                qos=each.message.qos,
-                payload_bytes=len(each.message.payload),
-            )
-            for each in found[:limit]
-        ]
-        return Page(entries, str(found[limit].number) if len(found) > limit else "")
-
-    def cancel_delayed(self, number: int) -> bool:
-        """Drop a delayed message, which counts with the reason `purged`. False: there is none, or it is due."""
-        cancelled = self._core.cancel_delayed(number, self._now())
-        self._run()
-        return cancelled
-
 
 def _blocked_s(connection: Connection, now: float) -> float:
-    """How long a socket took no bytes in all, what goes on included."""
+    """How many seconds the socket took no bytes in all, until now if it takes none."""
     return connection.backpressure_s + (now - connection.blocked_at if connection.blocked_at else 0.0)
-
-
-def _checked(topic_filter: str) -> bytes:
-    """Raises `TopicFilterInvalid`."""
-    checked = topic_filter.encode()
-    check_filter(checked)
-    return checked
-
-
-async def _lowest(slices: Iterable[list[str]], cursor: str, limit: int) -> tuple[list[str], str]:
-    """The lowest names that are at least the cursor, and the cursor of the next page."""
-    limit = max(1, min(limit, MAX_PAGE))
-    lowest: list[str] = []
-    for names in slices:
-        lowest = heapq.nsmallest(limit + 1, [*lowest, *(name for name in names if name >= cursor)])
-        await asyncio.sleep(0)
-    return lowest[:limit], lowest[limit] if len(lowest) > limit else ""
-
-
-def _published_at(message: Message) -> datetime | None:
-    return datetime.fromtimestamp(message.number / 1e6, UTC) if message.number else None
 
 
 def payload_as_text(payload: bytes, *, is_cut: bool = False) -> tuple[str, Literal["utf-8", "base64"]]:
@@ -468,16 +353,6 @@ def payload_as_text(payload: bytes, *, is_cut: bool = False) -> tuple[str, Liter
         return codecs.getincrementaldecoder("utf-8")().decode(payload, final=not is_cut), "utf-8"
     except UnicodeDecodeError:
         return base64.b64encode(payload).decode(), "base64"
-
-
-def _retained(message: Message) -> RetainedEntry:
-    return RetainedEntry(
-        topic=message.topic.decode(),
-        message_id=message.number or None,
-        published_at=_published_at(message),
-        qos=message.qos,
-        payload_bytes=len(message.payload),
-    )
 
 
 def _subscription(subscription: Subscription) -> SubscriptionEntry:
@@ -493,5 +368,5 @@ def _subscription(subscription: Subscription) -> SubscriptionEntry:
 
 
 def subscribed_at(subscription: Subscription) -> datetime | None:
-    """Since when its client subscribes to its filter; None: it is not known."""
+    """Since when its client subscribes to its filter, in UTC; None: it is not known."""
     return datetime.fromtimestamp(subscription.subscribed_at / 1e6, UTC) if subscription.subscribed_at else None

@@ -1,4 +1,4 @@
-"""What `Admin` answers: values without behaviour, which HTTP and commands show as they are."""
+"""The answers of `Admin`: values without behaviour, which HTTP and commands show as they are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -163,7 +163,7 @@ class DelayedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BanEntry:
-    """Somebody who may not connect for a while."""
+    """A client, user or address that may not connect for a while."""
 
     id: int
     kind: BanKind

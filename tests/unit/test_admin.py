@@ -1,11 +1,11 @@
-"""What an operator does with clients, sessions and retained messages, on a core without sockets."""
+"""An operator's actions on clients, sessions and retained messages, on a core without sockets."""
 
 import asyncio
 from datetime import UTC, datetime
 
 import pytest
 
-from mqttlite import admin
+from mqttlite import admin, admin_messages
 from mqttlite.admin import Admin, Page, Removal
 from mqttlite.core.limits import KEPT_MESSAGES, Limits
 from mqttlite.core.reasons import CloseReason
@@ -328,7 +328,7 @@ async def test_a_look_at_a_queue_has_a_limit_of_bytes(
 async def test_retained_messages_are_listed_by_filter_and_page(
     world: Administered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "SLICE", 1)
+    monkeypatch.setattr(admin_messages, "SLICE", 1)
     world.retain("a/2", "a/1", "b", "a/3")
     first = await world.admin.retained("a/+", limit=2)
     assert [(each.topic, each.qos, each.payload_bytes) for each in first.entries] == [("a/1", 1, 1), ("a/2", 1, 1)]
@@ -356,8 +356,8 @@ async def test_what_is_removed_is_gone_and_subscribers_are_told(world: Administe
 async def test_one_call_removes_no_more_than_its_limit(
     world: Administered, messages: int, complete: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "MAX_REMOVED", 4)
-    monkeypatch.setattr(admin, "REMOVE_SLICE", 3)
+    monkeypatch.setattr(admin_messages, "MAX_REMOVED", 4)
+    monkeypatch.setattr(admin_messages, "REMOVE_SLICE", 3)
     world.retain(*(f"a/{number}" for number in range(messages)))
     assert await world.admin.remove_retained("#", dry_run=False) == Removal(min(4, messages), complete)
     assert len((await world.admin.retained("#")).entries) == max(0, messages - 4)
@@ -377,7 +377,7 @@ async def test_a_filter_that_is_none_is_an_error(world: Administered, topic_filt
 def test_delayed_messages_are_listed_by_their_numbers_and_page(
     world: Administered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "MAX_PAGE", 2)
+    monkeypatch.setattr(admin_messages, "MAX_PAGE", 2)
     for seconds in (30, 20, 10):
         world.publish(f"$delayed/{seconds}/a/{seconds}", "xyz", seconds // 10 - 1)
     first = world.admin.delayed()

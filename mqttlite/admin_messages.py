@@ -1,0 +1,156 @@
+"""An operator's actions on retained and delayed messages: list, look at, remove, cancel.
+
+Invariant: a call holds up the loop for one slice of its work at a time, and its answer has a bounded size.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from mqttlite.admin_entries import DelayedEntry, Page, Removal, RetainedEntry, RetainedMessage
+from mqttlite.core.broker import Broker
+from mqttlite.core.message import Message
+from mqttlite.topics.names import check_filter
+
+SLICE: Final = 500
+"""Sessions or retained messages to look at in one loop iteration: about half a millisecond."""
+
+REMOVE_SLICE: Final = 20
+"""Retained messages to remove in one loop iteration: subscribers get the removal of each."""
+
+MAX_PAGE: Final = 1_000
+"""Entries of one page: some hundred kilobytes of JSON."""
+
+MAX_REMOVED: Final = 10_000
+"""Retained messages that one call removes: some seconds beside other work."""
+
+
+class MessageAdmin:
+    """The part of `Admin` for messages. `run` carries out the effects of the core, `now` gives the broker's seconds and
+    `wall` the UTC time of one of them."""
+
+    def __init__(
+        self,
+        core: Broker,
+        run: Callable[[], None],
+        now: Callable[[], float],
+        wall: Callable[[float], datetime],
+    ) -> None:
+        self._core: Final = core
+        self._run: Final = run
+        self._now: Final = now
+        self._wall: Final = wall
+
+    # ------------------------------------------------------------------ retained messages
+
+    async def retained(self, topic_filter: str, cursor: str = "", limit: int = 100) -> Page[RetainedEntry]:
+        """The retained messages that a filter matches, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+
+        Raises `TopicFilterInvalid`.
+        """
+        found: dict[str, Message] = {}
+
+        def slices() -> Iterable[list[str]]:
+            search = self._core.router.retained.search(_checked(topic_filter))
+            while len(search):
+                some = {message.topic.decode(): message for message in search.take(SLICE)}
+                found.update(some)
+                yield list(some)
+
+        names, next_cursor = await _lowest(slices(), cursor, limit)
+        entries = [_retained(found[name]) for name in names]
+        return Page(entries, next_cursor)
+
+    def retained_message(self, topic: str) -> RetainedMessage | None:
+        """The message that is retained on a topic."""
+        message = self._core.router.retained.get(topic.encode())
+        if message is None or message.expired(self._now()):
+            return None
+        return RetainedMessage(
+            entry=_retained(message),
+            payload=message.payload,
+            properties=message.properties,
+            expires_at=self._wall(message.expires_at) if message.expires_at else None,
+        )
+
+    async def remove_retained(self, topic_filter: str, *, dry_run: bool) -> Removal:
+        """Remove the retained messages that a filter matches, `MAX_REMOVED` at most; a dry run only counts them.
+
+        Subscribers get the empty message with which a client would remove them. Raises `TopicFilterInvalid`.
+        """
+        search = self._core.router.retained.search(_checked(topic_filter))
+        removed = 0
+        while len(search):
+            for message in search.take(min(REMOVE_SLICE, MAX_REMOVED - removed)):
+                removed += 1
+                if not dry_run:
+                    self._core.publish(message.topic, b"", 0, True, self._now())
+            if not dry_run:
+                self._run()
+            if removed >= MAX_REMOVED:
+                break
+            await asyncio.sleep(0)
+        return Removal(removed, not len(search))
+
+    # ------------------------------------------------------------------ delayed messages
+
+    def delayed(self, cursor: str = "", limit: int = 100) -> Page[DelayedEntry]:
+        """The delayed messages in the order of their numbers, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+
+        Raises `ValueError` for a cursor that is no number.
+        """
+        limit = max(1, min(limit, MAX_PAGE))
+        found = self._core.delayed.page(int(cursor or 0), limit + 1)
+        entries = [
+            DelayedEntry(
+                number=each.number,
+                message_id=each.message.number or None,
+                published_at=published_at(each.message),
+                topic=each.message.topic.decode(),
+                due_at=self._wall(each.at),
+                qos=each.message.qos,
+                payload_bytes=len(each.message.payload),
+            )
+            for each in found[:limit]
+        ]
+        return Page(entries, str(found[limit].number) if len(found) > limit else "")
+
+    def cancel_delayed(self, number: int) -> bool:
+        """Drop a delayed message, which counts with the reason `purged`. False: there is none, or it is due."""
+        cancelled = self._core.cancel_delayed(number, self._now())
+        self._run()
+        return cancelled
+
+
+def _checked(topic_filter: str) -> bytes:
+    """Raises `TopicFilterInvalid`."""
+    checked = topic_filter.encode()
+    check_filter(checked)
+    return checked
+
+
+async def _lowest(slices: Iterable[list[str]], cursor: str, limit: int) -> tuple[list[str], str]:
+    """The lowest names that are at least the cursor, and the cursor of the next page."""
+    limit = max(1, min(limit, MAX_PAGE))
+    lowest: list[str] = []
+    for names in slices:
+        lowest = heapq.nsmallest(limit + 1, [*lowest, *(name for name in names if name >= cursor)])
+        await asyncio.sleep(0)
+    return lowest[:limit], lowest[limit] if len(lowest) > limit else ""
+
+
+def published_at(message: Message) -> datetime | None:
+    """When the broker accepted the message, as far as its number says; None: it has none."""
+    return datetime.fromtimestamp(message.number / 1e6, UTC) if message.number else None
+
+
+def _retained(message: Message) -> RetainedEntry:
+    return RetainedEntry(
+        topic=message.topic.decode(),
+        message_id=message.number or None,
+        published_at=published_at(message),
+        qos=message.qos,
+        payload_bytes=len(message.payload),
+    )
