@@ -147,6 +147,8 @@ class _Conversion:
         self._listeners: list[Table] = []
         self._first: Table = {}
         """What is said before the first `listener` of a listener: it is the one on port 1883."""
+        self._rules_of_listeners: Final[list[tuple[Line, str, object]]] = []
+        """ACL files and dynamic security of single listeners: the line, our name and our value."""
         self._left: list[str] = []
         self._is_per_listener = False
         self._in_bridge = False
@@ -175,7 +177,7 @@ class _Conversion:
         if key in _LIMITS:
             self._number(line, self._limits, _LIMITS[key])
         elif key == "acl_file" and self._is_per_listener:
-            self._leave(line, "one ACL file is for all listeners; set acl_file at the top of the file")
+            self._rules_of_listeners.append((line, "acl_file", value))
         elif key in ("allow_anonymous", "password_file", "acl_file"):
             where = self._current() if self._is_per_listener else self._top
             where[key] = value == "true" if key == "allow_anonymous" else value
@@ -200,6 +202,8 @@ class _Conversion:
                 self._leave(line, "plugins are not supported")
         elif key in _PLUGIN_FILE and self._is_other_plugin:
             self._leave(line, "plugins are not supported")
+        elif key in _PLUGIN_FILE and self._is_per_listener:
+            self._rules_of_listeners.append((line, "dynamic_security", {"file": value}))
         elif key in _PLUGIN_FILE:
             self._top["dynamic_security"] = {"file": value}
         elif key not in _SO_ANYWAY:
@@ -215,11 +219,15 @@ class _Conversion:
             if "path" not in listener:
                 listener.setdefault("host", "")
                 listener.setdefault("port", 1883)
-        anyone = self._top if not self._is_per_listener else self._current()
-        if anyone.get("allow_anonymous") is False and not {"password_file", "dynamic_security"} & {*self._top, *anyone}:
-            self._left.append(
-                f"{path}: allow_anonymous false: on this machine everybody may come in until there is a way to log in"
-            )
+        self._use_rules_of_listeners()
+        for anyone in self._listeners if self._is_per_listener else [self._top]:
+            ways = {"password_file", "dynamic_security"} & {*self._top, *anyone}
+            if anyone.get("allow_anonymous") is False and not ways:
+                where = f"{_name(anyone)}: " if self._is_per_listener else ""
+                self._left.append(
+                    f"{path}: {where}allow_anonymous false: on this machine everybody may come in until there is a way "
+                    "to log in"
+                )
         if self._is_kept is False:
             self._top["data_dir"] = ""
         elif self._data_dir:
@@ -247,6 +255,20 @@ class _Conversion:
         else:
             self._listeners.append({"host": words[1] if len(words) > 1 else "", "port": int(words[0])})
 
+    def _use_rules_of_listeners(self) -> None:
+        """Rules of the only listener are those of all; of one among others they would bind these, too, and are left."""
+        for line, name, value in self._rules_of_listeners:
+            if len(self._listeners) == 1:
+                self._top[name] = value
+            elif name == "acl_file":
+                self._leave(line, "one ACL file is for all listeners; set acl_file at the top of the file")
+            else:
+                self._leave(
+                    line,
+                    "here dynamic security is for all listeners: its rules would bind the clients of the others, too; "
+                    "if they may, set dynamic_security at the top of the file",
+                )
+
     def _current(self) -> Table:
         return self._listeners[-1] if self._listeners else self._first
 
@@ -270,6 +292,10 @@ class _Conversion:
 
     def _leave(self, line: Line, why: str) -> None:
         self._left.append(f"{line}: {why}")
+
+
+def _name(listener: Table) -> str:
+    return str(listener.get("path") or f"the listener on port {listener['port']}")
 
 
 def _tls(listener: Table) -> Table:

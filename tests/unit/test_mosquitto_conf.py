@@ -109,6 +109,28 @@ def test_who_may_come_in_is_said_for_all_or_for_a_listener(tmp_path: Path, is_pe
     assert (second.password_file, second.allow_anonymous) == (None, None)
 
 
+PLUGIN = "plugin /usr/lib/mosquitto_dynamic_security.so\nplugin_opt_config_file /d.json\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ("acl_file /a\n", "acl_file /a: one ACL file is for all listeners"),
+        (PLUGIN, "plugin_opt_config_file /d.json: here dynamic security is for all listeners"),
+    ],
+)
+def test_rules_of_one_listener_do_not_become_those_of_others(tmp_path: Path, options: str, left: str) -> None:
+    alone = f"per_listener_settings true\nlistener 1\nallow_anonymous false\n{options}"
+    config, said = converted(tmp_path, alone)
+    is_dynamic = options == PLUGIN
+    assert (config.acl_file, config.dynamic_security is not None) == (None if is_dynamic else "/a", is_dynamic)
+    assert len(said) == 1 - is_dynamic, "with users in the file there is a way to log in"
+    config, said = converted(tmp_path, f"{alone}listener 2\nallow_anonymous true\n")
+    assert (config.acl_file, config.dynamic_security) == (None, None)
+    assert left in said[0]
+    assert "the listener on port 1: allow_anonymous false: " in said[1]
+
+
 BRIDGE = ("connection up", "address x", "topic # both", "try_private true", "cleansession true")
 
 
