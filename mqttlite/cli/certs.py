@@ -22,6 +22,8 @@ from mqttlite.security.findings import Level
 from mqttlite.security.local_examination import examine_directory
 from mqttlite.security.remote_examination import Visit, examine_broker
 
+EXIT_EXPIRED: Final = 3
+
 _directory: Final = click.option(
     "--dir",
     "directory",
@@ -52,7 +54,7 @@ def command() -> None:
 @command.command(
     short_help="Make an authority, a server certificate and client certificates.",
     epilog="Exit codes: 0, the set is complete, whether made or kept; 1, refused or failed, and nothing was changed; "
-    "2, wrong usage.",
+    "2, wrong usage; 3, what was missing is made, and some of what was kept has expired.",
 )
 @click.argument("directory", metavar="[DIR]", default="certs", type=click.Path(path_type=Path))
 @click.option("--client", "clients", metavar="NAME", multiple=True, help="Also a client certificate; repeatable.")
@@ -88,7 +90,12 @@ def init(
     now = datetime.now(UTC)
     for entry in entries:
         click.echo(_line(entry, now))
-    click.echo("\n" + _next_lines(directory, clients))
+    expired = [entry for entry in entries if entry.expires_at <= now]
+    if not expired:
+        click.echo("\n" + _next_lines(directory, clients))
+        return
+    click.echo("\n" + _renewal(directory, expired), err=True)
+    sys.exit(EXIT_EXPIRED)
 
 
 @command.command(
@@ -290,10 +297,18 @@ def _line(entry: Entry, now: datetime) -> str:
     verb = "made" if entry.made else "kept"
     end = f"until {entry.expires_at:%Y-%m-%d}"
     if entry.expires_at <= now:
-        end = f"EXPIRED {entry.expires_at:%Y-%m-%d}: move it and its key away and run this again"
+        end = f"EXPIRED {entry.expires_at:%Y-%m-%d}"
     key = entry.path.with_suffix(".key")  # an authority's key may be kept elsewhere
     files = f"{entry.path} and {key.name}" if entry.made or key.exists() else f"{entry.path}"
     return f"{verb}  {files}  ({entry.purpose}; {end})"
+
+
+def _renewal(directory: Path, expired: Sequence[Entry]) -> str:
+    """What to do about certificates that have expired: their keys and names can stay, unless it is the authority."""
+    names = [entry.path.stem for entry in expired]
+    if "ca" in names:
+        return "The authority has expired: make a new set in an empty directory, and give its ca.crt to every client."
+    return f"Renew what has expired:\n  mqttlite certs renew {' '.join(names)} --dir {shlex.quote(str(directory))}"
 
 
 def _next_lines(directory: Path, clients: tuple[str, ...]) -> str:

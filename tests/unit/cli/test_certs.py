@@ -45,11 +45,18 @@ def test_a_kept_certificate_without_its_key_here_is_told_apart(tmp_path: Path) -
     assert f"kept  {tmp_path}/ca.crt  (certificate authority; until " in certs(str(tmp_path)).stdout
 
 
-def test_an_expired_certificate_is_pointed_out(tmp_path: Path) -> None:
-    certificates.init(tmp_path, now=datetime(2001, 1, 1, tzinfo=UTC))
+@pytest.mark.parametrize("is_authority", [False, True])
+def test_what_has_expired_is_pointed_out_with_what_to_do(tmp_path: Path, is_authority: bool) -> None:
+    ca_days = 3_650 if is_authority else 36_500
+    certificates.init(tmp_path, ca_days=ca_days, now=datetime(2001, 1, 1, tzinfo=UTC))
     result = certs(str(tmp_path))
-    assert result.exit_code == 0
-    assert "EXPIRED 2002-02-01: move it and its key away" in result.stdout
+    assert result.exit_code == 3
+    assert "EXPIRED 2002-02-01)" in result.stdout
+    assert "Next:" not in result.stdout
+    renewal = f"certs renew server --dir {tmp_path}"
+    assert ("make a new set in an empty directory" if is_authority else f"  mqttlite {renewal}\n") in result.stderr
+    renewed = CliRunner().invoke(main, renewal.split())
+    assert (renewed.exit_code, certs(str(tmp_path)).exit_code) == ((1, 3) if is_authority else (0, 0))
 
 
 def test_a_refusal_is_one_sentence_on_stderr_and_exit_code_1(tmp_path: Path) -> None:
