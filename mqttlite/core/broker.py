@@ -154,9 +154,12 @@ class Broker:
         subscriptions = Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits, self._filters)
         self._subscriptions: Final = subscriptions
         self._check: SubscriptionCheck | None = None
-        self.planner: Final = Planner(online, self.sessions, self._routes, self.router, subscriptions, effects, limits)
+        handler = PacketHandler(self._routes, self.router, deadlines, effects, limits)
+        self.planner: Final = Planner(
+            *(online, self.sessions, self._routes, self.router, subscriptions, handler.readers), effects, limits
+        )
         self._packet_loop: Final = PacketLoop(
-            PacketHandler(self._routes, self.router, deadlines, effects, limits),
+            handler,
             subscriptions,
             self._connecting,
             Admission(connections, self._connecting, self._closing, self.questions, deadlines, effects, limits),

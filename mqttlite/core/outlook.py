@@ -15,6 +15,10 @@ NO_LOCAL: Final = "no_local"
 """Why a session does not get a message of its own: the option of its subscription."""
 
 
+PUBLISHER_WAITS: Final = "publisher_waits"
+"""Why a session would get a message later: its queue is full, and it reads, so the publisher waits for room."""
+
+
 @final
 class PlannedReceiver:
     """The predicted outcome for one receiver. `outcome` is `SENT`, `QUEUED`, `DROPPED` or `EXCLUDED`."""
@@ -26,8 +30,8 @@ class PlannedReceiver:
         self.group: Final = group
         """The shared subscription of which the session is a member; only one of these gets the message."""
         self.qos: Final = qos
-        self.outcome: Final = outcome
-        self.reason: Final = reason
+        self.outcome: int = outcome
+        self.reason: str = reason
         """Why it waits, is dropped, or is not for the session; empty for one that is sent."""
         self.detail: Final = detail
         """The rule or filter, where one keeps the session from getting it; `FILTERED` where its filter may."""

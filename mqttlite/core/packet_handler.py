@@ -79,11 +79,11 @@ class PacketHandler:
         "_batch_messages",
         "_effects",
         "_limits",
-        "_readers",
         "_receipts",
         "_room",
         "_router",
         "_routes",
+        "readers",
     )
 
     def __init__(
@@ -103,7 +103,7 @@ class PacketHandler:
         self._batch_messages: Final = min(BATCH_MESSAGES, part_of_queue) if limits.min_drain_rate else BATCH_MESSAGES
         self._receipts: Final = Receipts(self._acknowledgements, effects)
         self._room: Final = Room(self, routes, publisher, deadlines, effects, limits)
-        self._readers: Final = Readers(self, deadlines, effects, limits)
+        self.readers: Final = Readers(self, deadlines, effects, limits)
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
         """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins.
@@ -172,7 +172,7 @@ class PacketHandler:
             or not (route.is_open or self._router.may_batch(route, topic, qos, stop - head_end, session))
             or (capabilities.tell_delivery and connection.version == V5)
             or (self._effects.sheds_low_priority and (route.is_low or raw_is_low(raw)))
-            or (self._effects.filling and self._readers.are_on(route))
+            or (self._effects.filling and self.readers.are_on(route))
         ):
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, raw)
@@ -351,7 +351,7 @@ class PacketHandler:
             receipt.refusal = OVERLOADED
             self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
             return
-        if self._effects.filling and self._readers.hold_back(connection, message, route, receipt):
+        if self._effects.filling and self.readers.hold_back(connection, message, route, receipt):
             return
         if not route.asks_room or not self._room.is_missing(connection, message, route, receipt):
             self._publish(connection, message, route, receipt)
@@ -413,7 +413,7 @@ class PacketHandler:
             assert session is not None
             if route.delayed is not None:
                 topic = route.delayed.rest
-            return self._routes.permissions.reason(session, PUBLISH_ACTION, topic) or None
+            return self._routes.permissions.told(session, PUBLISH_ACTION, topic) or None
         if route.delayed is not None and tally.code == QUOTA_EXCEEDED:
             return DELAYS_FULL
         if tally.code == TOPIC_NAME_INVALID and not route.refusal:

@@ -14,10 +14,11 @@ from mqttlite.core.connection import Connection
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DISCONNECT, Limits
 from mqttlite.core.message import Message
-from mqttlite.core.outlook import EXCLUDED, PlannedReceiver
+from mqttlite.core.outlook import EXCLUDED, PUBLISHER_WAITS, PlannedReceiver
 from mqttlite.core.packet_handler import OVERLOADED
 from mqttlite.core.priority import is_low
-from mqttlite.core.reasons import NOT_AUTHORIZED
+from mqttlite.core.readers import Readers
+from mqttlite.core.reasons import NOT_AUTHORIZED, QUEUE_FULL
 from mqttlite.core.room import NO_ROOM
 from mqttlite.core.route import Route
 from mqttlite.core.router import Router
@@ -26,7 +27,7 @@ from mqttlite.core.schema_check import SchemaCheck
 from mqttlite.core.session import Session
 from mqttlite.core.sessions import Sessions
 from mqttlite.core.subscribe import Outcome, Subscriptions, asked_filter, parse
-from mqttlite.core.tally import DROPPED, NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED
+from mqttlite.core.tally import DROPPED, NOT_AUTHORIZED_CODE, QUEUED, QUOTA_EXCEEDED
 from mqttlite.core.topic_limits import topic_limits
 from mqttlite.topics.namespaces import QUEUE, ParsedTopic, is_control, mounted_filter, mounted_name
 from mqttlite.wire.errors import PacketTooLarge, PeerError
@@ -62,6 +63,8 @@ class PublishPlan:
         "sinks",
         "topic",
         "unnamed",
+        "wait_for",
+        "wait_s",
     )
 
     def __init__(self, topic: bytes) -> None:
@@ -85,6 +88,10 @@ class PublishPlan:
         """How long its publisher would wait for a receiver that has no room; then the message is refused."""
         self.block_reason: str = ""
         """Which receiver that is."""
+        self.wait_s: float = 0.0
+        """How long its publisher would wait for a receiver that reads; then the message is published all the same."""
+        self.wait_for: str = ""
+        """The client identifier of that receiver."""
         self.delay_s: int = -1
         """After how many seconds it would be published; -1: at once."""
         self.receivers: list[PlannedReceiver] = []
@@ -120,6 +127,7 @@ class Planner:
         "_effects",
         "_limits",
         "_online",
+        "_readers",
         "_router",
         "_routes",
         "_sessions",
@@ -134,6 +142,7 @@ class Planner:
         routes: Routes,
         router: Router,
         subscriptions: Subscriptions,
+        readers: Readers,
         effects: Effects,
         limits: Limits,
     ) -> None:
@@ -142,6 +151,7 @@ class Planner:
         self._routes: Final = routes
         self._router: Final = router
         self._subscriptions: Final = subscriptions
+        self._readers: Final = readers
         self._effects: Final = effects
         self._limits: Final = limits
         self._topic_limits: Final = topic_limits(limits)
@@ -273,6 +283,10 @@ class Planner:
         if is_bound and route.asks_room and not route.has_room(message, message.qos, source):
             assert policy is not None, "it asks for room"
             self._find_no_room(plan, policy.blocks)
+        elif is_bound and message.qos and self._limits.max_block_s > 0.0:
+            reader = self._readers.would_wait_for(message, route, source)
+            if reader is not None:
+                self._find_reader(plan, reader.client_id)
 
     def _is_shed(self, route: Route, message: Message) -> bool:
         """Whether the overload is such that the message is dropped, or refused to a publisher of 5.0."""
@@ -311,6 +325,13 @@ class Planner:
         else:
             plan.code, plan.reason = QUOTA_EXCEEDED, reason
             plan.receivers, plan.sinks, plan.unnamed = [], 0, 0
+
+    def _find_reader(self, plan: PublishPlan, client_id: str) -> None:
+        """The publisher waits until a receiver has read so much that there is room."""
+        plan.wait_s, plan.wait_for = self._limits.max_block_s, client_id
+        for each in plan.receivers:
+            if each.client_id == client_id and each.outcome == DROPPED and each.reason == QUEUE_FULL:
+                each.outcome, each.reason = QUEUED, PUBLISHER_WAITS
 
     def _add(self, plan: PublishPlan, receiver: PlannedReceiver) -> None:
         plan.sinks += receiver.sink != ""

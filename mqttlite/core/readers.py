@@ -7,6 +7,7 @@ at a time, with one message, which is charged to the memory account; those of on
 """
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final, Protocol, final
 
 from mqttlite.core.connection import CLOSED, NOTHING, ROOM, Connection
@@ -79,6 +80,21 @@ class Readers:
         reader.waiting.append(_HeldBack(connection, message, route, receipt, until))
         return True
 
+    def would_wait_for(self, message: Message, route: Route, publisher: Session) -> Session | None:
+        """The reader for which `hold_back` would hold a message of QoS 1 or 2 back; nobody is measured for it."""
+        if not self._effects.filling or (route.policy is not None and route.policy.on_overflow):
+            return None
+        number = 0 if publisher.outbox is None else publisher.outbox.number
+        for receiver in route.receivers if self.are_on(route) else ():
+            session = receiver.session
+            if not receiver.qos or session.filling != FILLING or session is publisher:
+                continue
+            outbox = session.outbox
+            reader = None if outbox is None else self._by_number.get(outbox.number)
+            if not session.has_room_to_spare(message) or (reader is not None and not reader.is_turn_of(number)):
+                return session
+        return next(self._members(message, route, publisher), None)
+
     def _full(self, connection: Connection, message: Message, route: Route) -> "Reader | None":
         """The first reader that has no room for a message, or others in turn, and reads."""
         publisher = connection.session
@@ -90,12 +106,16 @@ class Readers:
             reader = self._of(session)
             if not session.has_room_to_spare(message) or not reader.may_go_on(connection.number):
                 return reader
+        member = next(self._members(message, route, publisher), None)
+        return None if member is None else self._of(member)
+
+    def _members(self, message: Message, route: Route, publisher: Session) -> Iterator[Session]:
+        """Of each shared subscription that has no room, one that reads."""
         for sink in route.sinks:
             share = share_of(sink)
             member = None if share is None else share.reader(message, publisher)
             if member is not None:
-                return self._of(member)
-        return None
+                yield member
 
     def _of(self, session: Session) -> "Reader":
         """The reader of a session, which is measured from now on."""
@@ -172,8 +192,12 @@ class Reader(Deadline):
         self._measured_at = now
         self._taken = session.queue.first
 
+    def is_turn_of(self, number: int) -> bool:
+        """Whether a publisher need not wait behind others."""
+        return not self.waiting or self.turns.get(number, 0) > 0
+
     def may_go_on(self, number: int) -> bool:
-        """Whether it is that publisher's turn."""
+        """The same for a message that is published then, if it may."""
         if not self.waiting:
             return True
         left = self.turns.get(number, 0)

@@ -16,7 +16,11 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.memory import MemoryAccount
+from mqttlite.core.outlook import PUBLISHER_WAITS
+from mqttlite.core.reasons import QUEUE_FULL
+from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.topic_policy import TopicPolicy
+from mqttlite.core.tracer import WINDOW_FULL
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish
@@ -85,6 +89,50 @@ def test_a_publisher_waits_for_a_client_that_reads_and_nothing_is_lost(version: 
     assert world.broker.effects.held_back > 0
     world.advance(1.0)
     assert not world.broker.effects.filling, "it has room again"
+    world.end()
+
+
+def plan(world: World, who: str, qos: int = 1, topic: str = "t") -> tuple[str, dict[str, tuple[int, str]]]:
+    """For whom a publisher would wait, and what each receiver would get."""
+    found = world.broker.planner.publish(who, None, topic.encode(), b"x", qos, False)
+    assert (found.wait_s > 0.0) == bool(found.wait_for)
+    return found.wait_for, {each.client_id: (each.outcome, each.reason) for each in found.receivers}
+
+
+def test_a_plan_says_for_whom_a_publisher_would_wait() -> None:
+    world = World(LIMITS)
+    reader, publisher = Reader(world), world.connect("p")
+    world.connect("other")
+    reader.client.subscribe("u", qos=0)
+    assert plan(world, "p") == ("", {"reader": (SENT, "")})
+    burst(publisher, 0, QUEUE // 2 + 10)
+    assert plan(world, "p") == ("", {"reader": (QUEUED, WINDOW_FULL)}), "its queue fills, and there is room"
+    assert plan(world, "reader")[0] == ""
+    burst(publisher, 100, QUEUE)
+    waits = {"reader": (QUEUED, WINDOW_FULL)}
+    assert plan(world, "other") == plan(world, "nobody") == ("reader", waits)
+    assert plan(world, "p", qos=0)[0] == ""
+    assert plan(world, "p", topic="u")[0] == ""
+    for number in range(QUEUE):
+        world.publish("t", f"{number}", 1)  # one of the program's own does not wait
+    assert plan(world, "other") == ("reader", {"reader": (QUEUED, PUBLISHER_WAITS)})
+    assert plan(world, "reader") == ("", {"reader": (DROPPED, QUEUE_FULL)}), "it would wait for itself"
+    for _ in range(QUEUE):
+        reader.acknowledge(4)
+    assert plan(world, "other")[0] == "reader", "there is room, and the others were there before"
+    publisher.lose()
+    world.advance(2 * PACE_S)
+    world.end()
+
+
+def test_a_plan_says_for_which_member_a_publisher_would_wait() -> None:
+    world = World(LIMITS)
+    Reader(world, topic="$share/g/t")
+    burst(world.connect("p"), 0, 100)
+    assert plan(world, "p")[0] == "reader"
+    world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_oldest"))))
+    assert plan(world, "p")[0] == "", "somebody has said what happens instead"
+    world.advance(2 * PACE_S)
     world.end()
 
 
