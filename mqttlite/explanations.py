@@ -62,6 +62,10 @@ class PublishExplanation:
     block_s: float | None
     """How long its publisher would wait, where `on_overflow = "block"` holds the message back."""
     block_reason: str | None
+    wait_s: float | None
+    """How long its publisher would wait for a receiver whose queue is full and that reads; then it is published."""
+    wait_for: str | None
+    """The client identifier of that receiver."""
     delay_s: int | None
     receivers: list[Receiver] = field(default_factory=list)
     other_receivers: int = 0
@@ -140,6 +144,8 @@ class Explanations:
             schema=plan.schema or None,
             block_s=plan.block_s or None,
             block_reason=plan.block_reason or None,
+            wait_s=plan.wait_s or None,
+            wait_for=plan.wait_for or None,
             delay_s=plan.delay_s if plan.delay_s >= 0 else None,
             receivers=[_receiver(each) for each in plan.receivers],
             other_receivers=plan.sinks,

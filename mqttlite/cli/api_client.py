@@ -56,7 +56,9 @@ class ApiClient(Asker):
         self, method: str, *segments: str, body: object = None, **parameters: str | int | float | bool | None
     ) -> Any:
         """The answer, in the words of the admin socket."""
-        given = {name: value for name, value in parameters.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in parameters.items() if value is not None}
+        if segments[0] == "explain":
+            given = _in_words_of_the_gateway(given)
         method, segments = _address(method, segments)
         path = self._base + "".join(f"/{quote(segment, safe='')}" for segment in segments)
         headers = dict(self._headers)
@@ -67,7 +69,8 @@ class ApiClient(Asker):
             headers["Content-Type"] = "application/json"
             sent = json.dumps(body)
         if given:
-            path += f"?{urlencode({name: text_of(value) for name, value in given.items()})}"
+            texts = {name: value if isinstance(value, list) else text_of(value) for name, value in given.items()}
+            path += f"?{urlencode(texts, doseq=True)}"
         connection = self._connection()
         try:
             connection.request(method, path, sent, headers)
@@ -107,6 +110,18 @@ def _address(method: str, segments: Segments) -> tuple[str, Segments]:
     elif method == "POST" and rest[1:] == ("kick",):
         rest = (rest[0], "disconnect")
     return method, ("api", "v1", "clients", *rest)
+
+
+def _in_words_of_the_gateway(given: dict[str, Any]) -> dict[str, Any]:
+    """What is to be explained, with lists as repeated parameters."""
+    asked = dict(given)
+    if "groups" in asked:
+        asked["groups"] = asked["groups"].split(",")
+    if "properties" in asked:
+        asked["properties"] = json.loads(asked["properties"])
+    if "payload" in asked:
+        asked["payload_encoding"] = "base64"
+    return asked
 
 
 def _in_words_of_the_socket(segments: Segments, found: Any) -> Any:

@@ -96,15 +96,20 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
         timeout_s: float,
         **others: Any,
     ) -> Any:
-        if url is None:
-            return function(client=AdminClient(data_dir, timeout_s), **others)
-        if data_dir is not None:
-            raise click.UsageError("--url and --data-dir are two brokers: name one")
-        from mqttlite.cli.api_client import ApiClient  # here, for TLS takes a while to import
-
-        return function(client=ApiClient(url, token, ca_file, timeout_s), **others)
+        return function(client=asker_of(data_dir, url, token, ca_file, timeout_s), **others)
 
     return options(url_options(with_client))
+
+
+def asker_of(data_dir: str | None, url: str | None, token: str | None, ca_file: str | None, timeout_s: float) -> Asker:
+    """What asks a broker: over HTTP if there is an address, else at the admin socket. Raises `click.UsageError`."""
+    if url is None:
+        return AdminClient(data_dir, timeout_s)
+    if data_dir is not None:
+        raise click.UsageError("--url and --data-dir are two brokers: name one")
+    from mqttlite.cli.api_client import ApiClient  # here, for TLS takes a while to import
+
+    return ApiClient(url, token, ca_file, timeout_s)
 
 
 def limit_option(default: int) -> Callable[[F], F]:

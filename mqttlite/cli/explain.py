@@ -1,7 +1,7 @@
 """`mqttlite explain`: what would become of a message or a subscription, and why.
 
-A running broker is asked at its admin socket; without one, a configuration says what it can. How it is found is in
-`explanations`. Invariant: nothing is published, and nobody is subscribed.
+A running broker is asked at its admin socket, or over HTTP; without one, a configuration says what it can. How it is
+found is in `explanations`. Invariant: nothing is published, and nobody is subscribed.
 """
 
 import base64
@@ -9,14 +9,18 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
-from mqttlite.cli.ask_admin import TIMEOUT_S, AdminClient, Unreachable, print_json
+from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, Unreachable, asker_of, print_json, url_options
 
 MAX_PAYLOAD: Final = 32_768
 """Of a payload that is sent along: with its base64 it still fits a request's head."""
+
+MAX_PAYLOAD_IN_URL: Final = 8_192
+"""The same over HTTP: proxies and the gateway take no longer addresses than some 16 KB."""
 
 EXIT_REFUSED: Final = 1
 EXIT_UNREACHABLE: Final = 3
@@ -35,6 +39,7 @@ _WHY: Final = {
     "backpressure": "its connection takes no more bytes now",
     "qos0_offline": "it is not connected, and messages of QoS 0 do not wait",
     "queue_full": "its queue is full",
+    "publisher_waits": "its queue is full, and the publisher waits while it reads",
     "buffer_full": "its connection takes no bytes, and what may wait for it does",
     "rate_limited": "it gets no more a second",
     "packet_too_large": "its Maximum Packet Size is smaller",
@@ -71,7 +76,7 @@ def _options(function: F) -> F:
         click.option("--as", "user", metavar="USER", help="The user; without it the client is anonymous."),
     ):
         function = option(function)
-    return function
+    return cast(F, url_options(function))
 
 
 @click.group(context_settings={"help_option_names": ["--help"]})
@@ -111,8 +116,9 @@ def publish(
     body = sys.stdin.buffer.read(MAX_PAYLOAD + 1) if from_stdin else None
     if payload is not None:
         body = payload.encode(errors="surrogateescape")
-    if body is not None and len(body) > MAX_PAYLOAD:
-        raise click.UsageError(f"The payload is longer than {MAX_PAYLOAD} bytes: --payload-bytes asks about its size.")
+    most = MAX_PAYLOAD if options["url"] is None else MAX_PAYLOAD_IN_URL
+    if body is not None and len(body) > most:
+        raise click.UsageError(f"The payload is longer than {most} bytes: --payload-bytes asks about its size.")
     found = _ask(
         "publish",
         options,
@@ -136,11 +142,14 @@ def subscribe(topic_filter: str, **options: Any) -> None:
 
 def _ask(action: str, options: dict[str, Any], what: dict[str, str], **more: Any) -> dict[str, Any]:
     if options["config_path"] is not None:
-        if options["data_dir"] is not None:
-            raise click.UsageError("Ask a broker with --data-dir, or a configuration with -c, not both.")
+        context = click.get_current_context()
+        from_environment = context.get_parameter_source("url") == ParameterSource.ENVIRONMENT
+        if options["data_dir"] is not None or (options["url"] is not None and not from_environment):
+            raise click.UsageError("Ask a broker with --data-dir or --url, or a configuration with -c, not both.")
         return {"live": False} | _ask_config(action, options, what, more)
     try:
-        found: dict[str, Any] = {"live": True} | AdminClient(options["data_dir"], options["timeout_s"]).ask(
+        asker: Asker = asker_of(*(options[each] for each in ("data_dir", "url", "token", "ca_file", "timeout_s")))
+        found: dict[str, Any] = {"live": True} | asker.ask(
             "GET",
             *("explain", action),
             client_id=options["client_id"],
@@ -151,7 +160,8 @@ def _ask(action: str, options: dict[str, Any], what: dict[str, str], **more: Any
             **more,
         )
     except Unreachable as error:
-        click.echo(f"{error.message} With -c FILE.toml a configuration is asked instead.", err=True)
+        advice = "" if options["url"] is not None else " With -c FILE.toml a configuration is asked instead."
+        click.echo(f"{error.message}{advice}", err=True)
         sys.exit(EXIT_UNREACHABLE)
     return found
 
@@ -206,6 +216,8 @@ def _about_publish(found: dict[str, Any]) -> Iterator[str]:
         yield f"schema: {found['schema']}"
     if found["block_s"]:
         yield f"held back for up to {found['block_s']:g} s, and then refused with 0x97: {found['block_reason']}"
+    if found["wait_for"]:
+        yield f"held back for up to {found['wait_s']:g} s, while {found['wait_for']} reads: its queue has no room"
     yield f"retained: {'yes' if found['retained'] else 'no'}"
     if not found["live"]:
         yield "receivers: not known, for no broker was asked"

@@ -5,6 +5,7 @@ A client has a *role*, a number for all identities with the same permissions. Th
 each role, so a known topic costs one look-up, and a topic that is open to all costs none.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from mqttlite.core.authentication import Grants
@@ -66,9 +67,25 @@ class Authorizer(Protocol):
     def reason(self, role: int, action: str, topic: bytes) -> str:
         """Why a role is denied an action, as a sentence that names the rule: for logs and reason strings.
 
-        `action` is one of `ACTIONS`; `topic` is a topic filter with `SUBSCRIBE`.
+        `action` is one of `ACTIONS`; `topic` is a topic filter with `SUBSCRIBE`. An authorizer whose reasons have what
+        clients must not see, such as paths, has a method `told` beside it: the same for the client.
         """
         ...
+
+
+Why = Callable[[Authorizer, int, str, bytes], str]
+"""`reason_of` or `told_by`."""
+
+
+def reason_of(authorizer: Authorizer, role: int, action: str, topic: bytes) -> str:
+    """Why a role is denied an action, for operators."""
+    return authorizer.reason(role, action, topic)
+
+
+def told_by(authorizer: Authorizer, role: int, action: str, topic: bytes) -> str:
+    """The same for the client."""
+    tell: Callable[[int, str, bytes], str] = getattr(authorizer, "told", authorizer.reason)
+    return tell(role, action, topic)
 
 
 @final
@@ -141,6 +158,13 @@ class DefaultRules:
         return NO_POLICY if self._authorizer is None or is_own(topic) else self._authorizer.policy_of(topic)
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
+        return self._why(reason_of, role, action, topic)
+
+    def told(self, role: int, action: str, topic: bytes) -> str:
+        """The same for the client."""
+        return self._why(told_by, role, action, topic)
+
+    def _why(self, why: Why, role: int, action: str, topic: bytes) -> str:
         if action == PUBLISH and is_own(topic):
             return "clients may not publish to $SYS and below"
         if action == PUBLISH and is_dead_letter(topic):
@@ -152,10 +176,8 @@ class DefaultRules:
         if subject:
             is_allowed = rules.may_subscribe if action == SUBSCRIBE else rules.may_receive
             if is_allowed(role // 2, topic):  # then it is the topic itself that is denied
-                return (
-                    f"{rules.reason(role // 2, action, subject)}, and presence is for those who may receive the topic"
-                )
-        return rules.reason(role // 2, action, topic)
+                return f"{why(rules, role // 2, action, subject)}, and presence is for those who may receive the topic"
+        return why(rules, role // 2, action, topic)
 
 
 def _subject_of_filter(topic_filter: bytes) -> bytes:

@@ -7,7 +7,7 @@ So `authorize` costs the same however many clients there are. Invariant: no verd
 from collections.abc import Callable
 from typing import Final, final
 
-from mqttlite.core.authorizer import ACTIONS, RECEIVE, Authorizer, DefaultRules
+from mqttlite.core.authorizer import ACTIONS, RECEIVE, Authorizer, DefaultRules, told_by
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DENIALS_TOLD_PER_S, MAX_VERDICTS, VERDICT_TOPIC_BYTES
@@ -96,8 +96,12 @@ class Permissions:
         return verdict
 
     def reason(self, source: Source, action: str, topic: bytes) -> str:
-        """Why a client is denied an action."""
+        """Why a client is denied an action, for operators."""
         return self.authorizer.reason(self.role_of(source), action, topic)
+
+    def told(self, source: Source, action: str, topic: bytes) -> str:
+        """The same for the client, which is told no path of the server."""
+        return told_by(self.authorizer, self.role_of(source), action, topic)
 
     def deny(self, source: Source, action: str, topic: bytes, messages: int = 1, reason: str = "") -> None:
         """Count what is denied, and tell it; the rules know the reason if none is given."""

@@ -184,7 +184,7 @@ class Subscriptions:
             if code == _NOT_AUTHORIZED:
                 self._routes.permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
                 if not outcome.reason and connection.problem_information:
-                    outcome.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, request.topic_filter)
+                    outcome.reason = self._routes.permissions.told(session, SUBSCRIBE_ACTION, request.topic_filter)
             if code == 0:
                 code = request.qos  # [MQTT-3.8.4-7]
                 if parts.namespace == QUEUE:

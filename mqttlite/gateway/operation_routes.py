@@ -4,12 +4,13 @@ Invariant: the configuration is shown without secrets, and files are those of th
 """
 
 import asyncio
+import base64
 import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -126,13 +127,14 @@ def router(context: GatewayContext) -> APIRouter:
         payload: Annotated[
             str | None, Query(max_length=MAX_TEXT, description="Schemas and filters look at it.")
         ] = None,
+        payload_encoding: Literal["utf-8", "base64"] = "utf-8",
         properties: Annotated[Sequence[str], Query(max_length=100, description="User properties: NAME=VALUE.")] = (),
         content_type: Name | None = None,
     ) -> PublishExplanation:
         """Nothing is published; a name that may not be is explained, too."""
         return context.explanations.publish(
             *(client_id, user, topic, payload_bytes),
-            payload=None if payload is None else payload.encode(),
+            payload=None if payload is None else _payload(payload, payload_encoding),
             properties=properties_of(properties, content_type),
             qos=qos,
             retain=retain,
@@ -187,6 +189,15 @@ def router(context: GatewayContext) -> APIRouter:
         return Accepted()
 
     return routes
+
+
+def _payload(text: str, encoding: str) -> bytes:
+    if encoding == "utf-8":
+        return text.encode()
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise Problem(Code.BAD_REQUEST, "payload is no base64") from None
 
 
 def _answers(context: GatewayContext) -> Answers:

@@ -123,7 +123,7 @@ class PublishRoutes:
         if not core.permissions.may_subscribe(caller.source, topic) or not core.permissions.may_receive(
             caller.source, topic
         ):
-            why = core.permissions.reason(caller.source, "receive", topic)
+            why = core.permissions.told(caller.source, "receive", topic)
             raise Problem(Code.NOT_AUTHORIZED, f"the caller may not read {name[:200]!r}: {why or 'denied'}")
         found = core.router.retained.search(topic).take(1)
         if not found or 0.0 < found[0].expires_at <= self._context.clock():

@@ -225,7 +225,7 @@ class Publishing:
         code = tally.code
         topic = draft.topic.decode(errors="replace")[:200]
         if code == NOT_AUTHORIZED_CODE:
-            why = self._core.permissions.reason(caller.source, "publish", draft.topic)
+            why = self._core.permissions.told(caller.source, "publish", draft.topic)
             return Problem(Code.NOT_AUTHORIZED, f"the caller may not publish to {topic!r}: {why or 'denied'}")
         if code == POLICY_REFUSES:
             return Problem(Code.POLICY_REFUSES, tally.refusal)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
-from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE, Authorizer
+from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE, Authorizer, Why, reason_of, told_by
 from mqttlite.core.topic_policy import TopicPolicy
 
 MAX_ROLES: Final = 200_000
@@ -74,13 +74,20 @@ class BothRules:
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
         """The reason of the one that denies, or those of both."""
+        return self._why(reason_of, role, action, topic)
+
+    def told(self, role: int, action: str, topic: bytes) -> str:
+        """The same for the client."""
+        return self._why(told_by, role, action, topic)
+
+    def _why(self, why: Why, role: int, action: str, topic: bytes) -> str:
         roles = self._roles.get(role)
         if roles is None:
             return f"denied by a limit: {self._max_roles} sets of permissions are in use"
         denying = self._denying(roles, action, topic)
         if denying is not None:
-            return denying[0].reason(denying[1], action, topic)
-        reasons = [rules.reason(number, action, topic) for rules, number in self._asked(roles, topic)]
+            return why(*denying, action, topic)
+        reasons = [why(rules, number, action, topic) for rules, number in self._asked(roles, topic)]
         return reasons[0] + "".join(f", and {each.removeprefix('allowed ')}" for each in reasons[1:])
 
     def roles_of_second(self, numbers: Iterable[int]) -> set[int]:

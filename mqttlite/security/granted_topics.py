@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from mqttlite.core.authentication import Grants
-from mqttlite.core.authorizer import ANYBODY, PUBLISH, SUBSCRIBE, Authorizer
+from mqttlite.core.authorizer import ANYBODY, PUBLISH, SUBSCRIBE, Authorizer, Why, reason_of, told_by
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import parse_filter
@@ -93,13 +93,20 @@ class GrantedTopics:
         return NO_POLICY if self._authorizer is None else self._authorizer.policy_of(topic)
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
+        return self._why(reason_of, role, action, topic)
+
+    def told(self, role: int, action: str, topic: bytes) -> str:
+        """The same for the client."""
+        return self._why(told_by, role, action, topic)
+
+    def _why(self, why: Why, role: int, action: str, topic: bytes) -> str:
         known = self._roles.get(role)
         if known is None:
             return f"{MAX_ROLES} sets of permissions are in use, which is the limit"
         granted = known.publish if action == PUBLISH else known.subscribe
         if not (_cover(granted, topic) if action == SUBSCRIBE else _names(granted, topic)):
             return "denied: the client's credentials do not name this topic"
-        return "" if self._authorizer is None else self._authorizer.reason(known.rules, action, topic)
+        return "" if self._authorizer is None else why(self._authorizer, known.rules, action, topic)
 
     def rules_roles(self, numbers: Iterable[int]) -> set[int]:
         """The roles of the rules in roles that this object gave."""

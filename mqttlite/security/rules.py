@@ -40,7 +40,9 @@ class Ruling(NamedTuple):
     is_allowed: bool
     line: int
     reason: str
-    """Such as `acl.conf:12 (user alice)`, or why there is no rule."""
+    """Such as `/etc/acl.conf:12 (user alice)`, or why there is no rule."""
+    told: str = ""
+    """What the client is told instead, where the reason has a path of the server."""
 
 
 @final
@@ -220,9 +222,14 @@ class Rules:
         return self.policies.of_core(topic)
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
-        """A sentence for logs and reason strings; `action` is "publish", "subscribe" or "receive"."""
+        """A sentence for logs; `action` is "publish", "subscribe" or "receive"."""
         ruling = self.ruling(role, action, topic)
         return f"{'allowed' if ruling.is_allowed else 'denied'} by {ruling.reason}"
+
+    def told(self, role: int, action: str, topic: bytes) -> str:
+        """The same for the client."""
+        ruling = self.ruling(role, action, topic)
+        return f"{'allowed' if ruling.is_allowed else 'denied'} by {ruling.told or ruling.reason}"
 
     def ruling(self, role: int, action: str, topic: bytes) -> Ruling:
         """The verdict on a topic, or on a topic filter for "subscribe", and what it comes from."""
@@ -260,11 +267,13 @@ class Rules:
         if self.acl is None:
             return Ruling(True, 0, "default: there is no ACL file")
         titles = " and ".join(section.title for section in role.sections) or "a user without rules"
-        return Ruling(False, 0, f"default: {self.acl.path} has no rule that allows it ({titles})")
+        why = f"has no rule that allows it ({titles})"
+        return Ruling(False, 0, f"default: {self.acl.path} {why}", f"default: the ACL file {why}")
 
     def _by(self, is_allowed: bool, line: int, title: str) -> Ruling:
         assert self.acl is not None, "rules have a file"
-        return Ruling(is_allowed, line, f"{self.acl.path}:{line} ({title})")
+        told = f"line {line} of the ACL file ({title})"
+        return Ruling(is_allowed, line, f"{self.acl.path}:{line} ({title})", told)
 
     def _policy_ruling(self, role: _Role, topic: bytes, action: str, ruling: Ruling) -> Ruling:
         policy = self.policies.find(topic)

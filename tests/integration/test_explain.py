@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite.cli.main import main
-from mqttlite.config import Config, ListenerOptions
+from mqttlite.config import Config, ListenerOptions, load_config
 from mqttlite.core.limits import Limits
 from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.security.api_keys import FILE_NAME, add
 from mqttlite.security.dynamic_security import Options
 from mqttlite.security.dynamic_security.document import dump
 from mqttlite.security.dynamic_security.model import Acl, Client, Role, State
@@ -22,7 +23,7 @@ from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.server import Broker
-from mqttlite.wire.packets import Disconnect, Publish, Suback, Subscribe, SubscriptionRequest
+from mqttlite.wire.packets import Ack, Disconnect, Publish, Suback, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import Device, until
@@ -186,6 +187,66 @@ async def test_what_a_broker_says_of_queues_schemas_filters_and_full_receivers(r
         assert result.exit_code == 2
         assert said in result.stderr
     await reader.disconnect()
+
+
+async def test_a_broker_says_the_same_over_http_and_its_configuration_decides_the_same(
+    rig: Rig, directory: Path, acl: Path
+) -> None:
+    users, toml = directory / "users", directory / "broker.toml"
+    set_user(users, "ann", keys_of("secret", b"0123456789abcdef", 4_096), create=True)
+    toml.write_text(
+        f'password_file = "{users}"\nacl_file = "{acl}"\ndata_dir = "{directory}"\n[[listeners]]\nport = 0\n'
+        '[[topic_policies]]\nprefix = "plant/raw"\nclass = "ephemeral"\n[groups]\nstaff = ["ann"]\n[http]\nport = 0\n'
+    )
+    with acl.open("a") as file:
+        file.write("group staff\ntopic read staff/#\ngroup guests\ntopic write guests/#\n")
+    key, _ = add(directory / FILE_NAME, "viewer", "viewer", None)
+    broker = await rig.broker(load_config(str(toml)))
+    assert broker.gateway is not None
+    over_http = ("--url", broker.gateway.urls[0], "--token", key)
+    device = await rig.device(broker.port, "d", username="ann", password=b"secret")
+    await device.subscribe("guests/#", 1)
+    for question in (
+        ("publish", "plant/1", "--as", "ann", "-i", "d", "-q", "1"),
+        ("publish", "plant/1"),
+        ("publish", "plant/raw/1", "--as", "ann", "-r"),
+        ("publish", "guests/1", "-g", "guests", "-g", "others", "-m", "\xe4+/=&", "--property", "a=b=c"),
+        ("publish", "guests/#", "-g", "guests"),
+        ("publish", "$SYS/x", "--as", "ann"),
+        ("subscribe", "staff/+", "--as", "ann"),
+        ("subscribe", "$share/x/plant/#", "--as", "bob", "-q", "2"),
+        ("subscribe", "staff/+", "--as", "bob"),
+        ("subscribe", "a/#/b", "--as", "bob"),
+    ):
+        by_socket = await asked(directory, *question)
+        by_http = json.loads((await run(*question, "--json", *over_http)).stdout)
+        of_file = json.loads((await run(*question, "--json", "-c", str(toml))).stdout)
+        assert by_http == by_socket
+        verdict = ("allowed", "reason", "retained", "login", "qos", "schema")
+        verdict += ("reason_code",) if question[0] == "subscribe" or not by_socket["allowed"] else ()
+        assert [of_file.get(each) for each in verdict] == [by_http.get(each) for each in verdict], question
+    for arguments, code, said in (
+        ((*over_http, "-c", str(toml)), 2, "not both"),
+        ((*over_http, "-m", "x" * 9_000), 2, "longer than 8192 bytes"),
+        (("--url", broker.gateway.urls[0], "--token", "wrong"), 3, "credentials are not accepted"),
+    ):
+        result = await run("publish", "t", *arguments)
+        assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+
+
+async def test_a_client_is_told_the_rule_and_no_path_of_the_server(rig: Rig, directory: Path, acl: Path) -> None:
+    with acl.open("a") as file:
+        file.write("topic deny plant/public/secret\n")
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), acl_file=str(acl), allow_anonymous=True))
+    device = await rig.device(broker.port, "b", username="bob")
+    told = []
+    for topic in ("plant/public/1", "other"):
+        device.publish(topic, b"x", 1)
+        told.append((await device.expect(Ack)).properties.reason_string)
+    device.send(Subscribe(device.packet_id(), (SubscriptionRequest(b"plant/public/secret", 1),)))
+    told.append((await device.expect(Suback)).properties.reason_string)
+    by_default = "denied by default: the ACL file has no rule that allows it (user bob)"
+    assert told == [by_default, by_default, "denied by line 5 of the ACL file (user bob)"]
 
 
 async def test_wrong_questions_are_answered_with_a_sentence(rig: Rig, directory: Path) -> None:

@@ -308,5 +308,5 @@ def check_may_consume(context: GatewayContext, caller: Caller, name: str) -> Non
     permissions = context.core.permissions
     topic = f"$queue/{name}".encode()
     if not permissions.may_subscribe(caller.source, topic):
-        why = permissions.reason(caller.source, "subscribe", topic)
+        why = permissions.told(caller.source, "subscribe", topic)
         raise Problem(Code.NOT_AUTHORIZED, f"the caller may not consume $queue/{name}: {why or 'denied'}")

@@ -116,7 +116,7 @@ def router(context: GatewayContext) -> APIRouter:
     async def publish(caller: User, project: str, topic: str, request: Request) -> Response:
         name = topic_name(project, topic).encode()
         if not permissions.may_publish(caller.source, name):
-            why = permissions.reason(caller.source, "publish", name)
+            why = permissions.told(caller.source, "publish", name)
             raise Problem(Code.NOT_AUTHORIZED, f"the caller may not publish to {name.decode()!r}: {why or 'denied'}")
         found(project, topic)
         body = await request.body()
