@@ -368,15 +368,24 @@ def _p99(running: Broker, crowd: Crowd, messages: int) -> float:
     return statistics.quantiles(took, n=100)[98]
 
 
+def _anybody(_: Path) -> tuple[str, str]:
+    return "", 'allow_anonymous = true\nanonymous_role = "user"\n'
+
+
 @contextmanager
-def broker(source: Path) -> Iterator[Broker]:
-    """One with a gateway for this machine alone, without a limit on requests."""
+def broker(source: Path, who: Callable[[Path], tuple[str, str]] = _anybody) -> Iterator[Broker]:
+    """One with a gateway for this machine alone, without a limit on requests.
+
+    `who` says who may use it: it gets the broker's folder, in which `data` is the data directory, and returns lines of
+    the configuration: the first ones, and those of `[http]`.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         config = Path(name, "config.toml")
         port, mqtt_port = _free_port(), _free_port()
+        first, http = who(Path(name))
         config.write_text(
-            f'data_dir = "{name}/data"\n[[listeners]]\nport = {mqtt_port}\n[http]\nport = {port}\nrequests_per_s = 0\n'
-            'allow_anonymous = true\nanonymous_role = "user"\n'
+            f'data_dir = "{name}/data"\n{first}[[listeners]]\nport = {mqtt_port}\n'
+            f"[http]\nport = {port}\nrequests_per_s = 0\n{http}"
         )
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mqttlite", "serve", "--config", str(config)],

@@ -327,7 +327,7 @@ class Admin(MessageAdmin, Listener):
             client_id=session.client_id,
             connected=session.outbox is not None,
             connection_id=None if session.outbox is None else session.outbox.number,
-            username=None if connection is None else connection.username,
+            username=session.username,
             peer=None if link is None else link.address,
             listener=None if link is None else link.listener,
             protocol_version=None if connection is None else VERSION_NAMES[connection.version],

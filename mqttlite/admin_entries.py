@@ -22,7 +22,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEntry:
-    """A client with a session. The fields of the connection are None while it is not connected."""
+    """A client with a session. The fields of the connection are None while it is not connected, but for `username`."""
 
     client_id: str
     connected: bool

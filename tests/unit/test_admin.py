@@ -104,7 +104,7 @@ async def test_a_client_that_ends_between_two_pages_costs_no_other_its_place(wor
 
 async def test_an_entry_tells_who_is_connected_and_what_waits(world: Administered) -> None:
     world.join("here", username="anna", password=b"x")
-    offline = world.join("offline", expiry=100)
+    offline = world.join("offline", expiry=100, username="bob", password=b"x")
     offline.subscribe("t", qos=1)
     offline.lose()
     world.publish("t", "x", 1)
@@ -112,7 +112,7 @@ async def test_an_entry_tells_who_is_connected_and_what_waits(world: Administere
     assert (here.client_id, here.connected, here.username, here.peer) == ("here", True, "anna", "192.0.2.7:1234")
     assert (here.protocol_version, here.connected_at) == ("5.0", datetime.fromtimestamp(world.now, UTC))
     assert (away.client_id, away.connected, away.peer, away.connection_id) == ("offline", False, None, None)
-    assert (away.subscriptions, away.queued) == (1, 1)
+    assert (away.subscriptions, away.queued, away.username) == (1, 1, "bob")
 
 
 def test_details_name_the_subscriptions_and_what_the_connection_did(

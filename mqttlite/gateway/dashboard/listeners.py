@@ -4,7 +4,7 @@ Invariant: what it shows is what new connections get now.
 """
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -14,6 +14,7 @@ from mqttlite.gateway.caller import Viewer
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.security.expiry import WARN_WITHIN, ends_of
+from mqttlite.telemetry.report import Report
 
 FILES: Final = {
     "cert_file": "Certificate",
@@ -29,21 +30,24 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
     @routes.get("/ui/listeners")
     async def listeners(request: Request, caller: Viewer) -> Response:
         report = await context.reports.latest()
-        now = context.wall(context.clock()).timestamp()
-        ends = [
-            (listener.name, FILES[option], at)
-            for listener in report.listeners
-            for option, at in listener.tls_files_end_at.items()
-        ]
-        if context.options.tls is not None:
-            found = await asyncio.to_thread(ends_of, context.options.tls)
-            ends += [("http", FILES[option], end.at.timestamp()) for option, end in found.items()]
         return pages.render(
-            "listeners.html",
-            request,
-            caller,
-            listeners=report.listeners,
-            ends=sorted(ends, key=lambda each: each[2]),
-            now=now,
-            soon=now + WARN_WITHIN.total_seconds(),
+            "listeners.html", request, caller, listeners=report.listeners, **await ends_shown(context, report)
         )
+
+
+async def ends_shown(context: GatewayContext, report: Report) -> dict[str, Any]:
+    """What a page shows of certificates: `ends`, as listener, kind and time, the first first; `now` and `soon`."""
+    now = context.wall(context.clock()).timestamp()
+    ends = [
+        (listener.name, FILES[option], at)
+        for listener in report.listeners
+        for option, at in listener.tls_files_end_at.items()
+    ]
+    if context.options.tls is not None:
+        found = await asyncio.to_thread(ends_of, context.options.tls)
+        ends += [("http", FILES[option], end.at.timestamp()) for option, end in found.items()]
+    return {
+        "ends": sorted(ends, key=lambda each: each[2]),
+        "now": now,
+        "soon": now + WARN_WITHIN.total_seconds(),
+    }

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from mqttlite.event_hub import MEMORY_SHORT, OVERLOAD_STAGES, OVERLOADED, PUSH_STOPPED, STORE_FAILING
 from mqttlite.gateway.caller import Role, Viewer, require
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard.listeners import ends_shown
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.telemetry.report import Report
@@ -57,7 +58,9 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
 
     @shown.get("/")
     async def overview(request: Request, caller: Viewer) -> Response:
-        return pages.render("overview.html", request, caller, status_now=document(await live.report()))
+        report = await live.report()
+        ends = await ends_shown(context, report)
+        return pages.render("overview.html", request, caller, status_now=document(report), **ends)
 
     @streams.get("/ui/live", dependencies=[require(Role.VIEWER)])
     async def overview_stream(request: Request, view: Literal["overview"]) -> Response:

@@ -37,9 +37,9 @@ MENU: Final = (
     ("/ui/catalogue", "Catalogue"),
     ("/ui/console", "Console"),
     ("/ui/trace", "Trace"),
-    ("/ui/access", "Access"),
+    ("/ui/access", "Access, keys"),
     ("/ui/bans", "Bans"),
-    ("/ui/listeners", "Listeners"),
+    ("/ui/listeners", "Listeners, certificates"),
 )
 
 PART_OF: Final = {
