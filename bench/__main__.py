@@ -33,6 +33,7 @@ from bench import (
     queues,
     report,
     results,
+    rules,
     scale,
     storm,
     streams,
@@ -260,6 +261,11 @@ def _flood(options: argparse.Namespace) -> int:
     return flood.run(flood.Flood(options.publishers, options.seconds, not options.pure))
 
 
+def _rules(options: argparse.Namespace) -> int:
+    chosen = [case for case in cases.select(None, options.cases) if options.cases or case.name in rules.USUAL]
+    return rules.run(chosen, rounds=options.rounds, quick=options.quick, compiled=not options.pure)
+
+
 def _swap(options: argparse.Namespace) -> int:
     return swap.run(clients=options.clients, swaps=options.swaps, rate=options.rate, compiled=not options.pure)
 
@@ -373,6 +379,14 @@ def _parser() -> argparse.ArgumentParser:
     flooding.add_argument("--seconds", type=float, default=usual_flood.seconds, help="for each flood (default 6)")
     flooding.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
     flooding.set_defaults(run=_flood)
+    ruling = commands.add_parser("rules", help="what 10,000 rules, a thousand users and all quotas cost")
+    ruling.add_argument(
+        "--cases", type=cases.names, default=(), help=f"parts of case names (default {', '.join(rules.USUAL)})"
+    )
+    ruling.add_argument("--rounds", type=_positive, default=5, help="how often each is measured (default 5)")
+    ruling.add_argument("--quick", action="store_true", help="one short round: shows that it works")
+    ruling.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
+    ruling.set_defaults(run=_rules)
     swapping = commands.add_parser("swap", help="every certificate is replaced under a thousand connections of TLS")
     swapping.add_argument("--clients", type=_positive, default=1_000, help="(default 1000)")
     swapping.add_argument("--swaps", type=_positive, default=5, help="(default 5)")

@@ -18,9 +18,6 @@ from typing import Any, Final
 from bench import brokers, build, native, report
 
 MIB: Final = 1_048_576
-QUIET_S: Final = 5.0
-REST_S: Final = 2.0
-"""What the broker has to recover, before the part begins that shows whether it did."""
 
 POLITE: Final = ("--mode", "fanin", "--pubs", "20", "--qos", "1", "--rate", "200", "--size", "64", "--secs", "600")
 USUAL: Final = ("--mode", "flood", "--subs", "1", "--size", "64")
@@ -33,6 +30,9 @@ class Flood:
     publishers: int = 1_000
     seconds: float = 6.0
     compiled: bool = True
+    quiet_s: float = 5.0
+    rest_s: float = 2.0
+    """What the broker has to recover, before the part begins that shows whether it did."""
 
 
 FLOODS: Final = {
@@ -103,17 +103,18 @@ def _measure(flood: Flood, load: tuple[str, ...]) -> tuple[dict[str, Any], dict[
         where = ("--host", brokers.LOOPBACK, "--port", str(port))
         polite = subprocess.Popen([loadgen, *where, *POLITE], stdout=subprocess.PIPE, text=True)
         try:
-            time.sleep(QUIET_S)
+            time.sleep(flood.quiet_s)
             polite.send_signal(signal.SIGUSR1)
             more = ("--pubs", str(flood.publishers), "--secs", f"{flood.seconds:g}", "--drain", "30", "--idle", "5")
             publishers = subprocess.Popen([loadgen, *where, *load, *more], stdout=subprocess.PIPE, text=True)
-            for wait_s in (1.0, flood.seconds - 1.0):  # the first part is that in which they connect and begin
+            begin_s = min(1.0, flood.seconds / 2)
+            for wait_s in (begin_s, flood.seconds - begin_s):  # the first part is that in which they connect and begin
                 time.sleep(wait_s)
                 polite.send_signal(signal.SIGUSR1)
             told, _ = publishers.communicate(timeout=60)
-            time.sleep(REST_S)
+            time.sleep(flood.rest_s)
             polite.send_signal(signal.SIGUSR1)
-            time.sleep(REST_S)
+            time.sleep(flood.rest_s)
             status = json.loads(urllib.request.urlopen(f"http://127.0.0.1:{status_port}/status", timeout=10).read())
             polite.send_signal(signal.SIGUSR2)
             polite_told, _ = polite.communicate(timeout=30)

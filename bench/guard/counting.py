@@ -56,7 +56,7 @@ def shares(source: Path = ROOT, pieces: Sequence[str] = ()) -> dict[str, float]:
     chosen = [CALIBRATION, *(name for name in pieces if name != CALIBRATION)] if pieces else []
     counts = count(source, chosen)
     unit = counts.pop(CALIBRATION)
-    return {name: round(instructions / unit, 4) for name, instructions in counts.items()}
+    return {name: round(instructions / unit, 6) for name, instructions in counts.items()}
 
 
 def count(source: Path, pieces: Sequence[str]) -> dict[str, int]:

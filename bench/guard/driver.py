@@ -15,6 +15,8 @@ from typing import Final
 
 from bench.micro.world import World
 from mqttlite.core.authorizer import Authorizer, DefaultRules
+from mqttlite.core.quotas import Quotas, Rates
+from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
 from mqttlite.security.acl_file import READ, WRITE, AclFile, Rule
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_policies import TopicPolicyOptions
@@ -54,6 +56,23 @@ def a_batch() -> Work:
 
 def known_topics() -> Work:
     return _through([Publish(b"t/%d" % (number % 50), PAYLOAD) for number in range(400)])
+
+
+def known_topics_with_rules() -> Work:
+    """The same, with an ACL file that lets both use the topics, and every quota, of which nobody comes near."""
+    acl = AclFile("acl.conf")
+    acl.anonymous.append(Rule(1, READ | WRITE, b"t/#"))
+    return _through(
+        [Publish(b"t/%d" % (number % 50), PAYLOAD) for number in range(400)],
+        rules=Rules(acl),
+        quotas=Quotas(_rates(), _rates()),
+    )
+
+
+def _rates() -> Rates:
+    every = Rate(1e9, 1e12)
+    of_many = [BucketTable(every) for _ in range(3)]
+    return Rates(of_many[0], of_many[1], of_many[2], Buckets(every, 0.0), Buckets(every, 0.0))
 
 
 def large_payloads() -> Work:
@@ -200,6 +219,7 @@ PIECES: Final[dict[str, Callable[[], Work]]] = {
     "calibration": calibration,
     "a run of one topic": a_batch,
     "known topics": known_topics,
+    "known topics with rules": known_topics_with_rules,
     "new topics": new_topics,
     "large payloads": large_payloads,
     "messages with properties": with_properties,
@@ -218,9 +238,18 @@ PIECES: Final[dict[str, Callable[[], Work]]] = {
 }
 
 
-def _through(messages: list[Publish], *, readers: int = 1, reader_version: int = V5) -> Work:
+def _through(
+    messages: list[Publish],
+    *,
+    readers: int = 1,
+    reader_version: int = V5,
+    rules: Authorizer | None = None,
+    quotas: Quotas | None = None,
+) -> Work:
     """A chunk of messages, to each reader."""
-    world = World()
+    world = World(quotas=quotas)
+    if rules is not None:
+        world.broker.authorize(DefaultRules(authorizer=rules))
     for number in range(readers):
         world.subscriber(f"reader-{number}", b"t/#", version=reader_version)
     writer = world.connect("writer")

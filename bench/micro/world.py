@@ -9,6 +9,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.limits import Limits
 from mqttlite.core.message_filter import FilterCompiler
+from mqttlite.core.quotas import Quotas
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connect, Subscribe, SubscriptionRequest
@@ -20,15 +21,18 @@ START: Final = 1_000.0
 class World:
     """One broker. Time stands still until `now` is set."""
 
-    def __init__(self, limits: Limits | None = None, filters: FilterCompiler | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, filters: FilterCompiler | None = None, quotas: Quotas | None = None
+    ) -> None:
         self.broker: Final = Broker(limits or Limits(), filters=filters)
+        self._peer: Final = Peer(quotas=quotas)
         self.now = START
 
     def connect(
         self, client_id: str, version: int = V5, *, keep_alive: int = 0, properties: Properties = NONE
     ) -> Connection:
         """A client that is let in."""
-        connection = self.broker.open(Peer(), self.now)
+        connection = self.broker.open(self._peer, self.now)
         packet = Connect(client_id, version, clean_start=False, keep_alive=keep_alive, properties=properties)
         self.feed(connection, encode(packet, version))
         assert connection.accepted

@@ -422,8 +422,8 @@ VERDICT_TOPIC_BYTES: Final = 256
 all are dropped and asked for again, which takes some microseconds each."""
 
 MAX_ROUTE_VERDICTS: Final = 16
-"""Roles of which a route knows whether they may publish, about a kilobyte. Where there are more it forgets all: roles
-are few, for a role is a set of permissions."""
+"""Roles of which a route knows whether they may publish, about a kilobyte. Where there are more it forgets all
+others: roles are few, for a role is a set of permissions."""
 
 DENIALS_TOLD_PER_S: Final = 20
 """Denials that are told to the log and to programs; the others are counted. Each takes the rules to find a reason, and

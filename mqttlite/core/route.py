@@ -259,10 +259,18 @@ class Route:
                 return False
         return all(sink.has_room(message, qos) for sink in self.sinks)
 
-    def allow(self, role: int, verdict: bool) -> None:
-        """Keep the verdict for a role, if it must be in the place of all others."""
+    def keep(self, role: int, verdict: bool) -> None:
+        """Keep the verdict for a role, if it must be in the place of all others.
+
+        Most topics have publishers of one role: for that one there is no dictionary.
+        """
+        if verdict and self.allowed_role == NO_ROLE and not self.is_limited:
+            self.allowed_role = role
+            return
         if self.verdicts is _NO_VERDICTS or len(self.verdicts) >= MAX_ROUTE_VERDICTS:
             self.verdicts = {}
+            if self.allowed_role != NO_ROLE:
+                self.verdicts[self.allowed_role] = True
         self.verdicts[role] = verdict
 
     def _group(self, receiver: Receiver) -> None:

@@ -267,11 +267,13 @@ class Router:
             return False
         permissions = self._routes.permissions
         role = permissions.role_of(source)
+        if role == route.allowed_role:
+            return True
         verdict = route.verdicts.get(role)
         if verdict is None:
             authorizer = permissions.authorizer
             verdict = (route.is_limited and authorizer.is_open(topic)) or authorizer.may_publish(role, topic)
-            route.allow(role, verdict)
+            route.keep(role, verdict)
         if verdict and not route.is_limited:
             route.allowed_role = role
         return verdict

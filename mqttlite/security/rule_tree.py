@@ -38,13 +38,28 @@ NOBODY: Final = Names()
 class Node:
     """Where filters branch or end. The numbers are lines: of rules that end here, and `…_below` with a `#` after it."""
 
-    __slots__ = ("children", "deny", "deny_below", "plus", "read", "read_below", "templates", "write", "write_below")
+    __slots__ = (
+        "children",
+        "deny",
+        "deny_below",
+        "ends_here",
+        "has_below",
+        "plus",
+        "read",
+        "read_below",
+        "templates",
+        "write",
+        "write_below",
+    )
 
     def __init__(self) -> None:
         self.children: dict[bytes, Node] | None = None
         self.plus: Node | None = None
         self.templates: dict[bytes, Node] | None = None
         """By levels with `%u` or `%c` in them."""
+        self.ends_here: bool = False
+        """Whether one of the numbers without `…_below` is set, as `has_below` says of the others."""
+        self.has_below: bool = False
         self.deny: int = 0
         self.read: int = 0
         self.write: int = 0
@@ -102,6 +117,10 @@ class RuleTree:
                 after = found
             node = after
         line = rule.line
+        if is_below:
+            node.has_below = True
+        else:
+            node.ends_here = True
         if rule.access == DENY:
             if is_below:
                 node.deny_below = node.deny_below or line
@@ -127,7 +146,8 @@ class RuleTree:
             step: list[Node] = []
             for node in nodes:
                 if wildcards:
-                    below.append(node)
+                    if node.has_below:
+                        below.append(node)
                     if node.plus is not None:
                         step.append(node.plus)
                 if node.children is not None:
@@ -140,11 +160,18 @@ class RuleTree:
             wildcards = True
             if not nodes:
                 break
-        below += nodes  # "sport/#" also matches "sport" (§4.7.1.2)
-        deny = [*(node.deny_below for node in below), *(node.deny for node in nodes)]
-        read = [*(node.read_below for node in below), *(node.read for node in nodes)]
-        write = [*(node.write_below for node in below), *(node.write for node in nodes)]
-        return Found(_first(deny), _first(read), _first(write))
+        deny = read = write = 0
+        for node in below + nodes:  # "sport/#" also matches "sport" (§4.7.1.2)
+            if node.has_below:
+                deny = _first(deny, node.deny_below)
+                read = _first(read, node.read_below)
+                write = _first(write, node.write_below)
+        for node in nodes:
+            if node.ends_here:
+                deny = _first(deny, node.deny)
+                read = _first(read, node.read)
+                write = _first(write, node.write)
+        return Found(deny, read, write)
 
     def overlaps(self, wanted: Sequence[bytes], names: Names = NOBODY) -> Iterator[list[bytes]]:
         """For each read rule that has topics in common with a filter: the filter of these topics, in levels."""
@@ -204,6 +231,6 @@ def fill(template: bytes, names: Names) -> bytes | None:
     return _PATTERN.sub(lambda found: (username if found[0] == b"%u" else client_id) or b"", template)
 
 
-def _first(lines: list[int]) -> int:
-    """The first line; 0 where there is none."""
-    return min(filter(None, lines), default=0)
+def _first(line: int, other: int) -> int:
+    """The first of two lines; 0 is none."""
+    return min(line, other) if line and other else line or other

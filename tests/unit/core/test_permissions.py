@@ -426,16 +426,35 @@ def test_a_route_keeps_the_verdicts_of_so_many_roles() -> None:
 
     rules = Many()
     world = world_with(rules)
-    clients = [world.connect(str(number)) for number in range(MAX_ROUTE_VERDICTS + 1)]
+    known = MAX_ROUTE_VERDICTS + 1  # with the one that was allowed first
+    clients = [world.connect(str(number)) for number in range(known + 1)]
     for client in clients[:-1]:
         client.publish("private/a", "x")
         client.publish("private/a", "x")
-    assert len(rules.asked) == MAX_ROUTE_VERDICTS
+    assert len(rules.asked) == known
     clients[0].publish("private/a", "x")
-    assert len(rules.asked) == MAX_ROUTE_VERDICTS
+    assert len(rules.asked) == known
     clients[-1].publish("private/a", "x")
+    clients[1].publish("private/a", "x")  # the role that was allowed last is not forgotten
+    assert len(rules.asked) == known + 1
     clients[0].publish("private/a", "x")
-    assert len(rules.asked) == MAX_ROUTE_VERDICTS + 2
+    assert len(rules.asked) == known + 2
+
+
+def test_a_second_role_that_is_allowed_does_not_make_the_route_ask_about_the_first_again() -> None:
+    class Any(Writers):
+        def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+            return int(client_id)
+
+        def may_publish(self, role: int, topic: bytes) -> bool:
+            self.asked.append((role, topic))
+            return True
+
+    rules = Any()
+    world = world_with(rules)
+    for number in (0, 1, 0, 1, 0):
+        world.connect(str(number)).publish("private/a", "x")
+    assert rules.asked == [(0, b"private/a"), (1, b"private/a")]
 
 
 # ── any rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
