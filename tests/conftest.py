@@ -1,18 +1,28 @@
 """How long hypothesis searches: `--hypothesis-profile=quick` is what tools/check says. Signals that reach children, and
 a data directory that a test shares with nobody. The garbage collector leaves out what thousands of tests are made of,
-and seldom looks at all that is left: that took a tenth of the time.
+and seldom looks at all that is left: that took a tenth of the time. A busy machine is no overload. A test that fails
+takes no other test with it.
 
 A shell lets what it runs in the background ignore SIGINT, and children would go on ignoring it.
 """
 
 import gc
 import signal
+import sys
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from typing import Final
 
 import pytest
 
+from mqttlite import certificate_watch
+from mqttlite.assembly import runtime
+from mqttlite.security import live_rules, passwords
+from mqttlite.telemetry.timing import LoopLag
 from tests.support.examples import register
+
+FAILED: Final = pytest.StashKey[bool]()
 
 register()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,6 +33,62 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 10, 50)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A report of a failure parses sources, and Python 3.11 gives that up with a SystemError, which ends the whole run,
+    where the garbage collector finds something meanwhile whose end is a warning."""
+    if call.excinfo is None:
+        return (yield)
+    item.stash[FAILED] = True
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What a test that failed left open is closed here, without a word: else it would be an error of the next one."""
+    try:
+        return (yield)
+    finally:
+        if item.stash.get(FAILED, False):
+            for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+                sys.__dict__.pop(name, None)
+            hook, sys.unraisablehook = sys.unraisablehook, lambda _unraisable: None
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    gc.collect()
+            finally:
+                sys.unraisablehook = hook
+
+
+@pytest.fixture(autouse=True, scope="session")
+def busy_machine_is_no_overload() -> Iterator[None]:
+    """A broker does not count as overloaded because its event loop is late, which on a busy machine it is: it would
+    refuse connections. What the lag does, tests of `OverloadWatch` and of the core show with numbers."""
+
+    def on_time(on_measured: Callable[[float], None]) -> LoopLag:
+        return LoopLag(lambda _late_s: on_measured(0.0))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "LoopLag", on_time)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def files_are_looked_at_often() -> Iterator[None]:
+    """Tests that change a file of passwords, rules or a certificate wait for less."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (certificate_watch, live_rules, passwords):
+            patch.setattr(module, "POLL_S", 0.05)
+        yield
 
 
 @pytest.fixture(autouse=True)

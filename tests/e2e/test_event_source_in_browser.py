@@ -36,7 +36,7 @@ new Promise((resolve) => {
 
 async def seen(page: Page, count: int) -> list[Any]:
     """What the page saw, once it is so much."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found := await page.find("seen")) < count:
             await asyncio.sleep(0.05)
     assert isinstance(found, list)

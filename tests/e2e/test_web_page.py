@@ -40,7 +40,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 
 async def until(page: Page, script: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await page.find(script):
             await asyncio.sleep(0.05)
 
@@ -64,7 +64,7 @@ async def test_the_pages_of_the_how_to_work_as_written(tmp_path: Path, site: tup
             await page.find("document.getElementById('on').click()")
             await until(page, "document.getElementById('answer').textContent === 'delivered to 1'")
             await page.go(f"{origin}/chat.html")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not gateway.broker._core.has_subscribers(b"chat/page"):
                     await asyncio.sleep(0.05)
             await page.find("document.querySelector('input').value = '<b>hello</b>'")

@@ -19,7 +19,7 @@ from tests.integration.conftest import Rig
 from tests.support.device import Device
 from tests.support.inside import core_of, loop_driver_of
 
-WITHIN_S = 1.0
+WITHIN_S = 60.0
 STALL = 1_048_576
 IN_SOCKETS = 24 * 1_048_576
 """What the kernel and asyncio may hold of what publishers sent."""
@@ -160,7 +160,7 @@ async def test_publishers_that_push_against_a_hanging_disk_are_held(rig: Rig, di
     assert held < 4 * STALL, "what is held in the broker is bounded"
     acknowledged: set[bytes] = set()
     readers = [asyncio.create_task(collect(device, sent[at], acknowledged)) for at, device in enumerate(devices)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(acknowledged) < 100:
             await asyncio.sleep(0.01)
     disk.hang()

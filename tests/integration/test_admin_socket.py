@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 async def send(directory: Path, request: bytes) -> Answer:
     reader, writer = await asyncio.open_unix_connection(str(directory / SOCKET_NAME))
     writer.write(request)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     return Answer(int(head.split()[1]), json.loads(body), head.decode())

@@ -46,7 +46,7 @@ async def subscribe_and_leave(broker: Broker) -> None:
 async def received(broker: Broker, last: str) -> list[str]:
     """What waits for that session, up to a message."""
     found: list[str] = []
-    async with client(broker, "reader", clean_start=False, session_s=3_600) as reader, asyncio.timeout(20):
+    async with client(broker, "reader", clean_start=False, session_s=3_600) as reader, asyncio.timeout(60):
         async for message in reader.messages:
             found.append(bytes(message.payload).decode())
             if found[-1] == last:
@@ -379,7 +379,7 @@ async def test_queues_and_their_dead_letters_are_in_a_backup(tmp_path: Path) -> 
         assert queues.options("jobs") == options
         assert [letter.message.payload for letter in queues.dead_letters("jobs").letters()] == [b"1"]
         pulled = queues.pull("jobs", 9)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(pulled) < 2:  # what waits is read from the disk
                 await asyncio.sleep(0.01)
                 pulled += queues.pull("jobs", 9)

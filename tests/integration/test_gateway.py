@@ -36,7 +36,7 @@ async def exchange(port: int, request: bytes) -> bytes:
     """What the gateway answers before it closes the connection."""
     reader, writer = await connect(port)
     writer.write(request)
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     return answer
 
@@ -44,7 +44,7 @@ async def exchange(port: int, request: bytes) -> bytes:
 async def closed(reader: asyncio.StreamReader) -> bytes:
     """What comes until the end of a connection, however it ends."""
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), 60)
     except ConnectionResetError:
         return b""
 

@@ -126,7 +126,7 @@ async def test_a_certificate_that_is_revoked_ends_its_streams_and_is_refused(cer
             assert (await anext(lines)).startswith("retry:")
             assert (await caller.get(f"{address}/api/v1/me")).status_code == 200
             await asyncio.to_thread(revoke, certs, "ann")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 rest = [line async for line in lines]
             assert any("certificate" in line and "revoked" in line for line in rest), rest
             answer = await caller.get(f"{address}/api/v1/me")

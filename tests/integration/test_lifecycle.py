@@ -31,7 +31,7 @@ asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
 
 
 async def test_a_stop_says_goodbye_to_everybody(rig: Rig) -> None:
-    broker = await rig.broker()
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), stop_timeout_s=60.0))
     newer, older = await rig.device(broker.port, "newer"), await rig.device(broker.port, "older", V311)
     unborn = await rig.dial(broker.port)
     stop = asyncio.create_task(broker.stop())
@@ -40,7 +40,7 @@ async def test_a_stop_says_goodbye_to_everybody(rig: Rig) -> None:
     assert await unborn.goodbye() is None
     for device in (newer, older, unborn):
         await device.close()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await stop
     with pytest.raises(ConnectionRefusedError):
         await Device.dial(broker.port)
@@ -74,7 +74,7 @@ async def test_a_stop_whose_caller_is_cancelled_goes_on(rig: Rig) -> None:
 async def test_who_does_not_leave_is_cut_off_soon_and_who_takes_nothing_in_the_end(
     rig: Rig, jump: Callable[[float], None]
 ) -> None:
-    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), stop_timeout_s=3.0))
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), stop_timeout_s=30.0))
     frozen = await rig.device(broker.port, "frozen", small_buffers=True)
     await frozen.subscribe("flood")
     frozen.freeze()
@@ -88,10 +88,10 @@ async def test_who_does_not_leave_is_cut_off_soon_and_who_takes_nothing_in_the_e
     assert len(listener._links) == 2
     jump(0.6)
     await until(lambda: len(listener._links) == 1)
-    jump(2.3)
+    jump(14)
     await asyncio.sleep(0)
     assert len(listener._links) == 1
-    jump(0.2)
+    jump(16)
     await stop
     assert not listener._links
 

@@ -120,7 +120,7 @@ async def test_metrics_and_sys_count_the_jailed(rig: Rig, users: Path) -> None:
         await login(rig, broker, f"guess{n}", f"c{n}")
     wanted = {"$SYS/broker/logins/jailed": b"1", "$SYS/broker/logins/refused in jail": b"2"}
     found: dict[str, bytes] = {}
-    async with asyncio.timeout(10), broker.subscribe("$SYS/broker/logins/#") as messages:
+    async with asyncio.timeout(60), broker.subscribe("$SYS/broker/logins/#") as messages:
         while found != wanted:
             message = await anext(messages)
             found[message.topic] = bytes(message.payload)
@@ -167,17 +167,17 @@ async def test_behind_a_proxy_the_clients_own_address_is_jailed(rig: Rig, users:
     assert await login(rig, broker, "ann", head=head("192.0.2.2")) == 0
 
 
-async def test_a_refusal_in_jail_waits_and_others_do_not(rig: Rig, users: Path) -> None:
-    jail = JailOptions(exempt=(), client_failures=2, delay_s=0.2)
+@pytest.mark.asyncio(loop_factories=["asyncio"])
+async def test_a_refusal_in_jail_waits_and_others_do_not(rig: Rig, users: Path, jump: Callable[[float], None]) -> None:
+    jail = JailOptions(exempt=(), client_failures=2, delay_s=5)
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), password_file=str(users), login_jail=jail))
     for _ in range(2):
         await login(rig, broker, "eve", "eve")
-    began = time.perf_counter()
     refused = asyncio.create_task(login(rig, broker, "eve", "eve"))
     assert await login(rig, broker, "ann", "ann") == 0
     assert not refused.done()
+    jump(5)
     assert await refused == 0x9F
-    assert time.perf_counter() - began >= 0.2
 
 
 async def test_a_programs_own_authenticator_is_not_asked_about_the_jailed(rig: Rig) -> None:

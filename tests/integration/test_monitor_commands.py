@@ -439,7 +439,7 @@ async def test_on_a_terminal_top_goes_on_until_it_is_ended(rig: Rig, end: str, c
 
     async def until_shown(text: bytes) -> None:
         nonlocal shown
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while text not in shown:
                 shown += await asyncio.to_thread(os.read, ours, 65_536)
                 if text not in shown:
@@ -464,7 +464,7 @@ async def test_on_a_terminal_top_goes_on_until_it_is_ended(rig: Rig, end: str, c
             os.write(ours, b"q")
         else:
             process.send_signal(2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             reading = asyncio.create_task(asyncio.to_thread(_drain, ours))
             assert await process.wait() == code
             await reading

@@ -56,11 +56,11 @@ async def test_an_overload_is_seen_everywhere(rig: Rig, tmp_path: Path, caplog: 
         assert (await reader.expect(Publish)).payload == b"kept"
         wanted = {"stage": b"3", "load": b"94"}
         found: dict[str, bytes] = {}
-        async with asyncio.timeout(10), broker.subscribe("$SYS/broker/overload/+") as messages:
+        async with asyncio.timeout(60), broker.subscribe("$SYS/broker/overload/+") as messages:
             while not wanted.items() <= found.items():
                 message = await anext(messages)
                 found[message.topic.rpartition("/")[2]] = bytes(message.payload)
-        async with asyncio.timeout(10), broker.subscribe("$SYS/broker/alarms/overload") as messages:
+        async with asyncio.timeout(60), broker.subscribe("$SYS/broker/alarms/overload") as messages:
             assert json.loads((await anext(messages)).payload)["active"]
     await until(lambda: core.overload.stage == 0)
     assert core.router.drops.by_reason == {"overload_qos0": 1}
@@ -111,7 +111,7 @@ async def test_a_flood_begins_all_stages_in_order_and_loses_nothing_acknowledged
     answers: set[int] = set()
     published = newcomers = 0
     low = Properties(user_properties=[("priority", "low")])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not begun or begun[-1] < 4:
             for number in range(len(frozen)):
                 publisher.send(Publish(b"flood/%d" % number, bytes(4_000), 1, packet_id=1))

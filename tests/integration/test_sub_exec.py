@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.server import Broker
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 QUEUE = QueueOptions(name="jobs", filters=("work/#",), retry=RetryOptions(min_s=0, max_s=0), max_attempts=2)
 
 
@@ -34,7 +35,11 @@ async def begin(broker: Broker, *words: str) -> asyncio.subprocess.Process:
 
 async def ran(broker: Broker, *words: str) -> tuple[int | None, str, str]:
     process = await begin(broker, *words)
-    output, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    try:
+        output, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
     return process.returncode, output.decode(), errors.decode()
 
 
@@ -76,14 +81,19 @@ async def test_a_command_need_not_read_its_message(broker: Broker) -> None:
 
 async def test_a_command_that_takes_too_long_is_killed_with_its_children(broker: Broker, tmp_path: Path) -> None:
     await broker.publish("work/a", b"x", qos=1)
-    mark = tmp_path / "mark"
-    command = f"(sleep 1; touch {mark}) & sleep 60"
-    words = ("$queue/jobs", "--ack", "after-exec", "--exec-timeout", "0.2", "-C", "1", command)
-    code, output, errors = await ran(broker, *words)
-    assert (code, output) == (0, "")
-    assert "took longer than 0.2 s" in errors
-    await asyncio.sleep(1.1)
-    assert not mark.exists()
+    alive = tmp_path / "alive"
+    os.mkfifo(alive)
+    reader = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        command = f"exec 3>{alive}; sleep 600 & sleep 600"  # both have the pipe open as long as they live
+        words = ("$queue/jobs", "--ack", "after-exec", "--exec-timeout", "0.2", "-C", "1", command)
+        code, output, errors = await ran(broker, *words)
+        assert (code, output) == (0, "")
+        assert "took longer than 0.2 s" in errors
+        await asyncio.to_thread(select.select, [reader], [], [], PATIENCE_S)
+        assert os.read(reader, 1) == b"", "nobody has it open"
+    finally:
+        os.close(reader)
     assert broker.queues.state("jobs").failures["nacked"] == 1
 
 

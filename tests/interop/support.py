@@ -32,7 +32,7 @@ from mqttlite.security.authenticator import Authenticator
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from tests.support.loops import new_event_loop
 
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 60.0
 HOST: Final = "localhost"
 JS: Final = Path(__file__).parent / "js"
 

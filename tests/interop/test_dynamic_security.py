@@ -272,7 +272,7 @@ async def answers(port: int, payloads: list[bytes]) -> list[Any]:
         await client.subscribe(f"{CONTROL}/#", qos=1)
         for payload in payloads:
             await client.publish(CONTROL, payload, qos=1)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 found.append(json.loads((await anext(aiter(client.messages))).payload))
     return found
 
@@ -390,7 +390,7 @@ def test_mosquitto_ctrl_administers_our_broker(file: Path) -> None:
 
         def ctrl(*arguments: str) -> str:
             command = ["mosquitto_ctrl", "-h", "127.0.0.1", "-p", str(port), "-u", "admin", "-P", "secret", "dynsec"]
-            done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=20, check=False)
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
             return done.stdout + "".join(line for line in done.stderr.splitlines(True) if "Error" in line)
 
         ctrl("createRole", "sensor")

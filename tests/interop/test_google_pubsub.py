@@ -45,7 +45,7 @@ class Google:
         subscriber = SubscriberRestTransport(host=host, url_scheme="http", credentials=credentials)
         self.publisher = pubsub_v1.PublisherClient(
             pubsub_v1.types.BatchSettings(max_messages=10),
-            pubsub_v1.types.PublisherOptions(enable_message_ordering=True, timeout=30.0),
+            pubsub_v1.types.PublisherOptions(enable_message_ordering=True, timeout=60),
             transport=publisher,
         )
         self.subscriber = SubscriberClient(transport=subscriber)
@@ -149,7 +149,7 @@ def test_messages(caller: Callable[[str], Google]) -> None:
     subscriber.create_subscription(request={"name": MAIL, "topic": TOPIC, "enable_message_ordering": True})
     user = caller("user")  # the rules let everybody use topics and queues
     sent = [user.publish(TOPIC, b"\0\xff%d" % n, ordering_key="k", number=str(n)) for n in range(25)]
-    ids = [each.result(timeout=10) for each in sent]
+    ids = [each.result(timeout=60) for each in sent]
     assert len(set(ids)) == 25
     received: list[PubsubMessage] = []
     while len(received) < 25:
@@ -167,7 +167,7 @@ def test_deadlines(caller: Callable[[str], Google], broker: Broker) -> None:
     google = caller("admin")
     google.publisher.create_topic(name=TOPIC)
     google.subscriber.create_subscription(name=MAIL, topic=TOPIC)
-    google.publish(TOPIC, b"x").result(timeout=10)
+    google.publish(TOPIC, b"x").result(timeout=60)
     [first] = google.subscriber.pull(subscription=MAIL, max_messages=1).received_messages
     google.subscriber.modify_ack_deadline(subscription=MAIL, ack_ids=[first.ack_id], ack_deadline_seconds=600)
     at_once = {"subscription": MAIL, "max_messages": 1, "return_immediately": True}
@@ -203,7 +203,7 @@ def test_filters_dead_letter_topics_and_expiration(caller: Callable[[str], Googl
             subscription={"name": MAIL, "filter": "attributes:x"}, update_mask=FieldMask(paths=["filter"])
         )
     for kind, country in (("order", "US"), ("order", "FR"), ("test-order", "US")):
-        google.publish(TOPIC, kind.encode(), kind=kind, country=country).result(timeout=30)
+        google.publish(TOPIC, kind.encode(), kind=kind, country=country).result(timeout=60)
     for attempt in range(1, 6):
         [received] = subscriber.pull(subscription=MAIL, max_messages=10).received_messages
         assert (received.message.data, received.delivery_attempt) == (b"order", attempt)
@@ -220,7 +220,7 @@ def test_seek_and_snapshots(caller: Callable[[str], Google]) -> None:
     kept = {"name": MAIL, "topic": TOPIC, "retain_acked_messages": True}
     assert subscriber.create_subscription(request=kept).retain_acked_messages
     for number in range(3):
-        google.publish(TOPIC, b"%d" % number).result(timeout=10)
+        google.publish(TOPIC, b"%d" % number).result(timeout=60)
 
     def take(count: int) -> list[PubsubMessage]:
         taken: list[PubsubMessage] = []
@@ -265,7 +265,7 @@ def test_errors(caller: Callable[[str], Google]) -> None:
     with pytest.raises(exceptions.NotFound, match="there is no subscription"):
         google.subscriber.pull(subscription=f"{PROJECT}/subscriptions/none", max_messages=1)
     with pytest.raises(exceptions.NotFound, match="there is no topic"):
-        google.publish(f"{PROJECT}/topics/none", b"x").result(timeout=10)
+        google.publish(f"{PROJECT}/topics/none", b"x").result(timeout=60)
     with pytest.raises(exceptions.BadRequest, match="a topic of MQTT has no"):
         google.publisher.create_topic(name=f"{PROJECT}/topics/a+b")
     with pytest.raises(exceptions.BadRequest, match="either time or snapshot"):
@@ -304,7 +304,7 @@ def test_a_subscription_is_pushed_and_its_endpoint_is_changed(caller: Callable[[
     made = google.subscriber.create_subscription(name=MAIL, topic=TOPIC, push_config=config)
     assert made.push_config.push_endpoint == url
     google.publish(TOPIC, b"two apples").result(30)
-    assert pushed.get(timeout=30) == b"two apples"
+    assert pushed.get(timeout=60) == b"two apples"
     with pytest.raises(exceptions.BadRequest, match="not supported for this subscription type"):
         google.subscriber.pull(subscription=MAIL, max_messages=1)
     google.subscriber.modify_push_config(subscription=MAIL, push_config=PushConfig())

@@ -38,7 +38,7 @@ def publish(port: int, at: Path, name: str, version: str, host: str = "localhost
         ],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
 
@@ -138,7 +138,7 @@ def test_a_renewed_certificate_is_what_the_next_client_sees(tmp_path: Path) -> N
                 input="",
                 capture_output=True,
                 text=True,
-                timeout=20,
+                timeout=60,
                 check=False,
             ).stdout
             serial = subprocess.run(
@@ -146,7 +146,7 @@ def test_a_renewed_certificate_is_what_the_next_client_sees(tmp_path: Path) -> N
                 input=shown,
                 capture_output=True,
                 text=True,
-                timeout=20,
+                timeout=60,
                 check=False,
             ).stdout
             return serial.strip().removeprefix("serial=").lstrip("0") == newest

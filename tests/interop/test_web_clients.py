@@ -31,7 +31,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[GatewayUnderTest]:
 
 def by_httpx_sse(url: str, last: str, count: int) -> Iterator[tuple[str, Any]]:
     headers = {"Last-Event-ID": last} if last else {}
-    with httpx.Client(timeout=10) as client, connect_sse(client, "GET", url, headers=headers) as source:
+    with httpx.Client(timeout=60) as client, connect_sse(client, "GET", url, headers=headers) as source:
         for event in source.iter_sse():
             if not event.data:  # it takes `retry:` alone for an event, which EventSource does not
                 continue
@@ -43,7 +43,7 @@ def by_httpx_sse(url: str, last: str, count: int) -> Iterator[tuple[str, Any]]:
 
 def by_sseclient(url: str, last: str, count: int) -> Iterator[tuple[str, Any]]:
     headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-    with httpx.Client(timeout=10) as client, client.stream("GET", url, headers=headers) as response:
+    with httpx.Client(timeout=60) as client, client.stream("GET", url, headers=headers) as response:
         for event in sseclient.SSEClient(response.iter_bytes()).events():
             assert event.id is not None
             yield event.id, json.loads(event.data)["payload"]
@@ -73,7 +73,7 @@ async def test_a_library_for_events_reads_a_stream_and_goes_on_after_a_cut(
 async def test_ws_of_node_subscribes_and_publishes(gateway: GatewayUnderTest, node: str) -> None:
     url = f"ws://localhost:{gateway.gateway.port}/ws/subscribe"
     command = [node, str(JS / "sockets.mjs"), url]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30, check=True)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=True)
     by_type = {each["type"]: each for each in json.loads(done.stdout)}
     assert by_type["subscribed"]["id"] == 1
     assert (by_type["published"]["id"], by_type["published"]["delivered_to"]) == (2, 1)

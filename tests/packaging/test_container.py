@@ -40,7 +40,7 @@ def service() -> dict[str, Any]:
 @pytest.mark.skipif(sys.platform != "linux", reason="hadolint is installed on Linux only")
 def test_hadolint_finds_nothing_wrong() -> None:
     linter = Path(sys.executable).with_name("hadolint")
-    done = subprocess.run([linter, DOCKERFILE], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([linter, DOCKERFILE], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "")
 
 

@@ -94,7 +94,7 @@ def live(folder: Path, kind: str, disk: Disk) -> None:
             dataset.write("events", EVENT)
         if number > SESSIONS - ENDED:
             dataset.write("sessions", row(number - ENDED))
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while dataset.written_rows["sessions"] < number - ENDED and time.monotonic() < deadline:
                 time.sleep(0.001)
     dataset.close(20)

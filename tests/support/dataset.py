@@ -144,9 +144,9 @@ def publish(parts: Parts) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "waited five seconds in vain"
+        assert time.monotonic() < deadline, "waited a minute in vain"
         time.sleep(0.001)
 
 

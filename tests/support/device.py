@@ -30,7 +30,7 @@ from mqttlite.wire.packets import (
 )
 from mqttlite.wire.properties import NONE, Properties
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 P = TypeVar("P", bound=Packet)
 
 
@@ -223,7 +223,9 @@ class Device:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until something is so."""
+    """Let the loop run until something is so. What takes longer than some iterations gets the processor."""
     async with asyncio.timeout(PATIENCE_S):
+        iterations = 0
         while not condition():
-            await asyncio.sleep(0)
+            iterations += 1
+            await asyncio.sleep(0 if iterations < 100 else 0.001)

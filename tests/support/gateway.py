@@ -16,6 +16,7 @@ from mqttlite.gateway.bare import WEBSOCKET
 from mqttlite.gateway.caller import Role
 from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
 from mqttlite.server import Broker
+from tests.support.device import until
 
 ROLES: tuple[KeyRole, ...] = ("user", "viewer", "operator", "admin")
 
@@ -46,6 +47,16 @@ class GatewayUnderTest:
     def user(self, name: str) -> httpx.AsyncClient:
         """A caller with the key of one of the `users`."""
         return self.client(key=self.users[name])
+
+    async def pages_are_told(self) -> None:
+        """Wait until the open page that is kept up to date was told what there is now."""
+        for _ in range(2):  # the first look may have begun before this call
+            before = self._looks()
+            await until(lambda before=before: bool(self._looks()) and not before & self._looks())  # type: ignore[misc]
+
+    def _looks(self) -> set[int]:
+        """Of the streams of pages, each of which waits for the end until it looks again."""
+        return set(map(id, self.gateway.app.stopping._waiters))  # type: ignore[attr-defined]
 
     async def close(self) -> None:
         for client in self._clients:

@@ -122,7 +122,7 @@ async def test_mqtt_on_the_other_side(gateway: GatewayUnderTest) -> None:
     client = await orders(gateway)
     heard = gateway.broker.subscribe("shop/orders", qos=1)
     await publish(client, {"data": encoded(b"x"), "attributes": {"a": "1"}, "orderingKey": "k"})
-    message = await asyncio.wait_for(anext(aiter(heard)), 5)
+    message = await asyncio.wait_for(anext(aiter(heard)), 60)
     assert (message.topic, message.payload) == ("shop/orders", b"x")
     assert message.properties.user_properties == [("a", "1"), ("ordering-key", "k")]
     assert await done(client.put("/topics/shop/orders?qos=1", content=b""))
@@ -161,29 +161,45 @@ async def test_carrying_messages_is_no_change_of_the_broker(
     assert [each.name for each in caplog.records].count("mqttlite.audit") == 1
 
 
+@pytest.fixture
+def a_pull_waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set while a pull waits, or since one did. It waits long."""
+    monkeypatch.setattr(subscriptions, "PULL_WAIT_S", 60.0)
+    waits, wait = asyncio.Event(), subscriptions.Pulls._wait
+
+    async def _wait(*arguments: Any) -> Any:
+        waits.set()
+        return await wait(*arguments)
+
+    monkeypatch.setattr(subscriptions.Pulls, "_wait", _wait)
+    return waits
+
+
 # ── a pull that waits ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_pull_waits_for_a_message(gateway: GatewayUnderTest) -> None:
+async def test_a_pull_waits_for_a_message(gateway: GatewayUnderTest, a_pull_waits: asyncio.Event) -> None:
     client = await orders(gateway)
     waiting = asyncio.ensure_future(pull(client, at_once=False))
-    await asyncio.sleep(0.1)
+    await a_pull_waits.wait()
     assert not waiting.done()
     await publish(client, {"data": encoded(b"x")})
-    assert len(await asyncio.wait_for(waiting, 2)) == 1
+    assert len(await asyncio.wait_for(waiting, 60)) == 1
 
 
 async def test_a_pull_waits_for_a_bounded_time(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     client = await orders(gateway)
     monkeypatch.setattr(subscriptions, "PULL_WAIT_S", 0.1)
-    assert await asyncio.wait_for(pull(client, at_once=False), 2) == []
+    assert await asyncio.wait_for(pull(client, at_once=False), 60) == []
 
 
-async def test_a_bounded_number_of_pulls_wait(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bounded_number_of_pulls_wait(
+    gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch, a_pull_waits: asyncio.Event
+) -> None:
     client = await orders(gateway)
     monkeypatch.setattr(subscriptions, "MAX_WAITING_PULLS", 1)
     waiting = asyncio.ensure_future(pull(client, at_once=False))
-    await asyncio.sleep(0.1)
+    await a_pull_waits.wait()
     refused = await client.post(f"{MAIL}:pull", json={"maxMessages": 1})
     assert failure(refused) == (503, "UNAVAILABLE")
     assert refused.headers["retry-after"] == "1"
@@ -193,12 +209,12 @@ async def test_a_bounded_number_of_pulls_wait(gateway: GatewayUnderTest, monkeyp
     assert await pull(client, at_once=False) == []  # it has its turn again
 
 
-async def test_a_pull_ends_with_its_queue(gateway: GatewayUnderTest) -> None:
+async def test_a_pull_ends_with_its_queue(gateway: GatewayUnderTest, a_pull_waits: asyncio.Event) -> None:
     client = await orders(gateway)
     waiting = asyncio.ensure_future(client.post(f"{MAIL}:pull", json={"maxMessages": 1}))
-    await asyncio.sleep(0.1)
+    await a_pull_waits.wait()
     await done(client.delete(MAIL))
-    assert failure(await asyncio.wait_for(waiting, 2)) == (404, "NOT_FOUND")
+    assert failure(await asyncio.wait_for(waiting, 60)) == (404, "NOT_FOUND")
 
 
 @pytest.mark.slow
@@ -211,7 +227,7 @@ async def test_a_pull_that_waits_gets_nothing_with_credentials_that_ended(tmp_pa
         (gateway.data_dir / "api-keys.json").write_text('{"version": 1, "keys": []}')
         await asyncio.sleep(1.0)  # within which a revoked key is refused
         await gateway.broker.publish("shop/orders", b"x", qos=1)
-        assert failure(await asyncio.wait_for(waiting, 5)) == (401, "UNAUTHENTICATED")
+        assert failure(await asyncio.wait_for(waiting, 60)) == (401, "UNAUTHENTICATED")
         assert gateway.broker.queues.state("shop.mail").leased == 0
         assert failure(await client.get(MAIL)) == (401, "UNAUTHENTICATED")
 

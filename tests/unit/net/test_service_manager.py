@@ -64,12 +64,12 @@ async def test_the_watchdog_is_fed_twice_an_interval_once_the_broker_is_ready(sy
     assert systemd.heard() == ["READY=1", "WATCHDOG=1", "READY=1"]
     began = time.monotonic()
     heard: list[str] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(heard) < 4:
             await asyncio.sleep(0.001)
             heard += systemd.heard()
     assert set(heard) == {"WATCHDOG=1"}
-    assert time.monotonic() - began >= 0.035
+    assert time.monotonic() - began >= 0.025, "but for the first, which may have been due when this began"
 
 
 @pytest.mark.parametrize(

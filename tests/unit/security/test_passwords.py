@@ -299,7 +299,7 @@ class Held:
     async def full(self) -> None:
         """Every thread has something to do."""
         for _ in range(HASHES_AT_ONCE):
-            await asyncio.to_thread(self.begun.acquire, timeout=10)
+            await asyncio.to_thread(self.begun.acquire, timeout=60)
 
 
 async def test_texts_are_prepared_once_and_not_on_the_loop(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_help_only_helps(tmp_path: Path, arguments: list[str], begins: str) -> N
         env={"PATH": str(programs)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, "")

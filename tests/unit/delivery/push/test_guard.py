@@ -16,6 +16,7 @@ from yarl import URL
 from mqttlite.delivery.push.guard import MAX_RESOLVING, AddressDenied, Guard, PushRefused
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.push.target import PushTarget
+from tests.support.device import until
 
 DATA = Path(__file__).resolve().parents[3] / "data" / "push"
 
@@ -221,19 +222,21 @@ def test_a_target_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
 
 
 async def test_no_more_names_are_looked_up_at_a_time_than_there_is_room_for() -> None:
-    released, looking, most = threading.Event(), 0, 0
+    released, lock, looking, most = threading.Event(), threading.Lock(), 0, 0
 
     def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
         nonlocal looking, most
-        looking += 1
-        most = max(most, looking)
-        released.wait(10)
-        looking -= 1
+        with lock:
+            looking += 1
+            most = max(most, looking)
+        released.wait(60)
+        with lock:
+            looking -= 1
         return [info("8.8.8.8", port)]
 
     guard = Guard(PushOptions(), resolve)
     asked = [asyncio.create_task(guard.addresses(NAME.target, 443, socket.AF_UNSPEC)) for _ in range(40)]
-    await asyncio.sleep(0.1)
+    await until(lambda: looking == MAX_RESOLVING)
     for task in asked[:10]:
         task.cancel()  # their threads go on, and have their room
     await asyncio.sleep(0.05)
