@@ -45,6 +45,8 @@ class Capabilities:
     """Whether a payload that says it is UTF-8 must be (0x99) [MQTT-3.3.2-4]."""
     tell_delivery: bool = False
     """Whether acknowledgements of 5.0 publishers say in user properties what became of the message."""
+    tell_message: bool = False
+    """Whether messages to 5.0 clients have user properties that say which they are: `core/told_properties`."""
     response_information: str = ""
     """Where a client that asks may let responses be sent; `%c` stands for its client identifier (§4.10.1)."""
     filter_suffix: bool = False

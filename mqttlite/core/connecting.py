@@ -28,7 +28,7 @@ from mqttlite.core.throttling import Throttling
 from mqttlite.core.topic_limits import TopicLimits, lower_of, narrowed, topic_limits
 from mqttlite.core.usage import NO_USAGE
 from mqttlite.topics.namespaces import mounted_name
-from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM
+from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM, V5
 from mqttlite.wire.errors import Banned, ClientIdentifierNotValid, ServerBusy
 from mqttlite.wire.packets import Connect, Will
 from mqttlite.wire.reason_codes import ReasonCode
@@ -103,6 +103,8 @@ class Connecting:
         connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
         if connection.peer.mount_point:
             connection.outbox.mount(connection.peer.mount_point)
+        if connection.peer.capabilities.tell_message and packet.version == V5:
+            connection.outbox.tell(connection.peer.sees_publishers)
         connect.check(packet, connection.peer)
         if self._effects.refuses_connects and not connection.peer.is_trusted:
             self._overload.connects_refused += 1

@@ -78,7 +78,8 @@ class Peer:
     """What the listener knows about the other end. `identity` is the name in a verified client certificate; `methods`
     are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory; `is_trusted` says
     that it is the program itself, which no rules restrict; `quotas` say how much its clients may send and get,
-    `connect_limits` how often they may come; `mount_point` is before all topics of its clients."""
+    `connect_limits` how often they may come; `mount_point` is before all topics of its clients;
+    `sees_publishers` says that messages may name their publishers to it, whatever the policies of topics say."""
 
     __slots__ = (
         "capabilities",
@@ -89,6 +90,7 @@ class Peer:
         "mount_point",
         "must_authenticate",
         "quotas",
+        "sees_publishers",
         "tls_bytes",
     )
 
@@ -103,7 +105,9 @@ class Peer:
         quotas: Quotas | None = None,
         connect_limits: ConnectLimits | None = None,
         mount_point: bytes = b"",
+        sees_publishers: bool = False,
     ) -> None:
+        self.sees_publishers: Final = sees_publishers
         self.is_trusted: Final = is_trusted
         self.identity: Final = identity
         self.must_authenticate: Final = must_authenticate

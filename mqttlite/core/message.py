@@ -8,6 +8,7 @@ elsewhere. A message that is followed has a trace, which those who find it retai
 from typing import Final, Protocol, final
 
 from mqttlite.core.memory import BATCH_BYTES, MESSAGE_BYTES, Holdable
+from mqttlite.core.told_properties import with_more
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import unmounted
 from mqttlite.wire.blocks import numbered
@@ -76,6 +77,7 @@ class Message(Holdable):
         "number",
         "on_overflow",
         "payload",
+        "publisher",
         "qos",
         "raw",
         "retain",
@@ -113,6 +115,8 @@ class Message(Holdable):
         """By which it is known (`MessageNumbers`), if it is kept, traced, or named to its publisher."""
         self.trace: int = NOT_TRACED
         """The same if it is traced."""
+        self.publisher: str = ""
+        """The client identifier of its publisher; empty for one that is no client, and for a message from a store."""
         self.on_overflow: str = ""
         """The topic's policy for a receiver without room, empty if it has none: see `TopicPolicy.on_overflow`."""
 
@@ -139,6 +143,7 @@ class Message(Holdable):
         """The same message with another QoS."""
         message = Message(self.topic, self.payload, qos, self.retain, self._properties, self.expires_at, self.raw)
         message.number, message.trace, message.on_overflow = self.number, self.trace, self.on_overflow
+        message.publisher = self.publisher
         return message
 
     def untraced(self) -> "Message":
@@ -154,7 +159,7 @@ class Message(Holdable):
     def for_topic(self, topic: bytes) -> "Message":
         """The same message to another topic, which nobody follows."""
         message = Message(topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
-        message.number = self.number
+        message.number, message.publisher = self.number, self.publisher
         return message
 
 
@@ -208,6 +213,10 @@ class StoredOrigin:
         raise AssertionError("a message is handed on by the origin that it was found for")
 
 
+_TOLD: Final = b"told"
+_TOLD_ALL: Final = b"told all"
+
+
 @final
 class Delivery:
     """A message in the shape in which some receivers get it: QoS, retain flag, subscription identifiers."""
@@ -218,7 +227,7 @@ class Delivery:
         "_left_s",
         "_tail3",
         "_tail5",
-        "_unmounted",
+        "_variants",
         "identifiers",
         "message",
         "origin",
@@ -245,7 +254,8 @@ class Delivery:
         self._head5 = b""
         self._tail5 = b""
         self._left_s = NO_EXPIRY  # which these two say is left
-        self._unmounted: dict[bytes, Delivery] | None = None
+        self._variants: dict[bytes, Delivery] | None = None
+        """As some receivers see it: by mount point, which ends with a slash, and by `_TOLD` and `_TOLD_ALL`."""
 
     def parts(self, version: int, now: float) -> tuple[bytes, bytes]:
         """The bytes before and behind the packet identifier; built once for a protocol version.
@@ -276,21 +286,38 @@ class Delivery:
     def forget_parts(self) -> None:
         """No receiver follows at once: do not keep in memory what can be built again."""
         self._head3 = self._tail3 = self._head5 = self._tail5 = b""
-        self._unmounted = None
+        self._variants = None
 
     def unmounted(self, mount_point: bytes) -> "Delivery | None":
         """The delivery as clients below a mount point see it, once for all of them; None where they have no name for
         its topic."""
-        if self._unmounted is None:
-            self._unmounted = {}
-        seen = self._unmounted.get(mount_point)
+        if self._variants is None:
+            self._variants = {}
+        seen = self._variants.get(mount_point)
         if seen is None:
             topic = unmounted(mount_point, self.message.topic)
             if not topic:
                 return None
             seen = Delivery(self.message.for_topic(topic), self.qos, self.retain, self.identifiers)
-            self._unmounted[mount_point] = seen
+            self._variants[mount_point] = seen
         return seen
+
+    def told_to(self, sees_publishers: bool) -> "Delivery | None":
+        """What `tell` made for receivers that see publishers, or for those that do not; None: nothing yet."""
+        return None if self._variants is None else self._variants.get(_TOLD_ALL if sees_publishers else _TOLD)
+
+    def tell(self, sees_publishers: bool, told: bytes) -> "Delivery":
+        """The delivery with user properties of the broker's, for all such receivers."""
+        if self._variants is None:
+            self._variants = {}
+        message = self.message
+        block = message.raw.data if message.raw is not None else encode_properties(message.properties, PUBLISH)
+        raw = RawProperties(with_more(block, told), message.expiry_s())
+        seen = Message(message.topic, message.payload, message.qos, message.retain, NONE, message.expires_at, raw)
+        seen.number, seen.trace, seen.on_overflow = message.number, message.trace, message.on_overflow
+        made = Delivery(seen, self.qos, self.retain, self.identifiers)
+        self._variants[_TOLD_ALL if sees_publishers else _TOLD] = made
+        return made
 
     def _parts5(self, remaining_s: int) -> tuple[bytes, bytes]:
         message = self.message
@@ -313,6 +340,7 @@ class Delivery:
 
 _NO_DELIVERIES: Final[list[Delivery | None]] = []
 NO_TRACES: Final[list[int]] = []
+_NO_PLACES: Final[list[int]] = []
 """Never changed: they stand for those of a run of which nobody asked for one, and none is followed."""
 
 
@@ -324,12 +352,15 @@ class PublishBatch(Holdable):
         "_deliveries",
         "_forms",
         "_identified",
+        "_places",
         "_special",
+        "_whole",
         "count",
         "data",
         "expires_at",
         "head",
         "on_overflow",
+        "publisher",
         "qos",
         "raw",
         "size",
@@ -369,6 +400,11 @@ class PublishBatch(Holdable):
         """As that of a message."""
         self.traces: list[int] = NO_TRACES
         """Of the first messages, which are followed; set before anybody asks for one of them."""
+        self.publisher: str = ""
+        """As that of a message; set likewise."""
+        self._whole: PublishBatch | None = None
+        self._places: list[int] = _NO_PLACES
+        """The batch of which it is a part, and where its messages are there."""
 
     def message_bytes(self) -> int:
         """The bytes that limits count for each of the messages."""
@@ -382,12 +418,22 @@ class PublishBatch(Holdable):
             self._deliveries = [None] * (3 * self.count)
         delivery = self._deliveries[3 * at + qos]
         if delivery is None:
-            message = Message(self.topic, self.payload(at), self.qos, False, NONE, self.expires_at, self.raw)
-            message.on_overflow = self.on_overflow
-            if at < len(self.traces):
-                message.trace = message.number = self.traces[at]
-            delivery = self._deliveries[3 * at + qos] = Delivery(message, qos, False)
+            delivery = self._deliveries[3 * at + qos] = Delivery(self._message(at), qos, False)
         return delivery
+
+    def _message(self, at: int) -> Message:
+        """One of the messages: the same for all receivers, whatever QoS they get it at, so that it has one number."""
+        if self._whole is not None:
+            return self._whole.delivery(self._places[at], 0).message
+        for known in self._deliveries[3 * at : 3 * at + 3]:
+            if known is not None:
+                return known.message
+        message = Message(self.topic, self.payload(at), self.qos, False, NONE, self.expires_at, self.raw)
+        message.on_overflow = self.on_overflow
+        message.publisher = self.publisher
+        if at < len(self.traces):
+            message.trace = message.number = self.traces[at]
+        return message
 
     def _special_delivery(self, at: int, qos: int, identifiers: tuple[int, ...]) -> Delivery:
         if self._special is None:
@@ -408,23 +454,22 @@ class PublishBatch(Holdable):
         traced = len(self.traces)
         if traced == 0:
             return self
-        data = self.data[traced * self.size :]
-        return self._part(data)
+        return self._part(self.data[traced * self.size :], list(range(traced, self.count)))
 
-    def _part(self, data: bytes) -> "PublishBatch":
-        """Some of the messages."""
+    def _part(self, data: bytes, places: list[int]) -> "PublishBatch":
+        """Some of the messages, and where they are."""
         part = PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
         part.on_overflow = self.on_overflow
+        part._whole, part._places = self, places
         return part
 
     def every(self, start: int, step: int) -> "PublishBatch":
         """Every `step`th message from that position on."""
-        data = b"".join([self.data[at * self.size : (at + 1) * self.size] for at in range(start, self.count, step)])
-        return self._part(data)
+        return self.select(list(range(start, self.count, step)))
 
     def select(self, positions: list[int]) -> "PublishBatch":
         """The messages at these positions."""
-        return self._part(b"".join([self.data[at * self.size : (at + 1) * self.size] for at in positions]))
+        return self._part(b"".join([self.data[at * self.size : (at + 1) * self.size] for at in positions]), positions)
 
     def identified(self, identifiers: tuple[int, ...]) -> "PublishBatch":
         """The same messages of QoS 0 with these subscription identifiers, as 5.0 packets."""

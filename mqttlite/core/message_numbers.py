@@ -14,20 +14,16 @@ MICROSECONDS: Final = 1_000_000
 class MessageNumbers:
     """`ahead_us` is what the wall clock is ahead of the broker's seconds, in microseconds."""
 
-    __slots__ = ("_ahead_us", "latest")
+    __slots__ = ("ahead_us", "latest")
 
     def __init__(self, ahead_us: int = 0) -> None:
-        self._ahead_us: Final = ahead_us
+        self.ahead_us: Final = ahead_us
         self.latest: int = 0
         """The highest number that was given, in an earlier run too."""
 
-    def unix_us(self, now: float) -> int:
-        """A time of the broker's as the microsecond of Unix time."""
-        return self._ahead_us + int(now * MICROSECONDS)
-
     def next(self, now: float) -> int:
         """A new number."""
-        number = self.unix_us(now)
+        number = self.ahead_us + int(now * MICROSECONDS)
         if number <= self.latest:
             number = self.latest + 1
         self.latest = number

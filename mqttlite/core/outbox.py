@@ -82,9 +82,11 @@ class Outbox:
         "mount_point",
         "number",
         "pace",
+        "sees_publishers",
         "sent_qos0",
         "sent_qos1",
         "sent_qos2",
+        "tells",
         "topic_alias_maximum",
         "traced",
         "version",
@@ -99,6 +101,10 @@ class Outbox:
         self.version: int = 0
         self.max_packet_bytes: int = 0
         """The client's Maximum Packet Size; 0 is none, and that it takes all packets as they are."""
+        self.tells: bool = False
+        """Whether its messages say which they are: see `told_properties`."""
+        self.sees_publishers: bool = False
+        """Whether they then say from whom they are, whatever the policy of the topic."""
         self.mount_point: bytes = b""
         """The prefix that is removed from topics: the client does not see it."""
         self.topic_alias_maximum: int = 0
@@ -229,6 +235,11 @@ class Outbox:
     def mount(self, mount_point: bytes) -> None:
         """The client is below a mount point: it gets no packet that was made for others."""
         self.mount_point = mount_point
+        self.max_packet_bytes = self.max_packet_bytes or MAX_REMAINING_LENGTH + 5
+
+    def tell(self, sees_publishers: bool) -> None:
+        """Its messages are to say which they are: likewise."""
+        self.tells, self.sees_publishers = True, sees_publishers
         self.max_packet_bytes = self.max_packet_bytes or MAX_REMAINING_LENGTH + 5
 
     def topic_alias(self, topic: bytes) -> int:

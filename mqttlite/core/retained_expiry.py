@@ -41,7 +41,9 @@ def _specificity(topic_filter: bytes) -> tuple[int, list[int]]:
 def expiring(message: Message, qos: int, interval_s: int, now: float) -> Message:
     """A copy of a message with that QoS that expires after `interval_s`."""
     properties = with_expiry(message.properties, interval_s)
-    return Message(message.topic, message.payload, qos, message.retain, properties, now + interval_s)
+    limited = Message(message.topic, message.payload, qos, message.retain, properties, now + interval_s)
+    limited.number, limited.publisher = message.number, message.publisher
+    return limited
 
 
 def with_expiry(came: Properties, interval_s: int) -> Properties:

@@ -72,6 +72,7 @@ class RetainedStore:
                 return False
             self._own.put(message.topic, message)
             return True
+        self._effects.identify(message)
         if self._expiry is not None:
             message = self._expiry.limited(message, self._effects.now)
         if not self._has_room(message, size):
@@ -80,7 +81,6 @@ class RetainedStore:
                 self._remove_expired()
             if not self._has_room(message, size):
                 return False
-        self._effects.identify(message)
         self._add(message, size)
         self._effects.changes.append(SaveRetained(message))
         return True

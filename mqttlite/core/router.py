@@ -179,6 +179,7 @@ class Router:
         before.
         """
         tally = Tally()
+        message.publisher = source.client_id
         allowed = route.is_open or is_allowed or self.may_publish(route, message.topic, source)
         observed = route.observed
         if observed is not None and not message.trace:  # else it was counted with those it came with
@@ -253,6 +254,8 @@ class Router:
         tally: Tally,
         at_once: bool = False,
     ) -> FanOut:
+        if batch is not None:
+            batch.publisher = source.client_id
         fan_out = FanOut(self._effects, self.drops, receivers, sinks, source, message, batch, tally, at_once)
         self._jobs.start(fan_out)
         return fan_out

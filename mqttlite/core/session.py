@@ -37,6 +37,7 @@ from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
 from mqttlite.core.session_backlog import EMPTYING, SessionBacklog
 from mqttlite.core.session_record import NO_REPLAYS
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.core.told_properties import told_properties
 from mqttlite.core.tracer import BACKPRESSURE
 from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
@@ -366,8 +367,8 @@ class Session(SessionBacklog):
 
     def _write(self, outbox: Outbox, delivery: Delivery, packet_id: int, sent_before: bool) -> None:
         seen = delivery
-        if outbox.mount_point:
-            for_client = delivery.unmounted(outbox.mount_point)
+        if outbox.max_packet_bytes:
+            for_client = self._as_seen(outbox, delivery)
             assert for_client is not None, "the client has a name for the topic"
             seen = for_client
         head, tail = seen.parts(outbox.version, self._effects.now)
@@ -448,9 +449,7 @@ class Session(SessionBacklog):
         """The delivery as the client sees it; None, and counted, where it takes no packet of that size [MQTT-3.1.2-25]
         or where the topic is not below its mount point."""
         message = delivery.message
-        seen: Delivery | None = delivery
-        if outbox.mount_point:
-            seen = delivery.unmounted(outbox.mount_point)
+        seen = self._as_seen(outbox, delivery)
         if seen is None:
             self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace, "not below the mount point")
             return None
@@ -462,3 +461,31 @@ class Session(SessionBacklog):
             detail = f"{size}/{outbox.max_packet_bytes} bytes"
             tracer.on_dropped(message.trace, self.client_id, message.topic, PACKET_TOO_LARGE, 1, detail)
         return None
+
+    def _as_seen(self, outbox: Outbox, delivery: Delivery) -> Delivery | None:
+        """The delivery below the mount point of the client, if it has one, and with what the broker tells it; None
+        where the client has no name for the topic."""
+        seen: Delivery | None = delivery
+        if outbox.mount_point:
+            seen = delivery.unmounted(outbox.mount_point)
+        if seen is None or not outbox.tells or _is_lent(delivery):
+            return seen
+        told = seen.told_to(outbox.sees_publishers)
+        if told is None:
+            message = delivery.message
+            properties = told_properties(self._effects.identify(message), self._publisher(outbox, message))
+            told = seen.tell(outbox.sees_publishers, properties)
+        fits = told.packet_bytes(outbox.version, self._effects.now) <= outbox.max_packet_bytes
+        return told if fits else seen
+
+    def _publisher(self, outbox: Outbox, message: Message) -> str:
+        """The publisher of a message, if the client may know it."""
+        may_know = outbox.sees_publishers or (
+            self._permissions is not None and self._permissions.authorizer.policy_of(message.topic).tells_publisher
+        )
+        return message.publisher if may_know else ""
+
+
+def _is_lent(delivery: Delivery) -> bool:
+    """Whether it is of a queue, which tells its consumers itself."""
+    return delivery.origin is not None and delivery.origin.keeps

@@ -130,6 +130,8 @@ class SessionBacklog(SessionRecord):
             self._effects.identify(delivery.message)
             self._effects.record(Enqueue(self.client_id, sequence, delivery))
             self._effects.charge_change(delivery.message)
+        elif self.outbox is not None and self.outbox.tells:
+            self._effects.identify(delivery.message)  # now, for its number is its time
         waiting = self._waiting()
         if waiting > self.queue_high_water:
             self.queue_high_water = waiting

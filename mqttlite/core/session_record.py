@@ -137,10 +137,9 @@ class SessionRecord(Source):
             self._charge(-will_bytes(will))
         return will
 
-    def add_subscription(self, subscription: Subscription) -> Subscription | None:
-        """Add a subscription in the place of the one that has its filter, if there is one: the latter."""
+    def add_subscription(self, subscription: Subscription, replaced: Subscription | None) -> None:
+        """Add a subscription in the place of the one that has its filter, if there is one."""
         topic_filter = subscription.topic_filter
-        replaced = self.subscriptions.get(topic_filter)
         self.subscriptions[topic_filter] = subscription
         if replaced is None:
             size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
@@ -153,7 +152,6 @@ class SessionRecord(Source):
         if isinstance(subscription, FilteredSubscription):
             self.filters += 1
             self._charge(subscription.filter_bytes())
-        return replaced
 
     def pop_subscription(self, topic_filter: bytes) -> Subscription | None:
         """Take out the subscription with that filter; None if there is none."""

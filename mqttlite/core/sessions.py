@@ -199,7 +199,7 @@ class Sessions:
         session.restore_message(saved.sequence, self._routes.with_origin(saved.delivery), saved.packet_id)
 
     def restore_subscription(self, subscription: Subscription) -> None:
-        self._by_client_id[subscription.client_id].add_subscription(subscription)
+        self._by_client_id[subscription.client_id].add_subscription(subscription, None)
         self._routes.add(subscription, None)
 
     def change_expiry(self, session: Session, expiry_interval: int) -> None:

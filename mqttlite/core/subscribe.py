@@ -24,6 +24,7 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message_filter import FilterCompiler, MessageFilter
+from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.core.requested_filters import RequestedFilters, requested_filters, without_filter
 from mqttlite.core.retained_replay import RetainedReplay
 from mqttlite.core.router import Router
@@ -306,8 +307,11 @@ class Subscriptions:
         topic_filter = request.topic_filter
         wants_retained = _wants_retained(session, request, parts)
         qos, no_local, as_published = request.qos, request.no_local, request.retain_as_published
-        earlier = session.subscriptions.get(topic_filter)
-        since = self._effects.numbers.unix_us(self._effects.now) if earlier is None else earlier.subscribed_at
+        replaced = session.subscriptions.get(topic_filter)
+        if replaced is None:
+            since = self._effects.numbers.ahead_us + int(self._effects.now * MICROSECONDS)
+        else:
+            since = replaced.subscribed_at
         subscription: Subscription
         if message_filter is None:
             subscription = Subscription(session.client_id, topic_filter, qos, no_local, as_published, identifier, since)
@@ -315,7 +319,7 @@ class Subscriptions:
             subscription = FilteredSubscription(
                 session.client_id, topic_filter, qos, no_local, as_published, identifier, message_filter, since
             )
-        replaced = session.add_subscription(subscription)
+        session.add_subscription(subscription, replaced)
         self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages on their way stay there [MQTT-3.8.4-4]
         if session.durable:
             self._effects.record(SaveSubscription(session.client_id, subscription))

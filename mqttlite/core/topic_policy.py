@@ -36,6 +36,7 @@ class TopicPolicy:
         "on_overflow",
         "passes_batches",
         "schema",
+        "tells_publisher",
         "ttl_s",
     )
 
@@ -50,6 +51,7 @@ class TopicPolicy:
         schema: SchemaCheck | None = None,
         priority: str = NORMAL,
         on_overflow: str = "",
+        tells_publisher: bool = False,
     ) -> None:
         self.name: Final = name
         """How reason strings and logs name it."""
@@ -71,6 +73,8 @@ class TopicPolicy:
         """Whether its publisher waits then, for a while."""
         self.on_overflow: Final = DROP_NEWEST if self.asks_room else on_overflow
         """What a receiver without room does with a message; empty: as `Limits.on_overflow` says."""
+        self.tells_publisher: Final = tells_publisher
+        """Whether receivers may know who published a message. It asks nothing of messages."""
         self.passes_batches: Final = not (ttl_s or schema is not None or self.asks_room)
         """Whether messages that came together may be passed on so: none is looked at, or gets other properties."""
         self.is_plain: Final = not (
@@ -103,7 +107,7 @@ class TopicPolicy:
             limited = message if message.qos <= self.max_qos else message.copy(self.max_qos)
         else:
             limited = expiring(message, min(message.qos, self.max_qos), self.ttl_s, now)
-            limited.number, limited.trace = message.number, message.trace
+            limited.trace = message.trace
         limited.on_overflow = self.on_overflow
         return limited
 

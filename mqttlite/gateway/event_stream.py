@@ -60,7 +60,7 @@ class EventStreams:
 
     def __init__(self, context: GatewayContext) -> None:
         self.context: Final = context
-        self.events: Final = Events()
+        self.events: Final = Events(context)
         self._groups: Final[list[set[EventStream]]] = [set() for _ in range(PING_GROUPS)]
         self._size = 0
         self._next = 0
@@ -104,7 +104,6 @@ class EventStream(asyncio.Protocol):
         "_count",
         "_dropped",
         "_group",
-        "_head",
         "_is_chunked",
         "_is_paused",
         "_is_waking",
@@ -128,8 +127,6 @@ class EventStream(asyncio.Protocol):
         self._opening: Waker | None = opening
         """Whom to wake until the stream has begun."""
         self._group = -1
-        self._head = b""
-        """What each event begins with."""
         self._unread: asyncio.TimerHandle | None = None
         """Ends a stream whose client takes nothing."""
         self._timer: asyncio.TimerHandle | None = None
@@ -169,7 +166,6 @@ class EventStream(asyncio.Protocol):
         transport: asyncio.Transport,
         connections: set[Any],
         first: bytes,
-        topic_id: str | None,
         is_paused: bool,
         is_chunked: bool,
     ) -> None:
@@ -180,8 +176,6 @@ class EventStream(asyncio.Protocol):
         self._group = self._streams.add(self)
         self._opening = None
         self._is_chunked = is_chunked
-        if topic_id is not None:
-            self._head = b'"topic_id":"%s",' % topic_id.encode()
         self._write(b"retry: %d\n\n%s" % (RETRY_MS, first))
         if is_paused:
             self.pause_writing()
@@ -271,15 +265,13 @@ class EventStream(asyncio.Protocol):
 
     def _chunk(self) -> tuple[bytes, Sequence[Publish], bool]:
         """Events to write together, the messages to acknowledge after that, and whether there are no more."""
-        session, events, context = self.session, self._streams.events, self._streams.context
+        session, events = self.session, self._streams.events
         parts: list[bytes] = []
         to_acknowledge: list[Publish] = []
         size = 0
-        now = context.wall(context.clock())
         for packet in session.read():
             if not isinstance(packet, Publish):
                 continue
-            number = 0
             if session.is_durable and packet.qos:
                 if self._is_known(packet.packet_id):
                     continue
@@ -291,11 +283,11 @@ class EventStream(asyncio.Protocol):
                 parts.append(b"id: 0-%d\n" % self._count)
                 if packet.qos:
                     to_acknowledge.append(packet)
-            event = events.of(packet, number, now)
+            event = events.of(packet)
             kind = kind_of(packet.topic)
             if kind != b"message":
                 parts.append(b"event: %s\n" % kind)
-            parts.append(b'data: {"type":"%s",%s%s\n\n' % (kind, self._head, event))
+            parts.append(b'data: {"type":"%s",%s\n\n' % (kind, event))
             size += len(event)
             if size > CHUNK_BYTES:
                 return b"".join(parts), to_acknowledge, False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mqttlite.core.requested_filters import PROPERTY as FILTER_PROPERTY
-from mqttlite.gateway.caller import LISTENER, Caller
+from mqttlite.gateway.caller import LISTENER, Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.waker import Waker
@@ -61,6 +61,8 @@ class HttpSession:
             session_expiry_s=session_expiry_s,
             quotas=self._context.quotas,
             mount_point=self._context.mount_point.prefix,
+            is_told=True,
+            sees_publishers=caller.may(Role.VIEWER),
         )
         try:
             self.link.connect(WINDOW, client)

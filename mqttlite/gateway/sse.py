@@ -108,7 +108,7 @@ class SseRoutes:
             if transport is None or transport.is_closing():
                 raise ClientGone
             is_paused = connection.hand_over(stream)
-            stream.take_over(transport, connection.connections, first, topic_id, is_paused, is_chunked)
+            stream.take_over(transport, connection.connections, first, is_paused, is_chunked)
         except BaseException:
             self._context.sessions.discard(session)
             session.end()

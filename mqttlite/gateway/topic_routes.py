@@ -54,6 +54,7 @@ class NewTopic(BaseModel):
     max_qos: Qos = 2
     max_payload_bytes: Bytes = 0
     presence: bool = False
+    tell_publisher: bool = False
     description: Text = ""
     payload_schema: SchemaReference = Field("", alias="schema")
 
@@ -71,6 +72,7 @@ class TopicChange(BaseModel):
     max_qos: Qos | None = None
     max_payload_bytes: Bytes | None = None
     presence: bool | None = None
+    tell_publisher: bool | None = None
     description: Text | None = None
     payload_schema: SchemaReference | None = Field(None, alias="schema")
 
@@ -90,6 +92,8 @@ class TopicInfo(BaseModel):
     max_payload_bytes: int
     presence: bool
     """Whether the broker says who subscribes."""
+    tell_publisher: bool
+    """Whether every subscriber is told who published a message."""
     description: str
     payload_schema: str = Field(serialization_alias="schema")
     created_at: datetime
@@ -154,6 +158,7 @@ def router(context: GatewayContext) -> APIRouter:
             max_qos=topic.max_qos,
             max_payload_bytes=topic.max_payload_bytes,
             presence=topic.presence,
+            tell_publisher=topic.tell_publisher,
             description=topic.description,
             payload_schema=topic.payload_schema,
             created_at=datetime.fromtimestamp(topic.created_at, UTC),

@@ -37,6 +37,8 @@ class Request(MessageBody, frozen=True, forbid_unknown_fields=True):
     topic_id: str | None = None
     where: str = ""
     """For `subscribe`: a filter on the content of messages."""
+    presence: bool = False
+    """For `unsubscribe`: end what `presence` began, and not the subscription."""
 
 
 class _OnlyId(msgspec.Struct, frozen=True):
@@ -56,7 +58,7 @@ class SocketRoutes:
     def __init__(self, context: GatewayContext, callers: Callers) -> None:
         self._context: Final = context
         self._callers: Final = callers
-        self._events: Final = Events()
+        self._events: Final = Events(context)
         self._publishing: Final = Publishing(context)
 
     async def subscribe(self, _: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,8 +115,8 @@ class _Connection:
         self._session: Final = session
         self._waker: Final = waker
         self._send: Final = send
-        self._asked: Final[dict[int, tuple[Request, bytes]]] = {}
-        """What the client waits for, by packet identifier."""
+        self._asked: Final[dict[int, tuple[Request, list[bytes]]]] = {}
+        """What the client waits for, by packet identifier, and the topic filters."""
         self._dropped = 0
 
     async def on_text(self, text: str | bytes) -> None:
@@ -144,12 +146,11 @@ class _Connection:
         session = self._session
         while True:
             self._waker.clear()
-            now = self._context.wall(self._context.clock())
             wrote = False
             for packet in session.read():
                 wrote = True
                 if isinstance(packet, Publish):
-                    kind, event = kind_of(packet.topic), self._events.of(packet, 0, now)
+                    kind, event = kind_of(packet.topic), self._events.of(packet)
                     await self._send_text(b'{"type":"%s",%s' % (kind, event))
                     session.acknowledge(packet)
                 elif isinstance(packet, Suback | Unsuback):
@@ -181,19 +182,20 @@ class _Connection:
         if request.qos not in (0, 1):
             raise Problem(Code.INVALID_VALUE, f"qos is {request.qos}: a subscription here has 0 or 1")
         mount_point = self._context.mount_point
-        (name,) = filters_of([self._filter_of(request)])
-        if request.type == "presence":  # it may be too long now
-            (name,) = filters_of([(PRESENCE + mount_point.prefix + name).decode()])
+        (name,) = names = filters_of([self._filter_of(request)])
+        is_presence = request.type == "presence" or request.presence
+        if is_presence:  # they may be too long now
+            names = filters_of([(each + mount_point.prefix + name).decode() for each in PRESENCE])
         session = self._session
         if request.type == "unsubscribe":
-            if request.topic_id is not None:
+            if request.topic_id is not None and not is_presence:
                 session.topic_ids.pop(request.topic_id, None)
-            packet_id = session.unsubscribe([name])
+            packet_id = session.unsubscribe(names)
         else:
-            if request.topic_id is not None and request.type == "subscribe":
+            if request.topic_id is not None and not is_presence:
                 session.topic_ids[request.topic_id] = name
-            packet_id = session.subscribe([name], request.qos, request.where)
-        self._asked[packet_id] = (request, name)
+            packet_id = session.subscribe(names, request.qos, request.where)
+        self._asked[packet_id] = (request, names)
 
     def _topic_of(self, request: Request) -> bytes:
         """The topic to which a request publishes."""
@@ -213,20 +215,19 @@ class _Connection:
         found = self._asked.pop(packet.packet_id, None)
         if found is None:
             return
-        request, name = found
-        code = packet.reason_codes[0]
+        request, names = found
+        code, name = max(zip(packet.reason_codes, names, strict=True))  # of two, what went wrong
         if isinstance(packet, Suback) and code >= SUBACK_FAILURE:
-            if request.topic_id is not None:
+            if request.topic_id is not None and request.type == "subscribe":
                 self._session.topic_ids.pop(request.topic_id, None)
+            if len(names) > 1:
+                self._session.unsubscribe(names)
             await self._refuse(request, refusal(code, name, packet.properties.reason_string))
             return
-        answer: dict[str, Any] = {"type": f"{request.type}d", "id": request.id, "topic": request.topic}
-        if isinstance(packet, Suback):
-            answer = {**answer, "type": "subscribed", "qos": code}
-        else:
-            answer = {**answer, "type": "unsubscribed", "existed": code == 0}
+        answer: dict[str, Any] = {"type": "subscribed", "id": request.id, "topic": self._filter_of(request)}
+        answer |= {"qos": code} if isinstance(packet, Suback) else {"type": "unsubscribed", "existed": code == 0}
         if request.topic_id is not None:
-            answer |= {"topic_id": request.topic_id, "topic": name.decode()}
+            answer["topic_id"] = request.topic_id
         await self._say(answer)
 
     async def _refuse(self, request: Request, problem: Problem) -> None:

@@ -12,6 +12,7 @@ from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.broker import Broker
+from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connection import CONNECTED, Connection, Peer
 from mqttlite.core.quotas import Quotas
 from mqttlite.core.reasons import HoldReason
@@ -48,6 +49,13 @@ class LocalClient:
     """How long its session outlives the connection."""
     quotas: Quotas | None = None
     mount_point: bytes = b""
+    is_told: bool = False
+    """Whether its messages say which they are."""
+    sees_publishers: bool = False
+    """Whether they always say from whom."""
+
+
+_TOLD: Final = Capabilities(tell_message=True)
 
 
 @final
@@ -88,7 +96,13 @@ class LocalLink(LinkPort):
         if client is None:
             peer = Peer(is_trusted=True)
         else:
-            peer = Peer(client.username, quotas=client.quotas, mount_point=client.mount_point)
+            peer = Peer(
+                client.username,
+                capabilities=_TOLD if client.is_told else EVERYTHING,
+                quotas=client.quotas,
+                mount_point=client.mount_point,
+                sees_publishers=client.sees_publishers,
+            )
         connection = self.connection = self._broker.open(peer, self._loop.time())
         if peer.quotas is not None and peer.quotas.wants_address:
             connection.address = address_key(self.address)

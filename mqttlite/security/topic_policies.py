@@ -52,6 +52,8 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """The longest life of a message that waits; 0: as long as it says."""
     presence: bool = False
     """Whether the broker says who subscribes to the topics."""
+    tell_publisher: bool = False
+    """Whether subscribers are told the publisher's client identifier, where they are told which message they get."""
     on_overflow: Literal["", "drop_newest", "drop_oldest", "disconnect", "block", "reject"] = ""
     """What happens where a receiver has no room for a message; empty: as `limits.on_overflow` says."""
     priority: Literal["low", "normal"] = "normal"
@@ -141,6 +143,7 @@ class Policy:
             schema=schema,
             priority=options.priority,
             on_overflow=options.on_overflow,
+            tells_publisher=options.tell_publisher,
         )
 
     @property

@@ -50,6 +50,7 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_qos: int = 2
     max_payload_bytes: int = 0
     presence: bool = False
+    tell_publisher: bool = False
     description: str = ""
     payload_schema: str = msgspec.field(default="", name="schema")
     """A subject of the schema registry, or `subject:version`."""
@@ -91,6 +92,7 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             max_payload_bytes=self.max_payload_bytes,
             schema=self.payload_schema,
             presence=self.presence,
+            tell_publisher=self.tell_publisher,
         )
 
     @property
@@ -99,7 +101,8 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return (
             *(self.permissions == "PUBLIC", self.topic_class == "standard", not self.ttl_s, not self.min_qos),
             *(self.max_qos == 2, not self.max_payload_bytes, not self.payload_schema, not self.presence),
-        ) == (True,) * 8
+            not self.tell_publisher,
+        ) == (True,) * 9
 
 
 class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

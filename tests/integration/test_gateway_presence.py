@@ -17,6 +17,7 @@ from tests.support.gateway import GatewayUnderTest, running_gateway
 POLICIES = (TopicPolicyOptions(prefix="rooms", presence=True),)
 
 SNAPSHOT = "$SYS/broker/presence/rooms/1"
+CHANGES = "$SYS/broker/presence_events/rooms/1"
 
 Next = Callable[[], Any]
 
@@ -24,7 +25,7 @@ Next = Callable[[], Any]
 @asynccontextmanager
 async def sse(gateway: GatewayUnderTest) -> AsyncIterator[Next]:
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.gateway.port)
-    writer.write(b"GET /events?filter=%24SYS/broker/presence/rooms/1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    writer.write(f"GET /events?filter={SNAPSHOT}&filter={CHANGES} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     async def following() -> Any:
         while True:
@@ -60,6 +61,15 @@ async def members(following: Next) -> list[str]:
                 return sorted(each["client_id"] for each in event["payload"]["members"])
 
 
+async def change(following: Next) -> list[list[str]]:
+    """The client identifiers of who has come and gone, as the next event of that kind says."""
+    async with asyncio.timeout(2):
+        while True:
+            event = await following()
+            if event["type"] == "presence" and event["topic"] == CHANGES:
+                return [[each["client_id"] for each in event["payload"][kind]] for kind in ("joined", "left")]
+
+
 async def device(gateway: GatewayUnderTest, name: str, **options: Any) -> Device:
     found = await Device.dial(gateway.broker.port)
     await found.connect(name, **options)
@@ -79,8 +89,10 @@ async def test_a_page_sees_who_is_there_who_comes_and_who_goes(tmp_path: Path, w
         async with WAYS[way](gateway) as following:
             assert await members(following) == ["anna"]
             bob = await device(gateway, "bob")
+            assert await change(following) == [["bob"], []]
             assert await members(following) == ["anna", "bob"]
             await leave(anna)
+            assert await change(following) == [[], ["anna"]]
             assert await members(following) == ["bob"]
             bob.writer.transport.abort()  # no DISCONNECT
             assert await members(following) == []

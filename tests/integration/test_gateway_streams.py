@@ -16,7 +16,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from mqttlite.core.limits import Limits
 from mqttlite.gateway import event_stream
 from mqttlite.gateway.caller import Role
-from mqttlite.gateway.events import SHARED_FOR
 from mqttlite.gateway.http_server import HttpProtocol
 from mqttlite.security.api_keys import FILE_NAME, load, revoke
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
@@ -352,7 +351,7 @@ async def test_equal_messages_of_different_moments_have_their_own_times(gateway:
         for _ in range(2):
             await gateway.broker.publish("a", b"1")
             times.append((await events.next())["timestamp"])
-            await asyncio.sleep(2 * SHARED_FOR.total_seconds())
+            await asyncio.sleep(0.02)
     assert times[0] < times[1]
 
 
@@ -421,15 +420,27 @@ async def test_a_socket_subscribes_publishes_and_unsubscribes(gateway: GatewayUn
         await socket.send(json.dumps({"type": "publish", "id": 7, "topic": "b/x", "payload": {"t": 1}, "qos": 1}))
         both = {each["type"]: each for each in (await next_(), await next_())}
         assert (both["published"]["id"], both["published"]["delivered_to"]) == (7, 1)
-        assert (both["message"]["topic"], both["message"]["payload"]) == ("b/x", {"t": 1})
+        message = both["message"]
+        assert (message["topic"], message["payload"], message["publisher_id"]) == ("b/x", {"t": 1}, "http")
+        assert message["message_id"] == both["published"]["message_id"]
         await gateway.broker.publish("a", b"1", qos=1)
         assert (await next_())["payload"] == 1
         assert (await ask(type="unsubscribe", id="u", topic="b/#"))["existed"] is True
         assert (await ask(type="unsubscribe", id="u", topic="b/#"))["existed"] is False
         assert await ask(type="ping", id="p") == {"type": "pong", "id": "p"}
         assert (await ask(type="presence", id="q", topic="a"))["type"] == "subscribed"
-        await gateway.broker.publish("$SYS/broker/presence/a", b'{"joined":["x"]}')
-        assert (await next_())["type"] == "presence"
+        for kind in ("presence", "presence_events"):
+            await gateway.broker.publish(f"$SYS/broker/{kind}/a", b"{}")
+            found = await next_()
+            assert (found["type"], found["topic"]) == ("presence", f"$SYS/broker/{kind}/a")
+        assert await ask(type="unsubscribe", id="u", topic_id=topic_id, presence=True) == {
+            "type": "unsubscribed",
+            "id": "u",
+            "topic": "a",
+            "existed": True,
+            "topic_id": topic_id,
+        }
+        await gateway.broker.publish("$SYS/broker/presence/a", b"{}")
         deleted = await gateway.client().delete(
             f"/api/v1/topics/{topic_id}/subscribe",
             params={"client_id": (await gateway.broker.admin.clients()).entries[0].client_id},

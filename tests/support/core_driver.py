@@ -94,6 +94,7 @@ class World:
         quotas: Quotas | None = None,
         connect_limits: ConnectLimits | None = None,
         mount_point: bytes = b"",
+        sees_publishers: bool = False,
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
         peer = Peer(
@@ -105,6 +106,7 @@ class World:
             quotas=quotas,
             connect_limits=connect_limits,
             mount_point=mount_point,
+            sees_publishers=sees_publishers,
         )
         client = Client(self, self.broker.open(peer, self.now), version)
         self.clients[client.connection.number] = client

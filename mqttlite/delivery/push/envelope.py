@@ -5,8 +5,9 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.core.message import Message
+from mqttlite.core.told_properties import PUBLISH_TIME, time_text
 from mqttlite.delivery.queues.dead_letters import ATTEMPTS, QUEUE
-from mqttlite.delivery.queues.properties import ORDERING_KEY, PUBLISH_TIME, time_text, user_property
+from mqttlite.delivery.queues.properties import ORDERING_KEY, user_property
 from mqttlite.delivery.queues.resources import subscription_resource
 
 JSON: Final = "application/json"

@@ -16,13 +16,13 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.core.message import Message
+from mqttlite.core.told_properties import time_text
 from mqttlite.delivery.filters import Filter, FilterError
 from mqttlite.delivery.push.guard import PushRefused
 from mqttlite.delivery.queues.dead_letters import DeadLetter
 from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, SeekUnderWay, TooManyQueues
 from mqttlite.delivery.queues.limits import MAX_PULLED
 from mqttlite.delivery.queues.options import QueueOptions, check_queue_name
-from mqttlite.delivery.queues.properties import time_text
 from mqttlite.delivery.queues.seek_requests import Seeks, SeekTimedOut, parse_time, time_text_of
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
