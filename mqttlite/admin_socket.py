@@ -240,7 +240,7 @@ class AdminSocket:
         return _there(await self._admin.purge_queue(call.name, dry_run=call.flag("dry_run") or False), call)
 
     async def _list_bans(self, _call: Call) -> object:
-        return {"items": [self._admin.in_utc(ban) for ban in self._admin.bans.list()]}
+        return {"entries": [self._admin.in_utc(ban) for ban in self._admin.bans.list()]}
 
     async def _ban(self, call: Call) -> object:
         kind = call.text("kind")

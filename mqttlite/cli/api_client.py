@@ -126,8 +126,10 @@ def _in_words_of_the_gateway(given: dict[str, Any]) -> dict[str, Any]:
 
 def _in_words_of_the_socket(segments: Segments, found: Any) -> Any:
     """The answer as the admin socket gives it."""
-    if segments[-1] == "bans" or not isinstance(found, dict):
+    if not isinstance(found, dict):
         return found
+    if segments[-1] == "bans" and "items" in found:
+        return {"entries": found["items"]}
     if segments[2] == "clients" and segments[-1] == "queue" and "items" in found:
         return {"messages": found["items"], "waiting": found["waiting"]}
     for name in ("items", "topics", "subscribers"):

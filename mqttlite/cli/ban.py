@@ -83,7 +83,7 @@ def list_bans(as_json: bool, client: Asker) -> None:
         return
     rows = [
         (each["id"], each["kind"], each["value"], time_of(each["until"]), each["by"], each["reason"])
-        for each in found["items"]
+        for each in found["entries"]
     ]
     print_table(_HEADER, rows)
 

@@ -22,6 +22,15 @@ _PROBLEM: dict[str, Any] = {
         "status": {"type": "integer"},
         "code": {"type": "string", "enum": [str(code) for code in Code]},
         "detail": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "description": "Where several things are wrong (422): each with its place",
+            "items": {
+                "type": "object",
+                "required": ["at", "message"],
+                "properties": {"at": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
     },
 }
 

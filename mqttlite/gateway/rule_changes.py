@@ -114,12 +114,21 @@ def router(context: GatewayContext) -> APIRouter:
         try:
             count = await context.live_rules.replace_file(await request.body())
         except AclFileError as error:
-            raise Problem(Code.INVALID_VALUE, error.problems[0], errors=list(error.problems)) from None
+            errors = [_line_and_sentence(each, path.name) for each in error.problems]
+            raise Problem(Code.INVALID_VALUE, error.problems[0], errors=errors) from None
         except OSError as error:
             raise Problem(Code.BUSY, f"{path} cannot be written: {error.strerror}") from None
         return RuleCount(file=str(path), count=count)
 
     return routes
+
+
+def _line_and_sentence(problem: str, name: str) -> dict[str, str]:
+    """What is wrong with a file, as `errors` of other requests have it."""
+    line, colon, sentence = problem.removeprefix(f"{name}:").partition(": ")
+    if not colon or not line.isdecimal():
+        return {"at": "", "message": problem}
+    return {"at": f"line {line}", "message": sentence}
 
 
 def _file_of(context: GatewayContext, file: str | None) -> PasswordAuthenticator:

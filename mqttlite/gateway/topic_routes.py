@@ -18,7 +18,14 @@ from mqttlite.admin import subscribed_at
 from mqttlite.gateway.caller import Caller, Role, User
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.security.topic_records import MAX_MEMBERS, MAX_TEXT, TopicRecord
+from mqttlite.gateway.pubsub.names import project_of
+from mqttlite.security.topic_records import (
+    DEFAULT_RETENTION_DAYS,
+    MAX_MEMBERS,
+    MAX_RETENTION_DAYS,
+    MAX_TEXT,
+    TopicRecord,
+)
 from mqttlite.topics.names import matches
 
 MAX_PAGE: Final = 1_000
@@ -40,6 +47,9 @@ Cursor = Annotated[str, Query(max_length=65_535, description="Where the page beg
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
+Days = Annotated[int, Field(ge=1, le=MAX_RETENTION_DAYS)]
+
+
 class NewTopic(BaseModel):
     """A topic that is to be made."""
 
@@ -55,6 +65,7 @@ class NewTopic(BaseModel):
     max_payload_bytes: Bytes = 0
     presence: bool = False
     tell_publisher: bool = False
+    message_retention_days: Days = DEFAULT_RETENTION_DAYS
     description: Text = ""
     payload_schema: SchemaReference = Field("", alias="schema")
 
@@ -73,6 +84,7 @@ class TopicChange(BaseModel):
     max_payload_bytes: Bytes | None = None
     presence: bool | None = None
     tell_publisher: bool | None = None
+    message_retention_days: Days | None = None
     description: Text | None = None
     payload_schema: SchemaReference | None = Field(None, alias="schema")
 
@@ -81,6 +93,8 @@ class TopicInfo(BaseModel):
     """A topic."""
 
     topic_id: str
+    project_id: str | None
+    """Of a topic of Google Pub/Sub, `{project}/{topic}`; None for any other."""
     name: str
     owner_id: str | None
     permissions: Access
@@ -94,6 +108,8 @@ class TopicInfo(BaseModel):
     """Whether the broker says who subscribes."""
     tell_publisher: bool
     """Whether every subscriber is told who published a message."""
+    message_retention_days: int
+    """How long its subscriptions keep messages that nobody acknowledges, unless they say something else."""
     description: str
     payload_schema: str = Field(serialization_alias="schema")
     created_at: datetime
@@ -148,6 +164,7 @@ def router(context: GatewayContext) -> APIRouter:
         subscriptions, shared = context.core.subscribers(topic.name.encode())
         return TopicInfo(
             topic_id=topic.topic_id,
+            project_id=project_of(topic.name),
             name=mount_point.shown(topic.name),
             owner_id=topic.owner,
             permissions=topic.permissions,
@@ -159,6 +176,7 @@ def router(context: GatewayContext) -> APIRouter:
             max_payload_bytes=topic.max_payload_bytes,
             presence=topic.presence,
             tell_publisher=topic.tell_publisher,
+            message_retention_days=topic.message_retention_days,
             description=topic.description,
             payload_schema=topic.payload_schema,
             created_at=datetime.fromtimestamp(topic.created_at, UTC),

@@ -28,6 +28,10 @@ MAX_MEMBERS: Final = 1_000
 MAX_TEXT: Final = 1_000
 """Characters of a description."""
 
+DEFAULT_RETENTION_DAYS: Final = 7
+MAX_RETENTION_DAYS: Final = 31
+"""As of subscriptions of Google Pub/Sub."""
+
 MAX_FILE_BYTES: Final = 268_435_456
 """A larger file is not read: so much 10,000 topics have only with very many members."""
 
@@ -54,6 +58,8 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     description: str = ""
     payload_schema: str = msgspec.field(default="", name="schema")
     """A subject of the schema registry, or `subject:version`."""
+    message_retention_days: int = DEFAULT_RETENTION_DAYS
+    """How long its subscriptions keep messages that nobody acknowledges, unless they say something else."""
     created_at: float
     """In seconds since 1970."""
 
@@ -72,6 +78,8 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(f"members has {len(self.members)} users: {MAX_MEMBERS} at most")
         if not all(0 < len(each) <= MAX_TEXT for each in self.members):
             raise ValueError(f"members has a name that is empty, or longer than {MAX_TEXT} characters")
+        if not 1 <= self.message_retention_days <= MAX_RETENTION_DAYS:
+            raise ValueError(f"message_retention_days is {self.message_retention_days}: 1 to {MAX_RETENTION_DAYS}")
         if len(self.description) > MAX_TEXT:
             raise ValueError(f"description has {len(self.description)} characters: {MAX_TEXT} at most")
         if self.owner is None and self.permissions != "PUBLIC":

@@ -79,6 +79,24 @@ async def test_a_chosen_port_that_is_taken_on_the_other_address_is_chosen_again(
     assert len(broker.listeners[0].addresses) == 2
 
 
+@asyncio_only
+async def test_what_is_written_leaves_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    accepted: asyncio.Future[asyncio.BaseTransport] = loop.create_future()
+
+    class Accepted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted.set_result(transport)
+
+    endpoint = endpoints.TcpEndpoint("127.0.0.1", 0)
+    await endpoint.listen("tcp", Accepted)
+    _, client = await asyncio.open_connection("127.0.0.1", endpoint.port)
+    transport = await accepted
+    assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    for each in (client, transport, endpoint):
+        each.close()
+
+
 async def test_several_listeners_are_one_broker(rig: Rig) -> None:
     config = Config(listeners=tuple(ListenerOptions(port=0, name=name) for name in ("a", "b", "c")))
     broker = await rig.broker(config)

@@ -113,7 +113,7 @@ async def test_an_operator_does_the_same_either_way(rig: Rig, operator: Operator
     assert await near.goodbye() == 0x98
     by = "admin socket" if way == "socket" else "operator"
     assert re.fullmatch(rf"1\tclient\tc\t\S+Z\t{by}\ttoo loud\n", await operator.prints(reach, "ban", "ls"))
-    assert len(json.loads(await operator.prints(reach, "ban", "ls", "--json"))["items"]) == 1
+    assert len(json.loads(await operator.prints(reach, "ban", "ls", "--json"))["entries"]) == 1
     assert await operator.prints(reach, "ban", "rm", "1") == "Ban 1 was lifted.\n"
     assert (await operator.run(reach, "ban", "rm", "1")).exit_code == 3
     result = await operator.run(reach, "ban", "add", "--address", "house")

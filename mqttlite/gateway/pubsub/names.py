@@ -40,6 +40,11 @@ def topic_resource(name: str) -> str:
     return f"projects/{project}/topics/{topic}"
 
 
+def project_of(name: str) -> str | None:
+    """The project of an MQTT topic; None where it is no topic of one."""
+    return name.partition("/")[0] if topic_resource(name) else None
+
+
 def queue_name(project: str, subscription: str) -> str:
     """The queue of a subscription. Raises `Problem`."""
     check_project(project)

@@ -119,8 +119,12 @@ def router(context: GatewayContext) -> APIRouter:
         name = queue_name(project, subscription)
         body = decoded(await request.body(), SubscriptionBody)
         topic = topic_of_subscription(project, body.topic)
-        options = made({"name": name, "filters": (topic,), **options_of(body)})
-        if context.topics.named(topic) is None:
+        record = context.topics.named(topic)
+        given = {"name": name, "filters": (topic,), **options_of(body)}
+        if record is not None and not body.message_retention_duration:
+            given["expiry_s"] = record.message_retention_days * 86_400
+        options = made(given)
+        if record is None:
             raise Problem(Code.NOT_FOUND, f"there is no topic {body.topic[:200]}")
         if name not in queues.names:
             await context.iam.forget(subscription_resource(name))  # of one that was deleted elsewhere

@@ -265,8 +265,11 @@ async def test_an_admin_changes_users_and_rules(tmp_path: Path) -> None:
         client = gateway.client()
         client.auth = httpx.BasicAuth("an/na", "two")
         assert [(await client.put(f"/topics/{each}", content=b"")).status_code for each in "ab"] == [403, 200]
-        for body in (b"topic\nuser\n", b"\xff"):
-            assert (await admin.put(f"{API}/acl/text", content=body)).json()["code"] == "invalid_value"
+        for body, places in ((b"topic\n\nuser\n", ["line 1", "line 3"]), (b"\xff", [""])):
+            refused = (await admin.put(f"{API}/acl/text", content=body)).json()
+            assert refused["code"] == "invalid_value"
+            assert [each["at"] for each in refused["errors"]] == places
+            assert refused["detail"].endswith(refused["errors"][0]["message"])
         assert acl.read_text() == text
         assert (await admin.delete(f"{API}/users/an%2Fna")).json() == {"success": True}
         assert (await admin.delete(f"{API}/users/an%2Fna")).status_code == 404

@@ -252,6 +252,19 @@ async def test_the_defaults_of_a_subscription(gateway: GatewayUnderTest) -> None
     )
 
 
+async def test_a_subscription_keeps_messages_as_long_as_its_topic_says(gateway: GatewayUnderTest) -> None:
+    client = gateway.client(Role.ADMIN)
+    for name, project, days in (("shop/orders", "shop", 3), ("shop/a/b", None, 7)):
+        given = {} if days == 7 else {"message_retention_days": days}
+        made = (await client.post("/api/v1/topics", json={"name": name, **given})).json()
+        assert (made["project_id"], made["message_retention_days"]) == (project, days)
+    subscriptions = "/v1/projects/shop/subscriptions"
+    for said, kept in (({}, "259200s"), ({"messageRetentionDuration": "600s"}, "600s")):
+        body = {"topic": "projects/shop/topics/orders", **said}
+        made = (await client.put(f"{subscriptions}/s-{kept}", json=body)).json()
+        assert made["messageRetentionDuration"] == kept
+
+
 async def test_what_a_subscription_says_is_what_its_queue_does(gateway: GatewayUnderTest) -> None:
     said = {
         "ackDeadlineSeconds": 30,

@@ -26,8 +26,8 @@ async def test_a_topic_is_made_shown_changed_and_deleted(tmp_path: Path) -> None
         assert made.headers["location"] == path
         assert (found["owner_id"], found["permissions"], found["class"]) == ("ann", "PRIVATE", "durable")
         assert (await ann.get(path)).json() == {**found, "subscriber_count": 0}
-        changed = (await ann.patch(path, json={"members": ["bob"], "ttl_s": 60})).json()
-        assert changed == {**found, "members": ["bob"], "ttl_s": 60}
+        changes = {"members": ["bob"], "ttl_s": 60, "tell_publisher": True}
+        assert (await ann.patch(path, json=changes)).json() == {**found, **changes}
         assert (await ann.delete(path)).json() == {"success": True}
         assert (await ann.get(path)).json()["code"] == "not_found"
 
@@ -141,6 +141,7 @@ WRONG: list[dict[str, object]] = [
     {"name": "a", "min_qos": 2, "max_qos": 1},
     {"name": "a", "members": [""]},
     {"name": "a", "unknown": 1},
+    {"name": "a", "message_retention_days": 32},
     {"name": "a", "permissions": "PRIVATE"},
 ]
 
