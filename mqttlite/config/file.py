@@ -20,7 +20,7 @@ from mqttlite.config.lines import Lines
 from mqttlite.config.options import BESIDE_PATH, Config, ConfigError, ListenerOptions
 from mqttlite.config.shape import Problem, join, shape_problems
 from mqttlite.core.capabilities import EVERYTHING, Capabilities
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import Limits, OverloadLimits
 
 _AT: Final = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)")
 _PATH: Final = re.compile(r"[\w.\[\]]+")
@@ -222,12 +222,14 @@ def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The same with all options of the sections that are the core's: msgspec makes their objects without `__init__`,
     and where the core is compiled, what nobody has set is 0 and not the default."""
 
-    def whole(section: object, defaults: Limits | Capabilities) -> object:
+    def whole(section: object, defaults: Limits | OverloadLimits | Capabilities) -> object:
         return {**dataclasses.asdict(defaults), **section} if isinstance(section, dict) else section
 
     raw = dict(raw)
     if "limits" in raw:
         raw["limits"] = whole(raw["limits"], Limits())
+    if "overload" in raw:
+        raw["overload"] = whole(raw["overload"], OverloadLimits())
     if isinstance(listeners := raw.get("listeners"), list):
         raw["listeners"] = [
             {**listener, "capabilities": whole(listener["capabilities"], EVERYTHING)}

@@ -81,6 +81,16 @@ def test_a_file_says_everything(tmp_path: Path) -> None:
     assert config.stop_timeout_s == 2.0
 
 
+SECTIONS = [each for each in msgspec.structs.fields(Config) if dataclasses.is_dataclass(each.default)]
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
+def test_the_other_options_of_a_section_keep_their_defaults(section: msgspec.structs.FieldInfo) -> None:
+    for option in dataclasses.fields(type(section.default)):
+        config = parse_config({section.name: {option.name: getattr(section.default, option.name)}})
+        assert getattr(config, section.name) == section.default
+
+
 def test_a_file_that_is_no_text_is_said_so(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_bytes(b"\xff\xfe")
