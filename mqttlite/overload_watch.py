@@ -5,8 +5,9 @@ moment.
 """
 
 import logging
+import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.overload import SHED_LOW_PRIORITY
@@ -15,14 +16,32 @@ from mqttlite.event_hub import OVERLOAD_STAGES, OVERLOADED, EventHub, OverloadSt
 _log = logging.getLogger("mqttlite")
 
 
-class OverloadWatch:
-    """`wake` lets the loop driver carry out what the core wants."""
+class Loop(Protocol):
+    """The loop driver: `wake` lets it carry out what the core wants."""
 
-    def __init__(self, core: Broker, hub: EventHub, wake: Callable[[], None], clock: Callable[[], float]) -> None:
+    iterations: int
+
+    def wake(self) -> None: ...
+
+
+class OverloadWatch:
+    """It runs in the thread of the loop. `processor_time` is how many seconds of the processor that thread has had."""
+
+    def __init__(
+        self,
+        core: Broker,
+        hub: EventHub,
+        loop: Loop,
+        clock: Callable[[], float],
+        processor_time: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._core: Final = core
         self._hub: Final = hub
-        self._wake: Final = wake
+        self._loop: Final = loop
         self._clock: Final = clock
+        self._processor_time: Final = processor_time
+        self._used_s = processor_time()
+        self._iterations = loop.iterations
         self._begun_at: Final = dict.fromkeys(OVERLOAD_STAGES, 0.0)
         """When each stage began."""
 
@@ -31,10 +50,13 @@ class OverloadWatch:
         overload = self._core.overload
         before = overload.stage
         now = self._clock()
-        self._core.weigh(lag_s, now)
+        used_s, iterations = self._processor_time(), self._loop.iterations
+        iteration_s = (used_s - self._used_s) / max(1, iterations - self._iterations)
+        self._used_s, self._iterations = used_s, iterations
+        self._core.weigh(lag_s, iteration_s, now)
         if overload.stage == before:
             return
-        self._wake()
+        self._loop.wake()
         begins = overload.stage > before
         stage = max(overload.stage, before)
         if begins:

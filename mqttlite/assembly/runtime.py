@@ -72,7 +72,7 @@ class Runtime:
             on_memory_short=self._on_memory_short,
         )
         self.loop_driver.shedding.on_shed = self.hub.on_shed
-        self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver.wake, self.clock).on_lag)
+        self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver, self.clock).on_lag)
         self.queue_reader: Final = QueueReader(self.store, self.loop_driver, self.answer)
 
     def utc_now(self) -> datetime:

@@ -350,10 +350,11 @@ class Broker:
         self.effects.now = now
         return self._backlogs.shed()
 
-    def weigh(self, lag_s: float, now: float) -> None:
-        """The event loop came so late to a timer: look at the load. Called every `OVERLOAD_INTERVAL_S`."""
+    def weigh(self, lag_s: float, iteration_s: float, now: float) -> None:
+        """The event loop came so late to a timer, and its iterations took so much of the processor's time on average:
+        look at the load. Called every `OVERLOAD_INTERVAL_S`."""
         self.effects.now = now
-        self.overload.update(lag_s, now)
+        self.overload.update(lag_s, iteration_s, now)
 
     def tick(self, now: float) -> float | None:
         """Do what is due, as far as the budget of this iteration goes; return `due_at()`.

@@ -66,7 +66,7 @@ class Overload:
         self._memory: Final = effects.memory
         self._stage_since = 0.0
         self._lateness = 0.0
-        """The lag as a multiple of its target."""
+        """The lag that comes of what clients send, as a multiple of its target."""
         self.credits: Final = Credits(effects, deadlines)
         self.lag_load: float = 0.0
         self.memory_load: float = 0.0
@@ -75,15 +75,20 @@ class Overload:
         self.stage: int = CALM
         self.connects_refused: int = 0
 
-    def update(self, lag_s: float, now: float) -> None:
-        """The loop came so late to a timer."""
+    def update(self, lag_s: float, iteration_s: float, now: float) -> None:
+        """The loop came so late to a timer, and an iteration took so much of the processor's time, on average.
+
+        Of the lag that is longer than an iteration, the rest comes of other programs that have the processor: it would
+        not end if clients sent less.
+        """
         limits = self._limits
         if not limits.enabled:
             return
         self.lag_load += OVERLOAD_SMOOTHING * (min(MOST_LOAD, lag_s / limits.max_lag_s) - self.lag_load)
         self.memory_load = load_of_memory(self._memory)
         self.load = max(self.lag_load, self.memory_load)
-        self._lateness += LATENESS_SMOOTHING * (min(MOST_LATENESS, lag_s / limits.target_lag_s) - self._lateness)
+        own_lag = min(lag_s, iteration_s) / limits.target_lag_s
+        self._lateness += LATENESS_SMOOTHING * (min(MOST_LATENESS, own_lag) - self._lateness)
         self._meter(self._lateness >= 1.0, self._lateness < EARLY)
         stage = self._next_stage(now)
         if self.stage != stage:

@@ -63,6 +63,8 @@ class LoopDriver(LinkDriver):
         self._on_connected: Final = on_connected
         self._on_closed: Final = on_closed
         self._on_question: Final = on_question
+        self.iterations: int = 0
+        """How many there were in which something was to be done."""
         self._woken = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -80,6 +82,7 @@ class LoopDriver(LinkDriver):
     def _end_iteration(self) -> None:
         """The loop has read all links: go on with those that sent much, carry out the effects, and then write the
         outboxes that earlier iterations left."""
+        self.iterations += 1
         writer = self.writer
         writer.begin_iteration()
         effects = self.broker.effects

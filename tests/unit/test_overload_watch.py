@@ -10,6 +10,16 @@ from mqttlite.overload_watch import OverloadWatch
 from tests.support.core_driver import World
 
 
+class Loop:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.iterations = 0
+        self.woken: list[float] = []
+
+    def wake(self) -> None:
+        self.woken.append(self._world.now)
+
+
 class Recorder(Listener):
     def __init__(self) -> None:
         self.stages: list[OverloadStage] = []
@@ -26,8 +36,9 @@ def test_each_stage_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCa
     caplog.set_level(logging.WARNING)
     world, hub, recorder = World(overload_limits=OverloadLimits(max_lag_s=0.1)), EventHub(), Recorder()
     hub.register(recorder)
-    woken: list[float] = []
-    watch = OverloadWatch(world.broker, hub, lambda: woken.append(world.now), lambda: world.now)
+    loop = Loop(world)
+    woken = loop.woken
+    watch = OverloadWatch(world.broker, hub, loop, lambda: world.now, lambda: world.now)
     for lag_s in [1.0] * 20 + [0.0] * 30:
         world.advance(OVERLOAD_INTERVAL_S)
         watch.on_lag(lag_s)
@@ -47,3 +58,17 @@ def test_each_stage_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCa
     assert caplog.messages[0].startswith("overload, load 0.7")
     assert caplog.messages[0].endswith("the clients that send most are read more slowly")
     assert caplog.messages[-1].endswith("the clients that send most are read more slowly no longer")
+
+
+def test_what_a_client_sends_is_looked_at_while_iterations_take_long() -> None:
+    world = World()
+    loop = Loop(world)
+    used_s = [0.0]
+    watch = OverloadWatch(world.broker, EventHub(), loop, lambda: world.now, lambda: used_s[0])
+    for iterations, is_metered in ((100, False), (10, True)):
+        for _ in range(3):
+            used_s[0] += 0.05
+            loop.iterations += iterations
+            world.advance(OVERLOAD_INTERVAL_S)
+            watch.on_lag(0.03)
+        assert world.broker.effects.meters_senders is is_metered

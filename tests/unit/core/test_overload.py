@@ -30,11 +30,11 @@ MESSAGES = 400
 """What makes one publisher send much in an interval: each message is worth a unit at least."""
 
 
-def weigh(world: World, lag_s: float, intervals: int = 1) -> int:
-    """Let time pass in which the loop was so late; the stage then."""
+def weigh(world: World, lag_s: float, intervals: int = 1, iteration_s: float | None = None) -> int:
+    """Let time pass in which the loop was so late, by itself if nothing else is said; the stage then."""
     for _ in range(intervals):
         world.advance(OVERLOAD_INTERVAL_S)
-        world.broker.weigh(lag_s, world.now)
+        world.broker.weigh(lag_s, lag_s if iteration_s is None else iteration_s, world.now)
     return world.broker.overload.stage
 
 
@@ -223,6 +223,17 @@ def test_nobody_is_slowed_for_itself(count: int) -> None:
     assert world.broker.effects.meters_senders
     assert held(world) == []
     assert not world.broker.overload.credits.is_mixed
+
+
+def test_nobody_is_slowed_where_other_programs_have_the_processor() -> None:
+    world = World()
+    heavy, light = world.connect("heavy"), world.connect("light")
+    for _ in range(20):
+        flood(heavy)
+        light.publish("t", "x")
+        weigh(world, LIMITS.target_lag_s * 30, iteration_s=LIMITS.target_lag_s / 2)
+    assert held(world) == []
+    assert world.broker.overload.credits.credit == MOST_CREDIT
 
 
 def test_iterations_are_short_while_some_send_much_and_others_little() -> None:

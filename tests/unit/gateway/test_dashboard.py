@@ -471,7 +471,7 @@ async def test_an_overload_is_seen_with_its_stage(gateway: GatewayUnderTest, mon
     core = gateway.broker._core
     now = asyncio.get_running_loop().time()
     for looks in range(80):
-        core.weigh(10.0, now + looks * 0.1)
+        core.weigh(10.0, 10.0, now + looks * 0.1)
     assert core.overload.stage == 4
     page = text_of(await gateway.client().get("/"))
     assert "Overload, stage 4 of 4 : the clients that send most are read more slowly; messages of low priority" in page
