@@ -159,12 +159,23 @@ def is_distrust(error: MqttError) -> bool:
     return isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_code not in _OTHER_NAME | _OUT_OF_DATE
 
 
+_ALERTS: Final = {
+    "CERTIFICATE_REVOKED": "this client's certificate is revoked",
+    "CERTIFICATE_EXPIRED": "this client's certificate has expired, as the server's clock says",
+    "PROTOCOL_VERSION": "it does not speak a version of TLS that this client speaks",
+}
+"""What the ends of OpenSSL's names of alerts mean, where that is certain."""
+
+
 def _explain_tls(cause: ssl.SSLError, where: str) -> str:
     reason = cause.reason or str(cause)
     if reason in _PLAIN_ANSWERS:
         return f"{where} does not speak TLS; is it the port for plain MQTT?"
     if "CERTIFICATE_REQUIRED" in reason or reason == "SSLV3_ALERT_HANDSHAKE_FAILURE":
         return f"{where} ended the TLS handshake ({reason}); does it require a client certificate?"
+    for end, said in _ALERTS.items():
+        if "ALERT" in reason and reason.endswith(end):
+            return f"{where} ended the TLS handshake ({reason}): {said}."
     if "ALERT" in reason:
         return f"{where} ended the TLS handshake ({reason}); does it know the CA of this client's certificate?"
     return f"TLS with {where} failed ({reason})."

@@ -29,7 +29,8 @@ def examine_directory(directory: Path, now: datetime, warn_days: int) -> Iterato
     if (directory / CRL).exists():
         try:
             revoked = load_revoked(str(directory / CRL), str(directory / "ca.crt"))
-            yield ok(f"{directory / CRL} is signed by the authority and revokes {len(revoked)} certificates.")
+            count = f"{len(revoked)} certificate{'' if len(revoked) == 1 else 's'}"
+            yield ok(f"{directory / CRL} is signed by the authority and revokes {count}.")
         except RevocationError as error:
             yield problem(str(error))
     for path in sorted(directory.glob("*.crt")):

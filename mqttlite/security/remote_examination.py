@@ -39,6 +39,9 @@ _SENT_BY: Final = {
 }
 """What the ends of OpenSSL's names of alerts mean that a broker sends."""
 
+_OUT_OF_DATE_CODES: Final = (9, 10)
+"""OpenSSL's for a certificate that is not valid yet, or no longer."""
+
 _VERSIONS: Final = {
     "TLS 1.0": ssl.TLSVersion.TLSv1,
     "TLS 1.1": ssl.TLSVersion.TLSv1_1,
@@ -205,10 +208,17 @@ def _trust(visit: Visit, shown: x509.Certificate) -> Iterator[Finding]:
                 f"The broker's certificate is signed by itself and not in {trusted}: give the client this certificate "
                 "as its CA file, or use one of an authority."
             )
-        elif error.verify_code not in (9, 10):  # out of date was said already
+        elif error.verify_code in _OUT_OF_DATE_CODES:
+            if shown.not_valid_before_utc <= visit.now < shown.not_valid_after_utc:  # else it was said already
+                yield problem(
+                    f"The broker's certificate is in date, and one of an authority above it is not "
+                    f"({error.verify_message}): its issuer is {issuer}. Make a new set, and give its CA file to every "
+                    "client; or set the clock."
+                )
+        else:
             yield problem(
                 f"No client that trusts {trusted} accepts the broker's certificate ({error.verify_message}): its "
-                f"issuer is {issuer}, and {trusted} holds {_held(visit)}. Either that is the CA file of another "
+                f"issuer is {issuer}, and {_held(visit, shown)}. Either that is the CA file of another "
                 "authority, or the chain is incomplete: the broker's cert_file needs the intermediate certificates "
                 "behind its own."
             )
@@ -218,14 +228,16 @@ def _trust(visit: Visit, shown: x509.Certificate) -> Iterator[Finding]:
     yield ok(f"The broker's certificate is of an authority in {trusted}.")
 
 
-def _held(visit: Visit) -> str:
+def _held(visit: Visit, shown: x509.Certificate) -> str:
     if visit.cafile is None:
-        return "none that issued it"
+        return "none of the system's authorities has issued it"
     try:
         found = x509.load_pem_x509_certificates(Path(visit.cafile).read_bytes())
     except (ValueError, OSError):
-        return "others"
-    return ", ".join(common_name(each) for each in found[:5]) + (" and others" if len(found) > 5 else "")
+        return f"{visit.cafile} holds others"
+    names = ", ".join(common_name(each) for each in found[:5]) + (" and others" if len(found) > 5 else "")
+    is_namesake = any(each.subject == shown.issuer for each in found)
+    return f"{visit.cafile} holds {names}{' of another key' * is_namesake}"
 
 
 def _mqtt(visit: Visit) -> Iterator[Finding]:

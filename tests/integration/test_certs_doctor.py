@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.security.authority import revoke
+from mqttlite.security.certificate_files import load_certificate, load_key
 from mqttlite.security.certificates import init, issue
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
@@ -113,6 +117,19 @@ async def test_an_expired_certificate(rig: Rig, tmp_path: Path) -> None:
     found = problems(await examined(await served(rig, tmp_path), tmp_path))
     assert found[0].startswith("The broker's certificate expired on ")
     assert "clock" in found[0]
+
+
+async def test_an_expired_authority(rig: Rig, tmp_path: Path) -> None:
+    init(tmp_path)
+    broker = await served(rig, tmp_path)
+    key, ca = load_key(tmp_path / "ca.key"), load_certificate(tmp_path / "ca.crt")
+    former = x509.CertificateBuilder(
+        ca.issuer, ca.subject, ca.public_key(), 1, datetime(2020, 1, 1), datetime(2021, 1, 1)
+    )
+    former = former.add_extension(x509.BasicConstraints(True, None), critical=True)
+    (tmp_path / "ca.crt").write_bytes(former.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    (found,) = problems(await examined(broker, tmp_path))
+    assert "is in date, and one of an authority above it is not" in found
 
 
 async def test_a_certificate_that_is_not_valid_yet(rig: Rig, tmp_path: Path) -> None:
