@@ -7,12 +7,13 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import click
+
+from mqttlite.cli.ask_options import timeout_option, with_options
 
 DEFAULT_URL: Final = "http://127.0.0.1:9883"
 
@@ -22,8 +23,6 @@ MAX_ANSWER_BYTES: Final = 16 * 1_048_576
 """More than a broker answers: the largest, `/status`, has some tens of kilobytes."""
 
 EXIT_FAILED: Final = 1
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class WrongUsage(click.ClickException):
@@ -49,23 +48,12 @@ class Answer:
         return self.body.decode(errors="replace").strip()
 
 
-def options(function: F) -> F:
-    """The options that all of them have."""
-    for option in (
-        click.option(
-            "--timeout",
-            "timeout_s",
-            type=click.FloatRange(0.1, 300),
-            metavar="SECONDS",
-            default=TIMEOUT_S,
-            show_default=True,
-            help="How long to wait for an answer.",
-        ),
-        click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Find the port in the broker's file."),
-        click.option("--url", metavar="URL", help=f"Where the broker serves its metrics.  [default: {DEFAULT_URL}]"),
-    ):
-        function = option(function)
-    return function
+options: Final = with_options(
+    click.option("--url", metavar="URL", help=f"Where the broker serves its metrics.  [default: {DEFAULT_URL}]"),
+    click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Find the port in the broker's file."),
+    timeout_option(TIMEOUT_S),
+)
+"""The options of `top`, `health` and `why`."""
 
 
 def place(url: str | None, config_path: str | None) -> str:

@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import click
 
+from mqttlite.cli.ask_options import F, data_dir_option, json_option, timeout_option, with_options
 from mqttlite.cli.asker import MAX_ANSWER_BYTES, Asker, Conflict, NotFound, Unreachable, WrongUsage, text_of
 from mqttlite.cli.top_words import printable
 
@@ -38,53 +39,29 @@ Exit codes:
 
 __all__ = ["Asker", "Conflict", "NotFound", "Unreachable", "WrongUsage"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+options: Final = with_options(json_option(), data_dir_option(), timeout_option(TIMEOUT_S))
+"""The options of all commands that ask the admin socket."""
 
-
-def options(function: F) -> F:
-    """The options that all of them have."""
-    for option in (
-        click.option(
-            "--timeout",
-            "timeout_s",
-            type=click.FloatRange(0.1, 300),
-            metavar="SECONDS",
-            default=TIMEOUT_S,
-            show_default=True,
-            help="How long to wait for an answer.",
-        ),
-        click.option(
-            "--data-dir", metavar="DIR", help="The data directory of the broker.  [default: as 'mqttlite serve']"
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON."),
-    ):
-        function = option(function)
-    return function
-
-
-def url_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Those of a broker that is asked over HTTP."""
-    for option in (
-        click.option("--cafile", "ca_file", metavar="FILE", help="The authority of the certificate of --url."),
-        click.option(
-            "--token",
-            metavar="KEY",
-            envvar="MQTTLITE_TOKEN",
-            help="An API key or token for --url; better in MQTTLITE_TOKEN, where nobody sees it.",
-        ),
-        click.option(
-            "--url",
-            metavar="URL",
-            envvar="MQTTLITE_URL",
-            help="Ask a broker over HTTP, such as https://broker.example:8443.  [MQTTLITE_URL]",
-        ),
-    ):
-        function = option(function)
-    return function
+url_options: Final = with_options(
+    click.option(
+        "--url",
+        metavar="URL",
+        envvar="MQTTLITE_URL",
+        help="Ask a broker over HTTP, such as https://broker.example:8443.  [MQTTLITE_URL]",
+    ),
+    click.option(
+        "--token",
+        metavar="KEY",
+        envvar="MQTTLITE_TOKEN",
+        help="An API key or token for --url; better in MQTTLITE_TOKEN, where nobody sees it.",
+    ),
+    click.option("--cafile", "ca_file", metavar="FILE", help="The authority of the certificate of --url."),
+)
+"""The options of commands that can ask a broker over HTTP."""
 
 
 def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, and those of a broker that is asked over HTTP. The function gets `client` and `as_json`."""
+    """Add `options` and `url_options`. The function gets `client` for them, and `as_json`."""
 
     @wraps(function)
     def with_client(

@@ -9,12 +9,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
 from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, Unreachable, asker_of, print_json, url_options
+from mqttlite.cli.ask_options import data_dir_option, json_option, timeout_option, with_options
 
 MAX_PAYLOAD: Final = 32_768
 """Of a payload that is sent along: with its base64 it still fits a request's head."""
@@ -48,35 +49,18 @@ _WHY: Final = {
     "no_local": "it is its own message, and its subscription has No Local",
 }
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _options(function: F) -> F:
-    """The options that both have."""
-    for option in (
-        click.option(
-            "--timeout",
-            "timeout_s",
-            type=click.FloatRange(0.1, 300),
-            metavar="SECONDS",
-            default=TIMEOUT_S,
-            show_default=True,
-            help="How long to wait for the broker.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON."),
-        click.option(
-            "--data-dir", metavar="DIR", help="The data directory of the broker.  [default: as 'mqttlite serve']"
-        ),
-        click.option(
-            "-c", "--config", "config_path", metavar="FILE.toml", help="Ask this configuration and no broker."
-        ),
-        click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, show_default=True, help="QoS."),
-        click.option("-g", "--group", "groups", metavar="NAME", multiple=True, help="A group of the user; repeatable."),
-        click.option("-i", "--client-id", metavar="ID", default="", help="Its session and connection count, too."),
-        click.option("--as", "user", metavar="USER", help="The user; without it the client is anonymous."),
-    ):
-        function = option(function)
-    return cast(F, url_options(function))
+_options: Final = with_options(
+    url_options,
+    click.option("--as", "user", metavar="USER", help="The user; without it the client is anonymous."),
+    click.option("-i", "--client-id", metavar="ID", default="", help="Its session and connection count, too."),
+    click.option("-g", "--group", "groups", metavar="NAME", multiple=True, help="A group of the user; repeatable."),
+    click.option("-q", "--qos", type=click.IntRange(0, 2), default=0, show_default=True, help="QoS."),
+    click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Ask this configuration and no broker."),
+    data_dir_option(),
+    json_option(),
+    timeout_option(TIMEOUT_S, "the broker"),
+)
+"""The options of both commands."""
 
 
 @click.group(context_settings={"help_option_names": ["--help"]})

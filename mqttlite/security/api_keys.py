@@ -17,6 +17,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from mqttlite.security import json_file
+
 FILE_NAME: Final = "api-keys.json"
 """In the data directory."""
 
@@ -64,18 +66,15 @@ class ApiKeyFileError(ValueError):
 
 def load(path: Path) -> list[ApiKey]:
     """The keys of a file; none where there is no file. Raises `ApiKeyFileError`."""
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise ApiKeyFileError(f"{path} is larger than {MAX_FILE_BYTES} bytes: it is no file of API keys")
-        keys = msgspec.json.decode(path.read_bytes(), type=_File).keys
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise ApiKeyFileError(f"{path} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiKeyFileError(
-            f"{path} is no file of API keys: {error}. Put back a copy, or move it away: 'mqttlite token new' makes one"
-        ) from None
+    found = json_file.load(
+        path,
+        _File,
+        ApiKeyFileError,
+        max_bytes=MAX_FILE_BYTES,
+        content="API keys",
+        advice="move it away: 'mqttlite token new' makes one",
+    )
+    keys = [] if found is None else found.keys
     if len(keys) > MAX_KEYS:
         raise ApiKeyFileError(f"{path} has {len(keys)} keys: {MAX_KEYS} at most")
     return keys

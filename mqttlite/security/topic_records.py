@@ -12,6 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from mqttlite import atomic_file
+from mqttlite.security import json_file
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid
@@ -131,18 +132,15 @@ def load(path: Path | None) -> list[TopicRecord]:
     """The topics of a file; none where there is no file. Raises `TopicFileError`."""
     if path is None:
         return []
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise TopicFileError(f"{path} is larger than {MAX_FILE_BYTES} bytes: it is no file of topics")
-        topics = msgspec.json.decode(path.read_bytes(), type=_File).topics
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise TopicFileError(f"{path} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TopicFileError(
-            f"{path} is no file of topics: {error}. Put back a copy, or remove it: then its topics are open to all"
-        ) from None
+    file = json_file.load(
+        path,
+        _File,
+        TopicFileError,
+        max_bytes=MAX_FILE_BYTES,
+        content="topics",
+        advice="remove it: then its topics are open to all",
+    )
+    topics = [] if file is None else file.topics
     found = Counter([*(f"the id {each.topic_id}" for each in topics), *(f"the topic {each.name}" for each in topics)])
     for what, count in found.items():
         if count > 1:
