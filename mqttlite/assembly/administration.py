@@ -36,7 +36,7 @@ class Administration:
         queues = _queues_answerer(delivery.api)
         registry = _registry_answerer(RegistryApi(schemas.registry))
         answerers = {"queues": queues, "snapshots": queues, "dead-letters": queues, "registry": registry}
-        """What answers on the admin socket beside `admin`, by the first level of the path."""
+        """The handlers of the admin socket beside `admin`, by the first level of the path."""
         self._socket: Final = (
             AdminSocket(*(config.data_dir, self.admin, self.explanations, answerers), tell=runtime.hub.on_administered)
             if config.data_dir

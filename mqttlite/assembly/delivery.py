@@ -67,7 +67,7 @@ class Delivery:
         await self._commands.stop()
 
     def figures(self, most: int = MAX_REPORTED) -> list[QueueFigures]:
-        """What metrics and `$SYS` say of the queues, of the first by name."""
+        """The figures of the queues for metrics and `$SYS`: of the first ones by name."""
         queues, now = self.queues, self._clock()
         names = queues.names
         self._growth.keep(set(names))

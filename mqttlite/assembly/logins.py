@@ -65,7 +65,7 @@ class Logins:
         return AuthChain(FirstOf(asked), passwords, allow_anonymous=allow_anonymous)
 
     def watches(self) -> Iterable[Coroutine[object, object, None]]:
-        """What reads the password files whenever they change."""
+        """The tasks that read the password files whenever they change."""
         return [each.watch(self.kick) for each in self.passwords]
 
     async def reload(self) -> None:
@@ -111,7 +111,7 @@ class Logins:
         return found
 
     def explain(self, user: str | None) -> Iterable[str]:
-        """What each listener says to a user."""
+        """The answer of each listener to a user, in words."""
         return logins(self._runtime.config, user, self._knows)
 
     def _knows(self, listener: ListenerOptions, method: LoginMethod, user: str) -> bool:

@@ -1,4 +1,4 @@
-"""What every group builds on: the core, what drives it, the store, the clocks and the event hub.
+"""The objects that every group uses: the core, the loop driver, the store, the clocks and the event hub.
 
 It knows none of the groups. What only they can answer, it gets as a callable.
 """

@@ -58,7 +58,7 @@ class Telemetry:
         self._sys_topics: asyncio.Task[None] | None = None
 
     def event_listeners(self) -> list[Listener]:
-        """What hears of events, in this order, once the files are open."""
+        """The listeners to events, in this order, once the files are open."""
         runtime, options = self._runtime, self._runtime.config.sys
         found: list[Listener] = [self.counters, ConnectionLog(), self.reports]
         if runtime.config.http is not None or runtime.config.metrics is not None:

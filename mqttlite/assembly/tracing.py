@@ -65,7 +65,7 @@ class Tracing:
             await asyncio.to_thread(self.dataset.close, within_s)
 
     def event_listeners(self) -> list[Listener]:
-        """What writes of events."""
+        """The listeners that write events."""
         found: list[Listener] = []
         if self.observer is not None:
             found.append(self.observer)

@@ -17,7 +17,7 @@ from mqttlite.delivery.schemas.registry import Registry
 ASYNCAPI: Final = "3.0.0"
 
 DRAFT_7: Final = ("http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema")
-"""What AsyncAPI reads without being told; so it is with schemas that name no draft."""
+"""The draft that AsyncAPI assumes of schemas; so does this package of schemas that name none."""
 
 AVRO_FORMAT: Final = "application/vnd.apache.avro;version=1.9.0"
 

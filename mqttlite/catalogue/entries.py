@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     max_payload_bytes: int
     ttl_s: int
     schema: str | None
-    """What the policy names: a subject, or `subject:version`."""
+    """The schema that the policy names: a subject, or `subject:version`."""
     schema_in_use: SchemaEntry | None
     """None where there is no schema, or it is not registered."""
     topic_id: str | None

@@ -82,7 +82,7 @@ def test(
 def verdict(
     rules: ConfiguredRules, client_id: str, user: str | None, grants: Grants, action: str, topic: bytes
 ) -> Ruling:
-    """What the rules say of a client; the line is that of the ACL file, if that decides."""
+    """The verdict of the rules on a client; the line is that of the ACL file, if that decides."""
     core = rules.core
     role = core.role_of(client_id, user, grants)
     asked = {PUBLISH: core.may_publish, RECEIVE: core.may_receive, SUBSCRIBE: core.may_subscribe}

@@ -16,7 +16,7 @@ from mqttlite.cli.asker import MAX_ANSWER_BYTES, Asker, Conflict, NotFound, Unre
 Segments = tuple[str, ...]
 
 _IN_BODY: Final = ("bans",)
-"""What takes the parameters of a POST in its body."""
+"""The routes that take the parameters of a POST in the body."""
 
 _KINDS: Final[dict[int, type[click.ClickException]]] = {
     400: WrongUsage,
@@ -113,7 +113,7 @@ def _address(method: str, segments: Segments) -> tuple[str, Segments]:
 
 
 def _in_words_of_the_gateway(given: dict[str, Any]) -> dict[str, Any]:
-    """What is to be explained, with lists as repeated parameters."""
+    """The parameters of `explain`, with lists as repeated parameters."""
     asked = dict(given)
     if "groups" in asked:
         asked["groups"] = asked["groups"].split(",")

@@ -26,7 +26,7 @@ EXIT_FAILED: Final = 1
 
 
 class WrongUsage(click.ClickException):
-    """What was asked for cannot be done, whatever the broker says."""
+    """The command cannot be carried out, whatever the broker answers."""
 
     exit_code = 2
 
@@ -37,7 +37,7 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """A response over HTTP."""
 
     status: int
     body: bytes

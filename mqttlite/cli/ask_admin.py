@@ -79,7 +79,7 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def asker_of(data_dir: str | None, url: str | None, token: str | None, ca_file: str | None, timeout_s: float) -> Asker:
-    """What asks a broker: over HTTP if there is an address, else at the admin socket. Raises `click.UsageError`."""
+    """The client of a broker: over HTTP if there is an address, else of its admin socket. Raises `click.UsageError`."""
     if url is None:
         return AdminClient(data_dir, timeout_s)
     if data_dir is not None:

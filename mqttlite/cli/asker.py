@@ -1,4 +1,4 @@
-"""What asks a running broker for the commands of an operator, wherever the broker is, and how that fails.
+"""The port by which an operator's commands ask a running broker, wherever it is, and its errors.
 
 `ask_admin` asks its admin socket, `api_client` over HTTP. Invariant: each failure has an exit code.
 """
@@ -30,13 +30,13 @@ class WrongUsage(click.ClickException):
 
 
 class Conflict(click.ClickException):
-    """What is there does not allow it."""
+    """The state of the broker does not allow the request."""
 
     exit_code = 4
 
 
 class NotFound(click.ClickException):
-    """What was asked for is not there."""
+    """The broker does not have the requested thing."""
 
     exit_code = 3
 

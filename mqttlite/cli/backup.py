@@ -34,7 +34,7 @@ def command(path: Path, data_dir: Path) -> None:
 
 
 def described(contents: Any) -> str:
-    """What a copy has, in words."""
+    """The contents of a copy, in words."""
     counted = [
         _some(contents.sessions, "session"),
         _some(contents.queued, "queued message"),

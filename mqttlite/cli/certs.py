@@ -304,7 +304,7 @@ def _line(entry: Entry, now: datetime) -> str:
 
 
 def _renewal(directory: Path, expired: Sequence[Entry]) -> str:
-    """What to do about certificates that have expired: their keys and names can stay, unless it is the authority."""
+    """Advice for certificates that have expired: their keys and names can stay, unless it is the authority."""
     names = [entry.path.stem for entry in expired]
     if "ca" in names:
         return "The authority has expired: make a new set in an empty directory, and give its ca.crt to every client."

@@ -1,4 +1,4 @@
-"""What `serve --check` and `config check` say: everything that is wrong with a configuration, or what it does. And
+"""`serve --check` and `config check`: print everything that is wrong with a configuration, or what it does. And
 `mqttlite check`, which also explains who may do what.
 
 What can be wrong lives in `config`, what is odd about permissions in `explain_rules`. Invariant: nothing is changed,

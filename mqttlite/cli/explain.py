@@ -151,7 +151,7 @@ def _ask(action: str, options: dict[str, Any], what: dict[str, str], **more: Any
 
 
 def _ask_config(action: str, options: dict[str, Any], what: dict[str, str], more: dict[str, Any]) -> dict[str, Any]:
-    """What a configuration says, of a broker without clients."""
+    """The answer of a configuration, as of a broker without clients."""
     from mqttlite.cli.planned import explanations_of  # here, for it takes a while
     from mqttlite.explanations import properties_of
 

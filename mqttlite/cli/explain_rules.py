@@ -43,8 +43,8 @@ def permissions(
     topics: Sequence[TopicPolicyOptions] = (),
     most: Most = SOME,
 ) -> Iterator[str]:
-    """Who may do what, a line for each section of the ACL file, each policy and each role of dynamic security. `topics`
-    are the policies of topics made over HTTP."""
+    """The permissions in words: a line for each section of the ACL file, each policy and each role of dynamic security.
+    `topics` are the policies of topics made over HTTP."""
     if dynamic is not None:
         yield from _dynamic(dynamic, most)
     if dynamic is None and acl is None:
@@ -75,7 +75,7 @@ def permissions(
 
 
 def _dynamic(state: State, most: Most) -> Iterator[str]:
-    """What the users, groups and roles of dynamic security allow."""
+    """The permissions of the users, groups and roles of dynamic security, in words."""
     allowed = [kind for kind, is_allowed in state.default_access.items() if is_allowed]
     yield f"where no role says anything, dynamic security allows {', '.join(allowed) or 'nothing'}"
     for number, (name, role) in enumerate(state.roles.items()):
@@ -99,7 +99,7 @@ def _acls(role: Role, most: Most) -> Iterator[str]:
 
 
 def _role_lists(state: State, most: Most) -> Iterator[str]:
-    """Who has which roles, a line for those who have the same."""
+    """The roles of clients, in one line for all clients that have the same."""
     users: dict[tuple[str, ...], list[str]] = {}
     for name in state.clients:
         names = state.role_sets_of(name)
@@ -126,7 +126,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def findings(config: Config, acl: AclFile | None, dynamic: State | None = None) -> Iterator[str]:
-    """What is odd, in sentences that begin with the file and the line where there is one."""
+    """Rules that are probably mistakes, in sentences that begin with the file and, where there is one, the line."""
     if acl is not None:
         for line, sentence in acl_findings(acl, config.groups, _known_users(config)):
             yield f"{acl.path}{f':{line}' if 0 < line < 10**9 else ''}: {sentence}"

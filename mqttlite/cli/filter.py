@@ -107,7 +107,7 @@ def _lines(part: Evaluated, level: int) -> Iterator[str]:
 
 
 def _shown(found: object) -> str:
-    """What a condition looked at, in a line."""
+    """The value that a condition looked at, in a line."""
     if found is MISSING or found == []:
         return "missing"
     text = json.dumps(found, ensure_ascii=False)

@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 LIST_COMMANDS: Final = ("ls", "list")
-"""What the command is called that lists; a group has one of them."""
+"""The names of the command that lists; a group has one of them."""
 
 
 class ListingGroup(click.Group):

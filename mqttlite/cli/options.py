@@ -42,7 +42,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class WrongUsage(click.ClickException):
-    """What was asked for cannot be done, whatever the broker says."""
+    """The command cannot be carried out, whatever the broker answers."""
 
     exit_code = EXIT_USAGE
 

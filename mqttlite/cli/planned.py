@@ -16,7 +16,7 @@ from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.password_file import PasswordFileError, load
 
 MEMORY_BYTES: Final = 64 * 1_048_576
-"""What the core may take where the configuration leaves that to the machine."""
+"""The core's memory limit where the configuration leaves it to the machine."""
 
 
 def explanations_of(config_path: str) -> Explanations:

@@ -95,7 +95,8 @@ def _values_after(word: str, widths: dict[str, int]) -> int:
 
 
 def read_properties(words: Sequence[str], commands: Sequence[str]) -> GivenProperties:
-    """What `gather_properties` gathered, by command. Raises `click.UsageError` for what MQTT does not have."""
+    """The properties that `gather_properties` gathered, by command. Raises `click.UsageError` for one that MQTT does
+    not have."""
     given = GivenProperties()
     for joined in words:
         command, name, *values = joined.split(_SEPARATOR)

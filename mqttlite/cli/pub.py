@@ -26,7 +26,7 @@ _CHUNKS_AHEAD: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What to publish: where, how, how often."""
+    """The options of `pub`: what to publish, where, how and how often."""
 
     topic: str
     qos: int

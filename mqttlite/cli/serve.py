@@ -45,7 +45,7 @@ _LAST_STEPS_S: Final = 10.0
 """How long the steps of a stop that have no option of their own may take together, at the most."""
 
 _RELOADED: Final = ("acl_file", "groups", "topic_policies")
-"""What of a configuration file holds after SIGHUP, without a restart."""
+"""The sections of a configuration file that SIGHUP applies without a restart."""
 
 _EPILOG = """\b
 Exit codes:
@@ -168,7 +168,7 @@ async def _serve(broker: Broker, source: _Source | None) -> None:
 
 
 class _Requests:
-    """What signals ask of a running broker: done one after the other, each at most once more while one is done."""
+    """The actions of signals on a running broker: one after the other, each at most once more while one is done."""
 
     def __init__(self, broker: Broker, source: _Source | None, service_manager: ServiceManager) -> None:
         self._broker: Final = broker

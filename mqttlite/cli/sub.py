@@ -40,7 +40,7 @@ EXIT_TERMINATED: Final = 143
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """What to subscribe to, what to print, when to stop."""
+    """The options of `sub`: what to subscribe to, what to print, when to stop."""
 
     topics: tuple[str, ...]
     unsubscribe: tuple[str, ...]

@@ -26,12 +26,12 @@ DEFAULT_TIMEOUT_S: Final = 600.0
 """How long a command may run: as long as the longest deadline of a queue."""
 
 _NOT_RUN: Final = (126, 127)
-"""What a shell ends with when there is no such command: none of the messages could be handled."""
+"""The exit code of a shell without such a command: none of the messages could be handled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to do with each message."""
+    """The command for each message, and its limits."""
 
     topic: str
     """`$queue/NAME` or `$queue/NAME/FILTER`."""
@@ -42,7 +42,7 @@ class Work:
     timeout_s: float
     count: int | None
     output: Piece | None
-    """What to print of a message once its command has ended; None: nothing."""
+    """The format in which to print a message once its command has ended; None: print nothing."""
     as_json: bool
     """Whether that is JSON, to which we add what became of the message."""
 
@@ -126,7 +126,7 @@ class _Worker:
 
 
 def _environment(message: QueueMessage) -> dict[str, str]:
-    """What a command can know of its message beside the payload, which it reads from standard input."""
+    """The environment variables that describe a message to its command, which reads the payload from standard input."""
     return {
         "MQTT_TOPIC": message.topic,
         "MQTT_MESSAGE_ID": message.message_id,

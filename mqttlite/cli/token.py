@@ -102,7 +102,7 @@ class _Remote:
 
 @contextmanager
 def _shown() -> Iterator[None]:
-    """What is wrong with the file, as a sentence."""
+    """The problem with the file, as a sentence."""
     try:
         yield
     except ApiKeyFileError as error:

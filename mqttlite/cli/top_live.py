@@ -78,7 +78,7 @@ class _Live:
                 self._read_key()
 
     def _ask(self, mode: str, wanted: dict[str, str]) -> Answers:
-        """What the broker says now; what it said before, with an error, when it does not answer."""
+        """The broker's present answer; the former one, with an error, when it does not answer."""
         try:
             answers = Answers(ask_status(self._where, self._timeout_s))
             if wanted:

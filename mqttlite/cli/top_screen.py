@@ -57,7 +57,7 @@ class Line:
 
 @dataclass(slots=True)
 class Answers:
-    """What the broker said last; None where it was not asked."""
+    """The broker's latest answers; None where it was not asked."""
 
     status: Status
     page: dict[str, Any] | None = None
@@ -67,7 +67,7 @@ class Answers:
 
 @dataclass(slots=True)
 class Screen:
-    """What is looked at, and how."""
+    """The view: which clients, in which order, and the selected one."""
 
     mode: str = OVERVIEW
     ranking: str = GREEDY
@@ -86,7 +86,7 @@ class Screen:
     _back: str = OVERVIEW
 
     def wanted(self) -> dict[str, str]:
-        """What to ask the broker for beside its status: parameters of `/clients` or of `/client`; none for neither."""
+        """The parameters of `/clients` or of `/client`, which is asked beside the status; none for neither."""
         if self.mode == ALL:
             return {"cursor": self.cursors[-1], "limit": str(self._rows()), "contains": self.filter}
         return {"id": self.client_id} if self.mode == CLIENT else {}
@@ -327,7 +327,7 @@ def _host(peer: str | None) -> str:
 
 
 def _facts(details: dict[str, Any]) -> Any:
-    """What is known of a client, a line for each."""
+    """The details of a client, a line for each."""
     entry = details["entry"]
     if entry["connected"]:
         yield f"connected     {entry['peer']} on {entry['listener']}, since {entry['connected_at'][:19]}Z"

@@ -5,7 +5,7 @@ from typing import Final
 
 
 def printable(text: str, width: int) -> str:
-    """What a client chose as its name, so that it cannot steer the terminal."""
+    """A text that a client chose, made safe: it cannot steer the terminal."""
     safe = text if text.isprintable() else repr(text)[1:-1]
     return safe if len(safe) <= width else safe[: width - 1] + "…"
 
@@ -54,6 +54,6 @@ _OVERLOAD: Final = (
 
 
 def overload_words(overload: Mapping[str, float]) -> str:
-    """What is done about an overload now."""
+    """The measures against an overload at present."""
     slowed = f", {count(overload['slowed'])} clients slowed" if overload["slowed"] else ""
     return f"{_OVERLOAD[int(overload['stage'])]} (load {100 * overload['load']:.0f} %{slowed})"

@@ -56,7 +56,7 @@ for _each in COMMANDS:
 
 
 def read(config_path: str | None, data_dir: str | None) -> tuple[Config, list[Entry], Registry]:
-    """What the files of a broker say. Raises `click.UsageError`."""
+    """The topics in the files of a broker. Raises `click.UsageError`."""
     try:
         config = Config() if config_path is None else load_config(config_path)
         directory = Path(data_dir or config.data_dir or default_data_dir(os.environ))

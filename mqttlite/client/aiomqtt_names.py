@@ -24,7 +24,7 @@ class ProtocolVersion(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TLSParameters:
-    """What a TLS connection needs, in files; without any, the system's authorities are trusted."""
+    """The files of a TLS connection; without any, the system's authorities are trusted."""
 
     ca_certs: str | None = None
     """The authorities that may have signed the server's certificate."""

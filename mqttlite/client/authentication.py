@@ -28,14 +28,14 @@ class Authentication(Protocol):
 
 
 class Conversation(Protocol):
-    """What client and server say to each other. Raises `ValueError` for a server that says what it may not."""
+    """The client's side of an authentication. Raises `ValueError` for data from the server that the method forbids."""
 
     def first(self) -> bytes | None:
-        """What we begin with."""
+        """The client's first data, for CONNECT or AUTH."""
         ...
 
     async def reply(self, data: bytes) -> bytes:
-        """What we say to the server's data."""
+        """The client's response to the server's data."""
         ...
 
     def finish(self, data: bytes) -> None:

@@ -168,7 +168,7 @@ class Client:
 
     @property
     def connack_properties(self) -> Properties:
-        """What the server said of itself when we connected last."""
+        """The properties of the server's latest CONNACK."""
         return self._line.connack.properties
 
     @property
@@ -389,7 +389,7 @@ class Client:
         return None if timeout == math.inf else timeout
 
     def _late(self, what: str, timeout: float | None) -> str:
-        """What took too long, and why as far as we know."""
+        """A sentence that says which action took too long, and why, as far as the client knows."""
         line = self._line
         late = f"{what} within {self._options.timeout if timeout is None else timeout:g} s"
         if line.connection is None:

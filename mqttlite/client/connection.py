@@ -28,7 +28,7 @@ Publishers wait long before, at the transport's high-water mark, so that they ca
 
 
 class Receiver(Protocol):
-    """Who takes packets. While it is `full`, no PUBLISH is handed over."""
+    """The receiver of the packets. While it is `full`, no PUBLISH is handed over."""
 
     @property
     def full(self) -> bool: ...

@@ -26,7 +26,7 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Auth, Connack
 
 _PLAIN_ANSWERS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
-"""What OpenSSL says when the other side's first bytes are not TLS."""
+"""OpenSSL's reasons where the other side's first bytes are not TLS."""
 _OUT_OF_DATE: Final = frozenset({9, 10})
 """OpenSSL's codes for a certificate that is not yet valid and one that has expired."""
 _OTHER_NAME: Final = frozenset({62, 64})
@@ -95,7 +95,7 @@ async def _give_up(connection: Connection | None, reason: MqttError) -> None:
 
 
 def _refusal(answer: object, options: Options, exchange: Exchange | None) -> ConnectError | None:
-    """What is wrong with an answer to CONNECT; None if it is a welcome."""
+    """The error for an answer to CONNECT; None for a CONNACK that accepts the client."""
     if not isinstance(answer, Connack):
         return ConnectError(f"{options.where} answered CONNECT with {type(answer).__name__.upper()}.")
     if answer.reason_code:
@@ -135,7 +135,7 @@ def _explain(cause: OSError | MqttError, options: Options) -> str:
 
 
 def _explain_socket(cause: OSError | MqttError, path: str) -> str:
-    """What is wrong with a Unix socket; empty for what can go wrong behind it."""
+    """The problem with a Unix socket, in words; empty for errors behind it."""
     if isinstance(cause, FileNotFoundError):
         return f"There is no Unix socket {path}; does a broker run with 'mqttlite serve --socket {path}'?"
     if isinstance(cause, PermissionError):

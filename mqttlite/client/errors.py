@@ -1,4 +1,4 @@
-"""What can go wrong for a client, each as one sentence that says what, where and what to do.
+"""The errors of the client, each one sentence that says what is wrong, where, and what to do.
 
 How errors of sockets and TLS become these lives in `dial`. Invariant: everything the client raises for the world's
 sake is an `MqttError`; a wrong argument is a `ValueError`.

@@ -20,7 +20,7 @@ _HIGHEST_ID: Final = 65_535
 
 
 class Waiter(Protocol):
-    """Who waits for the outcome of a message; may have gone away (`done`) before it is known."""
+    """A caller that waits for the outcome of a message; it may have gone away (`done`) before the outcome is known."""
 
     def done(self) -> bool: ...
     def set_result(self, result: PublishOutcome, /) -> None: ...
@@ -88,7 +88,7 @@ class Outgoing(Generic[WaiterT]):
         self.sent: bool = False
         self.dup: bool = False
         self.received: PublishOutcome | None = None
-        """What PUBREC said: from here on the message is the server's, and only PUBREL is sent again."""
+        """The reason code of PUBREC: from here on the message is the server's, and only PUBREL is sent again."""
 
     def frame(self) -> bytes:
         head = bytes((self.head[0] | 8,)) + self.head[1:] if self.dup else self.head

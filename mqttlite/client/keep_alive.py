@@ -8,7 +8,7 @@ from typing import Final, final
 
 
 class Due(Enum):
-    """What a look at the clock asks for."""
+    """The actions that can be due."""
 
     NOTHING = "nothing"
     PING = "ping"
@@ -27,7 +27,7 @@ class KeepAlive:
         self._pinged_at: float | None = None
 
     def run(self, now: float, *, deaf: bool = False) -> tuple[Due, float]:
-        """What is due, and when to come back. `deaf` says that we do not read, so silence proves nothing."""
+        """The due action, and when to ask again. `deaf`: the client does not read, so silence proves nothing."""
         if deaf:
             self.received_at = now
         if self._pinged_at is not None:

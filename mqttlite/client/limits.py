@@ -1,4 +1,4 @@
-"""What a server allows, as its CONNACK says, and what happens to a message that goes beyond.
+"""The limits of a server, from its CONNACK, and the refusal of a message that exceeds them.
 
 Invariant: absent properties mean what 5.0 §3.2.2.3 says they mean; before 5.0 there are no limits to announce.
 """

@@ -1,4 +1,4 @@
-"""What a client sends and receives, as values: `Message`, `Will`, `PublishOutcome`.
+"""The values that a client sends and receives: `Message`, `Will`, `PublishOutcome`.
 
 Invariant: nothing here changes after it was made.
 """
@@ -12,7 +12,7 @@ from mqttlite.wire import packets
 from mqttlite.wire.properties import NONE, Properties
 
 Payload: TypeAlias = bytes | bytearray | memoryview | str | int | float | None
-"""What may be published: bytes, text (as UTF-8), a number (as its decimal digits), or None for an empty payload."""
+"""A payload: bytes, text (as UTF-8), a number (as its decimal digits), or None for an empty one."""
 
 
 def payload_bytes(payload: Payload) -> bytes:
@@ -93,7 +93,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class PublishOutcome:
-    """What the server said to a message; `NO_MATCHING_SUBSCRIBERS` (0x10) is a success, too."""
+    """The server's answer to a message; `NO_MATCHING_SUBSCRIBERS` (0x10) is a success, too."""
 
     reason_code: int = 0
     properties: Properties = NONE

@@ -25,7 +25,7 @@ Transport: TypeAlias = Literal["tcp", "unix"]
 VERSIONS: Final[dict[str, int]] = {"5.0": V5, "3.1.1": V311, "3.1": V31}
 
 KEEP_ALIVE_S: Final = 60
-"""What most clients use: short enough for the usual NAT, long enough for a battery."""
+"""The usual keep-alive: short enough for most NATs, long enough for a battery."""
 
 TIMEOUT_S: Final = 10.0
 """How long a connection, an acknowledgement or the answer to a ping may take."""
@@ -137,7 +137,7 @@ class Options:
         )
 
     def _connect_properties(self, authentication_data: bytes | None) -> Properties:
-        """What the caller gave, with the parameters that have a name of their own."""
+        """The caller's properties, with the parameters that have a name of their own."""
         given: dict[str, object] = dict(self.properties.present())
         for name, value in (
             ("session_expiry_interval", self.session_expiry_interval),

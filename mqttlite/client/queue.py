@@ -33,7 +33,7 @@ _log: Final = logging.getLogger("mqttlite.client")
 
 
 class Subscriber(Protocol):
-    """What a queue needs of a `Client`."""
+    """The part of `Client` that a queue uses."""
 
     @property
     def connack_properties(self) -> Properties: ...
@@ -48,7 +48,7 @@ class Queue:
         self, client: Subscriber, session: Session, name: str, topic_filter: str, options: Mapping[str, str]
     ) -> None:
         self.topic_filter: Final[str] = f"$queue/{name}/{topic_filter}" if topic_filter else f"$queue/{name}"
-        """What it subscribes to."""
+        """The topic filter to which it subscribes."""
         check_filter(self.topic_filter)
         self.name: Final = name
         self._client: Final = client

@@ -82,7 +82,7 @@ class QueueMessage(Message):
 
     @property
     def ordering_key(self) -> str:
-        """What its publisher gave it; "" for none."""
+        """The ordering key from its publisher; "" for none."""
         return next((value for name, value in self.properties.user_properties if name == "ordering-key"), "")
 
     @property
@@ -147,7 +147,7 @@ class QueueMessage(Message):
         return act()
 
     def _told(self, name: str) -> str:
-        """What the broker added, which is behind what the publisher said."""
+        """The value of a user property that the broker added: it is behind those of the publisher."""
         for key, value in reversed(self.properties.user_properties):
             if key == name:
                 return value

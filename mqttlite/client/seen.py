@@ -151,7 +151,7 @@ class SqliteSeen:
 
 
 class RedisLike(Protocol):
-    """What is asked of a client of Redis or Valkey, as `redis.asyncio.Redis` has it."""
+    """The methods that are used of a client of Redis or Valkey, such as `redis.asyncio.Redis`."""
 
     async def set(self, name: str, value: str, *, nx: bool = False, xx: bool = False, px: int | None = None) -> Any: ...
     async def get(self, name: str) -> Any: ...

@@ -1,5 +1,5 @@
-"""What a client and a server know of each other beyond one connection: messages in flight, identifiers received,
-subscriptions, questions that wait for an answer.
+"""The state that outlives one connection of a client: messages in flight, identifiers received, subscriptions, and
+requests that wait for an answer.
 
 No socket and no clock here. Invariant: a QoS 2 message is put into the inbox once [MQTT-4.3.3-10].
 """

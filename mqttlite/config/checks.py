@@ -1,4 +1,4 @@
-"""What is wrong with a config whose options are right one by one: options that contradict each other, and files.
+"""Checks a config whose options are right one by one: options that contradict each other, and files.
 
 `conflicts` needs nothing but the config. `file_problems` looks at the files that the config names and changes none.
 `warnings` are sentences about what works and is probably not meant. Invariant: nothing here raises for a config.
@@ -309,7 +309,7 @@ def _telemetry_problems(options: TelemetryOptions) -> Iterator[Problem]:
 
 
 def warnings(config: Config) -> Iterator[str]:
-    """What works and is probably not meant, in sentences."""
+    """Settings that work and are probably not meant, in sentences."""
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         yield from _listener_warnings(config, name, listener)
     if config.allow_anonymous and not any(

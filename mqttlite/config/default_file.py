@@ -145,7 +145,7 @@ def _toml(value: object) -> str:
 
 
 def sentence_of(cls: type, name: str) -> str:
-    """What the docstring of an option says; empty if it has none."""
+    """The docstring of an option; empty if it has none."""
     return " ".join(_sentences(cls).get(name, "").split())
 
 

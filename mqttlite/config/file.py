@@ -43,7 +43,7 @@ _VALUE_SYNTAX: Final = 'a value is a number, true, false, "text in quotes", or a
 
 
 class Reading(NamedTuple):
-    """What a file says: its config without the options that are wrong, if there is one, and what is wrong."""
+    """The result of reading a file: its config without the wrong options, if there is one, and the errors."""
 
     config: Config | None
     problems: list[Problem]
@@ -162,7 +162,7 @@ def new_problems(known: Iterable[Problem], problems: Iterable[Problem]) -> Itera
 
 
 def _refusal(raw: Mapping[str, Any], message: str, section: str) -> Problem:
-    """What the options of a section said, about the one that their sentence begins with."""
+    """The error of a section's options, at the option that its sentence begins with."""
     option = re.match(r"\w*", message)
     assert option is not None
     path = join(section, option[0])

@@ -49,8 +49,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     roles: dict[Literal["viewer", "operator", "admin"], tuple[str, ...]] = {}
     """The users of each role; everybody else who logs in is a `user`."""
     mount_point: str | None = None
-    """What comes before each topic that callers name, as `mount_point` of a listener. It has to be said where a
-    listener has one: `""` is none."""
+    """The prefix of each topic that callers name, as `mount_point` of a listener. It is required where a listener has
+    one: `""` is none."""
     topic_creation: RoleName = "user"
     """The least role that makes topics. Who makes one owns it, and may keep others out."""
     api_key_file: str | None = None

@@ -1,4 +1,4 @@
-"""What each listener says to a user, as far as that is known without credentials."""
+"""The answer of each listener to a user, as far as it is known without credentials."""
 
 from collections.abc import Callable, Iterator
 

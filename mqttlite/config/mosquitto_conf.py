@@ -97,7 +97,7 @@ _WHY: Final = {
 }
 _PLUGIN: Final = ("plugin", "global_plugin", "auth_plugin")
 _PLUGIN_FILE: Final = ("plugin_opt_config_file", "auth_opt_config_file")
-"""What the dynamic security plugin keeps its users in."""
+"""The option of the dynamic security plugin that names its file of users."""
 
 _BRIDGE: Final = frozenset(
     (
@@ -146,7 +146,7 @@ class _Conversion:
         self._sys: Table = {}
         self._listeners: list[Table] = []
         self._first: Table = {}
-        """What is said before the first `listener` of a listener: it is the one on port 1883."""
+        """The listener options before the first `listener`: they are those of port 1883."""
         self._rules_of_listeners: Final[list[tuple[Line, str, object]]] = []
         """ACL files and dynamic security of single listeners: the line, our name and our value."""
         self._left: list[str] = []

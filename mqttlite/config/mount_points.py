@@ -1,4 +1,4 @@
-"""What a mount point is: the prefix of all topics of some clients. Listeners and the gateway have one."""
+"""Mount points: a prefix of all topics of some clients. Listeners and the gateway have one."""
 
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid

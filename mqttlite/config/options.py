@@ -1,4 +1,4 @@
-"""What an operator can set: each package's own options, composed to one `Config`.
+"""The options of the broker: each package's own, composed to one `Config`.
 
 No package reads this module; `assembly` hands each its part. What contradicts itself across sections is found in
 `checks`. Invariant: each option of a `Config` that was made has a value that it may have.
@@ -66,7 +66,7 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Where to listen. Port 0 lets the system choose."""
 
     name: str = ""
-    """What log and telemetry call it. Empty: made from transport and port, such as `tcp-1883`."""
+    """Its name in log and telemetry. Empty: made from transport and port, such as `tcp-1883`."""
     host: str = "127.0.0.1"
     """An address, or a name and all its addresses. `0.0.0.0` is every IPv4 address, `::` every IPv6 one, `""` both."""
     port: int = 1883
@@ -74,7 +74,7 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     path: str | None = None
     """A Unix socket to listen on, in place of `host` and `port`."""
     mode: int = 0o660
-    """Who may connect to it: the permissions of its file."""
+    """The permissions of its file, which say who may connect to it."""
     tls: TlsOptions | None = None
     """Absent: it speaks no TLS."""
     websocket: WebSocketOptions | bool = False
@@ -90,9 +90,9 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """How long each may take of what comes before MQTT, half-open connections end here: a proxy's header, a TLS
     handshake, a request for a WebSocket."""
     capabilities: Capabilities = EVERYTHING
-    """What of MQTT this listener offers."""
+    """The parts of MQTT that this listener offers."""
     mount_point: str = ""
-    """What comes before each topic of its clients, with a slash at the end: they live below it and do not see it."""
+    """The prefix of each topic of its clients, with a slash at the end: the clients do not see it."""
     connects: ConnectOptions | None = None
     """How often its clients may connect, where it is not as with all."""
     quotas: QuotaOptions | None = None
@@ -128,7 +128,7 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError(f"handshake_timeout_s is {self.handshake_timeout_s:g}: 0.001 at least, and finite")
 
     def _check_socket(self, path: str) -> None:
-        """What belongs to a port may not be set beside a path. Raises `ValueError`."""
+        """Reject options of a port beside a path. Raises `ValueError`."""
         if len(path.encode()) > MAX_SOCKET_PATH_BYTES:
             raise ValueError(f"path is {path!r}: a Unix socket's path has {MAX_SOCKET_PATH_BYTES} bytes at most")
         default = ListenerOptions()
@@ -184,7 +184,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     listeners: tuple[ListenerOptions, ...] = (ListenerOptions(),)
     """Where clients connect, and what holds for those of one listener."""
     limits: Limits = Limits()
-    """What one client, and all together, may use."""
+    """The limits of one client, and of all together."""
     overload: OverloadLimits = OverloadLimits()
     """When the broker counts as overloaded."""
     connects: ConnectOptions = ConnectOptions()
@@ -196,7 +196,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     queues: tuple[QueueOptions, ...] = ()
     """Queues that deliver each message until a consumer acknowledges it: `$queue/<name>`."""
     delivery: DeliveryOptions = DeliveryOptions()
-    """What holds for all queues."""
+    """The options of all queues together."""
     push: PushOptions = PushOptions()
     """Which endpoints are allowed beside those of the Internet over HTTPS, for queues that are pushed."""
     retained_expiry_s: dict[str, int] = {}
@@ -207,7 +207,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     delivery_log: DeliveryLogOptions | None = None
     """Of which messages it is known what became of them, for `mqttlite why`. Absent: of none."""
     sys: SysOptions = SysOptions()
-    """What the broker says of itself below `$SYS`."""
+    """The broker's own figures below `$SYS`."""
     metrics: MetricsOptions | None = None
     """Where metrics, health and status are served over HTTP. Absent: nowhere."""
     http: HttpOptions | None = None
@@ -223,11 +223,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     http_auth: HttpAuthOptions | None = None
     """The server that is asked about each login. Absent: none."""
     acl_file: str | None = None
-    """Who may read and write which topics, in Mosquitto's syntax. Absent: all that no topic policy forbids."""
+    """The rules for reading and writing topics, in Mosquitto's syntax. Absent: all that no topic policy forbids."""
     groups: dict[str, tuple[str, ...]] = {}
     """The users of each group, for the sections `group` of the ACL file and for topic policies."""
     topic_policies: tuple[TopicPolicyOptions, ...] = ()
-    """What holds for the messages of some topics, and who may use these topics."""
+    """Rules for the messages of some topics, and who may use these topics."""
     login_jail: JailOptions = JailOptions()
     """When addresses that fail to log in are refused without a check."""
     dynamic_security: DynamicSecurityOptions | None = None
@@ -295,7 +295,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return tuple(method for method, is_there in configured.items() if is_there)
 
     def http_listener(self) -> ListenerOptions | None:
-        """What of the gateway is like a listener: its address, and who may come in."""
+        """The gateway as a listener: its address, and who may come in."""
         http = self.http
         if http is None:
             return None
@@ -315,7 +315,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def _wrong_expiries(seconds: dict[str, int]) -> Iterator[str]:
-    """What is wrong with `retained_expiry_s`."""
+    """The errors in `retained_expiry_s`."""
     if len(seconds) > MAX_RETAINED_EXPIRIES:
         yield f"{len(seconds)} filters: {MAX_RETAINED_EXPIRIES} at most"
     for topic_filter, expiry_s in seconds.items():

@@ -28,41 +28,41 @@ class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     messages."""
 
     messages_per_s: float = 0.0
-    """What each client may send."""
+    """Rate of each client's own messages."""
     bytes_per_s: float = 0.0
     """The same in bytes."""
     user_messages_per_s: float = 0.0
-    """What the clients of one user may send together."""
+    """Rate of the messages from the clients of one user together."""
     user_bytes_per_s: float = 0.0
     """The same in bytes."""
     address_messages_per_s: float = 0.0
-    """What the clients of one address, or IPv6 network of 64 bits, may send together."""
+    """Rate of the messages from the clients of one address, or IPv6 network of 64 bits, together."""
     address_bytes_per_s: float = 0.0
     """The same in bytes."""
     all_messages_per_s: float = 0.0
-    """What all clients may send together: those of the listener, or of the broker."""
+    """Rate of the messages from all clients together: those of the listener, or of the broker."""
     all_bytes_per_s: float = 0.0
     """The same in bytes."""
     to_client_messages_per_s: float = 0.0
-    """What each client may be sent."""
+    """Rate of the messages to each client."""
     to_client_bytes_per_s: float = 0.0
     """The same in bytes."""
     to_user_messages_per_s: float = 0.0
-    """What the clients of one user may be sent together."""
+    """Rate of the messages to the clients of one user together."""
     to_user_bytes_per_s: float = 0.0
     """The same in bytes."""
     to_address_messages_per_s: float = 0.0
-    """What the clients of one address, or IPv6 network of 64 bits, may be sent together."""
+    """Rate of the messages to the clients of one address, or IPv6 network of 64 bits, together."""
     to_address_bytes_per_s: float = 0.0
     """The same in bytes."""
     to_all_messages_per_s: float = 0.0
-    """What all clients may be sent together: those of the listener, or of the broker."""
+    """Rate of the messages to all clients together: those of the listener, or of the broker."""
     to_all_bytes_per_s: float = 0.0
     """The same in bytes."""
     burst_s: float = 1.0
     """How many seconds' worth may come at once, after a silence that was as long."""
     on_rate: Literal["hold", "disconnect"] = "hold"
-    """What happens to a client that sends more than `messages_per_s` or `bytes_per_s`: it is not read, or it is
+    """The action against a client that sends more than `messages_per_s` or `bytes_per_s`: it is not read, or it is
     disconnected."""
     user_subscriptions: int = 0
     """Subscriptions of all sessions of one user together."""
@@ -71,7 +71,7 @@ class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     all_subscriptions: int = 0
     """The same of all sessions: those of the listener, or of the broker."""
     user_queued_bytes: int = 0
-    """What may wait in the queues of all sessions of one user together."""
+    """How much may wait in the queues of all sessions of one user together."""
     address_queued_bytes: int = 0
     """The same of the sessions whose clients connected from one address, or IPv6 network of 64 bits."""
     all_queued_bytes: int = 0

@@ -1,4 +1,4 @@
-"""What a configuration file has that no option takes: unknown keys, values of a wrong type, missing options.
+"""Finds parts of a configuration file that fit no option: unknown keys, values of a wrong type, missing options.
 
 The options' types say what is right. Values that have the right type and are wrong all the same are found in `file`.
 Invariant: each problem is reported once, and the search goes on behind it.
@@ -30,14 +30,14 @@ from msgspec.inspect import (
 from mqttlite.config.options import Config
 
 MAX_INTEGER: Final = 2**63 - 1
-"""What TOML promises to hold."""
+"""The range of integers that TOML guarantees."""
 
 SIMILAR: Final = 0.75
 """How alike two names must be, from 0 to 1, for the one to be proposed in place of the other."""
 
 
 class Problem(NamedTuple):
-    """What is wrong with an option: the sentence is the path followed by the text."""
+    """An error of an option: its sentence is the path followed by the text."""
 
     path: str
     text: str
@@ -208,7 +208,7 @@ def _expected(kind: Type) -> str:
 
 
 def _hint(value: object, kinds: list[Type], path: str) -> str:
-    """What a value of another type was meant to be."""
+    """A hint at the value that was probably meant, for one of another type."""
     header = re.sub(r"\[\d+\]", "", path)
     for kind in kinds:
         match kind:
