@@ -176,7 +176,7 @@ class EventStream(asyncio.Protocol):
         self._group = self._streams.add(self)
         self._opening = None
         self._is_chunked = is_chunked
-        self._write(b"retry: %d\n\n%s" % (RETRY_MS, first))
+        self._write(b"retry: %d\n%s" % (RETRY_MS, first))  # an empty line here is an event to some libraries
         if is_paused:
             self.pause_writing()
         self.wake()
@@ -192,7 +192,7 @@ class EventStream(asyncio.Protocol):
     def ping(self) -> None:
         """Say that the stream is there, if it has nothing else to say."""
         if not self._is_waking and not self._is_paused:
-            self._write(b": ping\n\n")
+            self._write(b": ping\n")
 
     def shutdown(self) -> None:
         """The server stops. The session ends with the broker's connections, and the stream with it."""

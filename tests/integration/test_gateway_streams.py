@@ -310,7 +310,7 @@ async def test_a_silent_stream_says_that_it_is_there(
     monkeypatch.setattr(event_stream, "PING_S", 0.05)
     async with stream(gateway, "/events?filter=a") as events:
         text = b""
-        while text.count(b": ping\n\n") < 2:
+        while text.count(b": ping\n") < 2:
             text += await asyncio.wait_for(events.reader.read(100), 60)
 
 
@@ -320,7 +320,7 @@ async def test_an_old_client_gets_a_stream_without_chunks(gateway: GatewayUnderT
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
     assert b"connection: close" in head
     assert b"chunked" not in head
-    assert await asyncio.wait_for(reader.readuntil(b"\n\n"), 60) == b"retry: 2000\n\n"
+    assert await asyncio.wait_for(reader.readuntil(b"\n"), 60) == b"retry: 2000\n"
     await gateway.broker.publish("a", b"1")
     assert (await asyncio.wait_for(reader.readuntil(b"\n\n"), 60)).startswith(b'id: 0-1\ndata: {"type":"message"')
     writer.close()

@@ -62,7 +62,7 @@ class Live:
         stopping: asyncio.Event = request.app.state.stopping
         self.open += 1
         try:
-            yield b"retry: 2000\n\n"
+            yield b"retry: 2000\n"
             while not stopping.is_set():
                 try:
                     check_role(await callers.find(request), role)
