@@ -213,7 +213,7 @@ async def test_the_rules_of_mqtt_hold(tmp_path: Path) -> None:
             await ann.get("/topics/mine/x"),
         ):
             assert (answer.status_code, answer.json()["code"]) == (403, "not_authorized")
-        assert "acl" in (await ann.put("/topics/shown/x", content=b"1")).json()["detail"]
+        assert "ACL file" in (await ann.put("/topics/shown/x", content=b"1")).json()["detail"]
         assert gateway.broker._assembly.core.permissions.denied["publish"] >= 2
 
 
