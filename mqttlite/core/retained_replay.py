@@ -42,7 +42,9 @@ class RetainedReplay:
     def __len__(self) -> int:
         """How many messages wait, as far as that is known; 1 at least while it is not."""
         left = len(self.search)
-        return len(self.deliveries) + (left if self.search.everything else min(left, 1))
+        if left and not self.search.everything:
+            left = 1
+        return len(self.deliveries) + left
 
     def put(self, message: Message) -> int:
         """A message was found: it is to be sent, if it passes the subscription's filter. How many bytes that looked at.

@@ -110,7 +110,7 @@ class RetainedStore:
 
         With `at_once` as many are looked at now as this loop iteration has room for; the session looks for the rest.
         """
-        replay = RetainedReplay(self.search(topic_filter), qos, identifiers, message_filter)
+        replay = RetainedReplay(self._kept(topic_filter).search(topic_filter), qos, identifiers, message_filter)
         search = replay.search
         if not at_once:
             return replay

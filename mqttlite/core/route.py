@@ -46,20 +46,22 @@ class Receiver:
 
     def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
         self.session: Final = session
-        self.qos: int = 0
-        self.retain_as_published: bool = False
-        self.has_no_local: bool = False
+        qos = 0
+        as_published = no_local = False
         identifiers: list[int] = []
         for subscription in subscriptions:
-            self.qos = max(self.qos, subscription.qos)  # [MQTT-3.3.4-2]
-            self.retain_as_published |= subscription.retain_as_published
-            self.has_no_local |= subscription.no_local
+            qos = max(qos, subscription.qos)  # [MQTT-3.3.4-2]
+            as_published |= subscription.retain_as_published
+            no_local |= subscription.no_local
             if subscription.identifier:
                 identifiers.append(subscription.identifier)  # [MQTT-3.3.4-3] [MQTT-3.3.4-4]
+        self.qos: Final = qos
+        self.retain_as_published: Final = as_published
+        self.has_no_local: Final = no_local
         self.identifiers: Final = tuple(identifiers)
         self.own: Receiver | None = None
         """The copy of the session's own messages, where a No Local subscription is among them [MQTT-3.8.3-3]."""
-        if self.has_no_local:
+        if no_local:
             others = [subscription for subscription in subscriptions if not subscription.no_local]
             if others:
                 self.own = Receiver(session, others)

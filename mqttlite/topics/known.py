@@ -25,12 +25,11 @@ class KnownTopics:
         """Take in a valid name that is not known yet."""
         if self._all is not None:
             self._all = _with(self._all, topic, self._most)
-        place = 0
-        for level in topic.split(b"/"):
-            if place == len(self._levels):
-                self._levels.append({})
-            names = self._levels[place]
-            place += 1
+        levels = self._levels
+        for place, level in enumerate(topic.split(b"/")):
+            if place == len(levels):
+                levels.append({})
+            names = levels[place]
             known = names.get(level, b"")
             if known is None:
                 continue

@@ -198,13 +198,13 @@ class SubscriptionTree(Generic[V]):
 
     def _walk(self, node: Node[V], levels: list[bytes], at: int, found: list[V]) -> None:
         """Gather what matches from a node on; its run begins at `levels[at]`."""
-        end = len(levels)
+        start, end = at, len(levels)
         while True:
             run = node.run
             if run is not None:
                 for level in run if isinstance(run, list) else run.split(b"/"):
-                    self.steps += 1
                     if at == end or (level != levels[at] and level != b"+"):
+                        self.steps += at - start + 1
                         return
                     at += 1
             if node.below is not None:  # "sport/#" also matches "sport" (§4.7.1.2)
@@ -212,18 +212,18 @@ class SubscriptionTree(Generic[V]):
             if at == end:
                 if node.here is not None:
                     _gather(node.here, found)
-                return
-            self.steps += 1
+                break
             plus = node.plus
             child = node.get(levels[at])
             at += 1
             if child is None:
                 if plus is None:
-                    return
+                    break
                 child = plus
             elif plus is not None:
                 self._walk(plus, levels, at, found)
             node = child
+        self.steps += at - start
 
     def _add_wild(self, topic_filter: bytes, value: V) -> None:
         levels = topic_filter.split(b"/")
