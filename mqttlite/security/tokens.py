@@ -29,6 +29,9 @@ from mqttlite.wire.reason_codes import ReasonCode
 MAX_TOKEN_BYTES: Final = 8_192
 """Of a token. The largest in use, with many groups, have some four thousand; a longer one is refused unread."""
 
+LAST_TIME: Final = 253_402_300_799
+"""The last second of the year 9999. A later time is a mistake, such as one in milliseconds: the token would not end."""
+
 _THREE_PARTS: Final = re.compile(rb"(e[wy][A-Za-z0-9_-]*)\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
 """In base64url, the first of them beginning with a brace, and perhaps a space or line break behind it."""
 
@@ -211,16 +214,15 @@ def _from_base64url(encoded: bytes) -> bytes:
 
 
 def _time(claims: dict[str, Any], name: str, default: float) -> float:
-    """A claim that is a time. Raises `TokenRefused` for what is no finite number."""
+    """A claim that is a time. Raises `TokenRefused` for what is no number of seconds up to `LAST_TIME`."""
     if name not in claims:
         return default
     value = claims[name]
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-    except OverflowError:
-        pass
-    raise TokenRefused(f"its claim {name} is no time")
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TokenRefused(f"its claim {name} is no time")
+    if not -LAST_TIME <= value <= LAST_TIME:
+        raise TokenRefused(f"its claim {name} is no time before the year 10000; it counts seconds, not milliseconds")
+    return float(value)
 
 
 def _claim(claims: dict[str, Any], name: str) -> object:

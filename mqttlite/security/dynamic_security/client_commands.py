@@ -10,8 +10,8 @@ def create_client(command: Command) -> None:
     state = command.state
     username = command.new_name("username", state.clients, model.MAX_CLIENTS, "Client")
     command.text("password")
-    client_id = command.text("clientid", "Invalid/missing client id")
-    client = Client(username, command.text("textname"), command.text("textdescription"), client_id or None)
+    client_id = command.client_id("Invalid/missing client id")
+    client = Client(username, command.text("textname"), command.text("textdescription"), client_id)
     client.password = command.password
     client.roles = command.roles() or {}
     groups = command.members("groups", "groupname", state.groups, "Group not found") or {}
@@ -41,9 +41,9 @@ def enable_client(command: Command) -> None:
 
 def set_client_id(command: Command) -> None:
     command.name("username")
-    client_id = command.text("clientid", "Invalid/missing client ID")
+    client_id = command.client_id("Invalid/missing client ID")
     client = command.client()
-    client.client_id = client_id or None
+    client.client_id = client_id
     command.kick(client)
 
 
@@ -58,7 +58,7 @@ def set_client_password(command: Command) -> None:
 
 def modify_client(command: Command) -> None:
     client = command.client()
-    client_id, texts = command.text("clientid"), command.texts(client)
+    client_id, texts = command.client_id(), command.texts(client)
     command.text("password")
     roles = command.roles()
     groups = command.members("groups", "groupname", command.state.groups, "Group not found")
@@ -70,7 +70,7 @@ def modify_client(command: Command) -> None:
     if command.password is not None:
         client.password = command.password
     if "clientid" in command.tree:
-        client.client_id = client_id or None
+        client.client_id = client_id
     client.text_name, client.text_description = texts
     client.roles = client.roles if roles is None else roles
     command.kick(client)

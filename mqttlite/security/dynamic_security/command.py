@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from mqttlite.security.dynamic_security import model
-from mqttlite.security.dynamic_security.document import Json, is_text
+from mqttlite.security.dynamic_security.document import Json, is_name, is_text
 from mqttlite.security.dynamic_security.model import (
     ACL_TYPE_OF,
     NO_PRIORITY,
@@ -71,9 +71,16 @@ class Command:
         value = self.tree.get(key)
         if not isinstance(value, str):
             raise CommandError(f"Invalid/missing {key}")
-        if not is_text(value):
+        if not (is_text if key == "password" else is_name)(value):
             raise CommandError(f"{_NAMES[key]} not valid UTF-8")
         return value
+
+    def client_id(self, missing: str = "") -> str | None:
+        """The client identifier that a client must have; None: any."""
+        value = self.text("clientid", missing)
+        if value is not None and not is_name(value):
+            raise CommandError("Client ID not valid UTF-8")
+        return value or None
 
     def check_names(self, *keys: str) -> None:
         """All of these names must be there, before any is looked up."""
@@ -220,7 +227,7 @@ def check_count(count: int, what: str) -> None:
 
 def acl_topic(topic: str) -> str:
     """A topic that a rule may have. Raises `CommandError`."""
-    if not is_text(topic):
+    if not is_name(topic):
         raise CommandError("Topic not valid UTF-8")
     try:
         check_filter(topic.encode())

@@ -7,6 +7,7 @@ and a file that cannot be read is never written.
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -41,6 +42,12 @@ MAX_ITERATIONS: Final = 1_000_000
 
 MAX_NAME_BYTES: Final = 65_535
 """Of a user name, which is what CONNECT can carry, and of any other."""
+
+_PLANES: Final = range(0, 0x110000, 0x10000)
+_NOT_IN_NAMES: Final = re.compile(
+    f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{''.join(chr(plane | 0xFFFE) + chr(plane | 0xFFFF) for plane in _PLANES)}]"
+)
+"""Control characters and the noncharacters of Unicode."""
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -198,6 +205,12 @@ def is_text(text: str, most: int = MAX_NAME_BYTES) -> bool:
         return "\0" not in text and len(text.encode()) <= most
     except UnicodeEncodeError:
         return False
+
+
+def is_name(text: str) -> bool:
+    """Whether Mosquitto takes a text as a name, client identifier or topic: without controls and noncharacters, which
+    MQTT lets a receiver refuse. Names that a file has already are read as they are."""
+    return is_text(text) and _NOT_IN_NAMES.search(text) is None
 
 
 def _role(item: Json, place: str) -> Role:

@@ -377,6 +377,32 @@ def test_names_that_mqtt_cannot_carry_are_refused(path: Path) -> None:
     assert response["error"] == "Invalid correlationData data type."
 
 
+@pytest.mark.parametrize("odd", ["\x01", "\n", "\x7f", "\x85", "\ufdd0", "\ufdef", "\ufffe", "\uffff", "\U0010ffff"])
+def test_controls_and_noncharacters_are_in_no_name(path: Path, odd: str) -> None:
+    desk = Desk(path)
+    for command, error in (
+        ({"command": "createClient", "username": f"a{odd}"}, "Username not valid UTF-8"),
+        ({"command": "createClient", "username": "a", "clientid": odd}, "Client ID not valid UTF-8"),
+        ({"command": "createRole", "rolename": odd}, "Role name not valid UTF-8"),
+        ({"command": "createGroup", "groupname": odd}, "Group name not valid UTF-8"),
+        ({"command": "setClientId", "username": "admin", "clientid": odd}, "Client ID not valid UTF-8"),
+        ({"command": "modifyClient", "username": "admin", "clientid": odd}, "Client ID not valid UTF-8"),
+        (
+            {"command": "addRoleACL", "rolename": "admin", "acltype": "subscribeLiteral", "topic": odd},
+            "Topic not valid UTF-8",
+        ),
+    ):
+        assert desk.ask(command)[0]["error"] == error
+    described = {"command": "createRole", "rolename": "\ufdcf\ufffd\xa0", "textname": odd, "textdescription": odd}
+    assert "error" not in desk.ask(described)[0]
+    assert "error" not in desk.ask({"command": "createClient", "username": "b", "password": odd})[0]
+
+
+def test_a_file_with_a_name_that_no_command_takes_is_read(path: Path) -> None:
+    path.write_text('{"clients": [{"username": "a\\uffff"}]}')
+    assert "a\uffff" in load(path).clients
+
+
 def test_requests_wait_in_a_bounded_queue_and_are_answered_in_order(path: Path) -> None:
     desk = Desk(path)
 

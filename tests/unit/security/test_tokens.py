@@ -18,7 +18,7 @@ from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm, RSAAlgorith
 from mqttlite.core.authentication import Verdict
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.token_keys import MAX_FILE_BYTES, MAX_KEYS, TokenConfigError, TokenOptions, load_keys
-from mqttlite.security.tokens import MAX_TOKEN_BYTES, TokenAuthenticator, TokenRefused, looks_like_token
+from mqttlite.security.tokens import LAST_TIME, MAX_TOKEN_BYTES, TokenAuthenticator, TokenRefused, looks_like_token
 
 NOW = 1_800_000_000.0
 LOOP_NOW = 50.0
@@ -123,6 +123,11 @@ async def test_a_good_token_says_who_the_client_is_and_what_it_may(desk: Desk) -
     assert verdict.grants.expires_at == LOOP_NOW + 65
 
 
+def test_a_token_may_last_until_the_year_10000(desk: Desk) -> None:
+    grants = desk.authenticator(leeway_s=0).verify(signed({"sub": "ann", "exp": LAST_TIME})).grants
+    assert grants.expires_at == pytest.approx(LOOP_NOW + LAST_TIME - NOW)
+
+
 def test_without_claims_for_topics_the_token_does_not_limit_them(desk: Desk) -> None:
     grants = desk.authenticator().verify(signed({**GOOD, "pub": ["a"]})).grants
     assert (grants.groups, grants.publish, grants.subscribe) == (frozenset(), None, None)
@@ -184,6 +189,10 @@ WRONG_CLAIMS: list[tuple[str, object, dict[str, object], str]] = [
     ("exp is infinite", '{"sub": "ann", "exp": Infinity}', {}, "cannot be read"),
     ("exp overflows", '{"sub": "ann", "exp": 1e999}', {}, "cannot be read|no time"),
     ("exp is huge", '{"sub": "ann", "exp": 1%s}' % ("0" * 400), {}, "no time|cannot be read"),
+    ("exp in milliseconds", {**GOOD, "exp": (NOW + 60) * 1000}, {}, "exp is no time .*not milliseconds"),
+    ("exp just too late", {**GOOD, "exp": LAST_TIME + 1}, {}, "exp is no time"),
+    ("exp of thirty zeros", {**GOOD, "exp": 10**30}, {}, "exp is no time"),
+    ("nbf before all time", {**GOOD, "nbf": -(10**30)}, {}, "nbf is no time"),
     ("nbf is an object", {**GOOD, "nbf": {}}, {}, "nbf is no time"),
     ("other audience", {**GOOD, "aud": "web"}, {"audience": "mqtt"}, "another audience"),
     ("other audiences", {**GOOD, "aud": ["web", "mqtt2"]}, {"audience": "mqtt"}, "another audience"),
