@@ -20,13 +20,15 @@ case "$*" in
         echo made >"${@: -1}/pyvenv.cfg"
         ;;
     *"pip install"*)
-        echo "pip install" >>"$CALLS"
+        echo "pip install ${*: -1}" >>"$CALLS"
         echo "Processing ./sources"
         echo "  mqttlite: compiling 1 of 2: mqttlite__mypyc"
         printf '#!/bin/sh\\necho "%s $*"\\n' "$BUILD" >"${0%/python}/mqttlite"
         chmod +x "${0%/python}/mqttlite"
         exit "${PIP_FAILS:-0}"
         ;;
+    *tomllib*) echo "fastapi>=1" ;;
+    *"import fastapi"*) exit "${GATEWAY_IS_MISSING:-0}" ;;
     --version) echo "Python 3.11.7" ;;
 esac
 """
@@ -51,10 +53,12 @@ class Tree:
         self.calls = root / "calls"
         self.calls.touch()
 
-    def run(self, build: str = "mqttlite 0.1.0 (compiled, CPython 3.11.7)", **environment: str) -> tuple[int, str, str]:
+    def run(
+        self, build: str = "mqttlite 0.1.0 (compiled, CPython 3.11.7)", *options: str, **environment: str
+    ) -> tuple[int, str, str]:
         """The exit code, what went to standard output and what to standard error."""
         done = subprocess.run(
-            [self.root / "tools" / "run", "--native", "--port", "2883"],
+            [self.root / "tools" / "run", "--native", "--port", "2883", *options],
             env={**os.environ, "PYTHON": str(self.python), "CALLS": str(self.calls), "BUILD": build, **environment},
             capture_output=True,
             text=True,
@@ -104,3 +108,14 @@ def test_what_pip_prints_is_shown_where_it_fails(tree: Tree) -> None:
     assert code == 1
     assert "Processing ./sources" in errors
     assert "pip could not install the package" in errors
+
+
+@pytest.mark.parametrize("option", [("--http-port", "8080"), ("--http-port=8080",)])
+def test_what_an_option_needs_is_installed_where_it_is_missing(tree: Tree, option: tuple[str, ...]) -> None:
+    build = "mqttlite 0.1.0 (compiled, CPython 3.11.7)"
+    assert tree.run(build, *option)[0] == 0
+    assert tree.installs() == 1
+    code, _, errors = tree.run(build, *option, GATEWAY_IS_MISSING="1")
+    assert code == 0
+    assert "Installing what --http-port needs into .venv-native" in errors
+    assert tree.calls.read_text(encoding="utf-8").splitlines()[1:] == ["pip install fastapi>=1"]
