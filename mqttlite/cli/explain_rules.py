@@ -12,7 +12,7 @@ from mqttlite.config.checks import in_words, is_loopback
 from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
 from mqttlite.security.dynamic_security.model import PUBLISH_SEND, Role, State
 from mqttlite.security.password_file import Users, load
-from mqttlite.security.rule_findings import acl_findings, policy_findings, queue_findings, sections
+from mqttlite.security.rule_findings import acl_findings, policy_findings, queue_findings, sections, unkept_findings
 from mqttlite.security.topic_policies import TopicPolicyOptions
 
 
@@ -135,9 +135,12 @@ def findings(config: Config, acl: AclFile | None, dynamic: State | None = None) 
             yield f"{acl.path}:{anonymous}: no listener lets anonymous clients in, so these rules reach nobody"
     for _, sentence in policy_findings(config.topic_policies, config.groups):
         yield sentence
+    queues = {each.name: each.filters for each in config.queues}
     if acl is None and dynamic is None:
-        for _, sentence in queue_findings(config.topic_policies, {each.name: each.filters for each in config.queues}):
+        for _, sentence in queue_findings(config.topic_policies, queues):
             yield sentence
+    for _, sentence in unkept_findings(config.topic_policies, queues):
+        yield sentence
     yield from _open_listeners(config, acl, dynamic)
 
 

@@ -39,6 +39,10 @@ class Consumers(Protocol):
         whether one does."""
         ...
 
+    def without_keepers(self, sinks: list[Sink], policy: str) -> list[Sink]:
+        """The sinks of an ephemeral topic, with others in the place of queues; `policy` names its topic policy."""
+        ...
+
     def restore(self, change: Change) -> None:
         """Take what a store kept of a queue."""
         ...

@@ -205,6 +205,21 @@ def queue_findings(policies: Sequence[TopicPolicyOptions], queues: Mapping[str, 
                 )
 
 
+def unkept_findings(policies: Sequence[TopicPolicyOptions], queues: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Queues, by their filters, that are bound to ephemeral topics, whose messages they do not take."""
+    all_policies = TopicPolicies(policies)
+    ephemeral = [each for each in all_policies.policies if each.core.is_ephemeral]
+    for name, filters in queues.items():
+        levels = [each.encode().split(b"/") for each in filters]
+        for policy in ephemeral:
+            if any(intersection(each, policy.levels) is not None for each in levels):
+                yield Finding(
+                    0,
+                    f"$queue/{name} takes no messages of topics of {policy.title}: they are ephemeral, and a queue "
+                    "would keep them",
+                )
+
+
 def _covering(tree: RuleTree, rule: Rule, depth: int) -> tuple[int, int, int]:
     """Lines of rules in a tree, each of which matches every topic that this one matches; 0: there is none."""
     levels = rule.topic_filter.split(b"/")

@@ -304,7 +304,11 @@ def _queues(report: Report) -> Iterator[Metric]:
     yield _gauge("mqttlite_queue_consumers", "Connected consumers.", each("consumers"))
     yield _gauge("mqttlite_queue_dead_letters", "Dead letters that are kept.", each("dead_letters"))
     yield _counter("mqttlite_queue_published", "Messages that the queue took.", each("published"))
-    yield _counter("mqttlite_queue_refused", "Messages for which it had no room.", each("refused"))
+    yield _counter(
+        "mqttlite_queue_refused",
+        "Messages that it did not take: it had no room, or their topic is ephemeral.",
+        each("refused"),
+    )
     yield _counter("mqttlite_queue_filtered", "Messages that did not pass its filter.", each("filtered"))
     yield _gauge("mqttlite_queue_retained", "Messages that ended and are kept for a seek.", each("retained"))
     yield _gauge("mqttlite_queue_snapshots", "Snapshots that are kept.", each("snapshots"))

@@ -37,7 +37,7 @@ class Counts:
     def __init__(self) -> None:
         self.published: int = 0
         self.refused: int = 0
-        """Messages that it had no room for."""
+        """Messages that it had no room for, or that are of an ephemeral topic."""
         self.filtered: int = 0
         """Messages that did not pass its filter."""
         self.attempts: int = 0

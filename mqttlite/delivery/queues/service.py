@@ -22,6 +22,7 @@ from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.builder import QueueBuilder
 from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Entry
+from mqttlite.delivery.queues.ephemeral import EphemeralSink
 from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, SeekUnderWay, TooManyQueues
 from mqttlite.delivery.queues.feed import Feed
 from mqttlite.delivery.queues.limits import MAX_INVALID, MAX_NACK_DELAY_S, MAX_PULLED
@@ -143,6 +144,11 @@ class Queues:
                 if kept == MAX_INVALID:
                     break
         return kept > 0
+
+    def without_keepers(self, sinks: list[Sink], policy: str) -> list[Sink]:
+        """As `Consumers`."""
+        effects = self._core.effects
+        return [EphemeralSink(each, policy, effects) if isinstance(each, Queue) else each for each in sinks]
 
     def restore(self, change: Change) -> None:
         """As `Consumers`: put it aside until all of a queue is here."""

@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.security import rule_findings
 from mqttlite.security.acl_file import parse
-from mqttlite.security.rule_findings import acl_findings, policy_findings, queue_findings
+from mqttlite.security.rule_findings import acl_findings, policy_findings, queue_findings, unkept_findings
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.security.topic_records import Access
 
@@ -124,3 +124,25 @@ def test_a_queue_that_is_more_open_than_its_topics_is_found(
         policies.append(TopicPolicyOptions(prefix="$queue/billing", **queue_policy))  # type: ignore[arg-type]
     said = [sentence for _, sentence in queue_findings(policies, {"billing": filters})]
     assert [each.split(" and ")[0] for each in said] == ["every client may subscribe to $queue/billing"] * is_found
+
+
+@pytest.mark.parametrize(
+    ("topic_class", "filters", "is_found"),
+    [
+        ("ephemeral", ("orders", "live/#"), True),
+        ("ephemeral", ("#",), True),
+        ("ephemeral", ("orders/#",), False),
+        ("standard", ("live/#",), False),
+    ],
+)
+def test_a_queue_of_ephemeral_topics_is_found(topic_class: str, filters: tuple[str, ...], is_found: bool) -> None:
+    policies = [TopicPolicyOptions(prefix="live", topic_class=topic_class)]  # type: ignore[arg-type]
+    said = [sentence for _, sentence in unkept_findings(policies, {"all": filters})]
+    assert (
+        said
+        == [
+            '$queue/all takes no messages of topics of the topic policy for "live" (PUBLIC): they are ephemeral, and a queue '
+            "would keep them"
+        ]
+        * is_found
+    )

@@ -1,0 +1,55 @@
+"""What stands for a queue on the route of an ephemeral topic, of which nothing may be kept.
+
+Invariant: the queue takes none of the messages, each is counted, and a publisher that can be told is told.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.effects import Effects
+from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.outlook import PlannedReceiver, planned_sink
+from mqttlite.core.reasons import NOT_AUTHORIZED
+from mqttlite.core.source import Source
+from mqttlite.core.tally import DROPPED, POLICY_REFUSES, Tally
+from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.delivery.queues.queue import Queue
+
+
+@final
+class EphemeralSink:
+    """A `Sink`. `policy` is the name of the topic policy."""
+
+    def __init__(self, queue: Queue, policy: str, effects: Effects) -> None:
+        self._queue: Final = queue
+        self._effects: Final = effects
+        self._why: Final = f"the topic policy of {policy} is ephemeral, and {queue.contents.shown} would keep it"
+
+    def prepare(self, messages: int) -> bool:
+        """As `Sink`."""
+        return True
+
+    def has_room(self, message: Message, qos: int) -> bool:
+        return True  # room would change nothing
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        """As `Sink`."""
+        return [planned_sink(self._queue.contents.shown, DROPPED, NOT_AUTHORIZED, self._why)]
+
+    def accept(self, message: Message, source: Source, tally: Tally) -> None:
+        """As `Sink`."""
+        self._refuse(message.topic, message.trace, 1, tally)
+
+    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """As `Sink`."""
+        for trace in batch.traces:
+            self._refuse(batch.topic, trace, 1, tally)
+        if len(batch.traces) < batch.count:
+            self._refuse(batch.topic, NOT_TRACED, batch.count - len(batch.traces), tally)
+
+    def _refuse(self, topic: bytes, trace: int, messages: int, tally: Tally) -> None:
+        self._queue.counts.refused += messages
+        tally.drop(NOT_AUTHORIZED, messages)
+        tally.code, tally.refusal = POLICY_REFUSES, self._why
+        tracer = self._effects.tracer
+        if tracer is not None:
+            tracer.on_dropped(trace, self._queue.contents.shown, topic, NOT_AUTHORIZED, messages, self._why)
