@@ -100,7 +100,8 @@ class Listener:
         """The connection of an accepted client ended."""
 
     def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
-        """A subscription was granted at that QoS, or refused (`reason_code` ≥ 0x80)."""
+        """A subscription was granted at that QoS, or refused (`reason_code` ≥ 0x80). Of a client that does not wait for
+        CONNACK it may come before `on_connected`."""
 
     def on_unsubscribed(self, connection: int, topic_filter: bytes) -> None:
         """A client ended one of its subscriptions."""
