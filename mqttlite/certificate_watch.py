@@ -13,6 +13,7 @@ from typing import Final
 
 from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
+from mqttlite.file_version import version_of
 from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
 from mqttlite.net.tls import ServerContext
@@ -63,7 +64,7 @@ class CertificateFiles:
 
     def version(self) -> Version:
         """Another one for other files, as far as the file system tells."""
-        return tuple(_version_of(path) for path in self.options.files)
+        return tuple(version_of(path) for path in self.options.files)
 
     def load(self) -> None:
         """Use what the files hold now. Raises `ConfigError`, and then nothing has changed."""
@@ -177,11 +178,3 @@ class CertificateWatch:
 def _warn(files: CertificateFiles) -> None:
     for sentence in expiry_warnings(files.name, files.ends):
         _log.warning("%s", sentence)
-
-
-def _version_of(path: str) -> tuple[int, int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return 0, 0, 0
-    return found.st_ctime_ns, found.st_size, found.st_ino

@@ -27,8 +27,9 @@ ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "delivery", 
 BELOW: Final[dict[str, set[str]]] = {
     **PURE,
     "atomic_file": set(),
+    "file_version": set(),
     "event_hub": set(PURE),
-    **{each: {*PURE, FILTERS, "atomic_file", "event_hub"} for each in ADAPTER_PACKAGES},
+    **{each: {*PURE, FILTERS, "atomic_file", "event_hub", "file_version"} for each in ADAPTER_PACKAGES},
     FILTERS: {"wire"},
     "client": {FILTERS, "wire"},
     "config": ADAPTER_PACKAGES | set(PURE),
@@ -41,7 +42,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "explanations": set(PURE),
     "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(PURE),
-    "certificate_watch": {*PURE, "config", "net", "security"},
+    "certificate_watch": {*PURE, "config", "file_version", "net", "security"},
     "catalogue": {*PURE, "config", "delivery", "security"},
     "overload_watch": {*PURE, "event_hub"},
     "reports": {*PURE, "build", "certificate_watch", "event_hub", "net", "telemetry"},
@@ -49,7 +50,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "gateway": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "atomic_file", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations"}
-    | {"reports"},
+    | {"file_version", "reports"},
     "assembly": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}

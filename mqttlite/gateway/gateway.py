@@ -4,11 +4,11 @@ Invariant: it lives in the broker's event loop and ends with it; what it began, 
 """
 
 import logging
-import os
 import ssl
 from typing import Any, Final
 
 from mqttlite.config import ConfigError
+from mqttlite.file_version import version_of
 from mqttlite.gateway.app import GatewayApp, build_app, forget_endpoints
 from mqttlite.gateway.client_certificates import STATE, ClientCertificate
 from mqttlite.gateway.context import GatewayContext
@@ -142,12 +142,4 @@ class _TlsFiles:
                     _log.error("http: the former certificates stay in use: %s", error)
 
     def _version(self) -> Version:
-        return tuple(_version_of(path) for path in self._options.files)
-
-
-def _version_of(path: str) -> tuple[int, int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return 0, 0, 0
-    return found.st_ctime_ns, found.st_size, found.st_ino
+        return tuple(version_of(path) for path in self._options.files)

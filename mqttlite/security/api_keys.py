@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from mqttlite.file_version import version_of
 from mqttlite.security import json_file
 
 FILE_NAME: Final = "api-keys.json"
@@ -37,8 +38,6 @@ LOOK_S: Final = 0.5
 KeyRole = Literal["user", "viewer", "operator", "admin"]
 
 _log = logging.getLogger("mqttlite.security")
-
-Version = tuple[int, int, int]
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,7 +140,7 @@ class ApiKeys:
         """Held during a change of the file in this process: a change reads it and writes it whole."""
         self._clock: Final = clock
         self._wall: Final = wall
-        self._seen = _version_of(path)
+        self._seen = version_of(path)
         self._looked_at = clock()
         self._keys: dict[str, ApiKey] = {} if path is None else _by_hash(load(path))
         self._ids = {each.id for each in self._keys.values()}
@@ -176,7 +175,7 @@ class ApiKeys:
         if self.path is None or now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        seen = _version_of(self.path)
+        seen = version_of(self.path)
         if seen == self._seen:
             return
         self._seen = seen
@@ -194,14 +193,3 @@ def _by_hash(keys: list[ApiKey]) -> dict[str, ApiKey]:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
-
-
-def _version_of(path: Path | None) -> Version:
-    """Another one for another content, as far as the file system tells."""
-    if path is None:
-        return 0, 0, 0
-    try:
-        found = os.stat(path)
-    except OSError:
-        return 0, 0, 0
-    return found.st_ctime_ns, found.st_size, found.st_ino

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mqttlite.atomic_file import save
+from mqttlite.file_version import version_of
 from mqttlite.security.acl_file import AclFile, AclFileError, AclFileUnreadable, load, parse
 from mqttlite.security.rules import NO_PERMISSIONS, Rules
 from mqttlite.security.topic_policies import CheckOf, TopicPolicyOptions
@@ -20,10 +21,6 @@ POLL_S: Final = 0.5
 """How often the file's version is looked at: a change holds within a second, with the time to read 10,000 rules."""
 
 _log = logging.getLogger("mqttlite.security")
-
-Version = tuple[int, int, int]
-
-_NO_FILE: Final = (0, 0, 0)
 
 
 class LiveRules:
@@ -53,7 +50,7 @@ class LiveRules:
         self._numbers_of_roles: Final = count(NO_PERMISSIONS + 1)
         self._has_file: Final = asyncio.Event()
         self._note_file()
-        self._seen = _version_of(acl_file)
+        self._seen = version_of(acl_file)
         self._complaint = ""
         self._reading: Final = asyncio.Lock()
         self.rules: Rules | None = self._load()
@@ -128,9 +125,10 @@ class LiveRules:
         while True:
             await self._has_file.wait()
             await asyncio.sleep(POLL_S)
-            if await asyncio.to_thread(_version_of, self._acl_file) != self._seen:
+            if await asyncio.to_thread(version_of, self._acl_file) != self._seen:
                 async with self._reading:
-                    await self._read_again()
+                    if version_of(self._acl_file) != self._seen:  # else a reload has read it meanwhile
+                        await self._read_again()
 
     def _note_file(self) -> None:
         if self._acl_file is None:
@@ -140,7 +138,7 @@ class LiveRules:
 
     async def _read_again(self) -> bool:
         """Whether new rules are in force."""
-        seen = _version_of(self._acl_file)
+        seen = version_of(self._acl_file)
         try:
             rules = await asyncio.to_thread(self._load)
         except AclFileError as error:
@@ -185,14 +183,3 @@ def _let_go(former: list[Rules | None]) -> None:
     del rules
     while parts:
         parts.pop()
-
-
-def _version_of(path: str | None) -> Version:
-    """Another one for another content, as far as the file system tells."""
-    if path is None:
-        return _NO_FILE
-    try:
-        found = os.stat(path)
-    except OSError:
-        return _NO_FILE
-    return (found.st_ctime_ns, found.st_size, found.st_ino)

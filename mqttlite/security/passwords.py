@@ -7,7 +7,6 @@ hashed in threads, once for each CONNECT, and no answer tells whether a user exi
 import asyncio
 import hmac
 import logging
-import os
 import threading
 import time
 import unicodedata
@@ -18,6 +17,7 @@ from typing import Final, TypeVar
 from scramp import ScramException, ScramMechanism
 
 from mqttlite.core.authentication import Verdict
+from mqttlite.file_version import NO_FILE, Version, version_of
 from mqttlite.security.addresses import network_of
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.fair_queue import FairQueue
@@ -61,9 +61,6 @@ RETRY_S: Final = 1.0
 _log = logging.getLogger("mqttlite.security")
 
 T = TypeVar("T")
-Version = tuple[int, int, int]
-
-_NO_FILE: Final = (0, 0, 0)
 
 POLL_S: Final = 0.4
 """How often the file's version is looked at: clients of a user who is missing twice are gone within a second."""
@@ -80,7 +77,7 @@ class PasswordAuthenticator:
     def __init__(self, path: str | Path, *, cache_s: float = CACHE_S) -> None:
         """A right password is known for `cache_s`; 0: not at all. Raises `PasswordFileError`."""
         self.path: Final = Path(path)
-        self._seen = _version_of(self.path)
+        self._seen = version_of(self.path)
         self._users = load(self.path)
         self._again_at = 0.0
         self._complaint = ""
@@ -118,9 +115,9 @@ class PasswordAuthenticator:
 
     async def users(self) -> Users:
         """The users that the file has now."""
-        if _version_of(self.path) != self._seen:
+        if version_of(self.path) != self._seen:
             async with self._reading:
-                seen = _version_of(self.path)
+                seen = version_of(self.path)
                 if seen != self._seen and time.monotonic() >= self._again_at:
                     await self._read_again(seen)
         return self._users
@@ -133,14 +130,14 @@ class PasswordAuthenticator:
         """Read the file now, changed or not; log what came of it."""
         async with self._reading:
             self._complaint = ""  # a fault is logged again
-            await self._read_again(_version_of(self.path))
+            await self._read_again(version_of(self.path))
 
     async def watch(self, on_removed: Callable[[frozenset[str | None]], Awaitable[None]]) -> None:
         """Look at the file all the time, and tell which users it has no longer, until the task is cancelled."""
         removed_users = RemovedUsers(self._users)
         while True:
             await asyncio.sleep(POLL_S)
-            if await asyncio.to_thread(_version_of, self.path) != self._seen:
+            if await asyncio.to_thread(version_of, self.path) != self._seen:
                 await self.users()
             removed = await asyncio.to_thread(removed_users.look, self._users)
             if removed:
@@ -157,7 +154,7 @@ class PasswordAuthenticator:
             complaint = str(error)
             if complaint != self._complaint:
                 _log.error("the users stay as they were: %s", complaint)
-            if isinstance(error, PasswordFileUnreadable) and seen != _NO_FILE:
+            if isinstance(error, PasswordFileUnreadable) and seen != NO_FILE:
                 self._again_at = time.monotonic() + RETRY_S
                 seen = self._seen
         self._complaint, self._seen = complaint, seen
@@ -243,12 +240,3 @@ class RemovedUsers:
         self._missing = frozenset() if users is self._known else frozenset(self._known.names() - users.names())
         self._known = users
         return frozenset(removed)
-
-
-def _version_of(path: Path) -> Version:
-    """Another one for another content, and for other rights, as far as the file system tells."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return _NO_FILE
-    return (found.st_ctime_ns, found.st_size, found.st_ino)

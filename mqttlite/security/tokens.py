@@ -8,11 +8,9 @@ import asyncio
 import base64
 import logging
 import math
-import os
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +18,7 @@ from jwt import PyJWS
 from jwt.algorithms import Algorithm as JwtAlgorithm
 
 from mqttlite.core.authentication import Grants, Verdict
+from mqttlite.file_version import Version, version_of
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.token_keys import TokenConfigError, TokenKeys, TokenOptions, load_keys
 from mqttlite.topics.names import check_filter
@@ -41,8 +40,6 @@ _BRACE_AND_QUOTE: Final = b"eyJ"
 _REFUSED: Final = Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 
 _log = logging.getLogger("mqttlite.security")
-
-Version = tuple[int, int, int]
 
 
 class TokenRefused(Exception):
@@ -77,7 +74,7 @@ class TokenAuthenticator:
         self._clock: Final = clock
         self._loop_time: Final = loop_time
         self._path: Final = options.key_file[1]
-        self._seen = _version_of(self._path)
+        self._seen = version_of(self._path)
         self._keys: TokenKeys = load_keys(options)
         self._reading: Final = asyncio.Lock()
         signatures = PyJWS()
@@ -132,12 +129,12 @@ class TokenAuthenticator:
     async def reload(self) -> None:
         """Read the keys now, changed or not; log the result."""
         async with self._reading:
-            await self._read_again(_version_of(self._path))
+            await self._read_again(version_of(self._path))
 
     async def _notice_change(self) -> None:
-        if _version_of(self._path) != self._seen:
+        if version_of(self._path) != self._seen:
             async with self._reading:
-                seen = _version_of(self._path)
+                seen = version_of(self._path)
                 if seen != self._seen:
                     await self._read_again(seen)
 
@@ -272,12 +269,3 @@ def _refuse(credentials: Credentials, why: str) -> Verdict:
 
 def _shown(kid: str | None) -> str:
     return "absent" if kid is None else repr(kid[:40])
-
-
-def _version_of(path: Path) -> Version:
-    """Another one for another content, as far as the file system tells."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return (0, 0, 0)
-    return (found.st_ctime_ns, found.st_size, found.st_ino)
