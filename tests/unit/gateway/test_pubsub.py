@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from mqttlite.client import Client as MqttClient
-from mqttlite.config import ConfigError
+from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config.http import HttpOptions
 from mqttlite.core.limits import Limits
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
@@ -18,9 +19,11 @@ from mqttlite.gateway.caller import Role
 from mqttlite.gateway.problems import Code
 from mqttlite.gateway.pubsub import errors, iam_policies, subscriptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.server import Broker
 from tests.support.device import until
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 from tests.support.receiver import Receiver
+from tests.support.stores import SlowStore
 
 SHOP = "/v1/projects/shop"
 ORDERS = f"{SHOP}/topics/orders"
@@ -665,6 +668,44 @@ async def test_a_detached_subscription_has_no_messages_and_gets_none(gateway: Ga
     assert (await done(client.get(f"{ORDERS}/subscriptions"))) == {"subscriptions": []}
     await done(client.post(f"{MAIL}/detach"))
     assert (await done(client.get(MAIL)))["topic"] == shown["topic"]
+
+
+async def test_a_pull_that_is_open_during_a_seek_is_answered_before_it(tmp_path: Path) -> None:
+    store = SlowStore()
+    store.patient = False
+    queue = QueueOptions(name="shop.mail", filters=("shop/orders",))
+    config = Config(listeners=(ListenerOptions(port=0),), http=HttpOptions(port=0), queues=(queue,))
+    async with Broker(config, store=store) as broker:
+        client = GatewayUnderTest(broker, tmp_path, {}, {}).client()
+        for _ in range(4):
+            await broker.publish("shop/orders", b"x", qos=1)
+        answered: list[str] = []
+
+        async def ask(verb: str, body: Json) -> Json:
+            found = await done(client.post(f"{MAIL}:{verb}", json=body))
+            answered.append(verb)
+            return found
+
+        def leased() -> int:
+            return broker.queues.state("shop.mail").leased
+
+        store.patient = True
+        asked = [asyncio.create_task(ask("pull", {"maxMessages": 1}))]
+        await until(lambda: leased() == 1 and store.busy)
+        asked.append(asyncio.create_task(ask("pull", {"maxMessages": 2})))  # the next commit holds it, and the seek
+        await until(lambda: leased() == 3)
+        asked.append(asyncio.create_task(ask("seek", {"time": "2100-01-01T00:00:00Z"})))
+        await until(lambda: leased() == 0)
+        assert answered == []
+        store.finish()
+        await asked[0]
+        assert answered == ["pull"]
+        store.hurry()
+        assert len((await asked[1])["receivedMessages"]) == 2
+        await asked[2]
+        assert answered == ["pull", "pull", "seek"]
+        assert await pull(client) == []
+        await client.aclose()
 
 
 # ── filters and dead letters ─────────────────────────────────────────────────────────────────────────────────────────
