@@ -4,14 +4,13 @@ Invariant: entries are values, in the order of their topics; making them needs n
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import msgspec
 
 from mqttlite.delivery.schemas.parsed import SchemaType
 from mqttlite.delivery.schemas.registry import LATEST, Registry, RegistryError
 from mqttlite.delivery.schemas.topic_schema import parse_reference
-from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.security.topic_policies import Access, TopicPolicyOptions
 from mqttlite.security.topic_records import TopicRecord
 
 
@@ -31,7 +30,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """As a topic filter."""
     description: str
     owner: str | None
-    access: Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"]
+    access: Access
     topic_class: str = msgspec.field(name="class")
     min_qos: int
     max_qos: int

@@ -3,7 +3,7 @@
 What is asked is in `api_client`: the admin socket has no topics. Invariant: topics are named by their ids.
 """
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import click
 
@@ -17,11 +17,10 @@ from mqttlite.cli.ask_admin import (
     remote_options,
     time_of,
 )
+from mqttlite.security.topic_policies import Access, TopicClass
 
 _HEADER: Final = ("ID", "NAME", "OWNER", "PERMISSIONS", "SUBSCRIBERS", "CREATED")
 _SUBSCRIBERS_HEADER: Final = ("CLIENT", "USER", "CONNECTED")
-
-_PERMISSIONS: Final = ("PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY")
 
 
 def _remote(client: Asker) -> Asker:
@@ -45,13 +44,28 @@ def list_topics(limit: int, as_json: bool, client: Asker) -> None:
 
 @click.command("new", epilog=EPILOG)
 @click.argument("name")
-@click.option("--permissions", type=click.Choice(_PERMISSIONS), default="PUBLIC", show_default=True)
+@click.option("--permissions", type=click.Choice(get_args(Access)), help="What others may do.  [default: PUBLIC]")
 @click.option("--member", "members", metavar="USER", multiple=True, help="Who else may publish and subscribe.")
-@click.option("--presence", is_flag=True, help="Let the broker say who subscribes to it.")
+@click.option("--class", type=click.Choice(get_args(TopicClass)), help="What is kept of it.  [default: standard]")
+@click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long its messages wait at most.")
+@click.option("--min-qos", type=int, metavar="QOS", help="Refuse messages below this QoS.")
+@click.option("--max-qos", type=int, metavar="QOS", help="Deliver messages at this QoS at most.")
+@click.option("--max-payload-bytes", type=int, metavar="N", help="Refuse messages with a larger payload.")
+@click.option("--presence", is_flag=True, default=None, help="Let the broker say who subscribes to it.")
+@click.option("--tell-publisher", is_flag=True, default=None, help="Tell all subscribers who published.")
+@click.option(
+    "--message-retention-days",
+    type=int,
+    metavar="DAYS",
+    help="How long new subscriptions keep what nobody acknowledges.  [default: 7]",
+)
+@click.option("--description", metavar="TEXT", help="For people.")
+@click.option("--schema", metavar="SUBJECT[:VERSION]", help="What payloads must be.")
 @remote_options
-def new(name: str, permissions: str, members: tuple[str, ...], presence: bool, as_json: bool, client: Asker) -> None:
+def new(name: str, as_json: bool, client: Asker, **given: Any) -> None:
     """Make a topic; the caller becomes its owner. Prints its id."""
-    body = {"name": name, "permissions": permissions, "members": list(members), "presence": presence}
+    given["members"] = list(given["members"]) or None
+    body = {"name": name} | {key: value for key, value in given.items() if value is not None}
     found = _remote(client).ask("POST", "topics", body=body)
     if as_json:
         print_json(found)

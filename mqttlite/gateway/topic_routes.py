@@ -7,7 +7,7 @@ may use it already: nobody gets a permission, or takes one from others, on what 
 import secrets
 from bisect import bisect_left
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -19,6 +19,7 @@ from mqttlite.gateway.caller import Caller, Role, User
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.names import project_of
+from mqttlite.security.topic_policies import Access, TopicClass
 from mqttlite.security.topic_records import (
     DEFAULT_RETENTION_DAYS,
     MAX_MEMBERS,
@@ -34,8 +35,6 @@ MAX_PAGE: Final = 1_000
 LOOKED_AT: Final = 10_000
 """Topics or subscribers that one request looks at."""
 
-Access = Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"]
-TopicClass = Literal["ephemeral", "standard", "durable"]
 Members = Annotated[list[str], Field(max_length=MAX_MEMBERS)]
 Qos = Annotated[int, Field(ge=0, le=2)]
 Bytes = Annotated[int, Field(ge=0, le=268_435_455)]

@@ -15,6 +15,12 @@ from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import check_filter, has_wildcard, matches, shown
 from mqttlite.wire.errors import TopicFilterInvalid
 
+Access = Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"]
+"""What those may do with a topic who are neither owner nor member."""
+
+TopicClass = Literal["ephemeral", "standard", "durable"]
+"""What is stored of the messages of a topic."""
+
 MAX_POLICIES: Final = 10_000
 """A policy is for a part of the topics: more of them are rules for single topics, which belong into an ACL file."""
 
@@ -32,7 +38,7 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """A topic, for which the policy holds, and for all topics below it."""
     filter: str = ""
     """A topic filter, in place of `prefix`."""
-    access: Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"] = "PUBLIC"
+    access: Access = "PUBLIC"
     """What those may do who are neither owner nor member."""
     owner: str = ""
     """A user who may publish and subscribe."""
@@ -40,7 +46,7 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Users who may publish and subscribe."""
     groups: tuple[str, ...] = ()
     """Groups whose users may."""
-    topic_class: Literal["ephemeral", "standard", "durable"] = msgspec.field(default="standard", name="class")
+    topic_class: TopicClass = msgspec.field(default="standard", name="class")
     """What is stored of the messages."""
     min_qos: int = 0
     """A message with a lower QoS is refused."""

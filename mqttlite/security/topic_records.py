@@ -13,7 +13,7 @@ import msgspec
 
 from mqttlite import atomic_file
 from mqttlite.security import json_file
-from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.security.topic_policies import Access, TopicClass, TopicPolicyOptions
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid
 
@@ -35,9 +35,6 @@ MAX_RETENTION_DAYS: Final = 31
 
 MAX_FILE_BYTES: Final = 268_435_456
 """A larger file is not read: so much 10,000 topics have only with very many members."""
-
-Access = Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"]
-TopicClass = Literal["ephemeral", "standard", "durable"]
 
 
 class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,6 +17,7 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.core.limits import Limits
 from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.gateway.topic_routes import NewTopic
 from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
 from mqttlite.server import Broker
 from mqttlite.wire.constants import PUBACK
@@ -144,6 +145,35 @@ async def test_topics_are_made_and_listed_over_http(operator: Operator) -> None:
     assert await operator.prints(user, "topics", "rm", topic) == f"Topic {topic} is forgotten.\n"
     result = await operator.run(operator.socket, "topics", "ls")
     assert (result.exit_code, "--url" in result.stderr) == (2, True)
+
+
+async def test_a_topic_is_made_with_all_that_it_can_have(operator: Operator) -> None:
+    user = ("--url", operator.url, "--token", operator.keys["user"])
+    given = {
+        "permissions": "PRIVATE",
+        "member": "bob",
+        "class": "durable",
+        "ttl": 60,
+        "min-qos": 1,
+        "max-qos": 1,
+        "max-payload-bytes": 9,
+        "message-retention-days": 3,
+        "description": "the door",
+        "schema": "door:2",
+    }
+    options = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+    found = await operator.prints(user, "topics", "new", "a/b", "--json", "--presence", "--tell-publisher", *options)
+    kept = json.loads(found)
+    renamed = {"member": "members", "ttl": "ttl_s"}
+    wanted = {renamed.get(name, name).replace("-", "_"): value for name, value in given.items()}
+    wanted |= {"name": "a/b", "members": ["bob"], "presence": True, "tell_publisher": True}
+    assert {name: kept[name] for name in wanted} == wanted
+    members = {field.alias or name for name, field in NewTopic.model_fields.items()}
+    assert members == set(wanted)
+    assert (
+        "message_retention_days"
+        in (await operator.run(user, "topics", "new", "c", "--message-retention-days", "32")).stderr
+    )
 
 
 async def test_queues_and_dead_letters_are_looked_after_over_http(rig: Rig, operator: Operator) -> None:
