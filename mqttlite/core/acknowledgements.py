@@ -1,8 +1,8 @@
 """Applies the acknowledgements of a client to its session: PUBACK, PUBREC and PUBCOMP for messages to the client,
 PUBREL for messages from it.
 
-Those that follow in order, as they mostly do, are seen to together. Invariant: a message is settled once, with the
-reason code that the client gave, and is in the window until then.
+Acknowledgements that arrive in order, as most do, are handled as one run. Invariant: a message stays in the window
+until it is settled, and is settled once, with the client's reason code.
 """
 
 from typing import Final, final
@@ -19,7 +19,7 @@ from mqttlite.wire.errors import ProtocolError
 
 _NO_SUCH_PACKET_ID: Final = 0x92
 _REFUSED: Final = 0x80
-"""Reason codes from here on say that the client did not accept the message."""
+"""Reason codes from here on mean that the client rejected the message."""
 
 
 @final
@@ -32,7 +32,7 @@ class Acknowledgements:
     # ------------------------------------------------------------------ what the client was sent
 
     def on_pubacks(self, session: Session, data: bytes, at: int) -> int:
-        """The PUBACK at `at`, and those behind it that follow in order; where they end."""
+        """Handle the PUBACK at `at` and the ones that follow it in order. Return where they end."""
         inflight = session.window.inflight
         if session.expiry_interval or inflight.watched:
             for each in inflight.leading_messages(data, at, PUBACKS, 1):
@@ -46,7 +46,7 @@ class Acknowledgements:
         return at + 4 * count
 
     def on_pubrecs(self, session: Session, data: bytes, at: int) -> int:
-        """The PUBREC at `at`, and those behind it that follow in order; where they end."""
+        """Handle the PUBREC at `at` and the ones that follow it in order. Return where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
         inflight = session.window.inflight
         if session.expiry_interval or inflight.watched:
@@ -63,7 +63,7 @@ class Acknowledgements:
         return at + 4 * count
 
     def on_pubcomps(self, session: Session, data: bytes, at: int) -> int:
-        """The PUBCOMP at `at`, and those behind it that follow in order; where they end."""
+        """Handle the PUBCOMP at `at` and the ones that follow it in order. Return where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
         count = session.window.released.take_leading(data, at, PUBCOMPS)
         if count:
@@ -77,7 +77,7 @@ class Acknowledgements:
         return at + 4 * count
 
     def on_puback(self, session: Session, packet_id: int, reason_code: int) -> None:
-        """A QoS 1 message arrived, or the client refused it; a late or unknown PUBACK is harmless.
+        """The client acknowledged or rejected a QoS 1 message. A late or unknown PUBACK is harmless.
 
         Until now it was unacknowledged [MQTT-4.3.2-3].
         """
@@ -90,7 +90,7 @@ class Acknowledgements:
             raise ProtocolError("PUBACK for a message of QoS 2 [MQTT-4.3.3-3]")
 
     def on_pubrec(self, session: Session, packet_id: int, reason_code: int) -> None:
-        """A QoS 2 message arrived: release its identifier, or forget it where the client refused it [MQTT-4.3.3-4]."""
+        """The client received a QoS 2 message: release its identifier. Forget a message it rejected [MQTT-4.3.3-4]."""
         outbox = session.outbox
         assert outbox is not None
         message = session.find_unacknowledged(packet_id)
@@ -112,7 +112,7 @@ class Acknowledgements:
             outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
 
     def on_pubcomp(self, session: Session, packet_id: int) -> None:
-        """A released identifier is free again; an unknown PUBCOMP is harmless."""
+        """Free a released identifier. An unknown PUBCOMP is harmless."""
         if session.window.released.discard(packet_id):
             if session.durable:
                 self._effects.record(RemoveReleased(session.client_id, packet_id))
@@ -121,9 +121,9 @@ class Acknowledgements:
             raise ProtocolError("PUBCOMP for a message that was not released [MQTT-4.3.3-5]")
 
     def _settle(self, session: Session, message: Unacknowledged, released_id: int, reason_code: int) -> None:
-        """The client answered a message that was in flight: it goes nowhere else [MQTT-4.4.0-2] [MQTT-4.8.2-6].
+        """Settle a message in flight that the client answered. It is not sent again [MQTT-4.4.0-2] [MQTT-4.8.2-6].
 
-        A QoS 2 message that arrived leaves its identifier to be released; else that is 0.
+        `released_id` is the identifier of a QoS 2 message that now waits for PUBCOMP; 0 if there is none.
         """
         if session.durable:
             if released_id:
@@ -139,7 +139,7 @@ class Acknowledgements:
             if delivery.origin is not None:
                 delivery.origin.settled(delivery, reason_code)
                 if reason_code >= _REFUSED and delivery.origin.keeps:
-                    return  # it is not dropped: its origin delivers it again
+                    return  # not a drop: the origin delivers it again
         if reason_code >= _REFUSED:
             session.drop(NACKED, 1, subject.topic, subject.trace, f"reason code 0x{reason_code:02x}")
         elif subject.trace:
@@ -148,7 +148,7 @@ class Acknowledgements:
                 tracer.on_acknowledged(subject.trace, session.client_id)
 
     def _release(self, session: Session, first_id: int, count: int) -> None:
-        """QoS 2 messages arrived that are no longer in flight: say so, as many as there are from that identifier on."""
+        """Send PUBREL for `count` received QoS 2 messages, from identifier `first_id` on."""
         outbox = session.outbox
         assert outbox is not None
         session.window.released.add(first_id, count)
@@ -157,14 +157,14 @@ class Acknowledgements:
     # ------------------------------------------------------------------ what the client sent
 
     def take_received(self, session: Session, first_id: int, count: int) -> None:
-        """Take `count` QoS 2 identifiers of the client's own messages, from `first_id` on."""
+        """Remember `count` QoS 2 identifiers of messages from the client, from `first_id` on."""
         session.received.add(first_id, count)
         if session.durable:
             for packet_id in range(first_id, first_id + count):
                 self._effects.record(SaveReceived(session.client_id, packet_id), session.outbox)
 
     def release_received(self, session: Session, packet_id: int) -> bool:
-        """The client lets an identifier go. False: it was not taken."""
+        """Forget an identifier that the client releases. Return False if it is unknown."""
         if not session.received.discard(packet_id):
             return False
         if session.durable:
@@ -172,7 +172,7 @@ class Acknowledgements:
         return True
 
     def release_leading(self, session: Session, data: bytes, at: int) -> int:
-        """The same for the PUBREL at `at` and those behind it that follow in order; how many were taken in order."""
+        """Do this for the PUBREL at `at` and the ones that follow it in order. Return how many were in order."""
         count = session.received.take_leading(data, at, PUBRELS)
         if session.durable:
             first_id = data[at + 2] << 8 | data[at + 3]

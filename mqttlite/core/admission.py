@@ -1,7 +1,7 @@
-"""Admission: asks whether a client may in, at CONNECT and when it authenticates itself again (5.0 §4.12).
+"""Admission: asks whether to accept a client, at CONNECT and at re-authentication (5.0 §4.12).
 
-The questions are `Authenticate`, their answers `Verdict`. Invariant: no client is accepted without a verdict that says
-so, and a connection that ends forgets its question.
+The questions are `Authenticate`, the answers `Verdict`. Invariant: the broker accepts a client only after a verdict
+that allows it, and a connection that ends drops its question.
 """
 
 from typing import Final, final
@@ -47,7 +47,7 @@ class Admission:
         self._limits: Final = limits
 
     def ask(self, connection: Connection, packet: Connect) -> None:
-        """A CONNECT needs a verdict. Raises `ServerBusy` when too many wait for one."""
+        """Ask for a verdict on a CONNECT. Raises `ServerBusy` when too many questions are open."""
         question = Authenticate(connection.number, packet.client_id, packet.username, packet.password)
         method = packet.properties.authentication_method
         if method is not None:
@@ -63,7 +63,7 @@ class Admission:
             connection.waits_for = AN_ANSWER
 
     def on_auth(self, connection: Connection, packet: Auth) -> None:
-        """A client with a method continues. Raises a `PeerError` for an AUTH that is not allowed now."""
+        """Continue an exchange. Raises a `PeerError` for an AUTH that is not allowed in this state."""
         exchange = connection.exchange
         if exchange is None:
             raise ProtocolError("AUTH without an authentication method at CONNECT [MQTT-4.12.0-7]")
@@ -78,7 +78,7 @@ class Admission:
             self._deadlines.arm(exchange.deadline, self._effects.now + self._limits.connect_timeout_s)
 
     def on_answer(self, question: Question, answer: object) -> None:
-        """The verdict on a client that is still there."""
+        """Act on the verdict, if the client is still connected."""
         assert isinstance(question, Authenticate)
         assert isinstance(answer, Verdict)
         connection = self._connections[question.number]
@@ -100,7 +100,7 @@ class Admission:
             self._closing.fail(connection, error)
 
     def on_exchange_deadline(self, number: int) -> None:
-        """A connected client that began to authenticate itself again did not finish."""
+        """A connected client did not finish its re-authentication in time."""
         connection = self._connections[number]
         assert connection.exchange is not None
         connection.exchange.deadline = None
@@ -118,9 +118,9 @@ class Admission:
             self._effects.deferred.append(connection.number)
 
     def _on_step_done(self, connection: Connection, exchange: Exchange, verdict: Verdict) -> None:
-        """The verdict on a client with a method, which may also say that more is needed [MQTT-4.12.0-2].
+        """Act on the verdict for one step of an exchange. The verdict may ask for another step [MQTT-4.12.0-2].
 
-        Raises the `PeerError` with which a client is refused.
+        Raises the `PeerError` that rejects the client.
         """
         exchange.asked = False
         if verdict.reason_code == ReasonCode.CONTINUE_AUTHENTICATION:
@@ -150,7 +150,7 @@ class Admission:
 
 
 def _take_connect(connection: Connection) -> Connect | None:
-    """The CONNECT that waited for a verdict, if it is not accepted yet."""
+    """The CONNECT that waits for a verdict; None if it was accepted."""
     packet, connection.connect = connection.connect, None
     if packet is not None:
         connection.charge(-connect_bytes(packet))
@@ -159,7 +159,7 @@ def _take_connect(connection: Connection) -> Connect | None:
 
 @final
 class _ExchangeDeadline(Deadline):
-    """How long a connected client may take to authenticate itself again."""
+    """Limits how long a connected client may take for a re-authentication."""
 
     __slots__ = ("_admission", "_number")
 

@@ -1,6 +1,6 @@
-"""The port by which queues tell what becomes of each delivery to a consumer, and of messages that are given up.
+"""The port through which queues report each finished delivery to a consumer, and each message that they give up.
 
-Telemetry fulfils it. Invariant: an attempt is told once, when it is over; what is told is never changed after.
+Telemetry implements it. Invariant: a queue reports an attempt once, when it is over, and never corrects a report.
 """
 
 from typing import Final, Protocol, final
@@ -10,7 +10,7 @@ from mqttlite.core.message import Message
 
 @final
 class Attempt:
-    """One delivery of a message that is over. Times are the broker's seconds."""
+    """One finished delivery of a message. Times are in the broker's seconds."""
 
     __slots__ = (
         "behind",
@@ -41,9 +41,9 @@ class Attempt:
         self.queue: Final = queue
         self.message: Final = message
         self.consumer: Final = consumer
-        """The client id of who had it, or the name that was given with a pull; empty where none was."""
+        """The client id of the consumer, or the name given with a pull; may be empty."""
         self.key: Final = key
-        """Its ordering key; empty: none."""
+        """The ordering key of the message; may be empty."""
         self.number: Final = number
         """1 for the first delivery of the message."""
         self.delivered_at: Final = delivered_at
@@ -52,12 +52,12 @@ class Attempt:
         self.detail: Final = detail
         """The consumer's answer, such as a status or a reason code."""
         self.behind: Final = behind
-        """Messages with the same ordering key that waited for it."""
+        """How many messages with the same ordering key waited for this one."""
 
 
 @final
 class GivenUp:
-    """A message that became a dead letter. Times are 0.0 for one that was never delivered."""
+    """A message that became a dead letter. Its times are 0.0 if it was never delivered."""
 
     __slots__ = ("at", "attempts", "cause", "consumer", "detail", "first_at", "key", "last_at", "message", "queue")
 
@@ -80,7 +80,7 @@ class GivenUp:
         self.detail: Final = detail
         self.attempts: Final = attempts
         self.consumer: Final = consumer
-        """The name of the consumer that had it last."""
+        """The name of its last consumer."""
         self.key: Final = key
         self.first_at: Final = first_at
         self.last_at: Final = last_at
@@ -88,14 +88,14 @@ class GivenUp:
 
 
 class AttemptTracer(Protocol):
-    """It never raises and never calls back."""
+    """An implementation must not raise or call back."""
 
     def sample(self, is_failure: bool) -> int:
-        """For how many attempts the one that is over stands; 0: it is told only if its message is traced."""
+        """How many attempts the finished one stands for. 0: the queue reports it only if its message is traced."""
         ...
 
     def on_attempt(self, attempt: Attempt, one_in: int) -> None:
-        """An attempt is over: of a traced message, or of a sample that stands for `one_in` attempts."""
+        """An attempt is over. Its message is traced, or it is a sample that stands for `one_in` attempts."""
         ...
 
     def on_given_up(self, letter: GivenUp) -> None:

@@ -1,6 +1,7 @@
 """Enhanced authentication (5.0 §4.12): which AUTH packets are allowed when, and what may answer an `Authenticate`.
 
-Only the adapter that answers knows what a method's data mean. Invariant: a connection has at most one open question.
+The core does not interpret a method's data; the adapter that answers does. Invariant: a connection has at most one open
+question.
 """
 
 from math import inf
@@ -35,10 +36,10 @@ _REFUSALS: Final[dict[int, type[PeerError]]] = {
 
 @final
 class Grants:
-    """The rights and facts that a client's credentials, such as a token, give beyond its user name.
+    """The rights and limits in a client's credentials beyond the user name, for example in a token.
 
-    `publish` and `subscribe` are topic filters that the credentials allow, beside what the rules say; None: they do not
-    say. `expires_at` is when the client is to be disconnected, in seconds of the broker's clock; `inf`: never.
+    `publish` and `subscribe` are the topic filters that the credentials allow, in addition to the rules; None if they
+    name none. At `expires_at`, in the broker's seconds, the broker disconnects the client; `inf` is never.
     """
 
     __slots__ = ("expires_at", "groups", "publish", "subscribe")
@@ -60,7 +61,7 @@ class Grants:
 
 
 NO_GRANTS: Final = Grants()
-"""Of credentials that say nothing."""
+"""For credentials that grant nothing."""
 
 
 @final
@@ -68,9 +69,9 @@ class Verdict:
     """The answer to an `Authenticate` question.
 
     `reason_code` is 0 (accept the client), 0x18 (send it `data` and wait for its AUTH; only with a method), or 0x86,
-    0x87, 0x88, 0x89 or 0x9F (refuse it). `username` is the user that a method authenticated, never only the name in
-    CONNECT; with a refusal it is the name that the client claims, for the log. `grants` is what the credentials of an
-    accepted client say besides. Raises `ValueError` for another code.
+    0x87, 0x88, 0x89 or 0x9F (refuse it). When the client is accepted, `username` is the authenticated user; when it is
+    refused, `username` is the name that the client claimed, for the log. `grants` are the grants of an accepted client.
+    Raises `ValueError` for another code.
     """
 
     __slots__ = ("data", "grants", "reason_code", "username")
@@ -95,8 +96,8 @@ class Verdict:
 
 @final
 class Exchange:
-    """The method that a client chose at CONNECT, and how far its exchange has come. `steps` is 0 when no exchange is
-    under way; `asked` says that a question is open."""
+    """The method that a client chose at CONNECT, and the progress of its exchange. `steps` is 0 when no exchange is
+    under way; `asked` is true while a question is open."""
 
     __slots__ = ("asked", "deadline", "method", "steps")
 
@@ -105,10 +106,10 @@ class Exchange:
         self.steps: int = 1
         self.asked: bool = True
         self.deadline: Deadline | None = None
-        """The deadline of an exchange that a connected client began."""
+        """The deadline of a re-authentication."""
 
     def on_auth(self, packet: Auth) -> None:
-        """Count a client's AUTH. Raises a `PeerError` for one that is not allowed now."""
+        """Count an AUTH from the client. Raises a `PeerError` for one that is not allowed in this state."""
         if packet.properties.authentication_method != self.method:
             raise ProtocolError(f"AUTH with another method than {self.method!r} [MQTT-4.12.0-5] [MQTT-4.12.1-1]")
         if self.asked:
@@ -124,18 +125,18 @@ class Exchange:
         self.asked = True
 
     def end(self, deadlines: Deadlines) -> None:
-        """The exchange is over, or its connection is."""
+        """The exchange has ended, or its connection has."""
         if self.deadline is not None:
             deadlines.cancel(self.deadline)
             self.deadline = None
 
     def frame(self, reason_code: int, data: bytes | None) -> bytes:
-        """Our AUTH, with neither reason string nor user properties [MQTT-3.15.2-2] [MQTT-3.15.2-3]."""
+        """The server's AUTH, without reason string and user properties [MQTT-3.15.2-2] [MQTT-3.15.2-3]."""
         return encode(Auth(reason_code, Properties(authentication_method=self.method, authentication_data=data)), V5)
 
 
 def refusal_of(verdict: Verdict, method: str) -> PeerError:
-    """The error that ends the connection of a client that is refused."""
+    """The error that ends the connection of a refused client."""
     if verdict.reason_code == ReasonCode.SERVER_BUSY:
         sentence = "too many clients wait for authentication"
     elif verdict.reason_code == ReasonCode.CONNECTION_RATE_EXCEEDED:

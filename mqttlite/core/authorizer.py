@@ -1,8 +1,8 @@
-"""The port for permissions, and the rules that always hold: clients do not publish below `$SYS` and `$dlq`, and only
-those who may use a topic see who else does.
+"""The port for permissions, and the built-in rules: clients may not publish below `$SYS` and `$dlq`, and a topic's
+presence is visible only to clients that may use the topic.
 
-A client has a *role*, a number for all identities with the same permissions. The route of a topic keeps the verdict for
-each role, so a known topic costs one look-up, and a topic that is open to all costs none.
+A client has a *role*: a number that all identities with the same permissions share. The route of a topic caches one
+verdict for each role, so a known topic costs one look-up, and a topic that is open to all costs none.
 """
 
 from collections.abc import Callable
@@ -24,16 +24,16 @@ ACTIONS: Final = (PUBLISH, SUBSCRIBE, RECEIVE)
 
 
 class Authorizer(Protocol):
-    """Decides who may publish, subscribe and receive. The core calls it inside the event loop: it must not block or
-    raise.
+    """Decides which clients may publish, subscribe and receive. The core calls it inside the event loop, so it must not
+    block or raise.
 
-    `Broker.authorize` replaces it and drops all verdicts that the core keeps.
+    `Broker.authorize` replaces it and drops all cached verdicts.
     """
 
     def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
-        """The role of a client: any whole number from 0 on, one for all clients with the same permissions.
+        """The role of a client, a whole number from 0 on. Clients with the same permissions have the same role.
 
-        `username` is the authenticated identity, and `grants` is what its credentials say besides.
+        `username` is the authenticated identity; `grants` come from its credentials.
         """
         ...
 
@@ -52,23 +52,24 @@ class Authorizer(Protocol):
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
         """Whether a role may subscribe to a topic filter. Asked for each filter of each SUBSCRIBE.
 
-        The filter of a shared subscription comes whole, with `$share/<share name>/`.
+        The filter of a shared subscription includes `$share/<share name>/`.
         """
         ...
 
     def may_receive(self, role: int, topic: bytes) -> bool:
-        """Whether a role may receive the messages of a topic that is not readable, whatever it subscribed to."""
+        """Whether a role may receive the messages of a topic that is not readable by all, whatever it subscribed to."""
         ...
 
     def policy_of(self, topic: bytes) -> TopicPolicy:
-        """The policy for the messages of a topic; `NO_POLICY` where nothing is set. Asked once for each route."""
+        """The policy for the messages of a topic; `NO_POLICY` if there is none. Asked once for each route."""
         ...
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
-        """Why a role is denied an action, as a sentence that names the rule: for logs and reason strings.
+        """A sentence that names the rule that denies a role an action, for logs and reason strings.
 
-        `action` is one of `ACTIONS`; `topic` is a topic filter with `SUBSCRIBE`. An authorizer whose reasons have what
-        clients must not see, such as paths, has a method `told` beside it: the same for the client.
+        `action` is one of `ACTIONS`; for `SUBSCRIBE`, `topic` is a topic filter. If the sentence may contain something
+        that clients must not see, for example a path, the authorizer also has a method `told`, which gives the sentence
+        for the client.
         """
         ...
 
@@ -90,13 +91,14 @@ def told_by(authorizer: Authorizer, role: int, action: str, topic: bytes) -> str
 
 @final
 class DefaultRules:
-    """Below `$SYS` and `$dlq` only the broker publishes, to `$queue/<name>/$ack` and its like clients that may
-    subscribe to `$queue/<name>`, and `authorizer` decides the rest; without it everything is allowed.
+    """Only the broker publishes below `$SYS` and `$dlq`. Clients that may subscribe to `$queue/<name>` may publish to
+    `$queue/<name>/$ack` and the other command topics. `authorizer` decides everything else; without it, everything else
+    is allowed.
 
-    The presence of a topic gets who may receive both that message and those of the topic.
+    A client receives the presence of a topic if it may receive the presence message and the topic's own messages.
 
-    Clients and users whose names are in `analysts` may also publish below `$SYS/analytics`. A role is twice the role
-    that `authorizer` gives, plus `ANALYST` for these clients.
+    Clients and users named in `analysts` may also publish below `$SYS/analytics`. A role here is twice the role that
+    `authorizer` gives, plus `ANALYST` for these clients.
     """
 
     def __init__(self, analysts: frozenset[str] = frozenset(), authorizer: Authorizer | None = None) -> None:
@@ -105,7 +107,7 @@ class DefaultRules:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is no authorizer beside these rules."""
+        """Whether there is no authorizer in addition to these rules."""
         return self._authorizer is None
 
     def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
@@ -131,7 +133,7 @@ class DefaultRules:
             return False
         if topic.startswith(b"$queue/"):
             queue = acknowledged_queue(topic)
-            if queue:  # who may consume may acknowledge
+            if queue:  # a client that may consume may acknowledge
                 return self.may_subscribe(role, queue)
             topic = queue_command(topic)
         return self._authorizer is None or self._authorizer.may_publish(role // 2, topic)
@@ -175,13 +177,13 @@ class DefaultRules:
         subject = _subject_of_filter(topic) if action == SUBSCRIBE else presence_subject(topic)
         if subject:
             is_allowed = rules.may_subscribe if action == SUBSCRIBE else rules.may_receive
-            if is_allowed(role // 2, topic):  # then it is the topic itself that is denied
+            if is_allowed(role // 2, topic):  # then the rules deny the topic itself
                 return f"{why(rules, role // 2, action, subject)}, and presence is for those who may receive the topic"
         return why(rules, role // 2, action, topic)
 
 
 def _subject_of_filter(topic_filter: bytes) -> bytes:
-    """The filter of the topics whose presence a filter asks for, also one of a shared subscription."""
+    """The filter of the topics whose presence a (possibly shared) subscription asks for."""
     if topic_filter.startswith(b"$share/"):
         topic_filter = parse_filter(topic_filter).rest
     return presence_subject(topic_filter)

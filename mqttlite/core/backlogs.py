@@ -1,6 +1,6 @@
-"""The backlogs of connected clients: sent in parts when the clients read again, or dropped when memory is short.
+"""Sends the backlogs of connected clients in parts when they read again, and drops them when memory is short.
 
-Invariant: a connection with a backlog that may move is in `Effects.backlogged` once.
+Invariant: a connection whose backlog may move is in `Effects.backlogged` exactly once.
 """
 
 from typing import Final, final
@@ -24,9 +24,10 @@ class Backlogs:
         self._effects: Final = effects
 
     def fill(self) -> None:
-        """Send more from the sessions with a backlog, one after another; the rest is first next time.
+        """Send more from the sessions with a backlog, one after another. The next iteration starts with the sessions
+        that had no turn.
 
-        However much waits to be written for others, they have room for `FILL_BYTES`.
+        They may send at least `FILL_BYTES`, however many bytes wait for other links.
         """
         effects = self._effects
         backlogged, effects.backlogged = effects.backlogged, []
@@ -48,7 +49,7 @@ class Backlogs:
         effects.pending_bytes += others_bytes
 
     def drain(self, connection: Connection) -> None:
-        """Move the next part of a backlog, as far as the iteration has room for it."""
+        """Move as much of a backlog as this iteration has room for."""
         effects = self._effects
         outbox = connection.outbox
         waiting = outbox.waiting_bytes
@@ -69,14 +70,14 @@ class Backlogs:
             connection.session.fill()
 
     def on_pace_over(self, number: int) -> None:
-        """As `Paced`: send what waits, if the link takes bytes."""
+        """Implements `Paced`: send the backlog if the link takes bytes."""
         connection = self._connections.get(number)
         if connection is not None and not connection.outbox.link_blocked:
             self.drain(connection)
 
     def shed(self) -> list[tuple[int, int, int]]:
-        """Drop QoS 0 messages, those of the outboxes that hold most first, until there is enough memory; the numbers of
-        their connections, and how many bytes and messages each held."""
+        """Drop waiting QoS 0 messages, largest outbox first, until there is enough memory. Return (connection number,
+        bytes, messages) for each outbox that lost messages."""
         memory = self._effects.memory
         shed: list[tuple[int, int, int]] = []
         if not memory.droppable:

@@ -70,11 +70,13 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 @final
 class Broker:
-    """All state of one broker. Not thread-safe: one loop owns it. Assigned client ids begin with `client_id_prefix`;
-    `pages` says that the store reads queues by pages (`LoadPage`), so that of long ones it has the most part alone;
-    `retained_expiry_s` says by topic filter how long retained messages are kept at most; the wall clock is
-    `wall_ahead_us` microseconds ahead of the seconds that the broker is given; `filters` makes the filters of
-    subscriptions, of which there are none without it."""
+    """All state of one broker. Not thread-safe: one event loop owns it.
+
+    Assigned client ids begin with `client_id_prefix`. `pages` says that the store can read queues page by page
+    (`LoadPage`); most of a long queue is then only in the store. `retained_expiry_s` maps a topic filter to the longest
+    time that retained messages are kept. The wall clock is `wall_ahead_us` microseconds ahead of the `now` that the
+    broker is given. `filters` compiles the filters of subscriptions; without it no subscription may have one.
+    """
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class Broker:
         self.jobs: Final = jobs
         self.questions: Final = Questions(effects)
         self.opened: int = 0
-        """Connections that were ever opened."""
+        """How many connections were opened since the start."""
         self._online: Final = online
         self.deadlines: Final = deadlines
         drops = Drops(effects)
@@ -119,7 +121,7 @@ class Broker:
         self._backlogs: Final = Backlogs(connections, self._due_messages, effects)
         self.page_reads: Final = QueuePages(self.questions, self._routes)
         self.has_pages: Final = pages
-        """Whether the store keeps long queues alone."""
+        """Whether most of a long queue is only in the store."""
         self.sessions: Final = Sessions(
             sessions,
             self._routes,
@@ -169,7 +171,7 @@ class Broker:
         )
 
     def restore(self, batches: Iterable[list[Change]], now: float) -> None:
-        """Begin with what a store kept, as `Store.load` gives it. Call it before the first input."""
+        """Restore the state that a store kept, as `Store.load` gives it. Call it before the first input."""
         self.effects.now = now
         consumers = self._routes.consumers
         restore(batches, self.sessions, self.router, self.delayed, self.effects.numbers, now, self._filters, consumers)
@@ -179,31 +181,31 @@ class Broker:
             self._routes.observe(self._routes.traffic)
 
     def authorize(self, authorizer: Authorizer) -> None:
-        """Ask another authorizer from now on, also for clients that are connected.
+        """Replace the authorizer, also for connected clients.
 
-        It drops all cached routes and verdicts; roles are asked for again when they are needed. Subscriptions stay in
-        their sessions, and get what may be received now. What is in an outbox is sent.
+        This drops all cached routes and verdicts, and the roles are asked for again when they are needed. Subscriptions
+        stay, and get the messages that the new rules allow. Messages already in an outbox are sent.
         """
         self._routes.authorize(authorizer)
         self.jobs.on_new_rules(self.permissions)
 
     def check_subscriptions(self) -> None:
-        """End the subscriptions that the rules in force would refuse, by and by.
+        """Start a job that ends the subscriptions that the rules in force would refuse.
 
-        For rules that say more of subscribing than of receiving: `authorize` alone keeps a client from what it may not
-        receive.
+        Needed when rules restrict subscribing more than receiving: `authorize` alone already stops messages that a
+        client may not receive.
         """
-        if self._check is None or self._check.is_done:  # else it has begun anew with the rules
+        if self._check is None or self._check.is_done:  # a check that still runs restarted when the rules changed
             self._check = SubscriptionCheck(self.sessions, self._subscriptions, self.permissions, self.effects)
             self.jobs.start(self._check)
 
     def ban_by(self, ban_of: Callable[[int, str, str | None], str] | None) -> None:
-        """Ask before a client is accepted why it may not connect for a while: by the number of its connection, its
-        identifier and its user. An empty answer lets it in; without `ban_of` nobody is asked."""
+        """Set the function that says why a client is banned, by connection number, client identifier and user. An empty
+        answer lets the client in. None: no client is banned."""
         self._connecting.ban_of = ban_of
 
     def bind(self, topic_filter: bytes, sink: Sink) -> None:
-        """Hand every message that a topic filter matches to a sink, until `unbind`.
+        """Deliver every message that matches a topic filter to a sink, until `unbind`.
 
         Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
         """
@@ -218,9 +220,9 @@ class Broker:
         self._routes.consumers = consumers
 
     def watch(self, tracer: Tracer | None) -> None:
-        """Tell a tracer from now on what happens; None: no tracer. Call it between two inputs.
+        """Set the tracer; None removes it. Call it between two inputs.
 
-        It looks at each session and drops all cached routes. It changes nothing in what clients receive.
+        This visits each session and drops all cached routes. It does not change what clients receive.
         """
         self.effects.tracer = tracer
         self.effects.until_sample = NO_SAMPLES if tracer is None else tracer.next_sample()
@@ -231,7 +233,7 @@ class Broker:
         self._routes.observe(self._routes.traffic)
 
     def count_traffic(self, max_topics: int) -> Traffic:
-        """Count by topic from now on what is published, in the `Traffic` returned. Call it between two inputs.
+        """Start to count published messages by topic, in the `Traffic` returned. Call it between two inputs.
 
         Raises `ValueError` for a number below 1.
         """
@@ -242,7 +244,7 @@ class Broker:
     # ------------------------------------------------------------------ inputs
 
     def open(self, peer: Peer, now: float) -> Connection:
-        """A link is open. It has `connect_timeout_s` to send its CONNECT."""
+        """A link opened. It has `connect_timeout_s` to send its CONNECT."""
         self.effects.now = now
         self.opened += 1
         connection = Connection(self.opened, peer, self.effects, self.limits, now)
@@ -252,7 +254,7 @@ class Broker:
         return connection
 
     def feed(self, connection: Connection, chunk: bytes, now: float) -> None:
-        """Bytes arrived, cut anywhere; none for a connection that was in `Effects.deferred` and continues."""
+        """Bytes arrived, cut at any place. An empty chunk continues a connection that was in `Effects.deferred`."""
         if connection.state == CLOSED:
             return  # [MQTT-3.1.4-6]
         effects = self.effects
@@ -265,7 +267,7 @@ class Broker:
                 self._charge_input(connection)
                 return
             if connection.waits_for != NOTHING:
-                return  # the job that it waits for defers it again
+                return  # the job it waits for will defer it again
             if effects.work >= ITERATION_WORK or effects.pending_bytes > MAX_PENDING_BYTES:
                 effects.deferred.append(connection.number)
                 return
@@ -298,7 +300,7 @@ class Broker:
             self._closing.end_overflowed()
 
     def close(self, connection: Connection, now: float, detail: str = "") -> None:
-        """The link is gone; harmless for a connection that the broker closed."""
+        """The link is gone. Harmless for a connection that the broker closed."""
         self.effects.now = now
         self._closing.lose(connection, detail)
         if self.effects.overflowed:  # by its will
@@ -314,7 +316,7 @@ class Broker:
         properties: Properties = NONE,
         source: Source = THE_PROGRAM,
     ) -> FanOut:
-        """Publish from inside. The code of the tally is that of PUBACK, and final once the fan-out is done.
+        """Publish from inside the process. The tally's code is that of a PUBACK, and final once the fan-out is done.
 
         Raises `TopicNameInvalid`, also for a namespace that the broker does not serve.
         """
@@ -328,38 +330,38 @@ class Broker:
         return fan_out
 
     def publisher(self, client_id: str, username: str | None, grants: Grants, own: TopicLimits | None = None) -> Source:
-        """A source for `publish` that is no session, such as a caller over HTTP: what it may publish is decided as for
-        a client of that name, whose user may have limits of its `own`. Make a new one when its credentials were checked
-        again."""
+        """A source for `publish` that is not a session, for example an HTTP caller. Its permissions are those of a
+        client with that name; `own` are the limits of its user, if it has any. Make a new one after its credentials
+        were checked again."""
         return self._connecting.publisher(client_id, username, grants, own)
 
     def publish_own(self, message: Message) -> FanOut:
-        """Publish a message of the broker's own, in the middle of an input."""
+        """Publish one of the broker's own messages while an input is handled."""
         return self.router.publish(message, self._routes.find(message.topic), THE_BROKER)
 
     def answer(self, question_id: int, answer: object, now: float) -> None:
-        """The answer to a question of `Effects.questions`; harmless when nobody waits for it any more."""
+        """The answer to a question of `Effects.questions`. Harmless when the question was dropped."""
         self.effects.now = now
         self.questions.answer(question_id, answer)
         if self.effects.overflowed:  # by the will of a connection taken over
             self._closing.end_overflowed()
 
     def shed(self, now: float) -> list[tuple[int, int, int]]:
-        """Memory is short: drop QoS 0 messages, those of the outboxes that hold most first, until there is enough. The
-        numbers of their connections, the biggest hoarder first, and how many bytes and messages each held."""
+        """Memory is short: drop waiting QoS 0 messages, largest outbox first, until there is enough. Return (connection
+        number, bytes, messages) for each outbox, largest first."""
         self.effects.now = now
         return self._backlogs.shed()
 
     def weigh(self, lag_s: float, iteration_s: float, now: float) -> None:
-        """The event loop came so late to a timer, and its iterations took so much of the processor's time on average:
-        look at the load. Called every `OVERLOAD_INTERVAL_S`."""
+        """Update the load from how late the event loop was for a timer, and the mean processor time of its iterations.
+        Called every `OVERLOAD_INTERVAL_S`."""
         self.effects.now = now
         self.overload.update(lag_s, iteration_s, now)
 
     def tick(self, now: float) -> float | None:
-        """Do what is due, as far as the budget of this iteration goes; return `due_at()`.
+        """Do the work that is due, within the budget of this iteration. Return `due_at()`.
 
-        Jobs, sessions with a backlog, deadlines and, after them, links: each has its least share of the budget.
+        Jobs, sessions with a backlog, deadlines and then links each have a guaranteed share of the budget.
         """
         effects = self.effects
         effects.now = now
@@ -377,13 +379,13 @@ class Broker:
         return self.due_at()
 
     def due_at(self) -> float | None:
-        """When `tick` is to be called next; None: not before another input."""
+        """When to call `tick` next; None: not before another input."""
         if self.effects.backlogged or len(self.jobs):
             return self.effects.now
         return self.deadlines.next_at()
 
     def block(self, connection: Connection, now: float, unsent_bytes: int = 0) -> None:
-        """The link takes no bytes from now on, and has not sent `unsent_bytes` of those it took."""
+        """The link stopped taking bytes, and still holds `unsent_bytes`."""
         self.effects.now = now
         if connection.state == CLOSED:
             return
@@ -397,13 +399,13 @@ class Broker:
                 self.effects.tracer.on_blocked(connection.number)
 
     def unblock(self, connection: Connection, now: float) -> None:
-        """The link takes bytes again. A long backlog leaves in parts, and the back-pressure ends with the last one."""
+        """The link takes bytes again. A long backlog is sent in parts; back-pressure ends with the last part."""
         self.effects.now = now
         if connection.state != CLOSED and connection.outbox.blocked and connection.outbox.unblock_link():
             self._backlogs.drain(connection)
 
     def send_away(self, connection: Connection, server_reference: str, now: float) -> None:
-        """Close a connection with 0x9C and the server to use instead, or with 0x8B where none is named."""
+        """Close a connection with 0x9C and the server to use instead, or with 0x8B if none is named."""
         self.effects.now = now
         self._closing.server_reference = server_reference
         code = ReasonCode.USE_ANOTHER_SERVER if server_reference else ReasonCode.SERVER_SHUTTING_DOWN
@@ -439,7 +441,8 @@ class Broker:
         return session.deliver_qos0(Delivery(Message(topic, payload, 0, False, NONE, 0.0), 0, False)) == SENT
 
     def end_unauthorized(self, connection: Connection, detail: str, now: float) -> None:
-        """Close a connection with 0x87: what its client showed to get in holds no longer. Harmless if it has ended."""
+        """Close a connection with 0x87, because its client's credentials are no longer valid. Harmless if it has
+        ended."""
         self.effects.now = now
         self._closing.end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, detail)
         if self.effects.overflowed:  # by its will
@@ -463,7 +466,7 @@ class Broker:
         return 0 if session is None else session.purge(most)
 
     def cancel_delayed(self, number: int, now: float) -> bool:
-        """Drop a delayed message; False where there is none of that number, or it is due."""
+        """Drop a delayed message. False if the number is unknown or the message is already due."""
         self.effects.now = now
         return self.delayed.cancel(number)
 
@@ -486,7 +489,7 @@ class Broker:
 
     @property
     def subscriptions(self) -> int:
-        """Subscriptions of all sessions, but for shared ones."""
+        """Subscriptions of all sessions, without the shared ones."""
         return self._routes.subscriptions
 
     @property
@@ -494,12 +497,12 @@ class Broker:
         return self._routes.shared_subscriptions
 
     def subscribers(self, topic: bytes) -> tuple[list[Subscription], int]:
-        """The subscriptions that match a topic name, one for each client, and how many shared ones do besides; a sink
-        counts as one. Raises `TopicNameInvalid`."""
+        """The subscriptions that match a topic name, one for each client, and the number of matching shared
+        subscriptions and sinks. Raises `TopicNameInvalid`."""
         return self._routes.subscribers(topic)
 
     def has_subscribers(self, topic: bytes) -> bool:
-        """Whether a message of the broker's own would reach anybody. Raises `TopicNameInvalid`."""
+        """Whether one of the broker's own messages would have a receiver. Raises `TopicNameInvalid`."""
         return self._routes.reaches(topic)
 
     # ------------------------------------------------------------------ the parts of a feed and a tick
@@ -511,11 +514,11 @@ class Broker:
             self._closing.fail(connection, error)
 
     def _leave_share(self) -> None:
-        """Leave the next user of the budget its least share."""
+        """Guarantee the next user of the budget its least share."""
         self.effects.work = min(self.effects.work, self.effects.share_from)
 
     def _run_deadlines(self, now: float) -> None:
-        """Let the deadlines act that are due, in their order; the rest is still due next time."""
+        """Run the deadlines that are due, in order, within the budget. The rest stays due."""
         effects = self.effects
         while effects.work < ITERATION_WORK:
             deadline = self.deadlines.pop(now)

@@ -1,6 +1,7 @@
-"""The parts of MQTT that a listener offers: the server's CONNACK properties (5.0 §3.2.2.3), and what follows.
+"""The MQTT features that a listener offers: the server's CONNACK properties (5.0 §3.2.2.3), and the checks that enforce
+them.
 
-Invariant: whatever a CONNACK withholds is refused when it is used, with the reason code that is named for it.
+Invariant: using a feature that CONNACK declares unavailable is refused with the reason code given here.
 """
 
 from dataclasses import dataclass
@@ -29,12 +30,12 @@ _WILDCARDS_NOT_SUPPORTED: Final = 0xA2
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The defaults offer everything. Raises `ValueError` for a maximum QoS that is none."""
+    """The defaults offer everything. Raises `ValueError` for an invalid value."""
 
     maximum_qos: int = 2
     """A PUBLISH above it closes its connection (0x9B) [MQTT-3.2.2-11]; a SUBSCRIBE does not [MQTT-3.2.2-10]."""
     retain_available: bool = True
-    """Whether messages may be retained; a PUBLISH with RETAIN closes its connection otherwise (0x9A)."""
+    """Whether messages may be retained. If not, a PUBLISH with RETAIN closes its connection (0x9A)."""
     wildcards_available: bool = True
     """Whether `+` and `#` may be subscribed to (0xA2)."""
     shared_subscriptions_available: bool = True
@@ -42,31 +43,31 @@ class Capabilities:
     subscription_identifiers_available: bool = True
     """Whether subscriptions may have identifiers (0xA1)."""
     check_payload_format: bool = False
-    """Whether a payload that says it is UTF-8 must be (0x99) [MQTT-3.3.2-4]."""
+    """Whether the broker checks that a payload declared as UTF-8 is UTF-8 (0x99) [MQTT-3.3.2-4]."""
     tell_delivery: bool = False
-    """Whether acknowledgements of 5.0 publishers say in user properties what became of the message."""
+    """Whether acknowledgements to 5.0 publishers carry the delivery outcome in user properties."""
     tell_message: bool = False
-    """Whether messages to 5.0 clients have user properties that say which they are: `core/told_properties`."""
+    """Whether messages to 5.0 clients carry their identity in user properties: `core/told_properties`."""
     response_information: str = ""
-    """Where a client that asks may let responses be sent; `%c` stands for its client identifier (§4.10.1)."""
+    """The response topic prefix for clients that ask for one; `%c` stands for the client identifier (§4.10.1)."""
     filter_suffix: bool = False
-    """Whether `?` in a topic filter ends it, and a filter follows, as in `orders/new?payload.total > 1000`. `?` may
-    be a part of a topic name, too, so it is for clients that cannot say a filter otherwise: those of 3.1.1."""
+    """Whether `?` ends a topic filter and begins a message filter, as in `orders/new?payload.total > 1000`. Meant for
+    3.1.1 clients, which have no user properties. Off by default because `?` is also legal in topic names."""
     server_reference: str = ""
-    """Another server: every CONNECT is sent there (0x9C)."""
+    """Another server. Every CONNECT is redirected to it (0x9C)."""
     server_moved: bool = False
-    """Whether that is for good (0x9D)."""
+    """Whether the redirection is permanent (0x9D)."""
     protocol_versions: tuple[str, ...] = tuple(VERSION_NAMES.values())
     """Clients of other versions are refused (0x84)."""
     allow_empty_client_id: bool = True
-    """Whether the broker chooses a client identifier for clients that have none, or refuses them (0x85)."""
+    """Whether the broker assigns identifiers to clients without one. If not, it refuses them (0x85)."""
 
     max_topic_levels: int = 0
-    """Levels in a topic of this listener's clients, where that is fewer than `limits` say; 0: as many."""
+    """Most levels in a topic, where lower than in `limits`; 0: as in `limits`."""
     max_topic_bytes: int = 0
-    """Bytes in such a topic, likewise."""
+    """Most bytes in a topic, likewise."""
     max_payload_bytes: int = 0
-    """Bytes in a payload, likewise."""
+    """Most bytes in a payload, likewise."""
 
     def __post_init__(self) -> None:
         for name in ("max_topic_levels", "max_topic_bytes", "max_payload_bytes"):
@@ -81,11 +82,11 @@ class Capabilities:
 
 
 EVERYTHING: Final = Capabilities()
-"""All of the standard, and nothing that goes beyond it [3.1.1 MQTT-7.0.0-2]."""
+"""The whole standard and no extensions [3.1.1 MQTT-7.0.0-2]."""
 
 
 def check_connect(capabilities: Capabilities, packet: Connect) -> None:
-    """Raises a `PeerError` for a CONNECT that asks for what the listener does not offer."""
+    """Raises a `PeerError` for a CONNECT that uses a feature the listener does not offer."""
     if capabilities.server_reference:
         sentence = f"use {capabilities.server_reference}"
         error = ServerMoved(sentence) if capabilities.server_moved else UseAnotherServer(sentence)
@@ -114,7 +115,7 @@ def check_publish(capabilities: Capabilities, qos: int, retain: bool) -> None:
 
 
 def payload_is_valid(capabilities: Capabilities, payload: bytes, properties: Properties) -> bool:
-    """Whether a payload is what its format indicator says, where the listener asks."""
+    """Whether a payload matches its format indicator. True if the listener does not check."""
     if not capabilities.check_payload_format or properties.payload_format_indicator != 1:
         return True
     try:
@@ -125,7 +126,7 @@ def payload_is_valid(capabilities: Capabilities, payload: bytes, properties: Pro
 
 
 def refuse_subscription(capabilities: Capabilities, parsed: ParsedTopic, identifier: int) -> int:
-    """The reason code for a subscription that the listener does not offer; 0 for one that it does."""
+    """The reason code that refuses a subscription; 0 if the listener offers it."""
     if parsed.namespace != ORDINARY:
         if parsed.filter_refusal:
             return _TOPIC_FILTER_INVALID

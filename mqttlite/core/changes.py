@@ -1,7 +1,7 @@
 """The changes that a store makes durable: a list of these, in order, is one commit.
 
-Only what must outlive the process is here: sessions with an expiry, retained and delayed messages. Times are in the
-broker's seconds; a store that outlives the clock translates them.
+Only state that must outlive the process is here: sessions with an expiry, queues, retained and delayed messages. Times
+are in the broker's seconds; a store on disk translates them.
 """
 
 from typing import Final, final
@@ -12,13 +12,13 @@ from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Will
 
 QUEUE_MARK: Final = "\0"
-"""The first character of a queue's name where else a client identifier stands: no client identifier has U+0000
+"""Marks a queue: `client_id` is this character and the queue's name. No client identifier contains U+0000
 [MQTT-1.5.4-2]. `Enqueue`, `Stored`, `Sent`, `Settled` and `EndSession` are for queues too."""
 
 
 @final
 class SaveSession:
-    """A session begins, or changes its expiry or whose it is.
+    """A session begins, or changes its expiry or its owner.
 
     `expires_at` is 0.0 while it is connected or never expires. `username` (None: anonymous), protocol `version` and
     `mount_point` are those of its latest connection.
@@ -45,7 +45,7 @@ class SaveSession:
 
 @final
 class EndSession:
-    """A session is gone with all that belongs to it."""
+    """A session ends, and all its state is removed."""
 
     __slots__ = ("client_id",)
 
@@ -55,7 +55,7 @@ class EndSession:
 
 @final
 class SaveQueue:
-    """A queue begins, or changes. What `data` says is its own business; `client_id` is its name with `QUEUE_MARK`."""
+    """A queue begins, or changes. Only the queue reads `data`; `client_id` is its name with `QUEUE_MARK`."""
 
     __slots__ = ("client_id", "data")
 
@@ -66,7 +66,7 @@ class SaveQueue:
 
 @final
 class Due:
-    """A message of a queue that was sent, and is not settled, is to be looked at again at that time."""
+    """The deadline of a queue's message that was sent and is not settled."""
 
     __slots__ = ("client_id", "due_at", "sequence")
 
@@ -78,10 +78,10 @@ class Due:
 
 @final
 class Retain:
-    """The messages of a queue stay in the store from that sequence on, also those that are settled: `Rewind` has them
-    wait again. -1: none stays longer than it is needed.
+    """The store keeps the queue's messages from sequence `first` on even when they are settled, so that `Rewind` can go
+    back to them. -1: it removes settled messages.
 
-    `size_bytes` is what those before the first that waits take, about: only `Store.load` says this.
+    `size_bytes` is about the size of the kept messages before the first waiting one. Only `Store.load` sets it.
     """
 
     __slots__ = ("client_id", "first", "size_bytes")
@@ -94,8 +94,8 @@ class Retain:
 
 @final
 class Rewind:
-    """Move the beginning of a queue to that sequence, earlier or later than before: all messages from there on wait,
-    those too that were sent or settled; those before it that wait are settled."""
+    """Move the start of a queue to sequence `first`, back or forward. All messages from there on wait again, also sent
+    and settled ones; waiting messages before it are settled."""
 
     __slots__ = ("client_id", "first")
 
@@ -124,7 +124,7 @@ class RemoveSubscription:
 
 @final
 class SaveWill:
-    """The client of a session is gone, and its will is due at that time."""
+    """The client of a session is gone, and its will is due at `due_at`."""
 
     __slots__ = ("client_id", "due_at", "will")
 
@@ -146,10 +146,10 @@ class RemoveWill:
 
 @final
 class Enqueue:
-    """A message for a session, which names it by its sequence.
+    """A message for a session, identified by its sequence.
 
-    Without a `packet_id` it waits, behind those that wait. With one it is sent at once, as by `Sent`: only the sequence
-    of such a message may be negative, for one that overtook the queue.
+    Without a `packet_id` it joins the end of the queue. With one it is sent at once, as by `Sent`; its sequence is
+    negative if it overtook the queue.
     """
 
     __slots__ = ("client_id", "delivery", "packet_id", "sequence")
@@ -163,7 +163,7 @@ class Enqueue:
 
 @final
 class LatestNumber:
-    """The highest number of a message that the store ever had: only `Store.load` says this."""
+    """The highest message number that the store ever held. Only `Store.load` yields it."""
 
     __slots__ = ("number",)
 
@@ -173,8 +173,8 @@ class LatestNumber:
 
 @final
 class Stored:
-    """Messages that wait for a session and stay in the store until they are read, page by page: only `Store.load` says
-    this. `size_bytes` is what they count in the limits of the queue."""
+    """Messages that wait for a session and stay in the store until they are read page by page. Only `Store.load` yields
+    it. `size_bytes` is their size as counted by the queue's limits."""
 
     __slots__ = ("client_id", "count", "first", "size_bytes")
 
@@ -187,9 +187,10 @@ class Stored:
 
 @final
 class Sent:
-    """The first message that waits is sent. Those that were sent keep the order of these changes.
+    """The first waiting message is sent. Sent messages keep the order of these changes.
 
-    A message of a queue may be sent again, or when it was settled and retained; its `packet_id` says how often it was.
+    For a queue, a message may be sent repeatedly, also after it was settled if it is kept; `packet_id` is then the
+    number of the attempt.
     """
 
     __slots__ = ("client_id", "packet_id", "sequence")
@@ -202,7 +203,7 @@ class Sent:
 
 @final
 class Settled:
-    """A message is done with: acknowledged, if it was sent; dropped, if it was the first that waits."""
+    """A message is finished: a sent one was acknowledged, the first waiting one was dropped."""
 
     __slots__ = ("client_id", "sequence")
 
@@ -213,7 +214,7 @@ class Settled:
 
 @final
 class SaveReleased:
-    """A QoS 2 message that was sent reached its receiver: it is done with, and its packet identifier waits for PUBCOMP
+    """A sent QoS 2 message reached its receiver. The message is finished, and its packet identifier waits for PUBCOMP
     [MQTT-4.3.3-8]."""
 
     __slots__ = ("client_id", "packet_id", "sequence")
@@ -226,7 +227,7 @@ class SaveReleased:
 
 @final
 class RemoveReleased:
-    """PUBCOMP came for that identifier."""
+    """PUBCOMP arrived for a packet identifier."""
 
     __slots__ = ("client_id", "packet_id")
 
@@ -237,7 +238,7 @@ class RemoveReleased:
 
 @final
 class SaveReceived:
-    """A QoS 2 identifier from the client is taken: the same again is the same message [MQTT-4.3.3-10]."""
+    """A QoS 2 identifier of the client is in use: a PUBLISH that repeats it is a duplicate [MQTT-4.3.3-10]."""
 
     __slots__ = ("client_id", "packet_id")
 
@@ -248,7 +249,7 @@ class SaveReceived:
 
 @final
 class RemoveReceived:
-    """The client released that identifier."""
+    """The client released the identifier."""
 
     __slots__ = ("client_id", "packet_id")
 
@@ -275,9 +276,9 @@ class RemoveRetained:
 
 @final
 class SaveDelayed:
-    """A message is to be published at that time, by a client (empty: by no client).
+    """A message to publish at `due_at`, on behalf of a client (empty: not from a client).
 
-    Numbers rise from one such message to the next; of those that are due at one time the lower is the first.
+    Numbers rise with each delayed message; of two with the same due time the lower number goes first.
     """
 
     __slots__ = ("client_id", "due_at", "message", "number")
@@ -291,7 +292,7 @@ class SaveDelayed:
 
 @final
 class RemoveDelayed:
-    """That message was published, or dropped. The same commit holds what it became."""
+    """The delayed message was published or dropped. The same commit holds the resulting changes."""
 
     __slots__ = ("number",)
 

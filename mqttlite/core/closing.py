@@ -1,7 +1,7 @@
-"""How connections end: by the client, by an error, by the broker, or because the link is lost.
+"""Ends connections: at the client's request, after an error, by the broker, or because the link is lost.
 
-All ways lead through `Closing.end`. The end of a session and its will belong to `Sessions`. Invariant: a connection
-ends once, and a connection that has ended is in no table.
+Every case goes through `Closing.end`. The end of a session and its will belong to `Sessions`. Invariant: a connection
+ends once, and is in no table afterwards.
 """
 
 from collections import deque
@@ -70,7 +70,7 @@ class Closing:
         """The server that DISCONNECT 0x9C names."""
 
     def on_disconnect(self, connection: Connection, session: Session, packet: Disconnect) -> None:
-        """The client says goodbye. Raises `ProtocolError` for an expiry interval that it may not set."""
+        """Handle DISCONNECT. Raises `ProtocolError` for an expiry interval that the client may not set."""
         interval = packet.properties.session_expiry_interval
         if interval is not None:
             interval = min(interval, self._limits.max_session_expiry_s)
@@ -84,7 +84,7 @@ class Closing:
             self.end(connection, CloseReason.CLIENT_DISCONNECTED_WITH_WILL, packet.reason_code, detail)
 
     def lose(self, connection: Connection, detail: str) -> None:
-        """The link is gone: end the connection now if the budget has room, else after those lost before it."""
+        """The link is gone: end the connection now if the budget has room, otherwise after those lost before it."""
         if connection.state == CLOSED:
             return
         if not self._lost and self._effects.work < ITERATION_WORK:
@@ -97,7 +97,7 @@ class Closing:
             self._jobs.queue(_EndLost(self))
 
     def end_lost(self) -> bool:
-        """End lost connections, the first of them at least, while the budget lasts; whether all have ended."""
+        """End lost connections while the budget lasts, at least one. Return whether all have ended."""
         while self._lost:
             connection, detail = self._lost.popleft()
             self.end(connection, CloseReason.CONNECTION_LOST, 0, detail)
@@ -106,7 +106,7 @@ class Closing:
         return True
 
     def end_overflowed(self) -> None:
-        """End the connections that reached a limit whose policy is to disconnect."""
+        """End the connections that reached a limit whose policy is `disconnect`."""
         overflowed = self._effects.overflowed
         while overflowed:
             connection = self._connections.get(overflowed.pop())
@@ -115,9 +115,11 @@ class Closing:
                 self.end(connection, CloseReason.BUFFER_FULL, ReasonCode.QUOTA_EXCEEDED, detail)
 
     def fail(self, connection: Connection, error: PeerError) -> None:
-        """The peer broke a rule: say so as its version allows, and close [MQTT-4.13.1-1] [3.1.1 MQTT-4.8.0-2].
+        """The peer broke a rule: send the reason if its protocol version allows, and close [MQTT-4.13.1-1] [3.1.1
+        MQTT-4.8.0-2].
 
-        Before CONNECT is accepted, with CONNACK [MQTT-3.1.4-1] [MQTT-3.2.2-7] [MQTT-3.14.0-1] [3.1.1 MQTT-3.2.2-5].
+        Before CONNECT is accepted, the reason goes into CONNACK [MQTT-3.1.4-1] [MQTT-3.2.2-7] [MQTT-3.14.0-1] [3.1.1
+        MQTT-3.2.2-5].
         """
         assert connection.state != CLOSED, "a closed connection handles no packet"
         if connection.state != CONNECTED:
@@ -127,7 +129,7 @@ class Closing:
         self.end(connection, close_reason_of(error), error.reason_code, str(error))
 
     def end(self, connection: Connection, reason: CloseReason, code: int, detail: str) -> None:
-        """The one way in which a connection ends [MQTT-3.14.4-1] [MQTT-3.14.4-2]. Harmless if it has ended."""
+        """End a connection [MQTT-3.14.4-1] [MQTT-3.14.4-2]. Harmless if it has ended."""
         if connection.state == CLOSED:
             return
         was_connected = connection.state == CONNECTED
@@ -153,7 +155,7 @@ class Closing:
             if connection.blocked_at:
                 connection.backpressure_s += now - connection.blocked_at
             if reason == CloseReason.SERVER_SHUTDOWN:
-                outbox.unblock()  # nothing more follows: the messages that wait may leave before DISCONNECT
+                outbox.unblock()  # the waiting messages leave before DISCONNECT
             else:
                 outbox.give_up()
             self._due_messages.on_unblocked(connection.number)
@@ -167,7 +169,7 @@ class Closing:
         self._effects.closed.append(connection.number)
 
     def _leave(self, connection: Connection, session: Session) -> None:
-        """The session parts from its connection, which keeps its figures."""
+        """Detach the session. The connection keeps a copy of its counters."""
         del self._online[connection.client_id]
         if connection.peer.connect_limits is not None:
             connection.peer.connect_limits.leave(connection.username)
@@ -184,7 +186,7 @@ class Closing:
         self._sessions.leave(session, connection.will_published)
 
     def _disconnect_frame(self, connection: Connection, code: int, detail: str) -> bytes:
-        """A DISCONNECT, with a reason string where the client wants them and its packets may be that large.
+        """A DISCONNECT, with a reason string if the client wants one and accepts a packet of that size.
 
         It has no session expiry interval and no user properties [MQTT-3.14.2-2] [MQTT-3.14.2-4].
         """
@@ -200,7 +202,7 @@ class Closing:
 
 @final
 class _EndLost(Job):
-    """The ends of lost connections for which an iteration had no room."""
+    """Ends the lost connections for which an iteration had no room."""
 
     __slots__ = ("_closing",)
 

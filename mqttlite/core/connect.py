@@ -1,4 +1,4 @@
-"""CONNECT: what a client may send, and what the server answers (5.0 §3.1, §3.2). `Connecting` does what follows."""
+"""Checks a CONNECT and builds its CONNACK (5.0 §3.1, §3.2). `Connecting` uses both and holds all state."""
 
 from typing import Final
 
@@ -28,10 +28,10 @@ _ACCEPTANCES: Final = {present: encode(Connack(present, 0), V311) for present in
 
 
 def check(packet: Connect, peer: Peer) -> None:
-    """Raises a `PeerError` for a CONNECT that is well-formed and still not accepted [MQTT-3.1.4-2].
+    """Raises a `PeerError` for a well-formed CONNECT that the broker does not accept [MQTT-3.1.4-2].
 
-    Any client identifier of at most `MAX_CLIENT_ID_CHARACTERS` is accepted [MQTT-3.1.3-5]; an empty one from older
-    clients only with clean session [3.1.1 MQTT-3.1.3-9].
+    Any client identifier of at most `MAX_CLIENT_ID_CHARACTERS` is accepted [MQTT-3.1.3-5]. Before 5.0 an empty one
+    needs clean session [3.1.1 MQTT-3.1.3-9].
     """
     check_connect(peer.capabilities, packet)
     method = packet.properties.authentication_method
@@ -53,7 +53,7 @@ def check(packet: Connect, peer: Peer) -> None:
 
 
 def expiry_interval(packet: Connect, limits: Limits) -> int:
-    """How long the session outlives the connection, in seconds (§3.1.2.11.2; in 3.1.1 clean session decides)."""
+    """How long the session outlives the connection, in seconds (§3.1.2.11.2; in 3.1.1, clean session decides)."""
     if packet.version == V5:
         wanted = packet.properties.session_expiry_interval or 0
     else:
@@ -62,10 +62,10 @@ def expiry_interval(packet: Connect, limits: Limits) -> int:
 
 
 def keep_alive(packet: Connect, limits: Limits) -> int:
-    """The keep-alive in force, in seconds: the client's, or the server's where that is shorter [MQTT-3.2.2-21].
+    """The keep-alive in force, in seconds: the client's, or the server's if that is shorter [MQTT-3.2.2-21].
 
-    CONNACK tells a 5.0 client the server's. It cannot tell an older client, which is cut off after it all the same:
-    with a keep-alive of 0 it would keep its session's connection open for good.
+    A 5.0 client learns the server's from CONNACK. An older client cannot learn it, and is closed after it all the same:
+    with a keep-alive of 0 it could keep a dead connection open for ever.
     """
     ours = limits.server_keep_alive_s  # 0 where the client's is always in force [MQTT-3.2.2-22]
     if ours and (packet.keep_alive == 0 or packet.keep_alive > ours):
@@ -74,16 +74,17 @@ def keep_alive(packet: Connect, limits: Limits) -> int:
 
 
 def check_response_topic(properties: Properties) -> None:
-    """Raises `ProtocolError` for a response topic that nothing could be published to."""
+    """Raises `ProtocolError` for a response topic that is not a topic name."""
     topic = properties.response_topic
     if topic is not None and (not topic or "+" in topic or "#" in topic):
         raise ProtocolError(f"response topic {topic[:64]!r} is no topic name [MQTT-3.3.2-14]")
 
 
 def acceptance(connection: Connection, packet: Connect, limits: Limits, data: bytes | None = None) -> bytes:
-    """The CONNACK that accepts a client, with what differs from the standard's defaults.
+    """The CONNACK that accepts a client, with the properties that differ from the standard's defaults.
 
-    `data` is what a method says last to the client. It has no reason string and no user properties [MQTT-3.2.2-20].
+    `data` is the last data of an authentication method. The packet has no reason string and no user properties
+    [MQTT-3.2.2-20].
     """
     if packet.version != V5:
         return _ACCEPTANCES[connection.session_present and packet.version == V311]
@@ -111,11 +112,11 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits, data: by
 
 
 def refusal(version: int, error: PeerError, largest: int) -> bytes:
-    """The CONNACK that refuses a client; empty where the version has no code for it, and the connection just closes.
+    """The CONNACK that refuses a client. Empty if the protocol version has no code for the error; the connection then
+    just closes.
 
-    `largest` is the client's Maximum Packet Size, 0 for none [MQTT-3.1.2-24]. It says that there is no session
-    [MQTT-3.2.2-6] [3.1.1 MQTT-3.2.2-4]. Before 5.0 there is no code for what breaks the format
-    [3.1.1 MQTT-3.1.4-1] [3.1.1 MQTT-3.2.2-6].
+    `largest` is the client's Maximum Packet Size, 0 for none [MQTT-3.1.2-24]. Session Present is 0 [MQTT-3.2.2-6]
+    [3.1.1 MQTT-3.2.2-4]. Before 5.0 there is no code for a malformed CONNECT [3.1.1 MQTT-3.1.4-1] [3.1.1 MQTT-3.2.2-6].
     """
     if version == V5:
         reference = error.server_reference if isinstance(error, UseAnotherServer) else None

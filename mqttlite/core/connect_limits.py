@@ -1,8 +1,8 @@
-"""How often clients, users and addresses may connect to a listener, and how many connections they may have.
+"""Limits how often clients, users and addresses may connect to a listener, and how many connections they may have.
 
-Addresses are checked when a connection opens. Clients and users are checked after authentication: nobody can use up
-what is another's by giving a wrong password. Invariant: each table has at most as many keys as connections are open, or
-`MAX_KEYS`.
+Addresses are checked when a connection opens. Clients and users are checked after authentication, so that a wrong
+password cannot use up another client's quota. Invariant: each table has at most as many keys as there are open
+connections, or `MAX_KEYS`.
 """
 
 from typing import Final, final
@@ -22,7 +22,7 @@ CLIENT_FLAPPING: Final = "client_flapping"
 
 @final
 class ConnectRate:
-    """`per_s` times a second each key may connect, and `burst` times at once."""
+    """Each key may connect `per_s` times a second, and `burst` times at once."""
 
     __slots__ = ("_buckets", "_burst", "_max_keys", "_per_s")
 
@@ -36,7 +36,7 @@ class ConnectRate:
         return len(self._buckets)
 
     def admits(self, key: str, now: float) -> bool:
-        """Count one connect, unless it is too much."""
+        """Count one connect. False, and not counted, if it exceeds the rate."""
         bucket = self._buckets.pop(key, None)
         if bucket is None:
             bucket = TokenBucket(self._per_s, self._burst, now)
@@ -48,7 +48,7 @@ class ConnectRate:
 
 @final
 class _Record:
-    """How often a key came lately, and until when it is jailed."""
+    """How often a key connected lately, and until when it is jailed."""
 
     __slots__ = ("bucket", "free_at", "times")
 
@@ -60,8 +60,8 @@ class _Record:
 
 @final
 class Jail:
-    """Jails a key that connects more than `connects` times in `window_s`: for `jail_s`, and each time twice as long, up
-    to `max_jail_s`. A key that was free for that long begins anew."""
+    """Jails a key that connects more than `connects` times in `window_s`. The first time lasts `jail_s`, and each
+    further one twice as long, up to `max_jail_s`. A key that was free for that long starts again at `jail_s`."""
 
     __slots__ = ("_connects", "_jail_s", "_max_jail_s", "_max_keys", "_records", "_window_s")
 
@@ -79,7 +79,7 @@ class Jail:
         return len(self._records)
 
     def jailed_s(self, key: str, now: float) -> float:
-        """Count one connect; for how long the key is jailed from now on, 0.0 if it is not."""
+        """Count one connect. Return for how many more seconds the key is jailed, 0.0 if it is not."""
         record = self._records.pop(key, None)
         if record is None:
             record = _Record(TokenBucket(self._connects / self._window_s, self._connects, now))
@@ -104,7 +104,7 @@ class Jail:
 
 @final
 class ConnectLimits:
-    """Those of one listener. None, and 0: no limit."""
+    """The limits of one listener. None and 0 mean no limit."""
 
     __slots__ = (
         "_address_jail",
@@ -154,11 +154,12 @@ class ConnectLimits:
         return refusal
 
     def close(self, address: str) -> None:
-        """A connection that was opened is gone."""
+        """An opened connection is gone."""
         _count(self._addresses, address, -1)
 
     def enter(self, client_id: str, username: str | None, former: str | None, now: float) -> None:
-        """A client is to be accepted, until `leave`; `former` is the user of a connection that ends for it.
+        """Count a client that is about to be accepted, until `leave`. `former` is the user of the connection that it
+        takes over.
 
         Raises `ConnectionRateExceeded` or `QuotaExceeded`.
         """
@@ -170,7 +171,7 @@ class ConnectLimits:
             _count(self._users, username, 1)
 
     def leave(self, username: str | None) -> None:
-        """A client that was accepted is gone."""
+        """An accepted client is gone."""
         if username is not None:
             _count(self._users, username, -1)
 
@@ -187,9 +188,9 @@ class ConnectLimits:
     def _refuse_client(
         self, client_id: str, username: str | None, former: str | None, now: float
     ) -> tuple[str, str, bool]:
-        """Which limit refuses it and why, and whether it is one of connects in a time."""
+        """The limit that refuses the client (empty: none), the reason, and whether it is a rate limit."""
         if self._client_jail is not None:
-            # With the user, so that nobody locks out another user's client by giving its name.
+            # The key includes the user: otherwise a user could lock out another user's client by using its name.
             whose = client_id if username is None else f"{username}\n{client_id}"
             jailed_s = self._client_jail.jailed_s(whose, now)
             if jailed_s > 0.0:
@@ -209,7 +210,7 @@ class ConnectLimits:
 
 
 def _count(table: dict[str, int], key: str, change: int) -> None:
-    """Add to the number of a key; one with none is not kept."""
+    """Add to a key's count. A key with the count 0 is removed."""
     number = table.get(key, 0) + change
     if number > 0:
         table[key] = number

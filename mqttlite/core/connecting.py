@@ -1,8 +1,7 @@
-"""CONNECT: from the first packet to an attached session, and the deadline that a connection has all along.
+"""Takes a connection from its first packet to an attached session, and keeps its deadlines.
 
-`connect.py` says what a CONNECT may contain and how it is answered; `Admission` asks who the client is. Invariant: an
-open connection has one deadline at most: that of its CONNECT, then that of its keep-alive; and one beside it where its
-credentials expire.
+`connect.py` checks and answers a CONNECT; `Admission` authenticates the client. Invariant: an open connection has at
+most one deadline for CONNECT or keep-alive, and at most one for the expiry of its credentials.
 """
 
 from collections.abc import Callable
@@ -84,20 +83,20 @@ class Connecting:
         self._paced: Final = paced
         self._overload: Final = overload
         self.ban_of: Callable[[int, str, str | None], str] | None = None
-        """Why a client may not connect for a while, by the number of its connection, its identifier and its user;
-        empty if it may. None: nobody is banned."""
+        """Says why a client is banned, by connection number, client identifier and user; empty if it is not. None: no
+        bans."""
 
     def await_connect(self, connection: Connection) -> None:
-        """A connection has opened: it has `connect_timeout_s` for its CONNECT."""
+        """A connection opened. It has `connect_timeout_s` for its CONNECT."""
         deadline = connection.deadline = _ConnectionDeadline(self, connection.number)
         self._deadlines.arm(deadline, self._effects.now + self._limits.connect_timeout_s)
 
     def on_connect(self, connection: Connection, packet: Connect) -> bool:
-        """A CONNECT arrived: whether it can be accepted without a question.
+        """Handle a CONNECT. Return whether it can be accepted without a question.
 
-        Raises a `PeerError` for one that cannot be accepted at all.
+        Raises a `PeerError` for a CONNECT that the broker refuses.
         """
-        connection.client_id = packet.client_id  # the log names a client that is refused, too
+        connection.client_id = packet.client_id  # the log also names refused clients
         is_name_good = connection.peer.must_authenticate or self._routes.permissions.trusts_names
         connection.username = connection.peer.identity or (packet.username if is_name_good else None)
         connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
@@ -120,7 +119,7 @@ class Connecting:
         """Accept the client: take over from a former connection, find its session, send CONNACK, resume.
 
         `data` is the method's last data for the client. Raises a `PeerError` when there are too many sessions, or when
-        the client's packets may not be as large as its CONNACK.
+        CONNACK exceeds the client's Maximum Packet Size.
         """
         now = self._effects.now
         self._effects.work += CONNECT_WORK
@@ -169,13 +168,13 @@ class Connecting:
         connection.clean_start = packet.clean_start
         connection.session_present = present
         connection.connected_at = now
-        connection.last_heard = now  # until now the client waited for the broker
+        connection.last_heard = now  # the time the broker took does not count as silence
         connection.state = CONNECTED
         self._await_keep_alive(connection, now)
         self.await_expiry(connection)
         outbox = connection.outbox
         outbox.topic_alias_maximum = min(packet.properties.topic_alias_maximum or 0, limits.max_topic_aliases)
-        outbox.awaits_commit = len(self._effects.changes) > before  # that a session begins, or that one is gone
+        outbox.awaits_commit = len(self._effects.changes) > before  # a session began or ended
         if quotas is not None:
             self._throttling.start(connection, quotas, self._paced)
             session.count_for(quotas.usages.of(connection.username, connection.address))
@@ -183,14 +182,14 @@ class Connecting:
             session.count_for(NO_USAGE)
         self._attach(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
         if will is not None and not permissions.may_publish(session, will.topic):
-            session.take_will()  # it is not left to whatever is known of the client when it is due
+            session.take_will()  # the delayed will has its own copy now
             permissions.deny(session, PUBLISH, will.topic)
         outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self._effects.connected.append(connection.number)
         session.resume()
 
     def ask_role(self, connection: Connection) -> None:
-        """A connected client has other grants: its role is not known, and nor are the routes to it."""
+        """A connected client has other grants: forget its role and the routes to it."""
         session = connection.session
         assert session is not None, "the client is connected"
         session.grants = connection.grants
@@ -198,7 +197,7 @@ class Connecting:
         self._routes.forget_session(session)
 
     def await_expiry(self, connection: Connection) -> None:
-        """Disconnect the client when its credentials expire, if they do; those of before count no more."""
+        """Set the deadline at which the client's credentials expire. It replaces an earlier one."""
         if connection.expiry is not None:
             self._deadlines.cancel(connection.expiry)
             connection.expiry = None
@@ -207,14 +206,14 @@ class Connecting:
             self._deadlines.arm(connection.expiry, connection.grants.expires_at)
 
     def on_expiry(self, number: int) -> None:
-        """A connected client's credentials have expired."""
+        """Disconnect a client whose credentials have expired."""
         connection = self._connections[number]
         connection.expiry = None
         detail = "the client's credentials have expired"
         self._closing.end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, detail)
 
     def on_deadline(self, number: int) -> None:
-        """A connection's deadline is due: the client was silent for too long, or the deadline is to be moved."""
+        """A connection's deadline is due: close it if the client was silent for too long, else move the deadline."""
         connection = self._connections[number]
         now = self._effects.now
         deadline = connection.deadline
@@ -236,8 +235,8 @@ class Connecting:
             self._closing.end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
 
     def publisher(self, client_id: str, username: str | None, grants: Grants, own: TopicLimits | None = None) -> Source:
-        """A source for a publisher without a session: the rules and limits are those of such a client, and those of its
-        user, if it has `own` ones."""
+        """A source for a publisher without a session. It has the rules and limits of a client with that name; `own` are
+        the limits of its user, if it has any."""
         source = Source(CLIENT, client_id)
         source.username = username
         source.grants = grants
@@ -246,18 +245,18 @@ class Connecting:
         return source
 
     def _limit_topics(self, connection: Connection) -> None:
-        """Find out how long the client's topics and payloads may be."""
+        """Set the limits of the client's topics and payloads."""
         peer = connection.peer
         limits = connection.topic_limits = narrowed(self._topic_limits, peer.capabilities)
         if peer.mount_point:
             connection.in_place_bytes = 0
         elif limits.max_payload_bytes < connection.in_place_bytes:
             connection.in_place_bytes = limits.max_payload_bytes
-        if limits is not self._topic_limits:  # those of all are known to the routes
+        if limits is not self._topic_limits:  # the routes know the common limits
             self._routes.limit_topics(limits)
 
     def _limit_topics_of_user(self, connection: Connection, packet: Connect, topics: dict[str, TopicLimits]) -> None:
-        """The user is known now, and may have limits of its own."""
+        """Apply the limits of the authenticated user, if it has any."""
         own = topics.get(connection.username or "")
         if own is None:
             return
@@ -283,12 +282,12 @@ class Connecting:
         self._routes.forget_session(session)
 
     def _await_keep_alive(self, connection: Connection, now: float) -> None:
-        """The deadline of its CONNECT becomes the deadline of its keep-alive."""
+        """Turn the deadline of CONNECT into the deadline of the keep-alive."""
         deadline = connection.deadline
         assert deadline is not None
         due = now + KEEP_ALIVE_FACTOR * connection.keep_alive_s
         if connection.keep_alive_s and due >= deadline.at:
-            return  # it comes due too early and is moved then: most short connections have ended before that
+            return  # it is due too early and moves then; most short connections end before
         self._deadlines.cancel(deadline)
         connection.deadline = None
         if connection.keep_alive_s:
@@ -296,7 +295,7 @@ class Connecting:
             self._deadlines.arm(connection.deadline, due)
 
     def _new_client_id(self, connection: Connection) -> str:
-        """An identifier that no session has, not even one whose client chose it to look like ours [MQTT-3.2.2-16]."""
+        """An identifier that no session uses [MQTT-3.2.2-16]. A client may have chosen one that looks like ours."""
         client_id = f"{self._client_id_prefix}{connection.number}"
         while self._sessions.get(client_id) is not None:
             client_id += "x"
@@ -305,7 +304,7 @@ class Connecting:
 
 @final
 class _ConnectionDeadline(Deadline):
-    """It names its connection by number: a cancelled deadline may stay in the heap when the connection is gone."""
+    """Refers to its connection by number, because a cancelled deadline may outlive the connection in the heap."""
 
     __slots__ = ("_connecting", "_number")
 
@@ -320,7 +319,7 @@ class _ConnectionDeadline(Deadline):
 
 @final
 class _ExpiryDeadline(Deadline):
-    """When a client's credentials expire."""
+    """Due when a client's credentials expire."""
 
     __slots__ = ("_connecting", "_number")
 
@@ -334,7 +333,7 @@ class _ExpiryDeadline(Deadline):
 
 
 def _mounted_will(connection: Connection, will: Will) -> Will:
-    """A client's will as the broker knows it."""
+    """A client's will with the topic below the mount point."""
     mount_point = connection.peer.mount_point
     if not mount_point:
         return will

@@ -1,7 +1,7 @@
-"""One network connection as the core sees it: its state, what was agreed at CONNECT, and the counts of what came in.
+"""One network connection as the core sees it: its state, the values agreed at CONNECT, and the counters of its input.
 
 Its outgoing half is the `Outbox`. This module decides only which packets a state allows. Invariant: a connection that
-waits (`waits_for`) handles no packet, and keeps what arrives meanwhile.
+waits (`waits_for`) handles no packet, and keeps the bytes that arrive meanwhile.
 """
 
 from typing import Final, final
@@ -48,9 +48,9 @@ ITS_FILTERS: Final = 2
 ITS_END: Final = 3
 A_FAN_OUT: Final = 4
 ROOM: Final = 5
-"""The reason why a connection handles no packet: it waits for the answer to a question, the end of a long SUBSCRIBE or
-UNSUBSCRIBE, the end of the fan-out of its message, room for its message at the receivers, or, when its link is gone,
-room in the budget for its end."""
+"""Why a connection handles no packet: it waits for the answer to a question, the end of a long SUBSCRIBE or
+UNSUBSCRIBE, its own end (the link is gone and the budget is used up), the end of a fan-out, or room at the receivers of
+its message."""
 
 WAITS_FOR_NAMES: Final = (
     "",
@@ -69,17 +69,20 @@ WELCOME: Final[dict[int, frozenset[int]]] = {
 }
 """Which packets a client may send in which state [MQTT-3.1.0-1] [MQTT-3.1.0-2] [MQTT-3.1.2-30].
 
-A client without an authentication method may send more before CONNACK (§3.1.4): its connection waits for an answer.
+A client without an authentication method may send packets before CONNACK (§3.1.4): its connection waits for an answer.
 """
 
 
 @final
 class Peer:
-    """What the listener knows about the other end. `identity` is the name in a verified client certificate; `methods`
-    are the authentication methods that a client may use; `tls_bytes` is what TLS takes in memory; `is_trusted` says
-    that it is the program itself, which no rules restrict; `quotas` say how much its clients may send and get,
-    `connect_limits` how often they may come; `mount_point` is before all topics of its clients;
-    `sees_publishers` says that messages may name their publishers to it, whatever the policies of topics say."""
+    """What the listener knows about the remote end.
+
+    `identity` is the name in a verified client certificate; `methods` are the authentication methods that a client may
+    use; `tls_bytes` is the memory that TLS takes. `is_trusted` marks the program itself, which no rules restrict.
+    `quotas` limit the traffic of the listener's clients, `connect_limits` how often they connect. `mount_point` is the
+    prefix of all their topics. With `sees_publishers`, messages may name their publishers to it, whatever the topic
+    policies say.
+    """
 
     __slots__ = (
         "capabilities",
@@ -121,7 +124,7 @@ class Peer:
 
 @final
 class Connection:
-    """`Broker.open` makes it; the link that owns the socket passes it to the broker with each input."""
+    """`Broker.open` creates it. The link that owns the socket passes it to the broker with each input."""
 
     __slots__ = (
         "_charged_bytes",
@@ -188,55 +191,56 @@ class Connection:
         self._memory: Final = effects.memory
         self._charged_bytes = 0
         self.input_bytes: int = 0
-        """The bytes of packets that are not handled yet, as the memory account is charged for them."""
+        """The bytes of unhandled packets, as charged to the memory account."""
         self.state: int = AWAITING_CONNECT
         self.waits_for: int = NOTHING
         self.question_id: int = 0
-        """Of its open question; 0: none."""
+        """The id of its open question; 0: none."""
         self.version: int = 0
-        """`V31`, `V311` or `V5` once CONNECT has said so."""
+        """`V31`, `V311` or `V5`, from CONNECT; 0 before it."""
         self.session: Session | None = None
         self.connect: Connect | None = None
         """The CONNECT that waits for a verdict."""
         self.exchange: Exchange | None = None
-        """With an authentication method, and only then [MQTT-4.12.0-6]."""
+        """Set if the client uses an authentication method, and only then [MQTT-4.12.0-6]."""
         self.client_id: str = ""
         self.username: str | None = None
         self.address: str = ""
-        """Whom its address stands for, where what it sends counts for that; set by the listener."""
+        """The key of its address in the listener's quotas, if quotas count by address; set by the listener."""
         self.grants: Grants = NO_GRANTS
-        """The grants of the client's credentials, from its latest authentication."""
+        """The grants of the client's latest authentication."""
         self.expiry: Deadline | None = None
-        """The end of its credentials, where they have one."""
+        """Due when its credentials expire; None if they do not."""
         self.clean_start: bool = True
         self.session_present: bool = False
         self.session_expiry_s: int = 0
         self.keep_alive_s: int = 0
         self.problem_information: bool = True
-        """Whether reason strings may be sent beside failures [MQTT-3.1.2-29]."""
+        """Whether packets that report a failure may carry a reason string [MQTT-3.1.2-29]."""
         self.topic_limits: TopicLimits = NO_TOPIC_LIMITS
-        """How long the client's topics may be; set at its CONNECT."""
+        """The limits of the client's topics; set at CONNECT."""
         self.in_place_bytes: int = limits.max_packet_bytes
-        """The longest packet that is handled where it lies, as its CONNECT says. The payload of a longer one may be
-        too long; 0: none is, for the client is below a mount point."""
+        """The longest PUBLISH that may be handled in place; set at CONNECT. A longer one is decoded, because its
+        payload may be too long. 0: decode all, because the client is below a mount point."""
         self.aliases: dict[int, bytes] = {}
         """The client's topic aliases, for as long as it is connected [MQTT-3.3.2-7]."""
         self.raw: RawProperties = NO_PROPERTIES
-        """The properties of its latest message, if they are short and may be forwarded as they are: the next message
-        often has the same."""
+        """The properties of its latest message, if they are short and may be forwarded as they are. The next message
+        often has the same ones."""
         self.deadline: Deadline | None = None
         self.deferred: bool = False
-        """Whether the framer keeps whole packets: until the next iteration of the loop, or while it `waits_for` its
+        """Whether the framer keeps whole packets, until the next iteration or while the connection waits for its
         filters."""
         self.throttle: Throttle | None = None
-        """The quotas for the client's messages, once it is accepted; None: there are none."""
+        """The quotas for the client's messages, once it is accepted; None: no quotas."""
         self.hold_reasons: int = 0
-        """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence is not the client's fault."""
+        """Why its link is not read, as a mask of `HoldReason`. While it is not 0, silence does not count for
+        keep-alive."""
         self.much_bytes: int = LIGHT_BYTES
-        """A chunk of more bytes than that is much: its link may have to wait for its turn to be read again."""
+        """After a chunk of more bytes than this, its link may have to wait for its turn to be read again."""
         self.opened_at: Final = now
         self.last_heard: float = now
-        """When the client last sent a packet, or was accepted, or its link was read again; by the loop's clock."""
+        """When the client last sent a packet, was accepted, or its link was read again, by the loop's clock."""
         self.connected_at: float = 0.0
         self.ended_at: float = 0.0
         self.close_reason: CloseReason = CloseReason.CONNECTION_LOST
@@ -248,10 +252,10 @@ class Connection:
         self.received_qos1: int = 0
         self.received_qos2: int = 0
         self.requests: int = 0
-        """Packets from the client that are neither messages nor acknowledgements."""
+        """Packets from the client other than messages and acknowledgements."""
         self.request_bytes: int = 0
         self.blocked_at: float = 0.0
-        """Since when its link takes no bytes; 0.0 while it does."""
+        """When its link stopped taking bytes; 0.0 while it takes them."""
         self.backpressure_s: float = 0.0
         self.backpressure_count: int = 0
         # Copied from the session when the connection ends.
@@ -262,21 +266,21 @@ class Connection:
 
     @property
     def accepted(self) -> bool:
-        """Whether its CONNECT was accepted; still true when it has ended."""
+        """Whether its CONNECT was accepted; stays true after the end."""
         return self.connected_at > 0.0
 
     @property
     def said_goodbye(self) -> bool:
-        """Whether the client ended it with DISCONNECT, and so waits for no packet from us."""
+        """Whether the client sent DISCONNECT, and so expects no more packets."""
         return self.close_reason in (CloseReason.CLIENT_DISCONNECTED, CloseReason.CLIENT_DISCONNECTED_WITH_WILL)
 
     def charge(self, size: int) -> None:
-        """Charge memory that the connection takes until it ends."""
+        """Charge memory until the connection ends."""
         self._charged_bytes += size
         self._memory.used += size
 
     def charge_input(self) -> None:
-        """Charge what the framer keeps. Raises `QuotaExceeded` where that is much and memory is short."""
+        """Charge the bytes that the framer keeps. Raises `QuotaExceeded` if they are many and memory is short."""
         kept = self.framer.kept_bytes
         more = kept - self.input_bytes
         if kept > LONG_PACKET_BYTES and more > self._memory.room_for(self.input_bytes):
@@ -285,7 +289,7 @@ class Connection:
         self._memory.used += more
 
     def release(self) -> None:
-        """It has ended, and takes no memory any more."""
+        """Return its memory charges at its end."""
         self.outbox.release()
         self._memory.used -= self._charged_bytes + self.input_bytes
         self._charged_bytes = self.input_bytes = 0
@@ -293,8 +297,8 @@ class Connection:
         self.aliases.clear()
 
     def check_size(self, frame: bytes, name: str) -> None:
-        """A required response larger than the client's Maximum Packet Size: raises `PacketTooLarge`, which closes the
-        connection."""
+        """Raises `PacketTooLarge`, which closes the connection, if a required response exceeds the client's Maximum
+        Packet Size."""
         if 0 < self.outbox.max_packet_bytes < len(frame):
             raise PacketTooLarge(
                 f"{name} takes {len(frame)} bytes, and Maximum Packet Size is {self.outbox.max_packet_bytes} "

@@ -1,6 +1,6 @@
-"""The port for queues (`$queue/<name>`): who consumes from them, and what a store kept of them.
+"""The port for queues (`$queue/<name>`): their consumers, and their restored state.
 
-The queues themselves are receivers, which are bound as any `Sink`. The core knows of them only what is here.
+The queues themselves are receivers that are bound like any `Sink`. The core knows nothing else about them.
 """
 
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ class Consumers(Protocol):
     def admit(
         self, session: Session, parsed: ParsedTopic, expression: str, properties: Sequence[tuple[str, str]]
     ) -> str:
-        """Why a session cannot subscribe to `$queue/<name>[/<filter>]`, as one sentence; empty where it can.
+        """A sentence that says why a session cannot subscribe to `$queue/<name>[/<filter>]`; empty if it can.
 
-        It asks for that filter on the content of messages (which is one), if any, and with these user properties.
+        `expression` is a valid message filter, or empty; `properties` are the user properties of the SUBSCRIBE.
         """
         ...
 
     def add(self, session: Session, subscription: Subscription) -> None:
-        """The session consumes from a queue, in the place of its earlier subscription with that filter."""
+        """The session consumes from a queue. This replaces an earlier subscription with the same filter."""
         ...
 
     def remove(self, subscription: Subscription) -> None:
-        """It does so no longer."""
+        """The session no longer consumes from the queue."""
         ...
 
     def keep_invalid(self, sinks: Sequence[Sink], message: Message, reason: str) -> bool:
@@ -44,9 +44,9 @@ class Consumers(Protocol):
         ...
 
     def restore(self, change: Change) -> None:
-        """Take what a store kept of a queue."""
+        """Apply a change of a queue that a store kept."""
         ...
 
     def restored(self) -> None:
-        """The store has given everything."""
+        """All kept changes were applied."""
         ...

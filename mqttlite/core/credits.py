@@ -1,8 +1,9 @@
-"""Credits: how much work each client may cause while the broker is overloaded; with more, its link is not read.
+"""Credits limit how much work each client may cause while the broker is overloaded. The link of a client in debt is not
+read.
 
-All clients have the same credit, which shrinks while the loop is too late and grows while it is not. So the clients
-that send most are slowed first, and a client that sends little never is. Invariant: nothing is lost or overtaken, and a
-client whose link is held has an armed deadline.
+All clients have the same credit, which shrinks while the loop is too late and grows otherwise. So the clients that send
+most are slowed first, and a client that sends little never is. Invariant: no message is lost or reordered, and a client
+whose link is held has an armed deadline.
 """
 
 from typing import Final, final
@@ -25,7 +26,7 @@ from mqttlite.core.limits import (
 
 @final
 class Credits:
-    """One for each broker. The credit is work, in the unit of `ITERATION_WORK`, for `OVERLOAD_INTERVAL_S`."""
+    """One for each broker. `credit` is the work allowed in `OVERLOAD_INTERVAL_S`, in the unit of `ITERATION_WORK`."""
 
     __slots__ = (
         "_deadlines",
@@ -51,23 +52,22 @@ class Credits:
         """How often a link was held."""
         self._recent: dict[int, Account] = {}
         self._older: dict[int, Account] = {}
-        """The clients that published lately: in this period of `MAX_DEBT` intervals, and in the one before but not in
-        this one. A period later these are forgotten, for their debts are paid."""
+        """The clients that published in this period of `MAX_DEBT` intervals (`_recent`), or only in the period before
+        (`_older`). The latter are forgotten after a period, because their debts are paid by then."""
         self._period = 0
         self._heavies = 0
         self._heavies_before = 0
-        """How many of both cost much in an interval of this period, and how many in the one before but not in this
-        one."""
+        """How many clients caused much work in an interval of this period, and how many only in the period before."""
         self._highest = 0.0
-        """The most that one of them cost in this interval."""
+        """The most work that one client caused in this interval."""
         self._interval = 0
         self._least = LEAST_CREDIT
-        """The least credit of a client: below `LEAST_CREDIT` where so many send that even that is too much."""
+        """The least credit of a client. Lower than `LEAST_CREDIT` when too many clients send."""
         self._held_at = -CREDIT_CALM_S
 
     def charge(self, connection: Connection, work: int) -> None:
-        """So much work came of what a connection sent. Who only acknowledges messages is not charged: slower, it would
-        only have more of them wait."""
+        """Charge a connection for the work that its packets caused. A client that only acknowledges messages is not
+        charged: slowing it would only make more messages wait."""
         if connection.state == CLOSED or connection.peer.is_trusted:
             return
         messages = connection.received_qos0 + connection.received_qos1 + connection.received_qos2
@@ -96,7 +96,7 @@ class Credits:
             self._deadlines.arm(account, now - account.left / self.credit * OVERLOAD_INTERVAL_S)
 
     def adjust(self, is_late: bool, is_early: bool) -> None:
-        """An interval is over in which the loop was late, or early; between the two the credit stays."""
+        """Adjust the credit at the end of an interval in which the loop was late, early, or neither."""
         is_mixed = self.is_mixed
         self._least = min(LEAST_CREDIT, INTERVAL_WORK / max(1, len(self._recent) + len(self._older)))
         if is_late and is_mixed:
@@ -113,7 +113,7 @@ class Credits:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether some clients sent much lately and others only little: the former must not hold up the latter."""
+        """Whether some clients sent much lately and others little, so that the former could delay the latter."""
         return 0 < self._heavies + self._heavies_before < len(self._recent) + len(self._older)
 
     @property
@@ -122,14 +122,14 @@ class Credits:
         return self._effects.now - self._held_at < CREDIT_CALM_S
 
     def end(self) -> None:
-        """The overload is over. Links that are held are read when their deadlines are due, which is soon."""
+        """The overload is over. Held links are read when their deadlines are due, which is soon."""
         self.credit = MOST_CREDIT
         self._effects.shorten(False)
         self._recent, self._older = {}, {}
         self._heavies = self._heavies_before = 0
 
     def free(self, number: int) -> None:
-        """The deadline of a held link is due: it may be read again."""
+        """Release a held link whose deadline is due."""
         self._effects.unslowed.append(number)
 
     def _account(self, connection: Connection) -> "Account":
@@ -143,7 +143,7 @@ class Credits:
 
 @final
 class Account(Deadline):
-    """The credit that one connection has left, in units of work."""
+    """The remaining credit of one connection."""
 
     __slots__ = ("_credits", "_number", "heavy_in", "interval", "is_held", "left", "left_at", "messages", "spent")
 
@@ -152,15 +152,15 @@ class Account(Deadline):
         self._credits: Final = credits
         self._number: Final = number
         self.left: float = left
-        """Negative: its debt."""
+        """The remaining work; negative is a debt."""
         self.left_at: float = now
         self.spent: float = 0.0
-        """The work that its packets cost in that interval."""
+        """The work that its packets caused in `interval`."""
         self.interval: int = -1
         self.heavy_in: int = -2
-        """The period in which it cost much, the latest."""
+        """The latest period in which it caused much work."""
         self.messages: int = 0
-        """How many it had published when it was charged last."""
+        """How many messages it had published at the last charge."""
         self.is_held: bool = False
 
     def on_due(self) -> None:

@@ -1,18 +1,18 @@
 """One heap of deadlines: keep-alive, CONNECT, session expiry and will delays.
 
-A `Deadline` knows what to do when it is due. A deadline that moves later stays where it is in the heap: it comes due at
-its old time, and `on_due` arms it again. Invariant: cancelled deadlines are at most half of the heap, or `SLACK`.
+A `Deadline` acts in `on_due`. A deadline that moves to a later time stays in its place in the heap: it is due at its
+old time, and `on_due` arms it again. Invariant: at most half of the heap, or `SLACK` entries, are cancelled deadlines.
 """
 
 import heapq
 from typing import Final, final
 
 SLACK: Final = 1_024
-"""Cancelled deadlines that may stay in the heap before a sweep is worth its cost."""
+"""How many cancelled deadlines may stay in the heap before a sweep pays off."""
 
 
 class Deadline:
-    """A time, and what to do then. Each owner has a subclass of its own."""
+    """A time and an action. Each owner has its own subclass."""
 
     __slots__ = ("at", "cancelled")
 
@@ -21,13 +21,13 @@ class Deadline:
         self.cancelled: bool = False
 
     def on_due(self) -> None:
-        """Act. The deadline is out of the heap by now; it may be armed again."""
+        """Act. The deadline is no longer in the heap and may be armed again."""
         raise NotImplementedError
 
 
 @final
 class Deadlines:
-    """The deadlines that are armed, in the order in which they come due."""
+    """The armed deadlines, earliest first."""
 
     __slots__ = ("_cancelled", "_heap", "_order")
 
@@ -40,13 +40,13 @@ class Deadlines:
         return len(self._heap)
 
     def arm(self, deadline: Deadline, at: float) -> None:
-        """Let a deadline come due at that time. It is new, or was popped."""
+        """Arm a deadline that is not in the heap."""
         deadline.at = at
         self._order += 1
         heapq.heappush(self._heap, (at, self._order, deadline))
 
     def cancel(self, deadline: Deadline) -> None:
-        """Disarm a deadline that is in the heap. To cancel it twice is harmless."""
+        """Disarm a deadline that is in the heap. Cancelling it twice is harmless."""
         if deadline.cancelled:
             return
         deadline.cancelled = True
@@ -57,7 +57,7 @@ class Deadlines:
             self._cancelled = 0
 
     def pop(self, now: float) -> Deadline | None:
-        """Take out the earliest deadline that is due; None if none is."""
+        """Remove and return the earliest deadline that is due; None if none is."""
         while self._heap and self._heap[0][0] <= now:
             deadline = heapq.heappop(self._heap)[2]
             if not deadline.cancelled:
@@ -66,5 +66,5 @@ class Deadlines:
         return None
 
     def next_at(self) -> float | None:
-        """When the next deadline is due. May be early: a cancelled deadline counts until it is swept."""
+        """When the next deadline is due. May be too early: a cancelled deadline counts until it is swept."""
         return self._heap[0][0] if self._heap else None

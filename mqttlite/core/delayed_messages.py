@@ -1,12 +1,12 @@
-"""The messages that were published to `$delayed/<seconds>/<topic>` and are not due yet.
+"""Keeps messages that were published to `$delayed/<seconds>/<topic>` until they are due.
 
-A message is for its topic, and its expiry interval counts from now on; for the router it is published when it is due,
-as any other. Two kinds are durable, as they would be after that: those of QoS 1 and 2, for they were acknowledged, and
-those with RETAIN. The others are lost when the broker stops, as are QoS 0 messages in an outbox.
+A kept message has the topic behind the prefix, and its expiry interval counts from its arrival. When it is due, the
+router publishes it like any other. QoS 1 and 2 messages are durable, because they were acknowledged, and so are
+retained ones. The others are lost when the broker stops, like QoS 0 messages in an outbox.
 
-Invariant: a durable message is in the store until all receivers have it. One commit holds its removal and what it adds
-to the sessions of its receivers, but for a message with very many of them: their sessions get it in several commits,
-the last of which holds the removal. If the broker is killed between those, the message is published once more.
+Invariant: a durable message is in the store until all receivers have it. One commit holds its removal and the changes
+of its receivers' sessions. If there are too many receivers for one iteration, there are several commits, and the last
+one holds the removal. A broker that is killed between them publishes the message again.
 """
 
 from bisect import bisect_left
@@ -27,12 +27,12 @@ from mqttlite.core.session import Session
 from mqttlite.core.source import CLIENT, Source
 
 DELAYS_FULL: Final = "$delayed/…: the broker has no room for more delayed messages"
-"""Told to the publisher of a message that is refused."""
+"""The reason that a refused publisher gets."""
 
 
 @final
 class DelayedMessages:
-    """`sessions` are all sessions, by client identifier."""
+    """`sessions` are all sessions by client identifier."""
 
     __slots__ = (
         "_by_number",
@@ -65,7 +65,7 @@ class DelayedMessages:
         self._effects: Final = effects
         self._limits: Final = limits
         self._by_number: Final[dict[int, DelayedMessage]] = {}
-        """In the order of the numbers, which is that in which the messages came."""
+        """Ordered by number, which is the order of arrival."""
         self._latest = 0
         self._bytes = 0
 
@@ -95,11 +95,11 @@ class DelayedMessages:
         return True
 
     def restore(self, saved: SaveDelayed) -> None:
-        """Put back a message that a store kept; one that was due meanwhile is published at the next `tick`."""
+        """Restore a message that a store kept. If it is already due, the next `tick` publishes it."""
         self._add(saved.number, saved.message, saved.client_id, saved.due_at)
 
     def cancel(self, number: int) -> bool:
-        """Drop a message; False where there is none of that number, or it is due."""
+        """Drop a message. False if the number is unknown or the message is already due."""
         delayed = self._by_number.get(number)
         if delayed is None or delayed.is_due:
             return False
@@ -108,20 +108,20 @@ class DelayedMessages:
         return True
 
     def page(self, first: int, limit: int) -> "list[DelayedMessage]":
-        """The messages with the lowest numbers from `first` on, `limit` at most.
+        """Up to `limit` messages in the order of their numbers, from `first` on.
 
-        It copies all numbers: a millisecond for 100,000 messages.
+        It copies all numbers, which takes a millisecond for 100,000 messages.
         """
         numbers = list(self._by_number)
         start = bisect_left(numbers, first)
         return [self._by_number[number] for number in numbers[start : start + limit]]
 
     def on_due(self, delayed: "DelayedMessage") -> None:
-        """The time of a message has come."""
+        """A message is due."""
         self._due_messages.publish(delayed)
 
     def publish(self, delayed: "DelayedMessage") -> FanOut | None:
-        """Publish a message that is due; None where it has expired. No Local holds for its publisher's session."""
+        """Publish a due message. None if it has expired. No Local applies to its publisher's session."""
         message = delayed.message
         if message.expired(self._effects.now):
             self._drop(delayed, EXPIRED)
@@ -133,7 +133,7 @@ class DelayedMessages:
         return self._router.publish(message, self._routes.find(message.topic), source, is_allowed=True)
 
     def remove(self, delayed: "DelayedMessage") -> None:
-        """A message is published, or dropped."""
+        """Remove a message that was published or dropped."""
         del self._by_number[delayed.number]
         self._bytes -= self._effects.memory.let_go(delayed.message, DELAYED_BYTES)
         if is_durable(delayed.message):
@@ -152,7 +152,7 @@ class DelayedMessages:
 
 @final
 class DelayedMessage(Deadline):
-    """One of them; a `Due` message once its time has come. Messages with one time become due in their order."""
+    """One delayed message, which becomes a `Due` message. Messages with the same time become due in their order."""
 
     __slots__ = ("_delayed_messages", "client_id", "is_due", "message", "number")
 
@@ -162,7 +162,7 @@ class DelayedMessage(Deadline):
         self.number: Final = number
         self.message: Final = message
         self.client_id: Final = client_id
-        """Of its publisher; empty where that is no client."""
+        """The client identifier of its publisher; empty if that is not a client."""
         self.is_due: bool = False
 
     def on_due(self) -> None:
@@ -177,5 +177,5 @@ class DelayedMessage(Deadline):
 
 
 def is_durable(message: Message) -> bool:
-    """Whether a delayed message is kept in the store."""
+    """Whether the store keeps a delayed message."""
     return message.qos > 0 or message.retain

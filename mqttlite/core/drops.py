@@ -1,4 +1,4 @@
-"""The count of messages that are dropped without a receiver: nobody subscribes, not authorized, session expired."""
+"""Counts messages that are dropped without a receiver: no subscriber, not authorized, session expired."""
 
 from typing import Final, final
 
@@ -14,17 +14,17 @@ class Drops:
         self._effects: Final = effects
         self.by_reason: Final[dict[str, int]] = {}
         self.filtered: int = 0
-        """Messages that filters kept from a receiver: each receiver counts. None of them is lost."""
+        """Messages that a filter kept from a receiver, counted once for each receiver. They are not drops."""
 
     def add(self, reason: str, messages: int, topic: bytes, trace: int = NOT_TRACED, detail: str = "") -> None:
-        """Count messages, and tell the tracer, also what there is to say beside the reason."""
+        """Count dropped messages and report them to the tracer."""
         self.by_reason[reason] = self.by_reason.get(reason, 0) + messages
         tracer = self._effects.tracer
         if tracer is not None:
             tracer.on_dropped(trace, None, topic, reason, messages, detail)
 
     def add_filtered(self, messages: int, trace: int, receiver: str, expression: str) -> None:
-        """Count messages that a filter keeps from a receiver, and tell the tracer of one that is followed."""
+        """Count messages that a filter keeps from a receiver, and report a traced one to the tracer."""
         self.filtered += messages
         if trace and self._effects.tracer is not None:
             self._effects.tracer.on_filtered(trace, receiver, expression)

@@ -1,8 +1,8 @@
-"""The messages that became due, in the order in which they did: wills, and messages that were delayed.
+"""Publishes wills and delayed messages in the order in which they became due.
 
-A thousand clients may die at once, each with a large will, and all delayed messages may have one due time. An iteration
-of the loop publishes as many as its budget has room for, and the next ones wait a moment for the links that are blocked
-by then. Invariant: a message is published once, and no receiver gets it before those that became due earlier.
+A thousand clients with large wills may die at once, and all delayed messages may have the same due time. An iteration
+publishes as many as its budget allows; the next ones wait a moment for links that are blocked by then. Invariant: a
+message is published once, and every receiver gets the messages in the order in which they became due.
 """
 
 from collections import deque
@@ -17,17 +17,17 @@ from mqttlite.core.message import Message
 
 
 class Due(Protocol):
-    """A message that became due, for those who keep it until it is published."""
+    """A message that became due. Its owner keeps it until it is published."""
 
     @property
     def message(self) -> Message: ...
 
     def publish(self) -> FanOut | None:
-        """Publish it; None where it is not to be published any more."""
+        """Publish it; None if it must no longer be published."""
         ...
 
     def on_published(self) -> None:
-        """All receivers had theirs."""
+        """All receivers have the message."""
         ...
 
 
@@ -43,12 +43,12 @@ class DueMessages(Job):
         self._effects: Final = effects
         self._due: Final[deque[Due]] = deque()
         self._publishing: Due | None = None
-        """The message whose fan-out was interrupted: the others wait for its end."""
+        """The message whose fan-out was interrupted. The others wait for its end."""
         self._blocked: Final[dict[int, None]] = {}
         self._held_until: Deadline | None = None
 
     def publish(self, due: Due) -> None:
-        """Publish a message: now if the budget has room, else after those that are due already."""
+        """Publish a message: now if the budget has room, otherwise after the messages that wait already."""
         self._due.append(due)
         self._effects.memory.hold(due.message)
         if len(self._due) > 1 or self._publishing is not None:
@@ -61,12 +61,12 @@ class DueMessages(Job):
             self._jobs.queue(self)
 
     def step(self) -> bool:
-        """Publish while the budget lasts, the first message at least, unless links or a fan-out are waited for."""
+        """Publish while the budget lasts, at least one message, unless it waits for links or a fan-out."""
         while self._due and self._publishing is None:
             if self._blocked:
                 self._held_until = _Patience(self)
                 self._deadlines.arm(self._held_until, self._effects.now + DUE_PATIENCE_S)
-                return True  # a job again when the links take bytes
+                return True  # queued again when the links take bytes
             due = self._due.popleft()
             self._effects.memory.let_go(due.message)
             self._effects.work += DUE_WORK
@@ -74,7 +74,7 @@ class DueMessages(Job):
             if fan_out is not None and not fan_out.done:
                 self._publishing = due
                 fan_out.on_done = self._on_fan_out
-                return True  # a job again at its end
+                return True  # queued again at the end of the fan-out
             if fan_out is not None:
                 due.on_published()
             if self._due and not has_budget(self._effects):
@@ -82,24 +82,24 @@ class DueMessages(Job):
         return True
 
     def on_blocked(self, number: int) -> None:
-        """That connection's link takes no more bytes: if more is under way, messages wait for it, but not for long."""
+        """A connection's link stopped taking bytes. Waiting messages wait for it for a short time."""
         if self._due or len(self._jobs):
             self._blocked[number] = None
 
     def on_unblocked(self, number: int) -> None:
-        """That connection's link takes bytes again, or is gone."""
+        """A connection's link takes bytes again, or is gone."""
         self._blocked.pop(number, None)
         if not self._blocked:
             self.release()
 
     def release(self) -> None:
-        """Wait for links no longer."""
+        """Stop waiting for links."""
         if self._held_until is not None:
             self._deadlines.cancel(self._held_until)
             self.on_patience_over()
 
     def on_patience_over(self) -> None:
-        """The messages have waited long enough: a link that is still blocked keeps or drops them by its limits."""
+        """Stop waiting: the limits of a link that is still blocked decide whether it keeps or drops the messages."""
         self._held_until = None
         self._blocked.clear()
         self._jobs.queue(self)
@@ -114,7 +114,7 @@ class DueMessages(Job):
 
 @final
 class _Patience(Deadline):
-    """How long due messages wait for blocked links."""
+    """Limits how long due messages wait for blocked links."""
 
     __slots__ = ("_due_messages",)
 
