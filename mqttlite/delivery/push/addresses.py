@@ -21,16 +21,21 @@ METADATA: Final = frozenset(
     for text in (
         "100.100.100.200",  # Alibaba Cloud
         "168.63.129.16",  # Azure, an address of the Internet by its number
+        "169.254.0.23",  # Tencent Cloud
+        "169.254.42.42",  # Scaleway
         "169.254.169.123",  # the clock of AWS
         "169.254.169.253",  # the name server of AWS
         "169.254.169.254",  # AWS, Azure, Google, DigitalOcean, OpenStack and others
         "169.254.170.2",  # containers of AWS
         "169.254.170.23",
         "192.0.0.192",  # Oracle
+        "192.80.8.124",  # Equinix Metal, an address of the Internet by its number
+        "fd00:42::42",  # Scaleway
         "fd00:ec2::23",
         "fd00:ec2::253",
         "fd00:ec2::254",
         "fd20:ce::254",  # Google
+        "fe80::a9fe:a9fe",  # OpenStack
     )
 )
 """Where clouds tell a machine its credentials. No option allows them."""
@@ -88,7 +93,7 @@ def why_denied(address: Address, allowed: Iterable[Network] = (), is_named: bool
     `allowed` are the private networks that the operator allows; an endpoint `is_named` whose name the operator allows.
     """
     shown = str(address)
-    if address in METADATA:
+    if ipaddress.ip_address(shown.partition("%")[0]) in METADATA:
         return f"{shown} is where clouds keep credentials"
     if address != _LOOPBACK_V6 and any(address in network for network in NEVER):
         return f"{shown} is no address of an endpoint"

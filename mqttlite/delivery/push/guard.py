@@ -34,6 +34,8 @@ T = TypeVar("T")
 Resolve = Callable[[str, int], list[tuple[Any, ...]]]
 """As `getaddrinfo`: blocking."""
 
+IsOwn = Callable[[str], bool]
+
 MAX_RESOLVING: Final = 32
 """Names that are looked up at a time: one whose servers do not answer takes a thread for some seconds."""
 
@@ -47,12 +49,13 @@ class AddressDenied(OSError):
 
 
 class Guard:
-    """One for each broker. `resolve` gives the addresses of a name."""
+    """One for each broker. `resolve` gives the addresses of a name, `is_own` says which are of this machine."""
 
-    def __init__(self, options: PushOptions, resolve: Resolve | None = None) -> None:
+    def __init__(self, options: PushOptions, resolve: Resolve | None = None, is_own: IsOwn | None = None) -> None:
         self._hosts: Final = frozenset(options.allowed_hosts)
         self._networks: Final = options.networks
         self._resolve: Final = _getaddrinfo if resolve is None else resolve
+        self._is_own: Final = _is_own if is_own is None else is_own
         self._free: Final = asyncio.Semaphore(MAX_RESOLVING)
 
     def check(self, push: PushTarget) -> None:
@@ -60,7 +63,7 @@ class Guard:
         target = push.target
         if self.is_named(target):
             if target.address is not None:
-                self._check_literal(target, is_named=True)
+                self._check_literal(target)
             return
         if target.scheme != "https":
             raise _refused(target, "http:// is allowed to hosts in push.allowed_hosts alone; write https://")
@@ -69,7 +72,7 @@ class Guard:
                 target, f"the port {target.port} is another service's: 80, 443 and those from 1024 on may be"
             )
         if target.address is not None:
-            self._check_literal(target, is_named=False)
+            self._check_literal(target)
             return
         labels = target.host.split(".")
         if len(labels) == 1 or labels[-1] in LOCAL_NAMES or labels[-2:] == ["home", "arpa"]:
@@ -84,7 +87,11 @@ class Guard:
         address = parse_address(address_text)
         if address is None:
             return f"{address_text[:60]} is no address"
-        return why_denied(address, self._networks, self.is_named(target))
+        is_named = self.is_named(target)
+        why = why_denied(address, self._networks, is_named)
+        if why or is_named or any(address in network for network in self._networks):
+            return why
+        return f"{address_text} is an address of this machine" if self._is_own(address_text) else ""
 
     def open_socket(self, target: Target, address_info: Sequence[Any]) -> socket.socket:
         """A socket for a connection to that very address. Raises `AddressDenied`."""
@@ -122,15 +129,11 @@ class Guard:
             raise OSError(f"{target.host} has no address")
         return known
 
-    def _check_literal(self, target: Target, *, is_named: bool) -> None:
-        assert target.address is not None
-        why = why_denied(target.address, self._networks, is_named)
+    def _check_literal(self, target: Target) -> None:
+        why = self.why_denied(target, str(target.address))
         if why:
-            hint = (
-                ""
-                if is_named or target.address in METADATA
-                else "; push.allowed_hosts and push.allowed_networks can allow private ones"
-            )
+            is_final = self.is_named(target) or target.address in METADATA
+            hint = "" if is_final else "; push.allowed_hosts and push.allowed_networks can allow private ones"
             raise _refused(target, why + hint)
 
 
@@ -147,6 +150,16 @@ def _refused(target: Target, why: str) -> PushRefused:
 
 def _getaddrinfo(host: str, port: int) -> list[tuple[Any, ...]]:
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+def _is_own(address: str) -> bool:
+    """Whether an address is of this machine: then it is the source of what is sent there. Nothing is sent."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))
+            return bool(probe.getsockname()[0] == address)
+        except OSError:  # no way leads there
+            return False
 
 
 async def _in_thread(call: Callable[[], T], on_end: Callable[[], None]) -> T:

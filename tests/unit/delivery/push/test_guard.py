@@ -13,8 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from yarl import URL
 
-from mqttlite.delivery.push.guard import MAX_RESOLVING, AddressDenied, Guard, PushRefused
+from mqttlite.delivery.push.endpoint import Endpoint
+from mqttlite.delivery.push.guard import MAX_RESOLVING, AddressDenied, Guard, PushRefused, _is_own
 from mqttlite.delivery.push.options import PushOptions
+from mqttlite.delivery.push.results import DENIED
 from mqttlite.delivery.push.target import PushTarget
 from tests.support.device import until
 
@@ -116,7 +118,8 @@ def test_a_name_that_is_allowed_may_have_a_private_address_and_no_other_name_may
 
 
 @pytest.mark.parametrize(
-    "address", ["169.254.169.254", "fd00:ec2::254", "168.63.129.16", "0.0.0.0", "::ffff:10.0.0.1", "224.0.0.1"]
+    "address",
+    ["169.254.169.254", "fd00:ec2::254", "168.63.129.16", "192.80.8.124", "0.0.0.0", "::ffff:10.0.0.1", "224.0.0.1"],
 )
 def test_nothing_allows_metadata_and_addresses_in_disguise(address: str) -> None:
     allowed = PushOptions(allowed_hosts=("db", address), allowed_networks=("169.254.0.0/16", "fd00::/8", "10.0.0.0/8"))
@@ -125,6 +128,40 @@ def test_nothing_allows_metadata_and_addresses_in_disguise(address: str) -> None
         guard.open_socket(PushTarget(url="http://db").target, info(address))
     with pytest.raises(PushRefused):
         guard.check(PushTarget(url=f"https://{f'[{address}]' if ':' in address else address}/"))
+
+
+def test_a_public_address_of_this_machine_has_to_be_allowed() -> None:
+    """Behind a firewall, there may be services that are for this machine alone."""
+    own = {"8.8.8.8", "2a00::1"}
+    for address in own:
+        with pytest.raises(AddressDenied, match=f"hooks.example: {address} is an address of this machine"):
+            Guard(PushOptions(), is_own=own.__contains__).open_socket(NAME.target, info(address))
+        for options in ({"allowed_hosts": ("hooks.example",)}, {"allowed_networks": (address,)}):
+            Guard(PushOptions(**options), is_own=own.__contains__).open_socket(NAME.target, info(address)).close()
+    assert [_is_own(address) for address in ("127.0.0.1", "192.0.2.1", "2001:db8::1")] == [True, False, False]
+
+
+async def test_a_name_that_turns_to_another_address_is_asked_for_again_and_denied() -> None:
+    addresses = ["127.0.0.1", "169.254.169.254"]
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    guard = Guard(PushOptions(allowed_hosts=("hooks.example",)), lambda host, port: [info(addresses.pop(0), port)])
+    results = []
+    for _ in range(2):  # each endpoint asks for the addresses, as one does whose answer is too old
+        endpoint = Endpoint(PushTarget(url=f"http://hooks.example:{port}/in").target, guard, None)
+        results.append(await endpoint.post(b"", {}, 60.0))
+        await endpoint.close()
+    server.close()
+    await server.wait_closed()
+    assert ([each.kind for each in results], len(asked), addresses) == (["2xx", DENIED], 1, [])
+    assert results[1].detail == "hooks.example: 169.254.169.254 is where clouds keep credentials"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +207,8 @@ MADE_OF_PARTS = st.lists(st.sampled_from(PARTS.split(" ")), max_size=8).map("".j
 @given(st.text(max_size=30) | MADE_OF_PARTS)
 @example("https://h.example:443/a%2Fb?c=d")
 @example("https://[2a00::1]:8443/")
+@example("https://h.example/a?")
+@example("https://h.example??")
 def test_a_url_that_is_taken_has_one_meaning(text: str) -> None:
     """Python, and the library that sends the requests, find the same host and port in what is sent."""
     try:
@@ -180,7 +219,8 @@ def test_a_url_that_is_taken_has_one_meaning(text: str) -> None:
     assert (parts.hostname, url.host) == (target.host, target.host)
     assert (parts.port or {"http": 80, "https": 443}[parts.scheme], url.port) == (target.port, target.port)
     assert (parts.username, url.user, parts.fragment, url.fragment) == (None, None, "", "")
-    assert url.raw_path_qs == target.path.removesuffix("?")
+    path, _, query = target.path.partition("?")
+    assert url.raw_path_qs == (f"{path}?{query}" if query else path)
 
 
 @pytest.mark.parametrize(
