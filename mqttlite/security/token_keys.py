@@ -7,7 +7,7 @@ public key never serves as a shared secret, whatever a token's header says.
 import base64
 import binascii
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, Literal, cast, final
 
@@ -128,6 +128,11 @@ class TokenKeys:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def missing(self, algorithms: Iterable[str]) -> list[str]:
+        """Which of the algorithms have no key."""
+        served = frozenset[str]().union(*(each.algorithms for each in self._keys))
+        return sorted(frozenset(algorithms) - served)
+
     def find(self, algorithm: str, kid: str | None) -> VerifyingKey | None:
         """The only key for a token; None if there is none, or more than one."""
         found = [each for each in self._keys if algorithm in each.algorithms]
@@ -137,24 +142,38 @@ class TokenKeys:
 
 
 def load_keys(options: TokenOptions) -> TokenKeys:
-    """The keys in the file that the options name. Raises `TokenConfigError`."""
+    """The keys in the file that the options name; each algorithm has one. Raises `TokenConfigError`."""
+    keys = read_keys(options)
+    if missing := keys.missing(options.algorithms):
+        raise _no_key(options, missing)
+    return keys
+
+
+def read_keys(options: TokenOptions) -> TokenKeys:
+    """The keys in the file that the options name, of which one was taken out perhaps, and with it the only one of an
+    algorithm. Raises `TokenConfigError` where no algorithm has a key."""
     option, path = options.key_file
     content = _read(option, path)
     wanted = frozenset[str](options.algorithms)
     if option == "secret_file":
-        keys = [_secret(path, content, wanted)]
+        found = [_secret(path, content, wanted)]
     elif option == "public_key_file":
-        keys = [_public_key(path, content, wanted)]
+        found = [_public_key(path, content, wanted)]
     else:
-        keys = _key_set(path, content, wanted)
-    served = frozenset[str]().union(*(each.algorithms for each in keys))
-    if missing := sorted(wanted - served):
-        raise TokenConfigError(
-            "algorithms",
-            f"{', '.join(missing)}: {path} has no key for it. Leave it out, or name the file of its key"
-            f"{' in secret_file' if missing[0].startswith('HS') else ''}.",
-        )
-    return TokenKeys(keys)
+        found = _key_set(path, content, wanted)
+    keys = TokenKeys(found)
+    missing = keys.missing(wanted)
+    if len(missing) == len(wanted):
+        raise _no_key(options, missing)
+    return keys
+
+
+def _no_key(options: TokenOptions, missing: list[str]) -> TokenConfigError:
+    return TokenConfigError(
+        "algorithms",
+        f"{', '.join(missing)}: {options.key_file[1]} has no key for it. Leave it out, or name the file of its key"
+        f"{' in secret_file' if missing[0].startswith('HS') else ''}.",
+    )
 
 
 def _read(option: str, path: Path) -> bytes:

@@ -20,7 +20,7 @@ from jwt.algorithms import Algorithm as JwtAlgorithm
 from mqttlite.core.authentication import Grants, Verdict
 from mqttlite.file_version import Version, version_of
 from mqttlite.security.authenticator import Credentials
-from mqttlite.security.token_keys import TokenConfigError, TokenKeys, TokenOptions, load_keys
+from mqttlite.security.token_keys import TokenConfigError, TokenKeys, TokenOptions, load_keys, read_keys
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.reason_codes import ReasonCode
@@ -140,8 +140,10 @@ class TokenAuthenticator:
 
     async def _read_again(self, seen: Version) -> None:
         try:
-            self._keys = await asyncio.to_thread(load_keys, self._options)
+            self._keys = await asyncio.to_thread(read_keys, self._options)
             _log.info("%s was read again: %d keys for tokens", self._path, len(self._keys))
+            if missing := self._keys.missing(self._options.algorithms):
+                _log.warning("%s has no key for %s: tokens with it are refused", self._path, ", ".join(missing))
         except TokenConfigError as error:
             _log.error("the keys for tokens stay as they were: %s", error)
         self._seen = seen

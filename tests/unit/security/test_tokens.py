@@ -563,6 +563,20 @@ async def test_new_keys_are_noticed_and_broken_ones_change_nothing(
     assert await accepted(tokens, second)
 
 
+async def test_a_key_that_is_taken_out_is_gone_though_an_algorithm_has_none_then(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = desk.file(key_set(jwk(RSA_KEY, kid="1"), jwk(EC_KEYS["ES256"], kid="2")))
+    tokens = desk.authenticator(algorithms=("RS256", "ES256"), jwks_file=path)
+    first, second = signed(GOOD, RSA_KEY, "RS256", kid="1"), signed(GOOD, EC_KEYS["ES256"], "ES256", kid="2")
+    assert [await accepted(tokens, each) for each in (first, second)] == [True, True]
+    replace(path, key_set(jwk(EC_KEYS["ES256"], kid="2")))
+    assert [await accepted(tokens, each) for each in (first, second)] == [False, True]
+    assert "has no key for RS256: tokens with it are refused" in caplog.text
+    with pytest.raises(TokenConfigError, match="RS256: .* has no key for it"):
+        load_keys(desk.options(secret_file=None, algorithms=("RS256", "ES256"), jwks_file=path))
+
+
 @pytest.mark.parametrize("content", [b"x" * 40, b"{"])
 async def test_a_reload_says_what_came_of_it(desk: Desk, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
     caplog.set_level(logging.INFO)
