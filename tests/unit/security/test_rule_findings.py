@@ -141,8 +141,8 @@ def test_a_queue_of_ephemeral_topics_is_found(topic_class: str, filters: tuple[s
     assert (
         said
         == [
-            '$queue/all takes no messages of topics of the topic policy for "live" (PUBLIC): they are ephemeral, and a queue '
-            "would keep them"
+            '$queue/all takes no messages of topics of the topic policy for "live" (PUBLIC): they are ephemeral, and a '
+            "queue would keep them"
         ]
         * is_found
     )

@@ -573,7 +573,7 @@ async def test_a_key_that_is_taken_out_is_gone_though_an_algorithm_has_none_then
     replace(path, key_set(jwk(EC_KEYS["ES256"], kid="2")))
     assert [await accepted(tokens, each) for each in (first, second)] == [False, True]
     assert "has no key for RS256: tokens with it are refused" in caplog.text
-    with pytest.raises(TokenConfigError, match="RS256: .* has no key for it"):
+    with pytest.raises(TokenConfigError, match=r"RS256: .* has no key for it"):
         load_keys(desk.options(secret_file=None, algorithms=("RS256", "ES256"), jwks_file=path))
 
 
