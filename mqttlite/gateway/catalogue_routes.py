@@ -17,6 +17,7 @@ from mqttlite.catalogue.asyncapi import document, servers_of
 from mqttlite.catalogue.entries import Entry, catalogue
 from mqttlite.gateway.caller import Viewer
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 
 MAX_PAGE = 1_000
 """Entries of one page."""
@@ -57,7 +58,7 @@ class CataloguePage(BaseModel):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["catalogue"])
+    routes = APIRouter(prefix="/api/v1", tags=["catalogue"], route_class=LazyRoute)
 
     async def entries() -> list[Entry]:
         policies, topics = context.live_rules.policies, list(context.topics.from_name(""))

@@ -14,6 +14,7 @@ from mqttlite.admin import Admin, BanEntry, ClientDetails, ClientEntry, QueuedMe
 from mqttlite.bans import MAX_BAN_S, MAX_BANS, MAX_REASON, BanKind, BanRefused, TooManyBans, address_of
 from mqttlite.gateway.caller import Caller, Operator, Role, require
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.names_in_paths import NameInPath
 from mqttlite.gateway.problems import Code, Problem
@@ -80,7 +81,7 @@ class Connections(BaseModel):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["clients"])
+    routes = APIRouter(prefix="/api/v1", tags=["clients"], route_class=LazyRoute)
     admin = context.admin
 
     @routes.get("/clients", summary="List clients and sessions", dependencies=VIEWER)

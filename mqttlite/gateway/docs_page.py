@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 
 _CSP: Final = "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
 
@@ -87,7 +88,7 @@ as <code>Bearer</code> with an API key or token, or as <code>Basic</code>. Error
 
 def router(_context: GatewayContext) -> APIRouter:
     """The page; it says nothing about the broker, so it asks for no credentials."""
-    routes = APIRouter(include_in_schema=False)
+    routes = APIRouter(include_in_schema=False, route_class=LazyRoute)
 
     @routes.get("/docs")
     async def docs(request: Request) -> HTMLResponse:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from mqttlite.gateway.caller import Role, require
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.topic_routes import Done
 from mqttlite.security.api_keys import ApiKey, ApiKeyFileError, KeyRole, add, revoke
@@ -104,7 +105,7 @@ class KeyChanges:
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1/api-keys", tags=["keys"])
+    routes = APIRouter(prefix="/api/v1/api-keys", tags=["keys"], route_class=LazyRoute)
     changes = KeyChanges(context)
 
     @routes.get("", summary="List API keys", dependencies=ADMIN)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from mqttlite.gateway.caller import User
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 
 
 class Me(BaseModel):
@@ -26,7 +27,7 @@ class Me(BaseModel):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["caller"])
+    routes = APIRouter(prefix="/api/v1", tags=["caller"], route_class=LazyRoute)
 
     @routes.get("/me", summary="Who the caller is")
     async def me(caller: User) -> Me:

@@ -22,6 +22,7 @@ from mqttlite.explanations import PublishExplanation, SubscribeExplanation, prop
 from mqttlite.gateway.caller import Role, require
 from mqttlite.gateway.clients import OPERATOR, VIEWER
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.telemetry.answers import Answers
@@ -90,7 +91,7 @@ class Accepted(BaseModel):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["operation"])
+    routes = APIRouter(prefix="/api/v1", tags=["operation"], route_class=LazyRoute)
 
     @routes.get("/why", summary="Say what became of messages", dependencies=VIEWER)
     async def why(

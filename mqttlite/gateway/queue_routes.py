@@ -19,6 +19,7 @@ from mqttlite.delivery.queues.managed import QueueState
 from mqttlite.gateway.caller import Role, Viewer, check_role, require
 from mqttlite.gateway.clients import OPERATOR, VIEWER
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.topic_routes import Done
@@ -147,7 +148,7 @@ _OPTIONS: Final[dict[str, Any]] = {
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["queues"])
+    routes = APIRouter(prefix="/api/v1", tags=["queues"], route_class=LazyRoute)
 
     async def ask(method: str, *segments: str, body: bytes = b"", **query: str | int | bool | None) -> Any:
         given = {name: _text(value) for name, value in query.items() if value is not None}

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from mqttlite.admin import DelayedEntry, Removal, RetainedEntry, payload_as_text
 from mqttlite.gateway.clients import OPERATOR, VIEWER
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.topic_routes import Done
@@ -38,7 +39,7 @@ class RetainedMessage(BaseModel):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["messages"])
+    routes = APIRouter(prefix="/api/v1", tags=["messages"], route_class=LazyRoute)
     admin = context.admin
 
     @routes.get("/retained", summary="List retained messages", dependencies=VIEWER)

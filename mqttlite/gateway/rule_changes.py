@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse
 
 from mqttlite.gateway.caller import Role, require
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.names_in_paths import NameInPath
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.acl_file import AclFileError
@@ -63,7 +64,7 @@ class RuleCount(BaseModel):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["rules"], dependencies=ADMIN)
+    routes = APIRouter(prefix="/api/v1", tags=["rules"], dependencies=ADMIN, route_class=LazyRoute)
     changing = asyncio.Lock()
 
     @routes.put("/users/{user}", summary="Give a user a password, in a password file")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from mqttlite.gateway.caller import Admin
 from mqttlite.gateway.clients import VIEWER
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.acl_file import DENY, READ, WRITE, Rule
 from mqttlite.security.dynamic_security.control import MAX_COMMANDS, Busy
@@ -96,7 +97,7 @@ class Responses(BaseModel):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["rules"])
+    routes = APIRouter(prefix="/api/v1", tags=["rules"], route_class=LazyRoute)
 
     @routes.get("/policies", summary="List topic policies", dependencies=VIEWER)
     async def policies() -> Policies:

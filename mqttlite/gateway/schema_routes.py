@@ -16,6 +16,7 @@ from starlette.responses import Response
 from mqttlite.delivery.schemas.api import CONTENT_TYPE, RegistryApi, is_change
 from mqttlite.gateway.caller import Role, caller_of, check_role, require
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Problem
 
 PREFIX: Final = "/registry"
@@ -36,7 +37,7 @@ def registry_error(problem: Problem) -> Response:
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix=PREFIX, tags=["schemas"])
+    routes = APIRouter(prefix=PREFIX, tags=["schemas"], route_class=LazyRoute)
     api = RegistryApi(context.schemas)
     # The longest paths first: a subject may have slashes, and the path of another route would do as its name.
     for method, pattern, summary in sorted(api.routes(), key=lambda route: -route[1].count("/")):

@@ -13,6 +13,7 @@ from mqttlite.delivery.queues.api import Refused
 from mqttlite.gateway.caller import Role, require
 from mqttlite.gateway.clients import VIEWER
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.queue_routes import QueueDetails, problem_of
 from mqttlite.gateway.topic_routes import Done
 
@@ -48,7 +49,7 @@ class SnapshotList(BaseModel):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["queues"])
+    routes = APIRouter(prefix="/api/v1", tags=["queues"], route_class=LazyRoute)
 
     async def ask(method: str, *segments: str, body: bytes = b"") -> Any:
         try:

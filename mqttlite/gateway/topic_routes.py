@@ -17,6 +17,7 @@ from starlette.responses import Response
 from mqttlite.admin import subscribed_at
 from mqttlite.gateway.caller import Caller, Role, User
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.names import project_of
 from mqttlite.security.topic_policies import Access, TopicClass
@@ -154,7 +155,7 @@ class Done(BaseModel):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1/topics", tags=["topics"])
+    routes = APIRouter(prefix="/api/v1/topics", tags=["topics"], route_class=LazyRoute)
     topics = context.topics
     permissions = context.core.permissions
     mount_point = context.mount_point

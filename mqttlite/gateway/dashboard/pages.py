@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -20,6 +19,7 @@ from mqttlite.build import version
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import words
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 
 CSP: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -105,11 +105,11 @@ class Pages:
         page.headers.update(problem.headers or {})
         return page
 
-    def route_class(self) -> type[APIRoute]:
+    def route_class(self) -> type[LazyRoute]:
         """The class of routes that answer with pages, also where something is wrong."""
         pages = self
 
-        class PageRoute(APIRoute):
+        class PageRoute(LazyRoute):
             def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
                 handle = super().get_route_handler()
 

@@ -21,13 +21,14 @@ from mqttlite.gateway.dashboard import (
 )
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, add_assets
+from mqttlite.gateway.lazy_route import LazyRoute
 
 
 def router(context: GatewayContext) -> APIRouter:
     """The pages, what they load, and what keeps them up to date."""
     pages = Pages(context)
     live = Live(context)
-    routes = APIRouter(include_in_schema=False)
+    routes = APIRouter(include_in_schema=False, route_class=LazyRoute)
     add_assets(routes)
     shown = APIRouter(include_in_schema=False, route_class=pages.route_class())
     login.add(shown, context, pages)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.gateway.caller import Caller, Role, User
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import answer, decoded
 from mqttlite.gateway.pubsub.iam_policies import Policy
@@ -42,7 +43,7 @@ class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/projects/{project}", tags=["Google Pub/Sub"])
+    routes = APIRouter(prefix="/v1/projects/{project}", tags=["Google Pub/Sub"], route_class=LazyRoute)
     queues = context.queues
 
     def topic(project: str, name: str) -> tuple[str, bool]:

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from mqttlite.gateway.caller import Role, require
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 
 REFUSALS: Final[dict[str, str]] = {
@@ -20,7 +21,7 @@ BELOW_A_MOUNT_POINT: Final = (
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module; they come after those of what is served."""
-    routes = APIRouter(prefix="/v1", dependencies=[require(Role.USER)], include_in_schema=False)
+    routes = APIRouter(prefix="/v1", dependencies=[require(Role.USER)], include_in_schema=False, route_class=LazyRoute)
 
     @routes.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
     async def refuse(path: str) -> None:

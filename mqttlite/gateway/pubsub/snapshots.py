@@ -18,6 +18,7 @@ from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, tim
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
 from mqttlite.gateway.caller import Caller, Role, User
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import answer, decoded
 from mqttlite.gateway.pubsub.lists import PageSize, PageToken, page, start_of
@@ -59,7 +60,7 @@ class UpdateSnapshotRequest(msgspec.Struct, frozen=True, rename="camel", forbid_
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/projects/{project}", tags=["Google Pub/Sub"])
+    routes = APIRouter(prefix="/v1/projects/{project}", tags=["Google Pub/Sub"], route_class=LazyRoute)
     queues, snapshots = context.queues, context.queues.snapshots
 
     def found(project: str, snapshot: str) -> Snapshot:

@@ -20,6 +20,7 @@ from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.delivery.queues.service import Pulled
 from mqttlite.gateway.caller import Caller, Callers, User
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import (
     AcknowledgeRequest,
@@ -70,7 +71,7 @@ MAX_WAITING_PULLS: Final = 200
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/projects/{project}/subscriptions", tags=["Google Pub/Sub"])
+    routes = APIRouter(prefix="/v1/projects/{project}/subscriptions", tags=["Google Pub/Sub"], route_class=LazyRoute)
     queues = context.queues
     pulls = Pulls(context)
 

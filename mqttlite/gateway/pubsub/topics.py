@@ -20,6 +20,7 @@ from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.gateway.caller import Admin, Caller, Role, User, require
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import Draft, Publishing, checked
 from mqttlite.gateway.pubsub.bodies import (
@@ -46,7 +47,7 @@ SLICE: Final = 100
 
 def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/projects/{project}/topics", tags=["Google Pub/Sub"])
+    routes = APIRouter(prefix="/v1/projects/{project}/topics", tags=["Google Pub/Sub"], route_class=LazyRoute)
     topics = context.topics
     permissions = context.core.permissions
     publishing = Publishing(context)
