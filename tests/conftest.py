@@ -12,6 +12,8 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from itertools import count
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -23,6 +25,8 @@ from mqttlite.telemetry.timing import LoopLag
 from tests.support.examples import register
 
 FAILED: Final = pytest.StashKey[bool]()
+
+NUMBERS: Final = count()
 
 register()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -91,10 +95,15 @@ def files_are_looked_at_often() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def own_data_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What `mqttlite serve` keeps without --data-dir is gone with the test. Its path is short enough for a socket."""
+@pytest.fixture(scope="session")
+def data_dirs() -> Iterator[Path]:
+    """Where `mqttlite serve` keeps what it keeps without --data-dir. Its path is short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="mqttlite-", ignore_cleanup_errors=True) as directory:
-        monkeypatch.setenv("XDG_STATE_HOME", directory)
-        monkeypatch.delenv("STATE_DIRECTORY", raising=False)
-        yield
+        yield Path(directory)
+
+
+@pytest.fixture(autouse=True)
+def own_data_dir(data_dirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds what another one left. Few tests need the directory, and those make it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(data_dirs / str(next(NUMBERS))))
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
