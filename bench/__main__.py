@@ -19,9 +19,9 @@ from bench import (
     brokers,
     build,
     cases,
+    durable,
     entrants,
     flood,
-    keepers,
     machine,
     measure,
     native,
@@ -79,7 +79,7 @@ def _group(options: argparse.Namespace) -> int:
 
     def specs(home: Path) -> list[brokers.Spec]:
         if options.group == cases.DURABLE:
-            return keepers.keepers(home, compiled, _say)
+            return durable.specs(home, compiled, _say)
         return [entrants.installed(home), *entrants.peers(home)]
 
     compiled = _compiled() if chosen and options.group == cases.DURABLE else None

@@ -1,4 +1,5 @@
-"""Who is measured in the group `durable`: brokers that keep on disk what they acknowledge, and ours beside without it.
+"""The brokers that are measured in the group `durable`: those that keep on disk what they acknowledge, and ours
+without a disk beside them.
 
 All get queues without a limit and a thousand messages unacknowledged by a receiver. mosquitto has no mode that writes
 before it acknowledges: it writes its database every half hour and at its end.
@@ -30,27 +31,27 @@ mqtt {{ listen: "{host}:{port}", max_ack_pending: 1000 }}
 """
 
 
-def keepers(home: Path, compiled: Path | None, absent: Callable[[str], None]) -> list[Spec]:
-    """Everybody that is there; one that cannot be had is told to `absent`."""
+def specs(home: Path, compiled: Path | None, absent: Callable[[str], None]) -> list[Spec]:
+    """The brokers that are installed; `absent` is told of each of the others."""
     configuration = home / "queues.toml"
     configuration.write_text(LIMITS, encoding="utf-8")
     common = ("--config", str(configuration))
-    specs = []
+    found = []
     for variant in OURS:
         source = compiled if variant.compiled else ROOT
         if source is None:
             absent(f"{variant.name}: there is no compiled build")
             continue
-        specs.append(serving(variant.name, home, {"PYTHONPATH": str(source)}, common))
+        found.append(serving(variant.name, home, {"PYTHONPATH": str(source)}, common))
     best = {"PYTHONPATH": str(compiled or ROOT)}
-    specs.append(serving(MEMORY, home, best, (*common, "--no-persistence")))
+    found.append(serving(MEMORY, home, best, (*common, "--no-persistence")))
     for name, find in (("mosquitto", mosquitto), ("nats", nats)):
         spec = find(home)
         if spec is None:
             absent(f"{name}: it is not installed")
         else:
-            specs.append(spec)
-    return specs
+            found.append(spec)
+    return found
 
 
 def mosquitto(home: Path) -> Spec | None:

@@ -1,7 +1,7 @@
 """Who is measured unless told otherwise: the builds of our broker, and the brokers of others that are installed.
 
 Each of ours is a line in OURS, each of the others one in PEERS. All get a TLS listener beside the plain one, with
-certificates of an authority that is made for the occasion. Those of the group `durable` are in `bench.keepers`.
+certificates of an authority that is made for the occasion. Those of the group `durable` are in `bench.durable`.
 Invariant: what a broker of ours keeps is in the temporary folder of the measurement.
 """
 

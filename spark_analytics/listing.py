@@ -22,7 +22,7 @@ _FOLDERS: Final = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/hour=(\d{1,2})/[^/]+$")
 
 SPILLOVER: Final = timedelta(hours=2)
 """Rows may be so much later than their file's folder: a file is named by the hour of its first row and holds what came
-until it was rotated, by default a minute later; an hour for whoever rotates once an hour, and one in reserve."""
+until it was rotated, by default a minute later; an hour where files are rotated once an hour, and one in reserve."""
 
 
 @dataclass

@@ -106,7 +106,7 @@ def under(number: int) -> bytes:
 @pytest.mark.parametrize("size", ["1k", "100k"])
 @pytest.mark.parametrize("structure", ["tree", "pygtrie"])
 def test_prefix(benchmark: BenchmarkFixture, note: Note, structure: str, size: str) -> None:
-    """The plain prefix question, all filters ending in `#`: the one that a trie off the shelf answers as well."""
+    """The plain prefix question, all filters ending in `#`: the one that a common trie answers as well."""
     count = SIZES[size]
     benchmark.group = f"prefixes among {size}, {BATCH} topics"
     names = [b"site/%d/device/%d/temp" % divmod(random.Random(n).randrange(count), 1000) for n in range(BATCH)]

@@ -1,6 +1,6 @@
 """Devices that stop to say anything, each measured by its own rhythm.
 
-Whoever said goodbye, was cut off with everybody else, or had no broker to speak to is not silent: such time is excused.
+A device that sent DISCONNECT, was cut off with all others, or had no broker is not silent: this time is excused.
 Invariant: a pause counts with what is left of it when all excused time is taken off.
 """
 

@@ -29,7 +29,7 @@ RULES: Final = (
 """Drop reasons that are rules at work. Any other means that a client did not get what it had asked for."""
 
 NAMED: Final = 20
-"""Devices that have a sentence each; whoever has read so many reads the table."""
+"""Devices that have a sentence each; the others are in the table."""
 
 
 def devices_in_trouble(tables: Tables) -> DataFrame:

@@ -262,7 +262,7 @@ class SocketStage:
         """Close a socket, and see by another that the broker has come to it."""
         self._links.pop(link).transport.close()
         tracer = await self._open()
-        tracer.transport.write(on_the_wire('10 ~ "MQTT" 04 c2 0000 "witness" "u" "p"', 4))
+        tracer.transport.write(on_the_wire('10 ~ "MQTT" 04 c2 0000 "tracer" "u" "p"', 4))
         await tracer.catch_up()
         tracer.transport.write(b"\xe0\x00")
         tracer.transport.close()

@@ -53,9 +53,9 @@ async def watched(rig: Rig, disk: Disk) -> tuple[Broker, Alarms]:
     return await rig.enter(broker), alarms
 
 
-async def keeper(rig: Rig, broker: Broker) -> None:
+async def durable_client(rig: Rig, broker: Broker) -> None:
     """A durable session with a subscription, whose client is away."""
-    device = await rig.device(broker.port, "keeper", expiry=1_000)
+    device = await rig.device(broker.port, "absent", expiry=1_000)
     await device.subscribe("kept/#", 1)
     await device.disconnect()
 
@@ -64,7 +64,7 @@ async def kept(rig: Rig, disk: Disk) -> set[bytes]:
     """What the session gets after the next start."""
     broker = await rig.enter(broker_on(disk))
     device = await rig.dial(broker.port)
-    await device.connect("keeper", clean_start=False, expiry=1_000)
+    await device.connect("absent", clean_start=False, expiry=1_000)
     payloads: set[bytes] = set()
     device.publish("kept/last", b"last", 1)
     while (message := await next_message(device)) != b"last":
@@ -93,7 +93,7 @@ async def test_while_the_disk_is_in_trouble_only_what_it_must_keep_waits(
     rig: Rig, disk: Disk, trouble: Callable[[Disk], None]
 ) -> None:
     broker, alarms = await watched(rig, disk)
-    await keeper(rig, broker)
+    await durable_client(rig, broker)
     publisher = await rig.device(broker.port, "publisher", V311)
     listener = await rig.device(broker.port, "listener", V311)
     await listener.subscribe("passing", 0)
@@ -137,7 +137,7 @@ async def collect(device: Device, sent: list[bytes], acknowledged: set[bytes]) -
 async def test_publishers_that_push_against_a_hanging_disk_are_held(rig: Rig, disk: Disk) -> None:
     broker, _ = await watched(rig, disk)
     loop_driver_of(broker).commits.stall_bytes = STALL
-    await keeper(rig, broker)
+    await durable_client(rig, broker)
     devices = [await rig.device(broker.port, f"publisher-{number}", V311) for number in range(4)]
     sent: list[list[bytes]] = [[] for _ in devices]
     memory = core_of(broker).effects.memory

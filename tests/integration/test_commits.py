@@ -53,9 +53,9 @@ def rig(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
     return rig
 
 
-async def keeper(rig: Rig, port: int, *filters: str) -> Device:
+async def durable_client(rig: Rig, port: int, *filters: str) -> Device:
     """A durable client with QoS 2 subscriptions, connected."""
-    device = await rig.device(port, "keeper", expiry=1_000)
+    device = await rig.device(port, "absent", expiry=1_000)
     for topic_filter in filters:
         await device.subscribe(topic_filter, 2)
     return device
@@ -121,7 +121,7 @@ async def test_an_acknowledgement_waits_for_its_commit_and_qos_0_for_nothing(
     rig: Rig, store: SlowStore, qos: int, answer: int, version: int
 ) -> None:
     broker = await rig.broker(store=store)
-    receiver = await keeper(rig, broker.port, "kept")
+    receiver = await durable_client(rig, broker.port, "kept")
     publisher = await rig.device(broker.port, "publisher", version)
     watcher = await rig.device(broker.port, "watcher")
     await watcher.subscribe("passing")
@@ -140,7 +140,7 @@ async def test_an_acknowledgement_waits_for_its_commit_and_qos_0_for_nothing(
 
 async def test_a_suback_waits_for_its_commit(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    receiver = await keeper(rig, broker.port)
+    receiver = await durable_client(rig, broker.port)
     store.patient = True
     receiver.send(Subscribe(9, (SubscriptionRequest(b"a"),)))
     await until(lambda: store.busy)
@@ -153,7 +153,7 @@ async def test_a_suback_waits_for_its_commit(rig: Rig, store: SlowStore) -> None
 
 async def test_what_gathers_during_a_commit_is_one_commit(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    await keeper(rig, broker.port, "kept")
+    await durable_client(rig, broker.port, "kept")
     publishers = [await rig.device(broker.port, f"publisher-{number}") for number in range(5)]
     store.patient = True
     store.attempts.clear()
@@ -176,7 +176,7 @@ async def test_what_gathers_during_a_commit_is_one_commit(rig: Rig, store: SlowS
 async def test_steady_traffic_does_not_hold_an_acknowledgement_back(rig: Rig, store: SlowStore) -> None:
     """Each commit lets go what it holds, though another is always about to begin."""
     broker = await rig.broker(store=store)
-    await keeper(rig, broker.port, "kept")
+    await durable_client(rig, broker.port, "kept")
     publisher = await rig.device(broker.port, "publisher", properties=Properties(receive_maximum=1_000))
     store.patient = True
     sent = [publisher.publish("kept", b"", 1)]
@@ -192,7 +192,7 @@ async def test_steady_traffic_does_not_hold_an_acknowledgement_back(rig: Rig, st
 
 async def test_frames_that_came_too_late_for_a_commit_wait_for_theirs_in_order(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    await keeper(rig, broker.port, "kept")
+    await durable_client(rig, broker.port, "kept")
     publisher = await rig.device(broker.port, "publisher")
     await publisher.subscribe("echo")
     other = await rig.device(broker.port, "other")
@@ -219,7 +219,7 @@ async def test_a_failed_commit_is_tried_again_with_the_same_changes(
     rig: Rig, store: SlowStore, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     broker = await rig.broker(store=store)
-    receiver = await keeper(rig, broker.port, "kept")
+    receiver = await durable_client(rig, broker.port, "kept")
     publisher, watcher = await rig.device(broker.port, "publisher"), await rig.device(broker.port, "watcher")
     await watcher.subscribe("passing")
     store.patient = True
@@ -247,7 +247,7 @@ async def test_a_store_that_raises_at_once_is_tried_again_too(
     rig: Rig, store: SlowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await rig.broker(store=store)
-    receiver = await keeper(rig, broker.port, "kept")
+    receiver = await durable_client(rig, broker.port, "kept")
     good, failures = store.commit, [OSError("not yet"), ValueError("nor now")]
 
     def commit(changes: list[object]) -> object:
@@ -264,7 +264,7 @@ async def test_a_store_that_raises_at_once_is_tried_again_too(
 
 async def test_links_may_close_while_they_wait(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    await keeper(rig, broker.port, "kept")
+    await durable_client(rig, broker.port, "kept")
     links = loop_driver_of(broker).links
     store.patient = True
     in_time, late, patient = [await rig.device(broker.port, name) for name in ("in-time", "late", "patient")]
@@ -281,13 +281,13 @@ async def test_links_may_close_while_they_wait(rig: Rig, store: SlowStore) -> No
     store.finish()
     assert (await patient.expect(Ack)).packet_type == 4
     store.patient = False
-    again = await rig.device(broker.port, "keeper", clean_start=False, expiry=1_000)
+    again = await rig.device(broker.port, "absent", clean_start=False, expiry=1_000)
     assert [await again.message() for _ in range(3)] == [("kept", b"1"), ("kept", b"2"), ("kept", b"3")]
 
 
 async def test_the_last_word_to_a_client_waits_for_the_commit_with_the_rest(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    await keeper(rig, broker.port, "kept")
+    await durable_client(rig, broker.port, "kept")
     publisher, other = await rig.device(broker.port, "publisher"), await rig.device(broker.port, "other")
     store.patient = True
     publisher.publish("kept", b"1", 1)
@@ -305,11 +305,11 @@ async def test_the_last_word_to_a_client_waits_for_the_commit_with_the_rest(rig:
 
 async def test_a_takeover_while_the_store_is_slow_loses_nothing(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    first = await keeper(rig, broker.port, "kept")
+    first = await durable_client(rig, broker.port, "kept")
     store.patient = True
     await publish_soon(broker, store)
     second = await rig.dial(broker.port)
-    second.hello("keeper", clean_start=False, expiry=1_000)
+    second.hello("absent", clean_start=False, expiry=1_000)
     await until(lambda: len(loop_driver_of(broker).commits.late) > 0 or len(loop_driver_of(broker).commits.held) > 1)
     store.hurry()
     assert await first.goodbye() == 0x8E
@@ -326,7 +326,7 @@ async def publish_soon(broker: Broker, store: SlowStore) -> None:
 
 async def test_a_program_that_publishes_qos_0_does_not_wait_for_the_store(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
-    await keeper(rig, broker.port, "kept")
+    await durable_client(rig, broker.port, "kept")
     publisher = await rig.device(broker.port, "publisher")
     store.patient = True
     publisher.publish("kept", b"", 1)
@@ -344,7 +344,7 @@ async def test_a_program_that_publishes_qos_0_does_not_wait_for_the_store(rig: R
 async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
     loop_driver_of(broker).commits.stall_changes = 10
-    receiver = await keeper(rig, broker.port, "kept")
+    receiver = await durable_client(rig, broker.port, "kept")
     publisher = await rig.device(broker.port, "publisher")
     watcher = await rig.device(broker.port, "watcher")
     await watcher.subscribe("passing")
@@ -401,7 +401,7 @@ async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_r
 async def test_a_durable_subscriber_that_waits_keeps_no_more_than_its_outbox_may(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
     loop_driver_of(broker).commits.stall_bytes = 100_000
-    receiver = await keeper(rig, broker.port, "#")
+    receiver = await durable_client(rig, broker.port, "#")
     publisher = await rig.device(broker.port, "publisher")
     store.patient = True
     receiver.send(Subscribe(9, (SubscriptionRequest(b"more"),)))
@@ -411,7 +411,7 @@ async def test_a_durable_subscriber_that_waits_keeps_no_more_than_its_outbox_may
         publisher.publish("flood", bytes(50_000))
         await publisher.writer.drain()
     await publisher.ping()
-    connection = next(each for each in core_of(broker).connections.values() if each.client_id == "keeper")
+    connection = next(each for each in core_of(broker).connections.values() if each.client_id == "absent")
     held = sum(map(len, connection.outbox.chunks)) + connection.outbox._backlog_bytes
     assert held <= limit + 1_000_000
     assert connection.outbox.drops["buffer_full"] > 0
@@ -425,7 +425,7 @@ async def test_a_broker_stops_in_time_though_its_store_never_does(
 ) -> None:
     caplog.set_level(logging.INFO)
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), stop_timeout_s=0.05), store=store)
-    await keeper(rig, broker.port, "kept")
+    await durable_client(rig, broker.port, "kept")
     publisher = await rig.device(broker.port, "publisher")
     store.patient = True
     publisher.publish("kept", b"1", 1)

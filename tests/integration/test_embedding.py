@@ -67,9 +67,9 @@ async def test_two_brokers_in_one_program_are_two(rig: Rig) -> None:
 async def test_a_program_learns_what_became_of_its_message(rig: Rig) -> None:
     broker = await rig.broker(limits=Limits(max_queued_messages=1))
     assert await broker.publish("nobody/here") == 0x10
-    keeper = await rig.device(broker.port, "keeper", expiry=60)
-    await keeper.subscribe("a", 1)
-    await keeper.close()
+    absent = await rig.device(broker.port, "absent", expiry=60)
+    await absent.subscribe("a", 1)
+    await absent.close()
     await until(lambda: not core_of(broker).connections)
     assert await broker.publish("a", qos=1) == 0
     assert await broker.publish("a", qos=1) == 0x97

@@ -1,4 +1,4 @@
-"""The small HTTP server over real sockets: whoever is slow, rude or too many costs little, and nobody else's answer."""
+"""The small HTTP server over real sockets: slow, rude or too many callers cost little, and others get their answers."""
 
 import asyncio
 import logging

@@ -99,15 +99,15 @@ async def test_who_does_not_leave_is_cut_off_soon_and_who_takes_nothing_in_the_e
 async def test_a_broker_can_be_started_again_and_its_clients_go_on(rig: Rig) -> None:
     store = MemoryStore()
     broker = await rig.broker(store=store)
-    keeper = await rig.device(broker.port, "keeper", expiry=600)
-    await keeper.subscribe("kept/#", 2)
+    absent = await rig.device(broker.port, "absent", expiry=600)
+    await absent.subscribe("kept/#", 2)
     older = await rig.device(broker.port, "older", V311, clean_start=False)
     await older.subscribe("kept/#", 1)
     publisher = await rig.device(broker.port, "publisher")
     publisher.publish("kept/before", b"sent and not acknowledged", 1)
     await publisher.expect(Ack)
-    assert (await keeper.expect(Publish)).dup is False
-    await keeper.close()
+    assert (await absent.expect(Publish)).dup is False
+    await absent.close()
     await older.message()
     await older.disconnect()
     await until(lambda: len(core_of(broker).connections) == 1)
@@ -123,7 +123,7 @@ async def test_a_broker_can_be_started_again_and_its_clients_go_on(rig: Rig) -> 
         await again.start()
         assert again.broker_id != first_run
         device = await rig.dial(again.port)
-        connack = await device.connect("keeper", clean_start=False, expiry=600)
+        connack = await device.connect("absent", clean_start=False, expiry=600)
         assert connack.session_present
         expected = [b"sent and not acknowledged", b"0", b"1", b"2", b"3", b"4", b"r"]
         got = [await device.expect(Publish) for _ in expected]
@@ -141,9 +141,9 @@ async def test_a_stopped_broker_touches_its_store_no_more(rig: Rig, jump: Callab
     """Its sessions would expire one day, but they are the next broker's now."""
     store = MemoryStore()
     broker = await rig.broker(store=store)
-    keeper = await rig.device(broker.port, "keeper", expiry=10)
-    await keeper.subscribe("a")
-    await keeper.close()
+    absent = await rig.device(broker.port, "absent", expiry=10)
+    await absent.subscribe("a")
+    await absent.close()
     await until(lambda: not core_of(broker).connections)
     await broker.stop()
     jump(60)

@@ -1,4 +1,4 @@
-"""Whoever follows messages is told when they are handed to a socket, and nobody is for the others."""
+"""A program that traces messages is told when they are handed to a socket, and of no others."""
 
 import pytest
 

@@ -126,7 +126,7 @@ class Peer(abc.ABC):
         return payloads
 
     async def until(self, last: bytes) -> list[bytes]:
-        """The payloads that come before the last one: whoever publishes that sees that nothing else came."""
+        """The payloads that come before the last one, which shows that nothing else came."""
         payloads: list[bytes] = []
         while (payload := (await self.next()).payload) != last:
             payloads.append(payload)

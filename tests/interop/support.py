@@ -336,7 +336,7 @@ class Paho:
         return [self.next().payload for _ in range(count)]
 
     def until(self, last: bytes) -> list[bytes]:
-        """The payloads that come before the last one: whoever publishes that sees that nothing else came."""
+        """The payloads that come before the last one, which shows that nothing else came."""
         return list(iter(lambda: self.next().payload, last))
 
     def _on_connect(
@@ -361,7 +361,7 @@ def tool(*names: str, package: str) -> str:
 # mosquitto's own clients
 
 READY: Final = "ready"
-"""A retained topic: whoever receives it has its subscriptions."""
+"""A retained topic: a client that receives it has its subscriptions."""
 
 
 def mosquitto(name: str) -> str:

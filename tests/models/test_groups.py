@@ -291,7 +291,7 @@ class Groups(RuleBasedStateMachine):
             assert self.holders() == self.owner
 
     def teardown(self) -> None:
-        """Whoever is connected reads; the others come back if they can; then nothing is left."""
+        """Connected members read; the others come back if they can; then nothing is left."""
         if not hasattr(self, "world"):
             return
         for who, member in enumerate(self.members):

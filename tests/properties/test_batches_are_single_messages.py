@@ -305,7 +305,7 @@ class Traffic:
         self.profiles = who
         self.together = Side(limits, rules)
         self.apart = Side(limits, rules)
-        # In one chunk whoever overflows is cut off at its end; packet by packet it would be before the next.
+        # In one chunk a link that overflows is cut off at its end; packet by packet it would be before the next.
         self.alone = alone and limits.on_overflow != DISCONNECT and limits.max_outbox_bytes > 1_024
         self.now = START
         self.next_id = [profile[5] for profile in who]

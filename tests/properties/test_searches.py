@@ -1,7 +1,7 @@
 """Searches for retained messages find each that was there when they began and still is, once; beside a dictionary.
 
 Many searches go on at once and are taken in pieces, while messages are kept, replaced and removed. The limits of the
-table are so small that shelves fill up and empty, lists end and names are forgotten all the time.
+table are so small that buckets fill up and empty, lists end and names are forgotten all the time.
 """
 
 from random import Random
@@ -48,8 +48,8 @@ def filter_of(random: Random) -> bytes:
     return b"/".join([*levels, b"#"] if not levels or random.random() < 0.5 else levels) or b"#"
 
 
-def check_shelves(retained: RetainedMessages[Value]) -> None:
-    """Each name is on the shelves that it goes through, and nothing else is on any."""
+def check_buckets(retained: RetainedMessages[Value]) -> None:
+    """Each name is in the buckets of its prefixes, and nothing else is in any."""
     for levels, bucket in retained._trie.items():
         below = {
             topic: entry
@@ -91,7 +91,7 @@ def play(seed: int, steps: int) -> None:
         assert len(retained) == len(kept)
         assert len(retained._entries) == len(kept) + len(retained._empty)
         if step % 50 == 0:
-            check_shelves(retained)
+            check_buckets(retained)
     for oracle in searches:
         oracle.take(10**6, kept)
     assert sorted(retained.values()) == sorted(kept.values())

@@ -186,7 +186,7 @@ class World:
 
     def _run(self) -> None:
         effects = self.broker.effects
-        assert not effects.overflowed, "whoever overflowed is cut off before the turn leaves the core"
+        assert not effects.overflowed, "a link that overflowed is cut off before its effects leave the core"
         if effects.changes:
             self.changes += effects.changes
             self.store.commit(list(effects.changes))
@@ -242,7 +242,7 @@ class Client:
         self.version = version
         self.auto_ack = True
         self.closed = False
-        """The link is over, whoever closed it."""
+        """The link is over; either side may have closed it."""
         self.packets: list[Packet] = []
         """What came since `received` was last called."""
         self._framer = Framer(MAX_REMAINING_LENGTH + 5)

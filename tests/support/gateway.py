@@ -22,7 +22,7 @@ ROLES: tuple[KeyRole, ...] = ("user", "viewer", "operator", "admin")
 
 
 class GatewayUnderTest:
-    """A broker that runs, and whoever calls its gateway. `keys` has an API key of each role, of a user `key-ROLE`."""
+    """A broker that runs, and callers of its gateway. `keys` has an API key of each role, of a user `key-ROLE`."""
 
     def __init__(self, broker: Broker, data_dir: Path, keys: dict[Role, str], users: dict[str, str]) -> None:
         self.broker = broker

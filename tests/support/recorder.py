@@ -1,4 +1,4 @@
-"""A witness that remembers what it was told, and checks on the way what every witness relies on."""
+"""A tracer that keeps what it was told, and checks what every tracer relies on."""
 
 from collections import Counter
 

@@ -166,7 +166,7 @@ class Bare:
                 if self._rate < math.inf and not self._hurry.is_set():
                     await asyncio.wait([hurrying], timeout=length / self._rate)
         except (asyncio.IncompleteReadError, OSError):
-            pass  # whoever waits hears of it
+            pass  # the code that waits hears of it
         finally:
             hurrying.cancel()
             if self._answer is not None and not self._answer.done():

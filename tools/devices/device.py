@@ -1,6 +1,6 @@
 """tools/device: publishes what this machine measures about itself.
 
-What is measured is in `metrics`. Invariant: whoever subscribes to the retained status knows whether the device is
+What is measured is in `metrics`. Invariant: a subscriber to the retained status knows whether the device is
 there, however it ended: it says so itself, or its will does.
 """
 

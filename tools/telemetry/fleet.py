@@ -1,6 +1,6 @@
 """Who is in the fleet: devices of several classes, each with an interval and habits of its own, and who listens.
 
-Invariant: client number `n` has the same row in every array; devices come first, then whoever subscribes.
+Invariant: client number `n` has the same row in every array; devices come first, then subscribers.
 """
 
 from dataclasses import dataclass, field

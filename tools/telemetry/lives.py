@@ -34,8 +34,8 @@ BAD_DAYS: Final = 0.03
 NEWCOMERS: Final = 0.04
 LEAVERS: Final = 0.04
 """Shares of the devices that come while the fleet is at work, and of those that say goodbye for good. One that says
-goodbye before each sleep does not tell that this is the last: whoever does not hear from it again must take it as
-vanished."""
+goodbye before each sleep does not tell that this is the last: a reader who does not hear from it again must take it
+as vanished."""
 
 RESTARTS_PER_DAY: Final = 0.5
 CRASHES: Final = 0.3
@@ -281,7 +281,7 @@ def _arranged(
 
 
 def _other_addresses(client: Longs, moved: Bools) -> Bools:
-    """Whoever takes over a client id comes from the other of the client's two addresses."""
+    """A connection that takes over a client id comes from the other of the client's two addresses."""
     moves = np.cumsum(moved)
     first = np.concatenate([[True], client[1:] != client[:-1]])
     before = np.maximum.accumulate(np.where(first, moves, 0))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import entrants, keepers, native
+from bench import durable, entrants, native
 from bench.__main__ import main
 from bench.results import load
 from mqttlite.config import load_config
@@ -99,10 +99,10 @@ def test_what_a_broker_of_ours_keeps_is_in_the_temporary_folder(home: Path) -> N
 def test_the_durable_group_names_those_that_are_absent(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keepers, "nats", lambda home: None)
-    monkeypatch.setattr(keepers, "find_mosquitto", lambda: None)
+    monkeypatch.setattr(durable, "nats", lambda home: None)
+    monkeypatch.setattr(durable, "find_mosquitto", lambda: None)
     told: list[str] = []
-    memory = keepers.keepers(home, None, told.append)[-1]
+    memory = durable.specs(home, None, told.append)[-1]
     assert told == [
         "mqttlite: there is no compiled build",
         "mosquitto: it is not installed",
@@ -118,7 +118,7 @@ def test_the_durable_group_has_queues_without_a_limit(
     monkeypatch.setenv("PATH", str(tmp_path))
     install("mosquitto", tmp_path)
     program = install("nats-server", tmp_path)
-    pure, *_, mosquitto, nats = keepers.keepers(home, home, pytest.fail)
+    pure, *_, mosquitto, nats = durable.specs(home, home, pytest.fail)
     assert pure.command[-2:] == ("--config", str(home / "queues.toml"))
     assert load_config(str(home / "queues.toml")).limits.max_queued_messages == 10_000_000
     assert "max_queued_messages 0" in (home / "mosquitto-durable.conf").read_text()

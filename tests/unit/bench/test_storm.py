@@ -1,4 +1,4 @@
-"""A small storm: whoever comes gets in, and what those at work saw of it is told."""
+"""A small storm: all clients that come get in, and the report has what clients at work saw of it."""
 
 import shutil
 

@@ -1,5 +1,4 @@
-"""Whoever is banned is refused at CONNECT with a reason, whatever its version; and nobody is asked while there are no
-bans."""
+"""A banned client is refused at CONNECT with a reason, in each version; nothing is asked while there are none."""
 
 import pytest
 

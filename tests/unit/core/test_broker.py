@@ -38,7 +38,7 @@ from tests.support.examples import examples
 from tests.support.packets import KINDS, kinds, raw
 
 
-def farewell(client: Client) -> tuple[CloseReason, int]:
+def ended_with(client: Client) -> tuple[CloseReason, int]:
     """Why a connection was closed, and with which code its client heard so; 0: it heard nothing."""
     assert client.closed
     codes = [packet.reason_code for packet in client.received() if isinstance(packet, Disconnect)]
@@ -83,7 +83,7 @@ def test_what_follows_a_disconnect_is_not_looked_at() -> None:
     client = world.connect("c")
     client.send_bytes(encode(Disconnect(), V5) + encode(Publish(b"t", b"x"), V5) + b"\xff\xff\xff\xff\xff\xff")
     assert seen.payloads() == []
-    assert farewell(client) == (CloseReason.CLIENT_DISCONNECTED, 0)
+    assert ended_with(client) == (CloseReason.CLIENT_DISCONNECTED, 0)
     client.send(Publish(b"t", b"x"))
     client.lose()
     assert seen.payloads() == []
@@ -103,7 +103,7 @@ def test_a_larger_packet_is_refused_as_soon_as_its_length_is_known() -> None:
     world = World(Limits(max_packet_bytes=1_000))
     client = world.connect("c")
     client.send_bytes(raw("30 e607"))  # 998 and the header make 1001
-    assert farewell(client) == (CloseReason.PACKET_TOO_LARGE, 0x95)
+    assert ended_with(client) == (CloseReason.PACKET_TOO_LARGE, 0x95)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_client_that_breaks_a_rule_hears_which_and_is_closed(chunk: str, reaso
     other = world.connect("other")
     client = world.connect("c")
     client.send_bytes(raw(chunk))
-    assert farewell(client) == (reason, code)
+    assert ended_with(client) == (reason, code)
     assert not other.closed
 
 
@@ -256,8 +256,8 @@ def test_shutting_down_says_so_and_keeps_what_is_to_be_kept() -> None:
     world.publish("r", "kept", retain=True)
     world.broker.shut_down(world.now)
     world.settle()
-    assert farewell(five) == (CloseReason.SERVER_SHUTDOWN, 0x8B)
-    assert farewell(three) == farewell(waiting) == (CloseReason.SERVER_SHUTDOWN, 0)
+    assert ended_with(five) == (CloseReason.SERVER_SHUTDOWN, 0x8B)
+    assert ended_with(three) == ended_with(waiting) == (CloseReason.SERVER_SHUTDOWN, 0)
     after = world.restart()
     assert after.session("5").subscriptions.keys() == {b"t"}
 
@@ -285,7 +285,7 @@ def test_a_link_that_sends_no_connect_is_closed_in_time() -> None:
         slow.send_bytes(bytes([byte]))
     assert not silent.closed
     world.advance(1)
-    assert farewell(silent) == farewell(slow) == (CloseReason.CONNECT_TIMEOUT, 0)
+    assert ended_with(silent) == ended_with(slow) == (CloseReason.CONNECT_TIMEOUT, 0)
     assert silent.connection.close_detail == "no CONNECT accepted within 10 s"
 
 
@@ -299,7 +299,7 @@ def test_a_client_silent_for_one_and_a_half_keep_alives_is_closed(version: int) 
     assert not client.closed
     client.received()
     world.advance(0.1)
-    assert farewell(client) == (CloseReason.KEEP_ALIVE_TIMEOUT, 0x8D if version == V5 else 0)
+    assert ended_with(client) == (CloseReason.KEEP_ALIVE_TIMEOUT, 0x8D if version == V5 else 0)
     assert client.connection.close_detail == "silent for 15.0 s with a keep-alive of 10 s"
 
 
@@ -484,7 +484,7 @@ def test_the_policy_to_disconnect_cuts_off_who_does_not_read_and_nobody_else() -
     publisher = world.connect("p")
     publisher.send(*[Publish(b"t", b"%d" % number) for number in range(5)])
     assert slow.closed
-    assert farewell(slow) == (CloseReason.BUFFER_FULL, 0x97)
+    assert ended_with(slow) == (CloseReason.BUFFER_FULL, 0x97)
     assert slow.connection.drops == {BUFFER_FULL: 5}
     assert len(quick.payloads()) == 5
     assert not publisher.closed

@@ -181,7 +181,7 @@ def test_from_one_socket_to_the_other_and_back(qos: int, granted: int, version: 
     ]
     expected += [("acknowledged", "r")] * (at > 0)
     assert recorder.of(1) == recorder.of(2) == expected
-    assert reader.connection.outbox.traced, "for whoever writes it"
+    assert reader.connection.outbox.traced, "for the link that writes it"
 
 
 @pytest.mark.parametrize(("qos", "answer"), [(1, PUBACK), (2, PUBREC)])

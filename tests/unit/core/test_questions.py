@@ -1,4 +1,4 @@
-"""Questions go out with an id and come back with an answer, whoever asks."""
+"""Questions go out with an id and come back with an answer, whatever asks."""
 
 import pytest
 

@@ -180,8 +180,8 @@ def test_a_client_identifier_belongs_to_its_latest_connection(version: int) -> N
     assert first.closed
     assert not second.closed
     assert first.connection.close_reason == CloseReason.TAKEN_OVER
-    farewell = [packet.reason_code for packet in first.received() if isinstance(packet, Disconnect)]
-    assert farewell == ([0x8E] if version == V5 else [])
+    codes = [packet.reason_code for packet in first.received() if isinstance(packet, Disconnect)]
+    assert codes == ([0x8E] if version == V5 else [])
     first.lose()
     second.subscribe("t")
     world.publish("t", "x")

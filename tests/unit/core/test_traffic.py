@@ -36,7 +36,7 @@ def test_a_topic_has_one_counter_until_the_harvest() -> None:
     counter = traffic.of(b"a")
     assert traffic.of(b"a") is counter
     assert traffic.drain() == [counter]
-    assert counter.drain != traffic.drains, "so that whoever has it asks for another"
+    assert counter.drain != traffic.drains, "so that its owner asks for another"
     assert traffic.of(b"a") is not counter
     assert traffic.of(b"a").drain == traffic.drains
 

@@ -96,15 +96,15 @@ def test_a_client_that_is_back_does_not_hold_back_the_will_that_is_due() -> None
 
 def test_a_broker_that_shuts_down_publishes_all_wills() -> None:
     world = World(Limits(max_queued_bytes=1 << 30))
-    keeper = world.connect("keeper", expiry=1_000)
-    keeper.subscribe("w", qos=1)
+    absent = world.connect("absent", expiry=1_000)
+    absent.subscribe("w", qos=1)
     will = Will(b"w", PAYLOAD.encode(), 1)
     for number in range(100):
         world.connect(f"c{number}", will=will)
-    keeper.lose()
+    absent.lose()
     world.broker.shut_down(world.now)
     world._run()
-    assert world.session("keeper").queued == 100
+    assert world.session("absent").queued == 100
     assert len(world.broker.jobs) == 0
 
 
@@ -189,17 +189,17 @@ def test_a_link_that_other_work_has_blocked_holds_no_later_will() -> None:
 
 def test_wills_that_wait_for_a_link_are_published_at_shut_down() -> None:
     world = World(Limits(max_queued_bytes=1 << 30))
-    reader, keeper = world.connect("reader"), world.connect("keeper", expiry=1_000)
+    reader, absent = world.connect("reader"), world.connect("absent", expiry=1_000)
     reader.subscribe("w")
-    keeper.subscribe("w", qos=1)
-    keeper.lose()
+    absent.subscribe("w", qos=1)
+    absent.lose()
     wills = [world.connect(f"c{number}", will=Will(b"w", PAYLOAD.encode(), 1)) for number in range(100)]
     for client in wills:
         world.broker.close(client.connection, world.now)
     world._run()
     world.broker.block(reader.connection, world.now)
     world.broker.tick(world.now)
-    assert world.session("keeper").queued < 100
+    assert world.session("absent").queued < 100
     world.broker.shut_down(world.now)
     world._run()
-    assert world.session("keeper").queued == 100
+    assert world.session("absent").queued == 100

@@ -1,4 +1,4 @@
-"""Handshakes begin one by one, whoever waits, and nobody is accepted while too many wait."""
+"""Handshakes begin one by one, however many wait, and no connection is accepted while too many wait."""
 
 import asyncio
 import itertools

@@ -129,7 +129,7 @@ def test_a_search_finds_what_was_there_when_it_began_and_still_is() -> None:
         search = retained.search(topic_filter)
         assert len(search) == 10
         assert search.take(3) == [0, 1, 2]
-        retained.put(b"a/4", 104)  # a later one: whoever searches gets it as it comes
+        retained.put(b"a/4", 104)  # a later one: a search finds it when it gets there
         retained.remove(b"a/5")
         retained.put(b"a/10", 110)
         assert len(search) == 7
