@@ -17,18 +17,18 @@ from mqttlite.core.tracer import NO_SAMPLES
 
 
 class AwaitsCommit:
-    """Called when the changes that it made are committed."""
+    """Something that waits for the commit of changes that it made."""
 
     __slots__ = ()
 
     def on_committed(self, now: float) -> None:
-        """They are, and what waited for that is written next."""
+        """The changes are committed. Outboxes that waited for them are written next."""
         raise NotImplementedError
 
 
 @final
 class Effects(OutboxEffects):
-    """The effects since the loop driver last took them. Connections are named by their numbers."""
+    """The effects since the loop driver last took them. It refers to connections by their numbers."""
 
     __slots__ = (
         "_charged",
@@ -68,73 +68,75 @@ class Effects(OutboxEffects):
         super().__init__(MemoryAccount(max_memory_bytes))
         self.numbers: Final = MessageNumbers(wall_ahead_us)
         self.until_sample: int = NO_SAMPLES
-        """How many messages pass until one is traced, whatever its topic."""
+        """How many messages pass until the next one is sampled for a trace."""
         self.changes: list[Change] = []
-        """The driver commits them before it writes those dirty outboxes that say `awaits_commit`."""
+        """The driver commits them before it writes the dirty outboxes with `awaits_commit`."""
         self.changed_bytes: int = 0
-        """About what the messages in them take in memory; the driver sets it to 0 when it takes them."""
+        """About how much memory the messages in `changes` take. The driver sets it to 0 when it takes them."""
         self.awaiting: list[AwaitsCommit] = []
-        """The driver calls each of these once, when the changes up to now are committed."""
+        """The driver calls each entry once, when the changes recorded so far are committed."""
         self._charged: Message | None = None
         self.crowds: list[tuple[int, int]] = []
-        """Where in `dirty` the outboxes are that one message for many made dirty."""
+        """Ranges in `dirty`: the outboxes that one message for many receivers made dirty."""
         self.questions: list[Question] = []
         self.connected: list[int] = []
         """Connections whose CONNECT was accepted."""
         self.closed: list[int] = []
         """Connections to close after a last write."""
         self.backlogged: list[int] = []
-        """Connections with more to send than one iteration should write: `Broker.tick` goes on with them."""
+        """Connections with more to send than one iteration should write. `Broker.tick` continues with them."""
         self.deferred: list[int] = []
-        """Connections that sent more than one iteration should handle. When the loop has read all other links the
-        driver calls `Broker.feed` without bytes for them. Bytes that arrive earlier go behind those that wait."""
+        """Connections that sent more than one iteration should handle. After the loop has read all other links, the
+        driver calls `Broker.feed` with an empty chunk for each. Bytes that arrive before are appended to the waiting
+        ones."""
         self.filling: Final[set[int]] = set()
-        """Connections whose clients' queues fill up although they read: publishers wait for them."""
+        """Connections of clients that read, but whose queues fill up: publishers wait for them."""
         self.held_back: int = 0
-        """How many messages waited at their publishers for one of these."""
+        """How many messages had to wait for a connection in `filling`."""
         self.throttled: list[int] = []
-        """Connections that sent more than their quotas allow: their links are held."""
+        """Connections that exceeded their quotas: the driver stops reading their links."""
         self.unthrottled: list[int] = []
-        """Connections whose links may be read again."""
+        """Connections within their quotas again: the driver reads their links again."""
         self.slowed: list[int] = []
-        """Connections whose links are held because they sent more than the overload lets them."""
+        """Connections that used up their credit during overload: the driver stops reading their links."""
         self.unslowed: list[int] = []
-        """The opposite."""
+        """Connections with credit again: the driver reads their links again."""
         self.meters_senders: bool = False
-        """Whether the overload wants to know what each client costs."""
+        """Whether to measure how much work each client causes, because of overload."""
         self.sheds_low_priority: bool = False
         self.sheds_qos0: bool = False
         self.refuses_connects: bool = False
         """Which stages of `Overload` are in force."""
         self.is_short: bool = False
-        """Whether iterations are to be short, for some clients send much and others little."""
+        """Whether iterations are to be short, because some clients send much and others little."""
         self.fill_bytes: int = FILL_BYTES
-        """How many bytes a session sends from its queue before others have their turn."""
+        """How many bytes a session may send from its queue before the next session's turn."""
         self.work_at_start: int = 0
-        """The value with which `work` begins: not 0 where iterations are to be short."""
+        """The initial value of `work` in an iteration; above 0 when iterations are to be short."""
         self.share_from: int = ITERATION_WORK - LEAST_SHARE
-        """`work` is lowered to this value for a part that is to have the least share of an iteration."""
+        """`work` is lowered to this value to guarantee a part of the iteration its least share."""
         self.work: int = 0
-        """The work of the packets and jobs of this loop iteration, in the unit of `ITERATION_WORK`. The driver sets it
-        to `work_at_start` at the end of each iteration."""
+        """The work done so far in this loop iteration, in the unit of `ITERATION_WORK`. The driver resets it to
+        `work_at_start` at the end of each iteration."""
         self.pending_bytes: int = 0
-        """About how many bytes the dirty outboxes hold. Bytes that several outboxes share count once for each."""
+        """About how many bytes the dirty outboxes hold. Shared bytes count once for each outbox."""
 
     def shorten(self, is_short: bool) -> None:
-        """Let iterations be short from now on, or as long as they may be."""
+        """Switch to short iterations, or back to full ones."""
         self.is_short = is_short
         self.fill_bytes = SHORT_FILL_BYTES if is_short else FILL_BYTES
         self.work_at_start = ITERATION_WORK - SHORT_SHARE if is_short else 0
         self.share_from = ITERATION_WORK - (SHORT_SHARE if is_short else LEAST_SHARE)
 
     def note_crowd(self, start: int) -> None:
-        """One message made all outboxes in `dirty` from there on dirty; others go first if they are many."""
+        """One message made all outboxes in `dirty` from `start` on dirty. If they are many, others are written
+        first."""
         end = len(self.dirty)
         if end - start > CROWD:
             self.crowds.append((start, end))
 
     def take_dirty(self) -> list[Outbox]:
-        """All dirty outboxes in the order in which they are to be written."""
+        """Take all dirty outboxes, in the order in which to write them."""
         dirty, self.dirty = self.dirty, []
         if not self.crowds:
             return dirty
@@ -149,26 +151,27 @@ class Effects(OutboxEffects):
         return others + dirty[at:] + last
 
     def record(self, change: Change, outbox: Outbox | None = None) -> None:
-        """The driver commits a change, and writes the outbox, if one is given, only after that."""
+        """Record a change. The driver writes `outbox` only after the commit."""
         self.changes.append(change)
         if outbox is not None:
             outbox.awaits_commit = True
 
     def identify(self, message: Message) -> int:
-        """The number of a message, which gets one now if it has none."""
+        """The number of a message. Gives it one if it has none."""
         if not message.number:
             message.number = self.numbers.next(self.now)
         return message.number
 
     def charge_change(self, message: Message) -> None:
-        """A recorded change has that message. The same for many sessions, one behind the other, counts once."""
+        """Count the memory of a message in a recorded change. Consecutive changes with the same message count it
+        once."""
         if message is not self._charged:
             self._charged = message
             self.changed_bytes += message.memory_bytes
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to carry out, as after a PUBACK that lets nothing else go."""
+        """Whether there is nothing to carry out, for example after a PUBACK when no message waits."""
         return not (
             self.dirty
             or self.changes

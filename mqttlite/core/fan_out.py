@@ -1,7 +1,8 @@
-"""One message, or one batch, on its way to all receivers of its route: a job, for there may be very many of them.
+"""Delivers one message or one batch to every receiver of a route. It is a job that can pause, because a route may have
+very many receivers.
 
-Where much waits to be written the receivers behind the first `CROWD` wait for it, so that a message for one is not held
-back by messages for thousands. Invariant: each receiver of the route is looked at once, in order, and counted.
+When many bytes wait to be written, the receivers after the first `CROWD` wait, so that messages for thousands do not
+delay a message for one. Invariant: each receiver of the route is visited once, in order, and counted.
 """
 
 from collections.abc import Callable
@@ -25,12 +26,12 @@ from mqttlite.topics.names import is_own
 
 _NO_SHAPES: Final[list[Delivery | None]] = []
 _NO_SPECIAL: Final[dict[tuple[int, bool, tuple[int, ...]], Delivery]] = {}
-"""Never added to: a message for nobody needs none."""
+"""Never added to. Shared by all fan-outs without special deliveries."""
 
 
 @final
 class FanOut(Job):
-    """Either `message` or `batch` is given."""
+    """Exactly one of `message` and `batch` is given."""
 
     __slots__ = (
         "_asks",
@@ -72,22 +73,22 @@ class FanOut(Job):
         self._message: Final = message
         self._batch: Final = batch
         self._asks = False
-        """Whether the rules have changed since the route was made: then the receivers that are left are asked about."""
+        """Whether the rules changed since the route was made, so that each remaining receiver must be checked."""
         self._next = 0
         self._next_sink = 0
         self._shapes = _NO_SHAPES
-        """The deliveries that most receivers share, by QoS."""
+        """The common deliveries, by QoS: without RETAIN and subscription identifiers."""
         self._special = _NO_SPECIAL
-        """Those that few share, by QoS, RETAIN and subscription identifiers."""
+        """The other deliveries, by QoS, RETAIN and subscription identifiers."""
         self._at_once: Final = at_once
         self._is_held = False
         self.tally: Final = tally
         self.done: bool = False
         self.on_done: Callable[[], None] | None = None
-        """Called at the end, if the fan-out was interrupted before."""
+        """Called at the end, if the fan-out was interrupted."""
 
     def step(self) -> bool:
-        """Go on with the receivers until the work budget of this loop iteration is used up; whether all had theirs."""
+        """Continue with the receivers until the iteration's work budget is used up. Return whether all were visited."""
         effects = self._effects
         dirty_before = len(effects.dirty)
         is_done = (not self._receivers or self._to_receivers()) and (not self._sinks or self._to_sinks())
@@ -105,7 +106,7 @@ class FanOut(Job):
         return True
 
     def message_id(self) -> int:
-        """The number by which its message is known, which gets one now if it has none; 0 where nobody may get it."""
+        """The number of its message, given now if it has none; 0 if the message may have no receiver."""
         return 0 if self._message is None else self._effects.identify(self._message)
 
     def on_new_rules(self, permissions: Permissions) -> None:
@@ -113,7 +114,7 @@ class FanOut(Job):
         self._sinks = restricted(self._sinks, permissions, self._topic())
 
     def _wait(self) -> None:
-        """The message waits for the rest of its receivers, and is charged for that."""
+        """Charge the memory of the message while it waits for its remaining receivers."""
         if not self._is_held:
             self._is_held = True
             self._effects.memory.hold(self._held())
@@ -198,11 +199,12 @@ class FanOut(Job):
         return True
 
     def _must_wait(self) -> bool:
-        """Whether the next sink has to wait: where they are few, bytes for others to be written hold none back."""
+        """Whether the next sink must wait. Unwritten bytes hold a sink back only if the route has many."""
         return not has_budget(self._effects) and (self._effects.work >= ITERATION_WORK or self._next_sink >= CROWD)
 
     def _count_unheard(self) -> None:
-        """Nobody subscribes. What the broker says of itself is no loss; traced messages are told one by one."""
+        """Count messages without subscribers. The broker's own messages are not drops; traced messages are reported one
+        by one."""
         tally, message, batch = self.tally, self._message, self._batch
         tally.code = tally.code or NO_MATCHING_SUBSCRIBERS
         if tally.filtered:
@@ -217,7 +219,7 @@ class FanOut(Job):
                 self._drops.add(NO_SUBSCRIBERS, batch.count - len(batch.traces), batch.topic)
 
     def _count_filtered(self) -> None:
-        """Nobody's filter lets the messages pass, or those of a batch that reached nobody; tracers know already."""
+        """Count messages that no receiver's filter lets pass. The sinks have already reported them to the tracer."""
         messages = 1 if self._batch is None else self._batch.count - len(self.tally.reached_partly)
         if messages and not is_own(self._topic()):
             self._drops.add(FILTER_MISMATCH, messages, self._topic(), NOT_TRACED)

@@ -1,7 +1,8 @@
-"""The receivers of a topic that have filters: sinks, so that routes without filters are as they were.
+"""The receivers of a topic that have message filters. They are sinks, so routes without filters cost nothing more.
 
-Sessions with the same filter share a sink, which asks the filter once for a message. Invariant: a session gets one copy
-of a message if one of its subscriptions lets it pass, and that copy is what the subscriptions that do so ask for.
+Sessions with the same filter share a sink, which evaluates the filter once for each message. Invariant: a session gets
+one copy of a message if at least one of its subscriptions lets it pass, and only the subscriptions that let it pass
+determine its QoS, RETAIN and identifiers.
 """
 
 from typing import Final, final
@@ -36,7 +37,7 @@ class FilteredReceivers:
         return True
 
     def has_room(self, message: Message, qos: int) -> bool:
-        """As `Sink`: whether all have, also those that their filters keep from the message."""
+        """Implements `Sink`: whether all receivers have room, also those whose filters keep the message out."""
         return all(receiver.session.has_room(message, min(qos, receiver.qos)) for receiver in self.receivers)
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
@@ -49,14 +50,14 @@ class FilteredReceivers:
         raise AssertionError("each kind has its own")
 
     def allowed(self, topic: bytes) -> "FilteredReceivers":
-        """The same for those that may receive a topic under the rules in force."""
+        """The same, reduced to the receivers that may receive the topic under the rules in force."""
         raise AssertionError("each kind has its own")
 
     def _kept_out(self, session: Session, expression: str) -> PlannedReceiver:
         return PlannedReceiver(session.client_id, b"", 0, EXCLUDED, FILTER_MISMATCH, expression)
 
     def _begin(self, tally: Tally, size: int) -> None:
-        """The fan-out has counted the sink as a receiver of `size` bytes."""
+        """Undo the fan-out's count of this sink as one receiver of `size` bytes."""
         tally.reached -= 1
         self._effects.pending_bytes -= size
 
@@ -76,14 +77,14 @@ class FilteredReceivers:
         self._effects.work += DELIVERY_WORK * (1 + receiver.accept_batch(batch, tally))
 
     def _keep_out(self, receiver: Receiver, messages: int, trace: int, expression: str, tally: Tally) -> None:
-        """Messages do not pass a filter. That is no loss, and counted apart from what is dropped."""
+        """Count messages that do not pass a filter. They are counted apart from drops."""
         tally.filtered += messages
         self._drops.add_filtered(messages, trace, receiver.session.client_id, expression)
 
 
 @final
 class SameFilter(FilteredReceivers):
-    """Sessions that have one subscription to the topic each, all with the same filter."""
+    """Sessions with one matching subscription each, all with the same filter."""
 
     __slots__ = ("_filter",)
 
@@ -141,7 +142,7 @@ class SameFilter(FilteredReceivers):
         return SameFilter(self._filter, receivers, self._effects, self._drops)
 
     def _passing(self, batch: PublishBatch) -> list[int]:
-        """The places in a batch of the messages that pass."""
+        """The positions in a batch of the messages that pass."""
         if self._filter.reads_payload:
             return [at for at in range(batch.count) if self._ask(self._filter, batch.delivery(at, 0).message)]
         return list(range(batch.count)) if self._ask(self._filter, batch.delivery(0, 0).message) else []
@@ -149,7 +150,7 @@ class SameFilter(FilteredReceivers):
 
 @final
 class Overlapping(FilteredReceivers):
-    """A session with several subscriptions to the topic, of which some have filters."""
+    """A session with several matching subscriptions, some of them with filters."""
 
     __slots__ = ("_by_passing", "_reads_payload", "_session", "_subscriptions")
 
@@ -158,7 +159,7 @@ class Overlapping(FilteredReceivers):
         self._session: Final = session
         self._subscriptions: Final = subscriptions
         self._by_passing: Final[dict[int, Receiver]] = {}
-        """The session's receiver for each set of subscriptions that let a message pass: a mask with a bit for each."""
+        """The session's receiver by the set of subscriptions that let a message pass, a mask with one bit for each."""
         reads_payload = False
         for subscription in subscriptions:
             message_filter = subscription.message_filter
@@ -216,7 +217,7 @@ class Overlapping(FilteredReceivers):
         return SameFilter(StoredFilter(""), [], self._effects, self._drops)
 
     def _receiver(self, message: Message, source: Source) -> Receiver | None:
-        """The session's receiver for a message; None: no subscription lets it pass."""
+        """The session's receiver for a message; None if no subscription lets it pass."""
         passing = 0
         for number, subscription in enumerate(self._subscriptions):
             message_filter = subscription.message_filter
@@ -246,12 +247,12 @@ class Overlapping(FilteredReceivers):
 def filtered_receivers(
     plan: RoutePlan, sessions: dict[str, Session], effects: Effects, drops: Drops
 ) -> list[FilteredReceivers]:
-    """The sinks of the clients of a plan that have filters; they are taken out of the plan."""
+    """Take the clients with filters out of a plan, and return the sinks for them."""
     found: list[FilteredReceivers] = []
     same: dict[MessageFilter, list[Receiver]] = {}
     for client_id in plan.filtering:
         subscriptions = plan.by_client.pop(client_id, None)
-        if subscriptions is None:  # its session is over, or it may not receive the topic
+        if subscriptions is None:  # its session has ended, or it may not receive the topic
             continue
         session = sessions[client_id]
         message_filter = subscriptions[0].message_filter

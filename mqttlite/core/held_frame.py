@@ -1,4 +1,4 @@
-"""QoS 0 messages that wait in blocked outboxes, as bytes to write: one object for all outboxes that keep them."""
+"""QoS 0 messages that wait in blocked outboxes, as bytes to write. All outboxes that keep them share one object."""
 
 from typing import Final, final
 
@@ -8,7 +8,7 @@ from mqttlite.core.tracer import NOT_TRACED
 
 @final
 class HeldFrame(Holdable):
-    """`messages` packets of one size; the trace is that of the only one. They expire at that time; 0.0 is never."""
+    """`messages` packets of one size. Only a single one may have a trace. `expires_at` 0.0 is never."""
 
     __slots__ = ("expires_at", "messages", "piece", "trace")
 
@@ -43,4 +43,4 @@ class HeldFrame(Holdable):
 
 
 NO_FRAME: Final = HeldFrame(b"x", 1, NOT_TRACED, 0.0)
-"""None was kept yet."""
+"""Stands for no frame."""

@@ -1,9 +1,8 @@
 """Messages sent to a client and not yet acknowledged (QoS 1) or received (QoS 2), in the order of sending.
 
-Messages with consecutive identifiers are a chain, in which those that came and went together are one link. What is
-acknowledged in order is taken from its head; what comes in another order finds the messages one by one, by their
-identifiers. Invariant: those of the chain are consecutive from its head to its end, and what is not in it was sent
-before.
+Messages with consecutive identifiers form a chain; a batch that was sent as one is one link of it. Acknowledgements in
+order take messages from its head. An acknowledgement out of order breaks the chain up into single messages, found by
+identifier. Invariant: the identifiers in the chain are consecutive, and messages outside it were sent earlier.
 """
 
 from typing import Final, final
@@ -15,9 +14,9 @@ from mqttlite.wire.blocks import leading
 
 @final
 class Unacknowledged:
-    """A message that was sent, or what of a batch is in flight: `count` messages from its `at`th on.
+    """A message in flight, or part of a batch in flight: `count` messages from position `at` on.
 
-    `sequence` names the message in the store; a batch is none that is stored.
+    `sequence` names the message in the store; batches are not stored.
     """
 
     __slots__ = ("at", "count", "delivery", "next", "qos", "run", "sequence")
@@ -34,23 +33,23 @@ class Unacknowledged:
         self.next: Unacknowledged | None = None
 
     def message(self) -> Message:
-        """The message, which is no batch."""
+        """The message; not for a batch."""
         assert self.delivery is not None
         return self.delivery.message
 
 
 NOT_STORED: Final = -(1 << 62)
-"""Stands for the sequence of a message that its origin keeps: the store knows nothing of it."""
+"""The sequence of a message that its origin keeps and the store does not know."""
 
 
 def is_lent(sent: Unacknowledged) -> bool:
-    """Whether its origin keeps the message, and wants it back when the connection ends."""
+    """Whether the origin keeps the message, and gets it back when the connection ends."""
     delivery = sent.delivery
     return delivery is not None and delivery.origin is not None and delivery.origin.keeps
 
 
 def is_watched(delivery: Delivery) -> bool:
-    """Whether somebody learns that it was acknowledged: the tracer, or its origin."""
+    """Whether the tracer or the origin must learn that it was acknowledged."""
     return delivery.message.trace != 0 or delivery.origin is not None
 
 
@@ -68,14 +67,14 @@ class Inflight:
         self.size_bytes: int = 0
         """The memory of the messages, as if no other session held them."""
         self.watched: int = 0
-        """How many of them are watched; the caller that adds or removes one counts it here, so that the others cost
+        """How many of them are watched. The caller that adds or removes one updates it, so that unwatched messages cost
         nothing."""
 
     def __len__(self) -> int:
         return self._count + len(self._messages)
 
     def by_id(self) -> dict[int, Unacknowledged]:
-        """All of them one by one: look, change nothing."""
+        """All messages one by one, by identifier. Read only."""
         if self._count:
             self._scatter()
         return self._messages
@@ -85,12 +84,12 @@ class Inflight:
         self._append(packet_id, Unacknowledged(delivery, None, 1, delivery.qos, sequence))
 
     def put(self, packet_id: int, message: Unacknowledged) -> None:
-        """A message that was in flight before is so again."""
+        """Put back a message that was in flight before."""
         self.size_bytes += self._memory.hold(message.message(), INFLIGHT_BYTES)
         self._append(packet_id, message)
 
     def add_batch(self, first_id: int, run: PublishBatch, count: int, qos: int) -> None:
-        """The first `count` messages of a run were sent at that QoS, with identifiers from `first_id` on."""
+        """The first `count` messages of a batch were sent at `qos`, with identifiers from `first_id` on."""
         self.size_bytes += self._memory.hold(run, INFLIGHT_BYTES)
         self._append(first_id, Unacknowledged(None, run, count, qos, 0))
 
@@ -99,13 +98,13 @@ class Inflight:
         return self.by_id().get(packet_id) if message is None and self._count else message
 
     def remove(self, packet_id: int) -> None:
-        """Forget one that is here."""
+        """Remove a message that is in flight."""
         self._let_go(self.by_id().pop(packet_id))
 
     def remove_leading(self, data: bytes, at: int, acks: bytes, qos: int) -> int:
-        """Forget those at the head of the chain whose acknowledgements stand in `data` at `at`; how many.
+        """Remove the messages at the head of the chain that are acknowledged in `data` from `at` on. Return how many.
 
-        `acks` is the table of these, `qos` the one to which they belong.
+        `acks` is the table of expected acknowledgements, `qos` the QoS that they are for.
         """
         acknowledged = left = leading(data, at, acks, self._first_id, self._count)
         while left:
@@ -133,7 +132,7 @@ class Inflight:
         return acknowledged
 
     def leading_messages(self, data: bytes, at: int, acks: bytes, qos: int) -> list[Unacknowledged]:
-        """Those that `remove_leading` would forget now, but for batches."""
+        """The messages that `remove_leading` would remove, without batches."""
         left = leading(data, at, acks, self._first_id, self._count)
         messages: list[Unacknowledged] = []
         message = self._first
@@ -145,7 +144,7 @@ class Inflight:
         return messages
 
     def take_all(self) -> dict[int, Unacknowledged]:
-        """All of them one by one; none is in flight any more, and the caller holds them."""
+        """Remove and return all messages one by one. The caller takes over their memory charges."""
         messages = self.by_id()
         self.size_bytes = 0
         self._messages = {}
@@ -168,12 +167,12 @@ class Inflight:
         self._count += sent.count
 
     def _scatter(self) -> None:
-        """Take the chain apart."""
+        """Break the chain up into single messages."""
         self._last = None
         packet_id = self._first_id
         sent = self._first
         while sent is not None:
-            self._first = sent.next  # link by link, for a long chain that is dropped at once is a deep recursion
+            self._first = sent.next  # link by link: freeing a long chain at once would recurse deeply
             sent.next = None
             if sent.delivery is not None:
                 self._messages[packet_id] = sent

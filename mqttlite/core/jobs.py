@@ -1,8 +1,8 @@
-"""Work that may be large, in parts: a fan-out, many due messages, a packet with many filters, the end of a big session.
+"""Splits large work into parts: a fan-out, many due messages, a packet with many filters, the end of a big session.
 
-The core charges what it does to `Effects.work`, about in microseconds of the pure build. A job stops when an iteration
-of the loop has used up `ITERATION_WORK`, and continues in the next one, after the loop has read every link.
-Invariant: jobs run in the order in which they came, one step each, so that no job waits for another to end.
+The core charges its work to `Effects.work`, in about microseconds of the pure build. A job stops when an iteration of
+the loop has used up `ITERATION_WORK`, and continues in the next one, after the loop has read every link. Invariant:
+jobs run in order of arrival, one step each, so that no job waits for the end of another.
 """
 
 from collections import deque
@@ -19,19 +19,19 @@ class Job:
     __slots__ = ()
 
     def step(self) -> bool:
-        """Do a part, until the work budget is used up; whether all is done.
+        """Do a part, until the work budget is used up. Return whether all is done.
 
-        A step does something, unless it waits until fewer bytes wait to be written.
+        A step always makes progress, unless too many bytes wait to be written.
         """
         raise NotImplementedError
 
     def on_new_rules(self, permissions: Permissions) -> None:
-        """The rules have changed: ask again what was asked before, in the steps that follow."""
+        """The rules have changed: the next steps must check permissions again."""
 
 
 @final
 class Jobs:
-    """The jobs that have not ended."""
+    """The unfinished jobs."""
 
     __slots__ = ("_effects", "_running", "_waiting")
 
@@ -41,22 +41,22 @@ class Jobs:
         self._running: Job | None = None
 
     def __len__(self) -> int:
-        """How many jobs have not ended, with the one that `run` is at."""
+        """How many jobs are unfinished, including the one that is running."""
         return len(self._waiting) + (self._running is not None)
 
     def start(self, job: Job) -> bool:
-        """Do what the budget allows of a job now, and the rest later; whether it is done."""
+        """Do as much of a job as the budget allows now, and the rest later. Return whether it is done."""
         if job.step():
             return True
         self._waiting.append(job)
         return False
 
     def queue(self, job: Job) -> None:
-        """Do a job behind those that wait, not now."""
+        """Put a job at the end of the queue."""
         self._waiting.append(job)
 
     def on_new_rules(self, permissions: Permissions) -> None:
-        """Tell all jobs that the rules have changed."""
+        """Notify all jobs that the rules have changed."""
         for job in self._waiting:
             job.on_new_rules(permissions)
 
@@ -75,7 +75,7 @@ class Jobs:
                 self._waiting.append(job)
 
     def finish(self) -> None:
-        """Do all jobs to their end, whatever they cost: the broker stops, and no iteration follows."""
+        """Finish all jobs regardless of the budget, because the broker stops and no iteration follows."""
         effects = self._effects
         while self._waiting:
             effects.work = effects.pending_bytes = 0
@@ -83,5 +83,5 @@ class Jobs:
 
 
 def has_budget(effects: Effects) -> bool:
-    """Whether this iteration has room for more work and for more bytes to write: for jobs that write many."""
+    """Whether this iteration has room for more work and for more bytes to write. For jobs that write many bytes."""
     return effects.work < ITERATION_WORK and effects.pending_bytes < ITERATION_BYTES

@@ -15,7 +15,8 @@ DISCONNECT: Final = "disconnect"
 OVERFLOW_POLICIES: Final = (DROP_NEWEST, DROP_OLDEST, DISCONNECT)
 BLOCK: Final = "block"
 REJECT: Final = "reject"
-"""Beside those, for single topics: while a receiver has no room for a message, it waits or is refused, for all."""
+"""Two more policies, for single topics only: while one receiver has no room for a message, the message waits, or is
+refused, for all receivers."""
 
 REFUSE: Final = "refuse"
 
@@ -25,13 +26,13 @@ class OverloadLimits:
     """When the broker counts as overloaded. Raises `ValueError` for values that contradict each other."""
 
     enabled: bool = True
-    """Whether anything is done about it; if not, everybody waits for everybody."""
+    """Whether the broker reacts to overload. If not, all clients are slowed alike."""
     target_lag_s: float = 0.001
-    """How late the event loop may be, on average, before the clients that send most are read more slowly, for others to
-    be answered soon. It is late by half of what its iterations take, but for the time in which it has nothing to do."""
+    """How late the event loop may be, on average, before the clients that send most are read more slowly, so that the
+    others get quick answers. A busy loop is late by half the length of its iterations, on average."""
     max_lag_s: float = 0.25
-    """How late it may be before new connections are refused; at three fifths of that messages of low priority are
-    dropped, at four fifths QoS 0 messages."""
+    """How late the event loop may be before new connections are refused. At three fifths of it, low-priority messages
+    are dropped; at four fifths, QoS 0 messages."""
 
     def __post_init__(self) -> None:
         for name in ("target_lag_s", "max_lag_s"):
@@ -47,78 +48,75 @@ class Limits:
     """The limits of one client and of the broker. Raises `ValueError` for values that contradict each other."""
 
     max_packet_bytes: int = 1_048_576
-    """A larger packet closes its connection (0x95): above a megabyte a message should carry a reference."""
+    """A larger packet closes its connection (0x95). Larger content should be sent by reference."""
     receive_maximum: int = 1_000
-    """QoS 1 and 2 messages a 5.0 client may have unacknowledged with us: bounds the QoS 2 identifiers kept."""
+    """QoS 1 and 2 messages from a 5.0 client that may be unacknowledged: bounds the QoS 2 identifiers kept."""
     topic_alias_maximum: int = 64
     """Topic aliases a 5.0 client may introduce on a connection: each keeps a topic name."""
     max_topic_aliases: int = 32
-    """Topic aliases to a 5.0 client, where its Topic Alias Maximum is not smaller: each keeps a topic name."""
+    """Topic aliases that the broker uses to a 5.0 client, unless its Topic Alias Maximum is smaller."""
     max_topic_levels: int = 201
-    """Levels in a topic of a client, name or filter: each takes a node of the tree of subscriptions. With more a
-    PUBLISH is refused with 0x90, a topic filter with 0x8F."""
+    """Levels in a client's topic name or filter: each may take a node of the subscription tree. A PUBLISH with more is
+    refused with 0x90, a topic filter with 0x8F."""
     max_topic_bytes: int = 65_535
-    """Bytes in such a topic; with more it is refused with the same codes. The standard has fields for no more."""
+    """Bytes in a client's topic name or filter, refused with the same codes. The default is the standard's maximum."""
     max_payload_bytes: int = 0
-    """Bytes in the payload of a client's message, where `max_packet_bytes` leaves room for too many. 0: as many as
-    fit."""
+    """Bytes in the payload of a client's message. 0: no limit but `max_packet_bytes`."""
     on_large_payload: str = REFUSE
     """The policy for a larger payload: `refuse` drops the message with 0x97 in its acknowledgement, `disconnect` closes
     the connection with 0x95."""
     max_inflight: int = 1_000
-    """QoS 1 and 2 messages unacknowledged by a client, where its own Receive Maximum is not smaller."""
+    """QoS 1 and 2 messages to a client that may be unacknowledged, unless its Receive Maximum is smaller."""
     max_inflight_bytes: int = 64 * 1_048_576
-    """The same in bytes of memory, for one client; with more than that unacknowledged, the next messages wait."""
+    """The same in bytes of memory. While a client has more than this unacknowledged, the next messages wait."""
     max_queued_messages: int = 10_000
-    """QoS 1 and 2 messages waiting for one session, offline or behind its window: bounds what a client that never comes
-    back may cost. Each takes sixteen bytes beside the message, which sessions share, so there may be millions."""
+    """QoS 1 and 2 messages waiting for one session, offline or behind its window: bounds the cost of a client that
+    never comes back. Sessions share the message itself; each waiting place takes sixteen bytes, so there may be
+    millions."""
     max_queued_bytes: int = 64 * 1_048_576
-    """The same in bytes of memory, so that large messages do not get 10 000 places. A message takes about 300 bytes
-    beside its topic and payload."""
+    """The same in bytes of memory, for large messages. A message takes about 300 bytes beside its topic and payload."""
     max_outbox_bytes: int = 4 * 1_048_576
-    """Bytes of memory waiting for a client whose socket takes none, with what its socket has not sent: what a frozen
-    subscriber may cost. A QoS 0 message
-    that came alone takes about 115 bytes beside its packet."""
+    """Bytes of memory waiting for a client whose socket takes no bytes, including the socket's unsent bytes: bounds the
+    cost of a frozen subscriber. A single QoS 0 message takes about 115 bytes beside its packet."""
     max_outbox_messages: int = 100_000
-    """QoS 0 messages waiting for such a client."""
+    """QoS 0 messages waiting for a client whose socket takes no bytes."""
     on_overflow: str = DROP_NEWEST
     """The policy at the two limits above and at the queue's: `drop_newest`, `drop_oldest` or `disconnect`."""
     max_block_s: float = 5.0
-    """How long a publisher waits for room where a topic policy says `block`, before its message is refused with 0x97:
-    one receiver that is away must not stop it for ever. As long at most it waits for one that reads."""
+    """How long a publisher waits for room under the topic policy `block`, before its message is refused with 0x97: an
+    absent receiver must not stop a publisher for ever. It is also the longest wait for a receiver that reads."""
     min_drain_rate: int = 1_000
-    """Publishers wait, with `drop_newest`, while the queue of a connected client is full that takes as many QoS 1 and 2
-    messages a second. A slower one costs them nothing and loses messages. 0: they wait for nobody."""
+    """With `drop_newest`, publishers wait for a connected client with a full queue if it takes at least this many QoS 1
+    and 2 messages a second. They do not wait for a slower client, which loses messages. 0: publishers never wait."""
     max_subscriptions: int = 100_000
     """Topic filters of one session; one more is refused with 0x97."""
     max_shared_subscriptions: int = 100
-    """Those of them that are shared: overlapping filters get one copy of a message together, but each group gets its
-    own, so that one client in many groups of `#` makes a message cost as much as for as many clients."""
+    """Shared subscriptions of one session. Overlapping filters of a session get one copy of a message together, but
+    each share group gets its own: a client in many groups of `#` makes a message as expensive as many clients do."""
     max_filtered_subscriptions: int = 1_000
-    """Those of them that have a filter; one more is refused with 0x97. A message is compared with each that its topic
-    matches, which takes a microsecond or so."""
+    """Subscriptions of one session with a message filter; one more is refused with 0x97. Each matching one takes about
+    a microsecond for every message."""
     max_sessions: int = 1_000_000
-    """Sessions, connected or not; a client that would begin one more is refused with 0x97."""
+    """Sessions, connected or not. A client that would begin one more is refused with 0x97."""
     max_retained_messages: int = 1_000_000
-    """Retained messages; one more is delivered, not retained, and acknowledged with 0x97."""
+    """Retained messages. One more is delivered, but not retained, and acknowledged with 0x97."""
     max_retained_bytes: int = 256 * 1_048_576
     """The same in bytes of memory. A message takes about 500 bytes beside its payload and twice its topic."""
     max_delayed_messages: int = 100_000
-    """Messages published to `$delayed/…` that are not due yet: any client may delay some for weeks. One more is refused
-    with 0x97."""
+    """Messages published to `$delayed/…` that are not due yet, possibly for weeks. One more is refused with 0x97."""
     max_delayed_bytes: int = 64 * 1_048_576
     """The same in bytes of memory. A message takes about 700 bytes beside its topic and payload."""
     max_memory_bytes: int = 0
-    """The memory for everything that waits or is kept for clients. When seven eighths are used, the clients that read
-    least lose their QoS 0 messages; when all is used, new messages to queues and new sessions, subscriptions and
-    retained messages are refused with 0x97. 0: the server takes half of the memory that its process may use."""
+    """The memory for all client state and all waiting data. When seven eighths are used, the clients that read least
+    lose their QoS 0 messages. When all is used, the broker refuses new queue entries, sessions, subscriptions and
+    retained messages with 0x97. 0: the server takes half of the memory that its process may use."""
     max_route_cache_bytes: int = 64 * 1_048_576
     """About how much memory the cache of routes may use. When it is full, the next new topic empties it."""
     connect_timeout_s: float = 10.0
-    """From the connection's opening to its whole CONNECT, and its authentication: half-open connections end here."""
+    """From the opening of a connection to its complete CONNECT and authentication. Ends half-open connections."""
     server_keep_alive_s: int = 0
-    """Longest keep-alive, for clients that ask for more or for none. CONNACK tells 5.0 clients; older clients that are
-    silent for longer are cut off without having been told. 0: what the client asks."""
+    """Longest keep-alive, also for clients that ask for none. CONNACK tells 5.0 clients; older clients cannot be told,
+    and are closed all the same when they are silent for longer. 0: the client's own."""
     max_session_expiry_s: int = 0xFFFF_FFFF
     """Longest time a session outlives its connection; 0xFFFFFFFF is for good."""
 
@@ -178,48 +176,48 @@ _MOST: Final[dict[str, int]] = {
     "server_keep_alive_s": 65_535,
     "max_session_expiry_s": NEVER_EXPIRES,
 }
-"""The largest values that the standard's fields can hold; `MAX_LEVELS` is the broker's own limit."""
+"""The largest values that the standard's fields can hold. `MAX_LEVELS` is the broker's own limit."""
 
 FILL_BYTES: Final = 262_144
-"""How many bytes one session sends from its queue in one pass: a long backlog leaves room for the others."""
+"""How many bytes one session sends from its queue in an iteration, so that a long backlog leaves room for others."""
 
 SHORT_FILL_BYTES: Final = FILL_BYTES // 8
-"""The same while iterations are to be short: some hundred short messages, which take half a millisecond."""
+"""The same while iterations are short: some hundred short messages, about half a millisecond."""
 
 KEPT_MESSAGES: Final = 250
 KEPT_BYTES: Final = 262_144
-"""How much of a long queue stays in memory while its client is away or slow, if the store has the rest: enough to send
-at once when the client is back, and little enough for thousands of sessions with long queues."""
+"""How much of a long queue stays in memory while its client is away or slow and the store has the rest. Enough to start
+sending at once when the client is back; little enough for thousands of sessions with long queues."""
 
 PAGE_MESSAGES: Final = 4_000
-"""How many messages are read from the store at a time when the client takes them; half of that is left when the next
-page is asked for, which takes some milliseconds."""
+"""How many messages are read from the store at a time. The next page is requested when half of them are left; reading
+one takes some milliseconds."""
 
 MAX_PAGES_AT_ONCE: Final = 8
-"""Pages that are read at a time, of all sessions: each takes some megabytes until its client has it."""
+"""Pages being read at the same time, for all sessions: each takes some megabytes until its client has it."""
 
 LONG_PACKET_BYTES: Final = 1_000
-"""A packet of which more than that is still to come keeps its connection alive by its pieces: on a slow line it may
-take longer than the keep-alive allows between packets."""
+"""While more than this of a packet is missing, each piece of it counts as activity for keep-alive: on a slow line one
+packet may take longer than the keep-alive."""
 
 ITERATION_BYTES: Final = 1_048_576
-"""How many bytes all sessions together send from their queues in one pass: SUBSCRIBEs in one chunk may ask for far
-more."""
+"""How many bytes all sessions together send from their queues in an iteration. The SUBSCRIBEs of one chunk may ask for
+far more."""
 
 ITERATION_WORK: Final = 8_192
-"""The work budget of one loop iteration for all links and jobs, in units of about a microsecond of the pure build. The
-rest waits for the next iteration: a chunk, or a fan-out, may hold seconds of work."""
+"""The work budget of one loop iteration for all links and jobs, in units of about a microsecond of the pure build. Work
+beyond it waits for the next iteration: a chunk or a fan-out may hold seconds of work."""
 
 LEAST_SHARE: Final = ITERATION_WORK // 4
-"""The part of that budget that each of these has, whatever the others used: links, jobs, sessions with a backlog,
-deadlines. None of them starves another; an iteration with all of them takes at most 7/4 of `ITERATION_WORK`."""
+"""The part of the budget guaranteed to each of links, jobs, sessions with a backlog and deadlines, so that none starves
+another. An iteration with all of them takes at most 7/4 of `ITERATION_WORK`."""
 
 SHORT_PACKET_WORK: Final = 1
 CHUNK_BYTES_PER_WORK_UNIT: Final = 1_024
 """The work of a packet or batch that is handled in place, and the bytes of a chunk that cost one unit."""
 
 DEADLINE_WORK: Final = 8
-"""The work of a due deadline: after a network cut, or a restart with many sessions, 100,000 may be due in a second."""
+"""The work of a due deadline. After a network cut or a restart 100,000 may be due in a second."""
 
 CONNECT_WORK: Final = 32
 """The work of accepting a client: the event, its listeners and the CONNACK. Thousands may connect at once."""
@@ -228,222 +226,224 @@ CLOSE_WORK: Final = 16
 """The work of ending a connection."""
 
 SCANNED_PER_WORK_UNIT: Final = 16
-"""Subscriptions of an ended session to look at for those that are shared; each of these costs a unit."""
+"""How many subscriptions of an ended session cost one unit to scan for shared ones. Each shared one costs a unit
+more."""
 
 DUE_WORK: Final = 16
-"""The work of a will, or of a delayed message that is due, without its route and its receivers."""
+"""The work of a due will or delayed message, without its route and receivers."""
 
 DUE_PATIENCE_S: Final = 0.1
-"""How long they wait for links that become blocked while many of them are published: they do not overrun a client that
-reads, and a client that has stopped reading does not hold them back."""
+"""How long due messages wait for links that become blocked. Long enough for a client that reads; a client that has
+stopped reading delays them only this long."""
 
 DELAY_WORK: Final = 8
-"""The work of delaying a message: a chunk may hold thousands of QoS 0 messages to delay."""
+"""The work of delaying a message. A chunk may hold thousands of QoS 0 messages to delay."""
 
 CHECK_WORK: Final = 4
 CHECKED_BYTES_PER_WORK_UNIT: Final = 32
-"""The work of checking a payload against the schema of its topic, and how many of its bytes cost one unit more."""
+"""The work of checking a payload against a schema, and how many of its bytes cost one unit more."""
 
 FILL_BYTES_PER_WORK_UNIT: Final = 128
-"""How much of its queue a session sends for one unit of work."""
+"""How many bytes a session sends from its queue for one unit of work."""
 
 FILTER_WORK: Final = 8
 FILTERS_PER_STEP: Final = 32
-"""The work of one filter of a SUBSCRIBE or UNSUBSCRIBE, and how many are handled between two looks at the budget."""
+"""The work of one filter of a SUBSCRIBE or UNSUBSCRIBE, and how many are handled between two checks of the budget."""
 
 EXPRESSIONS_PER_STEP: Final = 4
 CHARACTERS_PER_WORK_UNIT: Final = 1
-"""The same where each topic filter may have a filter of its own behind it, and what it costs to compile one: some
-milliseconds for the longest."""
+"""How many filters are handled between two checks where each may bring its own message filter, and the characters of a
+message filter that cost one unit to compile. Compiling the longest takes some milliseconds."""
 
 FILTERED_RECEIVERS: Final = 256
-"""Receivers with the same filter that get a message in one go: the budget is looked at between such groups."""
+"""Receivers with the same filter that get a message between two checks of the budget."""
 
 JSON_BYTES_PER_WORK_UNIT: Final = 128
-"""How many bytes of a payload cost one unit when a message filter reads it: it may be the first to decode it."""
+"""How many bytes of a payload cost one unit when a message filter reads it, which may include decoding JSON."""
 
 MAX_COMBINATIONS: Final = 64
-"""Combinations of a session's overlapping filters for which a route keeps what the session gets."""
+"""Combinations of a session's overlapping filters for which a route caches the receiver."""
 
 INLINE_FILTERS_BYTES: Final = 2_048
 """A longer SUBSCRIBE or UNSUBSCRIBE is a job: a megabyte of filters takes more than a second."""
 
 ROOM_LOOK_S: Final = 0.02
-"""How often it is looked whether there is room for a message that waits for it: sooner, it would cost more than the
-message, and later, a receiver that reads could have nothing to read."""
+"""The interval between checks for room for a waiting message. A shorter one would cost more than the message; with a
+longer one, a receiver that reads could run dry."""
 
 READER_LOOK_S: Final = 0.01
 READER_GOES_ON_S: Final = 0.0005
 SLOW_LOOK_S: Final = 1.0
-"""The same for publishers that wait for a client that reads, all of them together; how soon the next of them go on
-where there is room for more than one look takes; and how often it is looked whether a slow client has become faster."""
+"""The interval between checks for all publishers that wait for a client that reads, and between checks whether a slow
+client has become faster. When one check cannot release all waiting publishers, the next comes after this time too."""
 
 LOOK_WORK: Final = 1_024
-"""The work of one iteration to let them go on: there may be thousands, whose messages come one by one."""
+"""The most work of one check to release waiting publishers. There may be thousands, with one message each."""
 
 PACE_S: Final = 1.0
-"""Over how long the pace of a client is measured whose queue fills up: that long publishers wait at most for one that
-does not read. Shorter, it could be that of a client which acknowledges many messages at a time."""
+"""The period over which the pace of a client with a filling queue is measured. Publishers wait at most this long for a
+client that does not read. A shorter period would misjudge clients that acknowledge many messages at a time."""
 
 TURN_MESSAGES: Final = 32
-"""How many messages a publisher that waited for such a client may publish before the next publisher has its turn."""
+"""How many messages a publisher that waited may publish before the next publisher's turn."""
 
 MAX_ROOM_LOOKS: Final = 1_000
-"""Receivers that are looked at for one message, about a microsecond each. Where a topic has more, each of them drops
-what it has no room for, and nobody waits."""
+"""The most receivers to check for room for one message, about a microsecond each. If a topic has more, no publisher
+waits, and each receiver drops what it has no room for."""
 
 OVERLOAD_INTERVAL_S: Final = 0.1
-"""How often the load is looked at: a tenth of a second of overload is nothing that a person notices."""
+"""The interval between updates of the load. A tenth of a second of overload is not noticeable."""
 
 OVERLOAD_SMOOTHING: Final = 0.3
 LATENESS_SMOOTHING: Final = 0.5
 MOST_LOAD: Final = 1.5
 MOST_LATENESS: Final = 3.0
-"""How much the latest lag counts beside the earlier ones, and as what multiple of `max_lag_s` and of `target_lag_s` the
-longest: so one pause, of however many seconds, is no overload (0.3 of 1.5 is below the first stage), but two in a row
-are. To see what clients cost is cheap, and begins with one."""
+"""The weight of the latest lag in the smoothed one, and the caps on a single lag as multiples of `max_lag_s` and
+`target_lag_s`. One pause of any length is therefore not an overload (0.3 of 1.5 is below the first stage), but two in a
+row are. Measuring clients is cheap, and begins after one."""
 
 OVERLOAD_STAGE_S: Final = 0.25
-"""How long a stage has to help before the next begins: the links that it holds had sent something before."""
+"""How long a stage has to take effect before the next begins: held links may have sent data before."""
 
 SHORT_SHARE: Final = ITERATION_WORK // 64
-"""The same as `LEAST_SHARE` while the loop is late for clients that send much, and others send, too: the less an
-iteration does, the sooner come those who have little to do. It costs some of the throughput."""
+"""Replaces `LEAST_SHARE` while iterations are short, because some clients send much and others little. Short iterations
+serve light clients sooner, at the cost of some throughput."""
 
 INTERVAL_WORK: Final = 1_000_000.0 * OVERLOAD_INTERVAL_S
-"""All that there is to spend in an interval, about. Where many clients send, none is promised more than its share."""
+"""About all the work that fits into an interval. When many clients send, none is guaranteed more than its share."""
 
 LEAST_CREDIT: Final = 250.0
 MOST_CREDIT: Final = 10_000_000.0
-"""The least and the most credit of a client in an interval: some 40 messages of QoS 1, so that a client that sends some
-hundred a second is never slowed while fewer than 400 do, and more than an interval has room for."""
+"""The least and the most credit of a client in an interval. The least is some 40 QoS 1 messages, so that a client that
+sends some hundred a second is never slowed while fewer than 400 do. The most exceeds a whole interval."""
 
 CREDIT_SHRINKS: Final = 0.7
 CREDIT_GROWS: Final = 1.2
-"""By how much the credit changes in an interval: down in half a second from all to a fifth, and up again in one."""
+"""The factors of change per interval: from full credit to a fifth in half a second, and back in one second."""
 
 MAX_DEBT: Final = 10
-"""For how many intervals' credit a client is held at most, which is a second: a debt beyond that is forgiven. For as
-long, or twice that, it counts as one that sends much."""
+"""The largest debt, in intervals of credit: a client is held for at most a second. It counts as a heavy sender for one
+to two such periods."""
 
 CREDIT_CALM_S: Final = 1.0
-"""How long no client was slowed before the overload is over, for it would only begin anew."""
+"""How long no client must have been slowed before the overload ends, because it could soon begin again."""
 
 LIGHTEST_BYTES: Final = 256
 LIGHT_BYTES: Final = 4_096
-"""While the broker is overloaded, clients with fewer bytes than this to handle are served before the others: first
-those with a message or two, for there may be hundreds of the others."""
+"""During overload, clients with fewer unhandled bytes than this are served before the others, which may be hundreds."""
 
 OVERLOADED_BYTES: Final = 16_384
-"""While the broker is overloaded, a link with more bytes than this that wait for their turn is not read. To read a
-thousand links whose bytes only wait would take most of each iteration."""
+"""During overload, a link with more unhandled bytes than this is not read: reading a thousand links whose bytes only
+wait would take most of each iteration."""
 
 MAX_OPEN_QUESTIONS: Final = 65_536
-"""Questions that wait for an answer, one for each connection that authenticates: when the authenticator hangs, more
-clients than this are told to come again (0x89)."""
+"""Open questions, one for each connection that authenticates. If the authenticator hangs, further clients are refused
+with 0x89."""
 
 BATCH_MESSAGES: Final = 1_024
-"""Messages handled as one batch. A receiver gets a batch in one go, and may have to take each message by itself: some
-milliseconds for that many."""
+"""Messages handled as one batch. A receiver that has to take the messages one by one needs some milliseconds for it."""
 
 BATCHES_IN_A_QUEUE: Final = 4
-"""As many batches of QoS 1 and 2 fill the queue of a session at least: it is full not before it was half full."""
+"""A session's queue has room for at least this many batches of QoS 1 and 2, so that it is half full before it is
+full."""
 
 DELIVERY_WORK: Final = 4
 """The work of handing a message to one session or sink."""
 
 OUTBOXES_PER_WORK_UNIT: Final = 4
-"""Outboxes that take the bytes of a QoS 0 message as they came."""
+"""How many outboxes cost one unit when they take the bytes of a QoS 0 message unchanged."""
 
 CROWD: Final = 64
-"""If a message lets more outboxes than that be written, the others are written first: 64 writes take a millisecond."""
+"""If one message makes more outboxes than this dirty, other outboxes are written first. 64 writes take a
+millisecond."""
 
 PACKET_WORK: Final = 4
 ROUTE_WORK: Final = 8
-"""The work of decoding a packet, with a unit more for each `BYTES_PER_WORK_UNIT`, and the work of making a route, with
-a unit more for each `STEPS_PER_WORK_UNIT` in the tree of subscriptions and `FOUND_WORK` for each subscription found."""
+"""The work of decoding a packet, plus a unit for each `BYTES_PER_WORK_UNIT`; and the work of making a route, plus a
+unit for each `STEPS_PER_WORK_UNIT` in the subscription tree and `FOUND_WORK` for each subscription found."""
 
 BYTES_PER_WORK_UNIT: Final = 8
 STEPS_PER_WORK_UNIT: Final = 16
 FOUND_WORK: Final = 2
 
 MAX_PENDING_BYTES: Final = 64 * 1_048_576
-"""Packets also wait when more bytes than this wait to be written, counting shared bytes once for each holder: short
-messages of two topics in turn, for thousands of receivers, would fill gigabytes of memory."""
+"""Packets wait while more bytes than this are to be written; shared bytes count once for each holder. Without it, short
+messages to two topics in turn, with thousands of receivers, would fill gigabytes of memory."""
 
 MAX_RAW_PROPERTIES_BYTES: Final = 127
-"""Bytes of properties that a connection keeps of its latest message, which the next often has too; their length is one
-byte then. Longer ones are decoded."""
+"""The longest properties of its latest message that a connection keeps, because the next message often has the same
+ones; up to this size their length is one byte. Longer ones are decoded."""
 
 RETAINED_SWEEP_S: Final = 60.0
-"""How often, at most, a full retained store is searched for expired messages: the search looks at each message."""
+"""The least interval between searches of a full retained store for expired messages. A search visits each message."""
 
 RETAINED_WAITING: Final = 1_000
-"""Retained messages that wait for one session before those of further new subscriptions are not made ready at once, but
-searched for when it is their turn: filters that overlap find a message many times."""
+"""When this many retained messages wait for a session, those of further new subscriptions are searched for only at
+their turn: overlapping filters find a message many times."""
 
 RETAINED_LOOKED_AT: Final = 100
-"""Retained messages to compare with a filter before the next look at the room that the iteration has."""
+"""Retained messages to compare with a topic filter between two checks of the budget."""
 
 RETAINED_LOOKED_INTO: Final = 8
-"""The same where a filter looks into their payloads: of the longest that takes some milliseconds."""
+"""The same for a message filter that reads payloads: a long payload takes some milliseconds."""
 
 LOOKING_BYTES: Final = 100
 SENDING_BYTES: Final = 200
-"""The bytes that count in `FILL_BYTES` and `ITERATION_BYTES` for looking at a retained message, and for sending one
-beside its size, because each takes as long as to send this many: a pass holds some thousands, in some milliseconds."""
+"""The bytes that finding a retained message, and sending one beside its size, each count in `FILL_BYTES` and
+`ITERATION_BYTES`: it takes as long as sending this many bytes. An iteration has room for some thousands, in some
+milliseconds."""
 
 MAX_CLIENT_ID_CHARACTERS: Final = 1_024
-"""Characters in a client identifier, which is in many tables and log lines. A `str` takes four bytes for each character
-if one of them is an emoji: 65,535 bytes would take 262 kB. The standard asks for 23 [MQTT-3.1.3-5]."""
+"""Characters in a client identifier, which is in many tables and log lines. A `str` with an emoji takes four bytes for
+each character, so 65,535 bytes could take 262 kB. The standard requires 23 [MQTT-3.1.3-5]."""
 
 MAX_AUTHENTICATION_STEPS: Final = 8
-"""Packets of a client in one authentication, its CONNECT among them: SCRAM has two, and an exchange must end."""
+"""Packets from a client in one authentication, including CONNECT. SCRAM needs two; an exchange must end."""
 
 MAX_RETAINED_EXPIRIES: Final = 100
-"""Topic filters in `retained_expiry_s`: a retained message is compared with one after the other, up to a microsecond
+"""Topic filters in `retained_expiry_s`. Each retained message is compared with all of them, up to a microsecond
 each."""
 
 MAX_OWN_RETAINED: Final = 13_000
-"""Retained messages of the broker's own, which do not count as anybody's: who subscribes to up to 10,000 topics, a
-hundred figures, up to two dozen of each of a hundred queues, and what those publish who may below `$SYS/analytics`."""
+"""The broker's own retained messages: the presence of up to 10,000 topics, a hundred broker metrics, up to two dozen
+metrics for each of a hundred queues, and messages of analysts below `$SYS/analytics`."""
 
 TOPICS_COMPARED: Final = 500
-"""Cached topics to compare with one changed wildcard filter, some hundred microseconds. Where it may match more, the
-whole cache of routes is dropped, and each route is made anew when its topic is next published."""
+"""Cached topics to compare with one changed wildcard filter, some hundred microseconds. If it may match more, the whole
+route cache is dropped, and each route is made again when it is next used."""
 
 COMPARED_PER_ITERATION: Final = 5_000
-"""Cached topics to compare with all filters that change in one iteration: some milliseconds. If there are more, as when
-a session with 100 000 filters comes, goes or subscribes, the whole cache is dropped as well."""
+"""Cached topics to compare with all filters that change in one iteration, some milliseconds. If there are more, for
+example when a session with 100,000 filters connects, ends or subscribes, the whole cache is dropped as well."""
 
 MAX_VERDICTS: Final = 10_000
 VERDICT_TOPIC_BYTES: Final = 256
-"""Verdicts that are kept of what a role may receive, for topics up to that long: some megabytes. When there are more,
-all are dropped and asked for again, which takes some microseconds each."""
+"""Cached verdicts on what a role may receive, for topics up to `VERDICT_TOPIC_BYTES`: some megabytes. When there are
+more, all are dropped and asked for again, which takes some microseconds each."""
 
 MAX_ROUTE_VERDICTS: Final = 16
-"""Roles of which a route knows whether they may publish, about a kilobyte. Where there are more it forgets all
-others: roles are few, for a role is a set of permissions."""
+"""Roles for which a route caches whether they may publish, about a kilobyte. With more roles it drops the others. Roles
+are few, because a role is a set of permissions."""
 
 DENIALS_TOLD_PER_S: Final = 20
-"""Denials that are told to the log and to programs; the others are counted. Each takes the rules to find a reason, and
-a client that is denied everything may publish a hundred thousand messages a second."""
+"""Denials reported to the log and to programs each second; the others are only counted. Finding the reason for a denial
+takes time, and a client that is denied everything may publish a hundred thousand messages a second."""
 
 MEMBERS_ASKED: Final = 100
-"""Members of a share group to look at for one message, from the next in its order on: ten microseconds at best, some
-hundred when all are full. The member with the fewest unacknowledged messages is chosen among that many, too."""
+"""Members of a share group to consider for one message, starting with the next in order: ten microseconds at best, some
+hundred when all are full. `least_inflight` also chooses among this many."""
 
 MEMBER_MOVE_WORK: Final = 1
 MEMBERS_PER_WORK_UNIT: Final = 4
-"""The work of moving a member of a share group to those in another state, and how many members can be looked at for a
-unit: thousands may have lost their connections, or have filled their queues, since the latest message."""
+"""How many members of a share group cost one unit to examine. Moving a member to the ring of another state costs
+`MEMBER_MOVE_WORK`. Thousands may have disconnected or filled their queues since the latest message."""
 
 KEEP_ALIVE_FACTOR: Final = 1.5
 """A client may be silent for one and a half keep-alive intervals [MQTT-3.1.2-22]."""
 
 MAX_ALIASED_TOPIC_BYTES: Final = 1_024
-"""A longer topic gets no topic alias from the broker, which would keep five times the maximum of such topics for each
+"""A longer topic gets no topic alias from the broker, which keeps up to five times Topic Alias Maximum topics for each
 connection."""
 
 ONCE_SEEN: Final = 4
-"""How many topics a connection remembers for each topic alias: a topic that comes again gets an alias."""
+"""How many recent topics a connection remembers for each topic alias. A topic that repeats gets an alias."""

@@ -1,8 +1,8 @@
-"""The memory account: what everything takes that waits, or is kept, for clients.
+"""The memory account: how much memory all waiting and kept data of clients takes.
 
-Queues, windows, outboxes, retained messages, subscriptions, sessions and connections charge here what an entry really
-costs, the objects included. A message or frame that many hold is charged once. Invariant: `used` is the sum of what is
-held now; it is an estimate within about a tenth, and a test compares it with the allocator.
+Queues, windows, outboxes, retained messages, subscriptions, sessions and connections charge the real cost of an entry
+here, including its objects. A message or frame with many holders is charged once. Invariant: `used` is the sum of all
+current charges. It is accurate to about a tenth; a test compares it with the allocator.
 """
 
 from typing import Final, final
@@ -12,7 +12,7 @@ from mqttlite.wire.packets import Connect, Will
 NO_LIMIT: Final = 1 << 62
 
 MESSAGE_BYTES: Final = 340
-"""A message beside its topic and payload: its object, theirs, and the delivery that most receivers share."""
+"""A message without the bytes of its topic and payload: its objects, and the delivery that most receivers share."""
 
 BATCH_BYTES: Final = 230
 """The same for a batch."""
@@ -21,7 +21,7 @@ ENTRY_BYTES: Final = 16
 """The memory of an entry of a queue without the message: a reference here and one in the memory store."""
 
 PLACE_BYTES: Final = 8
-"""The memory of a place in a blocked outbox without the frame."""
+"""The memory of an entry in a blocked outbox, without the frame."""
 
 INFLIGHT_BYTES: Final = 130
 """The memory of the window's entry for an unacknowledged message, without the message."""
@@ -30,7 +30,7 @@ FRAME_BYTES: Final = 105
 """The memory of a frame of QoS 0 messages that waits in an outbox, without its bytes: its two objects."""
 
 CHUNK_BYTES: Final = 41
-"""The same for an answer, which waits as it is."""
+"""The same for an answer, which waits as plain bytes."""
 
 CONNECTION_BYTES: Final = 2_500
 """A connection with its socket, transport and outbox."""
@@ -42,18 +42,18 @@ SESSION_BYTES: Final = 1_400
 """A session without messages and subscriptions."""
 
 SUBSCRIPTION_BYTES: Final = 160
-"""A subscription, and its part of the tree, beside one and a half of its topic filter."""
+"""A subscription with its part of the tree. One and a half times the topic filter is added."""
 
 RETAINED_BYTES: Final = 160
 BUCKET_BYTES: Final = 280
-"""The memory of a retained message in the tables, without its topic (which is there twice), and of a topic prefix."""
+"""The memory of a retained message's table entries, without its topic (stored twice), and of a topic prefix."""
 
 DELAYED_BYTES: Final = 400
-"""The memory of a delayed message's deadline, and of its entries in the tables of broker and store."""
+"""The memory of a delayed message's deadline, and of its table entries in the broker and the store."""
 
 
 class Holdable:
-    """Something that several sessions may hold at a time: its memory in bytes, and how many hold it now."""
+    """Data that several sessions may hold at the same time: its memory in bytes, and the number of holders."""
 
     __slots__ = ("holders", "memory_bytes")
 
@@ -71,25 +71,25 @@ class MemoryAccount:
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit or NO_LIMIT
         self.shared: Final = self.limit // 16 * 15
-        """How many bytes queues, outboxes and the like may use together."""
+        """How many bytes queues, outboxes and other holders may use together."""
         self.half: Final = self.shared // 2
-        """While no more is in use, `room_for` any holder is left: it holds no more than all."""
+        """While at most this much is used, every holder has room."""
         self.shed_above: Final = self.limit // 8 * 7
-        """With more in use, the outboxes that hold most lose their QoS 0 messages: the rest is for newcomers."""
+        """When more is used, the largest outboxes lose their QoS 0 messages, so that new clients find memory."""
         self.enough_below: Final = self.limit // 4 * 3
-        """With less in use, a shortage is over."""
+        """When less is used, a shortage is over."""
         self.used: int = 0
         self.droppable: int = 0
-        """How much of that are QoS 0 messages in outboxes."""
+        """The part of `used` for QoS 0 messages in outboxes."""
         self.sheds: int = 0
-        """How often a client lost the QoS 0 messages that waited for it because memory was short."""
+        """How often a client lost its waiting QoS 0 messages because memory was short."""
 
     def room_for(self, held: int) -> int:
-        """How many more bytes a holder may take that holds `held` already.
+        """How many more bytes a holder that has `held` bytes may take.
 
-        A holder may have as much in all as nobody has taken (the dynamic threshold of Choudhury and Hahne, 1998): the
-        less is left, the sooner large holders are refused, while small ones still find room. A sixteenth stays for new
-        connections and sessions.
+        The limit for one holder is the amount of free memory (the dynamic threshold of Choudhury and Hahne, 1998). The
+        less is free, the sooner large holders are refused, while small ones still find room. A sixteenth is reserved
+        for new connections and sessions.
         """
         return self.shared - self.used - held
 
@@ -97,32 +97,32 @@ class MemoryAccount:
         return self.used >= self.limit
 
     def detail(self) -> str:
-        """Says beside a drop reason that memory is short."""
+        """The detail for a drop reason: how short memory is."""
         return f"memory: {self.used}/{self.limit} bytes"
 
     def hold(self, what: Holdable, place_bytes: int = 0) -> int:
-        """One more holder of a message or batch, and the place it takes there; the size of both."""
+        """Charge one more holder of a message or batch, and its entry there. Return the size of both."""
         size = what.memory_bytes
         self.used += place_bytes if what.holders else place_bytes + size
         what.holders += 1
         return place_bytes + size
 
     def let_go(self, what: Holdable, place_bytes: int = 0) -> int:
-        """One holder less; the same size."""
+        """The reverse of `hold`. Return the same size."""
         size = what.memory_bytes
         what.holders -= 1
         self.used -= place_bytes if what.holders else place_bytes + size
         return place_bytes + size
 
     def hold_frame(self, frame: Holdable) -> int:
-        """An outbox keeps QoS 0 messages, which may be dropped; what that counts for the outbox."""
+        """Charge a frame of droppable QoS 0 messages in an outbox. Return its size for the outbox."""
         before = self.used
         size = self.hold(frame, PLACE_BYTES)
         self.droppable += self.used - before
         return size
 
     def let_go_frame(self, frame: Holdable) -> int:
-        """The opposite; the same size."""
+        """The reverse of `hold_frame`. Return the same size."""
         before = self.used
         size = self.let_go(frame, PLACE_BYTES)
         self.droppable += self.used - before
@@ -130,7 +130,7 @@ class MemoryAccount:
 
 
 def text_bytes(text: str) -> int:
-    """The memory of a string: four bytes for each character where one of them is an emoji."""
+    """The memory of a string: four bytes for each character if one of them is an emoji."""
     return 50 + (len(text) if text.isascii() else 4 * len(text))
 
 

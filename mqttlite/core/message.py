@@ -1,8 +1,8 @@
-"""A message on its way: what was published (`Message`), and what a group of receivers gets of it (`Delivery`).
+"""A message as it was published (`Message`), and in the form that a group of receivers gets (`Delivery`).
 
-Messages of one kind that came together are a `PublishBatch`: one object, and the bytes in which they came.
-Invariant: all three are shared by all their receivers; what differs per receiver is a packet identifier, kept
-elsewhere. A message that is followed has a trace, which those who find it retained do not see.
+Similar messages that arrived together are a `PublishBatch`: one object with the bytes in which they arrived. Invariant:
+receivers share all three; only the packet identifier differs, which is kept elsewhere. A traced message has a trace;
+its retained copy has none.
 """
 
 from typing import Final, Protocol, final
@@ -19,19 +19,19 @@ from mqttlite.wire.primitives import Cursor
 from mqttlite.wire.properties import NONE, Properties, decode_properties, encode_properties
 
 UNCOUNTED_BYTES: Final = 3_000
-"""How much memory properties may take without being counted in the size of a message: raw properties, of
-`MAX_RAW_PROPERTIES_BYTES` bytes, never hold more."""
+"""Memory of properties up to this is not counted in the size of a message. Raw properties, of at most
+`MAX_RAW_PROPERTIES_BYTES`, never take more."""
 
 _RAW_BYTES: Final = 100
 _PROPERTIES_BYTES: Final = 350
-"""The memory of properties without their strings: as bytes, and decoded."""
+"""The memory of properties without their strings: raw, and decoded."""
 
 
 @final
 class RawProperties:
-    """Properties of a PUBLISH as bytes, length and all: for messages that are passed on as they came.
+    """The properties of a PUBLISH as bytes with their length, for messages that are forwarded unchanged.
 
-    Nothing in it is for the broker to change or to take away (`wire.plain`), so they are decoded for few.
+    The broker changes or removes none of them (`wire.plain`), so it rarely decodes them.
     """
 
     __slots__ = ("_properties", "data", "expiry_s")
@@ -44,30 +44,30 @@ class RawProperties:
 
     @property
     def properties(self) -> Properties:
-        """The decoded properties. They are decoded once, when somebody first asks."""
+        """The decoded properties. They are decoded once, on first use."""
         if self._properties is None:
             self._properties = NONE if self is NO_PROPERTIES else decode_properties(Cursor(self.data), PUBLISH)
         return self._properties
 
     def expires_at(self, now: float) -> float:
-        """When a message expires that came `now`; 0.0 is never."""
+        """When a message that arrives at `now` expires; 0.0 is never."""
         return 0.0 if self.expiry_s == NO_EXPIRY else now + self.expiry_s
 
 
 NO_PROPERTIES: Final = RawProperties(b"\0")
-"""No properties, as most messages have."""
+"""The raw properties of a message without properties."""
 
 
 def seconds_left(expiry_s: int, expires_at: float, now: float) -> int:
-    """The rest of a Message Expiry Interval in seconds, 1 at least; 0 if `expiry_s` is 0, which is no expiry."""
-    return max(1, int(expires_at - now + 0.5)) if expiry_s else 0  # else 10 s become 9.999…, become 9
+    """The remaining Message Expiry Interval in seconds, at least 1; 0 if `expiry_s` is 0 (no expiry)."""
+    return max(1, int(expires_at - now + 0.5)) if expiry_s else 0  # rounded: 10 s may have become 9.999…
 
 
 @final
 class Message(Holdable):
     """An application message. `expires_at` is in the broker's seconds; 0.0 is never (5.0 §3.3.2.3.3).
 
-    Its properties are those of `block`, if it has one.
+    If `raw` is given, its properties are in there.
     """
 
     __slots__ = (
@@ -110,30 +110,30 @@ class Message(Holdable):
         self.raw: Final = raw
         self._size: Final = size if properties is NONE else size + max(0, properties.size() - UNCOUNTED_BYTES)
         self.superseded: bool = False
-        """A retained message that another has replaced: who still waits for it need not get it."""
+        """A retained message that was replaced: replays skip it."""
         self.number: int = 0
-        """By which it is known (`MessageNumbers`), if it is kept, traced, or named to its publisher."""
+        """Its number (`MessageNumbers`), if it is stored, traced, or reported to its publisher; else 0."""
         self.trace: int = NOT_TRACED
-        """The same if it is traced."""
+        """Its number if it is traced, else `NOT_TRACED`."""
         self.publisher: str = ""
-        """The client identifier of its publisher; empty for one that is no client, and for a message from a store."""
+        """The client identifier of its publisher; empty if that is not a client, and for a message from a store."""
         self.on_overflow: str = ""
-        """The topic's policy for a receiver without room, empty if it has none: see `TopicPolicy.on_overflow`."""
+        """The topic's policy for a receiver without room, or empty: see `TopicPolicy.on_overflow`."""
 
     @property
     def properties(self) -> Properties:
-        """Never changed: other messages may have the same."""
+        """Must not be changed: other messages may share them."""
         return self._properties if self.raw is None else self.raw.properties
 
     def expiry_s(self) -> int:
-        """Message Expiry Interval as it came, or `NO_EXPIRY`."""
+        """The Message Expiry Interval as received, or `NO_EXPIRY`."""
         if self.raw is not None:
             return self.raw.expiry_s
         interval = self._properties.message_expiry_interval
         return NO_EXPIRY if interval is None else interval
 
     def size(self) -> int:
-        """The bytes that limits count for it: the same with raw properties as with decoded ones."""
+        """Its size as counted by limits. The same with raw and with decoded properties."""
         return self._size
 
     def expired(self, now: float) -> bool:
@@ -147,17 +147,17 @@ class Message(Holdable):
         return message
 
     def untraced(self) -> "Message":
-        """The same message, which nobody follows."""
+        """The same message without a trace."""
         return self.for_topic(self.topic)
 
     def with_raw(self, raw: RawProperties) -> "Message":
-        """The same message of QoS 1 with other properties, which have the same expiry; it is followed as this one."""
+        """The same message at QoS 1 with other properties of the same expiry. It keeps the trace."""
         message = Message(self.topic, self.payload, 1, False, NONE, self.expires_at, raw)
         message.number, message.trace = self.number, self.trace
         return message
 
     def for_topic(self, topic: bytes) -> "Message":
-        """The same message to another topic, which nobody follows."""
+        """The same message to another topic, without a trace."""
         message = Message(topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
         message.number, message.publisher = self.number, self.publisher
         return message
@@ -170,32 +170,32 @@ def _properties_memory(properties: Properties, raw: RawProperties | None) -> int
 
 
 class Origin(Protocol):
-    """Learns what became of a delivery that it handed to a session."""
+    """Gets the outcome of a delivery that it gave to a session."""
 
     @property
     def name(self) -> bytes:
-        """The name by which the store knows it; empty for an origin that a restart forgets."""
+        """Its name in the store; empty for an origin that does not survive a restart."""
         ...
 
     @property
     def keeps(self) -> bool:
-        """Whether it keeps the message until it is settled: the session then has it for the time of a connection, and
+        """Whether the origin keeps the message until it is settled. The session then holds it only while connected, and
         does not store it."""
         ...
 
     def settled(self, delivery: "Delivery", reason_code: int) -> None:
-        """The receiver acknowledged it: with a reason code from 0x80 on it refused the message."""
+        """The receiver acknowledged the message; from 0x80 on, the reason code rejects it."""
         ...
 
     def returned(self, delivery: "Delivery") -> bool:
-        """The session ended before the receiver acknowledged it; whether another receiver gets it now. An origin that
-        keeps it is told when the connection ends."""
+        """The session ended before the receiver acknowledged the message. Return whether another receiver gets it now.
+        An origin that `keeps` the message is called already when the connection ends."""
         ...
 
 
 @final
 class StoredOrigin:
-    """The name of an origin, as a store gives it: `Routes.with_origin` finds whose it is."""
+    """The name of an origin, loaded from a store. `Routes.with_origin` finds the origin."""
 
     __slots__ = ("name",)
 
@@ -219,7 +219,7 @@ _TOLD_ALL: Final = b"told all"
 
 @final
 class Delivery:
-    """A message in the shape in which some receivers get it: QoS, retain flag, subscription identifiers."""
+    """A message with the QoS, RETAIN flag and subscription identifiers that some receivers get."""
 
     __slots__ = (
         "_head3",
@@ -248,20 +248,20 @@ class Delivery:
         self.retain: Final = retain
         self.identifiers: Final = identifiers
         self.origin: Final = origin
-        """The origin to call with the outcome, such as the shared subscription that chose the receiver."""
+        """The origin to call with the outcome, for example the shared subscription that chose the receiver."""
         self._head3 = b""
         self._tail3 = b""
         self._head5 = b""
         self._tail5 = b""
-        self._left_s = NO_EXPIRY  # which these two say is left
+        self._left_s = NO_EXPIRY  # the remaining interval in the two parts above
         self._variants: dict[bytes, Delivery] | None = None
-        """As some receivers see it: by mount point, which ends with a slash, and by `_TOLD` and `_TOLD_ALL`."""
+        """Its variants: by mount point, which ends with a slash, and by `_TOLD` and `_TOLD_ALL`."""
 
     def parts(self, version: int, now: float) -> tuple[bytes, bytes]:
-        """The bytes before and behind the packet identifier; built once for a protocol version.
+        """The bytes before and after the packet identifier; built once for each protocol version.
 
-        The properties are those that came [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17]
-        [MQTT-3.3.2-18] [MQTT-3.3.2-20], but for the time that is left [MQTT-3.3.2-6].
+        The properties are those received [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18]
+        [MQTT-3.3.2-20], with the remaining expiry interval [MQTT-3.3.2-6].
         """
         message = self.message
         if version != V5:
@@ -271,7 +271,7 @@ class Delivery:
                 )
             return self._head3, self._tail3
         left = NO_EXPIRY
-        if message.expires_at:  # the remaining time differs from one second to the next
+        if message.expires_at:  # the remaining interval changes every second
             left = seconds_left(message.expiry_s(), message.expires_at, now)
         if not self._head5 or left != self._left_s:
             self._left_s = left
@@ -284,13 +284,13 @@ class Delivery:
         return len(head) + (2 if self.qos else 0) + len(tail)
 
     def forget_parts(self) -> None:
-        """No receiver follows at once: do not keep in memory what can be built again."""
+        """Free the cached parts, because no receiver needs them soon. They can be built again."""
         self._head3 = self._tail3 = self._head5 = self._tail5 = b""
         self._variants = None
 
     def unmounted(self, mount_point: bytes) -> "Delivery | None":
-        """The delivery as clients below a mount point see it, once for all of them; None where they have no name for
-        its topic."""
+        """The delivery for clients below a mount point, cached for all of them. None if its topic is not below the
+        mount point."""
         if self._variants is None:
             self._variants = {}
         seen = self._variants.get(mount_point)
@@ -303,11 +303,12 @@ class Delivery:
         return seen
 
     def told_to(self, sees_publishers: bool) -> "Delivery | None":
-        """What `tell` made for receivers that see publishers, or for those that do not; None: nothing yet."""
+        """The cached result of `tell` for receivers that see publishers, or for those that do not; None if there is
+        none."""
         return None if self._variants is None else self._variants.get(_TOLD_ALL if sees_publishers else _TOLD)
 
     def tell(self, sees_publishers: bool, told: bytes) -> "Delivery":
-        """The delivery with user properties of the broker's, for all such receivers."""
+        """The delivery with the broker's user properties added, cached for `told_to`."""
         if self._variants is None:
             self._variants = {}
         message = self.message
@@ -341,12 +342,12 @@ class Delivery:
 _NO_DELIVERIES: Final[list[Delivery | None]] = []
 NO_TRACES: Final[list[int]] = []
 _NO_PLACES: Final[list[int]] = []
-"""Never changed: they stand for those of a run of which nobody asked for one, and none is followed."""
+"""Never changed. Shared by batches of which no single message was needed."""
 
 
 @final
 class PublishBatch(Holdable):
-    """Messages of one QoS, topic, size and properties, without RETAIN, one behind the other as they came."""
+    """Messages with the same QoS, topic, size and properties, without RETAIN, in order of arrival."""
 
     __slots__ = (
         "_deliveries",
@@ -384,9 +385,9 @@ class PublishBatch(Holdable):
         self.topic: Final = topic
         self.data: Final = data
         self.size: Final = size
-        """Of each packet."""
+        """The size of each packet."""
         self.head: Final = head
-        """Where in it the payload begins."""
+        """The offset of the payload in a packet."""
         self.qos: Final = qos
         self.count: Final = len(data) // size
         self.version: Final = version
@@ -394,24 +395,24 @@ class PublishBatch(Holdable):
         self.expires_at: Final = expires_at
         self._forms: dict[tuple[bool, int], PublishBatch] | None = None
         self._identified: dict[tuple[int, ...], PublishBatch] | None = None
-        self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by place and QoS
+        self._deliveries: list[Delivery | None] = _NO_DELIVERIES  # by position and QoS
         self._special: dict[tuple[int, int, tuple[int, ...]], Delivery] | None = None
         self.on_overflow: str = ""
         """As that of a message."""
         self.traces: list[int] = NO_TRACES
-        """Of the first messages, which are followed; set before anybody asks for one of them."""
+        """The traces of the first messages; set before any single message is taken."""
         self.publisher: str = ""
-        """As that of a message; set likewise."""
+        """The publisher, as in `Message`; set likewise."""
         self._whole: PublishBatch | None = None
         self._places: list[int] = _NO_PLACES
-        """The batch of which it is a part, and where its messages are there."""
+        """The batch of which it is a part, and the positions of its messages there."""
 
     def message_bytes(self) -> int:
-        """The bytes that limits count for each of the messages."""
+        """The size of each message as counted by limits."""
         return len(self.topic) + self.size - self.head
 
     def delivery(self, at: int, qos: int, identifiers: tuple[int, ...] = ()) -> Delivery:
-        """One of the messages by itself, for receivers that get it at that QoS with these subscription identifiers."""
+        """One of the messages, for receivers that get it at `qos` with these subscription identifiers."""
         if identifiers:
             return self._special_delivery(at, qos, identifiers)
         if self._deliveries is _NO_DELIVERIES:
@@ -422,7 +423,7 @@ class PublishBatch(Holdable):
         return delivery
 
     def _message(self, at: int) -> Message:
-        """One of the messages: the same for all receivers, whatever QoS they get it at, so that it has one number."""
+        """One of the messages: one object for all receivers at any QoS, so that it has one number."""
         if self._whole is not None:
             return self._whole.delivery(self._places[at], 0).message
         for known in self._deliveries[3 * at : 3 * at + 3]:
@@ -445,26 +446,26 @@ class PublishBatch(Holdable):
         return delivery
 
     def payload(self, at: int) -> bytes:
-        """That of one of the messages."""
+        """The payload of one of the messages."""
         start = at * self.size
         return self.data[start + self.head : start + self.size]
 
     def untraced(self) -> "PublishBatch":
-        """The messages behind those that are traced; there are some."""
+        """The messages after the traced ones; there is at least one."""
         traced = len(self.traces)
         if traced == 0:
             return self
         return self._part(self.data[traced * self.size :], list(range(traced, self.count)))
 
     def _part(self, data: bytes, places: list[int]) -> "PublishBatch":
-        """Some of the messages, and where they are."""
+        """A batch of some of the messages, given with their positions."""
         part = PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
         part.on_overflow = self.on_overflow
         part._whole, part._places = self, places
         return part
 
     def every(self, start: int, step: int) -> "PublishBatch":
-        """Every `step`th message from that position on."""
+        """Every `step`th message from position `start` on."""
         return self.select(list(range(start, self.count, step)))
 
     def select(self, positions: list[int]) -> "PublishBatch":
@@ -472,7 +473,7 @@ class PublishBatch(Holdable):
         return self._part(b"".join([self.data[at * self.size : (at + 1) * self.size] for at in positions]), positions)
 
     def identified(self, identifiers: tuple[int, ...]) -> "PublishBatch":
-        """The same messages of QoS 0 with these subscription identifiers, as 5.0 packets."""
+        """The same QoS 0 messages as 5.0 packets with these subscription identifiers."""
         if self._identified is None:
             self._identified = {}
         batch = self._identified.get(identifiers)
@@ -487,7 +488,7 @@ class PublishBatch(Holdable):
         return batch
 
     def frames(self, version: int, qos: int, first: int, count: int) -> bytes:
-        """The first `count` messages as packets of that version and QoS, with identifiers from `first` on."""
+        """The first `count` messages as packets of a version and QoS, with identifiers from `first` on."""
         form = self if qos == self.qos and (version == V5) == (self.version == V5) else self._form(version, qos)
         packets = form.data if count == form.count else form.data[: count * form.size]
         if qos == 0:
@@ -498,7 +499,7 @@ class PublishBatch(Holdable):
         return numbered(packets, form.size, id_at, first)
 
     def forget_forms(self) -> None:
-        """As `Delivery.forget_parts`."""
+        """Free the cached forms, like `Delivery.forget_parts`."""
         self._forms = None
         self._identified = None
         self._special = None
@@ -521,9 +522,10 @@ class PublishBatch(Holdable):
 def reframed(
     topic: bytes, data: bytes, size: int, head: int, qos: int, version: int, raw: RawProperties
 ) -> tuple[bytes, int]:
-    """Messages of one topic, size and properties as packets of that version and QoS, and where their payload begins.
+    """Convert packets of one topic, size and properties to a version and QoS. Return them and the offset of the
+    payload.
 
-    `data` holds packets of `size` bytes, with the payload `head` bytes in. Packet identifiers are 0.
+    `data` holds packets of `size` bytes, with the payload at offset `head`. The packet identifiers in the result are 0.
     """
     payload_bytes = size - head
     prefix, tail = publish_parts(topic, data[head:size], qos, False, NONE, version, block=raw.data)

@@ -1,6 +1,6 @@
-"""Filters on subscriptions: what the core asks of them, and of what makes them. It does not know their language.
+"""Ports for message filters on subscriptions, and for their compiler. The core does not know the filter language.
 
-Invariant: a subscription without a filter never asks anything here.
+Invariant: a subscription without a filter uses nothing in this module.
 """
 
 from typing import Final, Protocol, final
@@ -9,37 +9,37 @@ from mqttlite.core.message import Message
 
 FILTER_BYTES: Final = 500
 FILTER_BYTES_PER_CHARACTER: Final = 24
-"""About what a filter takes in memory, and each character of its expression; subscriptions may share one."""
+"""About how much memory a filter takes, plus an amount for each character of its expression. Filters may be shared."""
 
 
 class MessageFilter(Protocol):
-    """Says of each message whether a subscription gets it. It never raises, and keeps nothing of a message."""
+    """Decides for each message whether a subscription gets it. It never raises, and keeps no reference to a message."""
 
     @property
     def expression(self) -> str:
-        """The text that it was compiled from, which a store keeps."""
+        """The text that it was compiled from. The store keeps it."""
         ...
 
     @property
     def reads_payload(self) -> bool:
-        """Whether messages that differ in nothing but their payloads may differ for it."""
+        """Whether the result may depend on the payload."""
         ...
 
     def matches(self, message: Message) -> bool: ...
 
 
 class FilterCompiler(Protocol):
-    """Makes filters. The same expression may give the same filter again."""
+    """Compiles filters. The same expression may yield the same filter again."""
 
     def compile(self, expression: str, mount_point: bytes) -> MessageFilter | str:
-        """The filter for a client below a mount point, or a sentence for it that says what is wrong."""
+        """The filter for a client below a mount point, or a sentence for the client that says what is wrong."""
         ...
 
 
 @final
 class StoredFilter:
-    """The expression of a filter, as a store gives it. If it cannot be compiled any more, every message passes: the
-    client gets more than it asked for, and loses nothing."""
+    """The expression of a filter, loaded from a store. If it can no longer be compiled, every message passes, so that
+    the client loses no message."""
 
     __slots__ = ("expression", "reads_payload")
 
@@ -53,7 +53,7 @@ class StoredFilter:
 
 @final
 class NoFilters:
-    """Makes none."""
+    """The compiler of a broker without filters."""
 
     def compile(self, expression: str, mount_point: bytes) -> MessageFilter | str:
         return "this broker has no filters"

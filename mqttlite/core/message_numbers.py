@@ -1,8 +1,8 @@
-"""Gives messages numbers by which they are known: to publishers, operators, traces and stores.
+"""Numbers messages. Publishers, operators, traces and stores refer to a message by its number.
 
-A number is the microsecond at which the broker took the message, counted from 1970 (Unix time), or the next one that is
-free. So it says when that was, later messages have higher numbers, and no run of a broker repeats those of an earlier
-one. Invariant: each number is given once.
+A number is the Unix time in microseconds at which the broker accepted the message, or the next free one. So a number
+tells the time, later messages have higher numbers, and a restarted broker does not repeat numbers. Invariant: each
+number is given once.
 """
 
 from typing import Final, final
@@ -12,14 +12,14 @@ MICROSECONDS: Final = 1_000_000
 
 @final
 class MessageNumbers:
-    """`ahead_us` is what the wall clock is ahead of the broker's seconds, in microseconds."""
+    """The wall clock is `ahead_us` microseconds ahead of the broker's seconds."""
 
     __slots__ = ("ahead_us", "latest")
 
     def __init__(self, ahead_us: int = 0) -> None:
         self.ahead_us: Final = ahead_us
         self.latest: int = 0
-        """The highest number that was given, in an earlier run too."""
+        """The highest number given so far, including earlier runs."""
 
     def next(self, now: float) -> int:
         """A new number."""

@@ -1,7 +1,7 @@
-"""Counts incoming messages by topic, and begins the traces of those that a tracer follows.
+"""Counts incoming messages by topic, and begins the traces of traced messages.
 
-Asked for routes that are `observed` only. Invariant: each message of a client, and of the broker itself, is looked at
-here once, before anybody is handed it.
+Used only for routes that are `observed`. Invariant: each message of a client or of the broker passes here once, before
+its delivery.
 """
 
 from typing import Final, final
@@ -34,11 +34,11 @@ class MessageTracing:
         allowed: bool,
         number: int = 0,
     ) -> list[int]:
-        """Count messages that came in together, each with a payload of `payload_bytes`.
+        """Count messages that arrived together, each with a payload of `payload_bytes`.
 
-        Only messages that are `allowed` have receivers. A single one may have a number already.
+        Only `allowed` messages have receivers. A single message may already have a number.
 
-        Returns the traces of those that are followed, which are the first; no list of the caller's to change.
+        Returns the traces of the traced messages, which are the first ones. The caller must not change the list.
         """
         receivers = observed.receivers if allowed else 0
         if observed.has_no_local and allowed:
@@ -67,7 +67,7 @@ class MessageTracing:
         return traces
 
     def _samples(self) -> int:
-        """How many samples are due; of a long run there may be many."""
+        """How many samples are due. A long batch may contain many."""
         effects = self._effects
         assert effects.tracer is not None
         due = 0

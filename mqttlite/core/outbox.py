@@ -1,7 +1,7 @@
-"""The outgoing half of a connection: the frames that wait for one link, and what is kept while that link is blocked.
+"""The outgoing half of a connection: the frames to write to one link, and the backlog while that link is blocked.
 
-Sessions and the router put frames into an outbox; the loop driver writes them. Invariant: an outbox that has something
-to write and whose link is not blocked is in `OutboxEffects.dirty`, or the loop driver has it.
+Sessions and the router put frames into an outbox; the loop driver writes them. Invariant: an outbox with frames to
+write and an unblocked link is in `OutboxEffects.dirty`, or the loop driver has it.
 """
 
 from collections import deque
@@ -26,23 +26,23 @@ class OutboxEffects:
     def __init__(self, memory: MemoryAccount) -> None:
         self.memory: Final = memory
         self.latest_frame: HeldFrame = NO_FRAME
-        """The latest that a blocked outbox kept: the next outbox mostly keeps the same."""
+        """The latest frame that a blocked outbox kept. The next outbox often keeps the same one."""
         self.tracer: Tracer | None = None
-        """Learns what happens; set by `Broker.watch`."""
+        """Gets reports of what happens; set by `Broker.watch`."""
         self.now: float = 0.0
         """The time of the latest input, in seconds of the loop's clock."""
         self.dirty: list[Outbox] = []
         """Outboxes with frames to write, each of them once."""
         self.overflowed: list[int] = []
-        """Connections that reached a limit whose policy is to disconnect. The broker closes them before it returns
-        from the input."""
+        """Connections that reached a limit whose policy is `disconnect`. The broker closes them before it returns from
+        the input."""
 
 
 _NO_BACKLOG: Final[deque[HeldFrame]] = deque()
-"""Nothing is ever added to it. It stands for the backlog of a link that was never blocked: a deque takes 600 bytes."""
+"""Never added to. Shared by links that were never blocked, because a deque takes 600 bytes."""
 
 _ENTRY_BYTES: Final = 32
-"""The bytes that an entry of the backlog counts beside its own: moving it takes as long as copying that many."""
+"""The bytes added to each backlog entry's own in limits: moving an entry takes as long as copying this many bytes."""
 
 
 @final
@@ -50,8 +50,8 @@ class Outbox:
     """The frames that wait for one link, and the counts of what was sent.
 
     While the link takes bytes, frames leave with the next flush. While the outbox is `blocked`, it keeps QoS 0 messages
-    up to the limits and drops by policy what exceeds them; QoS 1 and 2 messages stay in the session; it always keeps
-    answers to the client's own packets, and a client that fills the limit with answers is disconnected.
+    up to the limits and drops the excess by policy; QoS 1 and 2 messages stay in the session. It always keeps answers
+    to the client's own packets, and disconnects a client whose answers alone exceed the limit.
     """
 
     __slots__ = (
@@ -100,15 +100,15 @@ class Outbox:
         self._memory: Final = effects.memory
         self.version: int = 0
         self.max_packet_bytes: int = 0
-        """The client's Maximum Packet Size; 0 is none, and that it takes all packets as they are."""
+        """The client's Maximum Packet Size; 0 means none, and that packets need no changes for this client."""
         self.tells: bool = False
-        """Whether its messages say which they are: see `told_properties`."""
+        """Whether its messages carry their identity: see `told_properties`."""
         self.sees_publishers: bool = False
-        """Whether they then say from whom they are, whatever the policy of the topic."""
+        """Whether they also name the publisher, whatever the topic's policy says."""
         self.mount_point: bytes = b""
-        """The prefix that is removed from topics: the client does not see it."""
+        """The prefix that is removed from topics, so that the client does not see it."""
         self.topic_alias_maximum: int = 0
-        """How many topic aliases we may send to the client [MQTT-3.1.2-27]; 0 before 5.0."""
+        """How many topic aliases the broker may use to the client [MQTT-3.1.2-27]; 0 before 5.0."""
         self._aliases: TopicAliases | None = None
         self.chunks: list[bytes] = []
         self._backlog = _NO_BACKLOG
@@ -117,38 +117,40 @@ class Outbox:
         self._chunk_bytes = 0
         self._link_bytes = 0
         self.blocked: bool = False
-        """Whether new messages must wait: the link takes no bytes, or the backlog is not moved yet."""
+        """Whether new messages must wait: the link takes no bytes, or the backlog has not moved yet."""
         self.link_blocked: bool = False
-        """Whether the link takes no bytes. Without that, a blocked outbox is draining, or waits for its pace."""
+        """Whether the link takes no bytes. If it does take them, a blocked outbox is draining, or waits for its
+        pace."""
         self.pace: Pace | None = None
-        """How much the client may be sent; None: any amount."""
+        """The rate limit for messages to the client; None: no limit."""
         self.draining: bool = False
-        """Whether the link takes bytes again and the backlog moves, part by part. `blocked` is true until its end."""
+        """Whether the link takes bytes again and the backlog moves in parts. `blocked` stays true until the last
+        part."""
         self.yields: bool = False
-        """Whether many QoS 1 and 2 messages wait until it is not blocked: then no QoS 0 message more waits here."""
+        """Whether many QoS 1 and 2 messages wait for this blocked outbox. It then keeps no further QoS 0 messages."""
         self.dirty: bool = False
         self.awaits_commit: bool = False
         self.backlogged: bool = False
-        """Whether it is in `Effects.backlogged`, which holds an outbox once: each entry is one more share of an
+        """Whether it is in `Effects.backlogged`. It must be there only once, because each entry gets a share of an
         iteration."""
         self.sent_qos0: int = 0
         self.sent_qos1: int = 0
         self.sent_qos2: int = 0
         self.bytes_sent: int = 0
         self.answers: int = 0
-        """Packets to the client that are neither messages nor acknowledgements."""
+        """Packets to the client other than messages and acknowledgements."""
         self.answer_bytes: int = 0
         self.high_water_bytes: int = 0
         self.high_water_messages: int = 0
         self.drops: dict[str, int] = {}
         self.client_id: str = ""
-        """The client identifier, once CONNECT was accepted."""
+        """The client identifier, after CONNECT was accepted."""
         self.traced: bool = False
-        """Whether it holds traced messages, so that the loop driver reports when it writes them and sets this back."""
+        """Whether it holds traced messages. The loop driver then reports when it writes them, and resets this."""
 
     @property
     def waiting_bytes(self) -> int:
-        """The memory in bytes of the frames that wait because the outbox is blocked; 0 while it is not."""
+        """The memory of the frames that wait because the outbox is blocked; 0 while it is not."""
         return self._backlog_bytes + self._chunk_bytes
 
     @property
@@ -162,19 +164,19 @@ class Outbox:
 
     @property
     def backlog_bytes(self) -> int:
-        """The QoS 0 messages among those, which `shed` would drop."""
+        """The part of `waiting_bytes` that `shed` would drop: QoS 0 messages."""
         return self._backlog_bytes
 
     @property
     def held_bytes(self) -> int:
-        """The same with what the blocked link had taken and cannot send."""
+        """`waiting_bytes`, plus the bytes that the blocked link holds unsent."""
         return self._backlog_bytes + self._chunk_bytes + self._link_bytes
 
     def offer(self, piece: bytes, messages: int, expires_at: float = 0.0, on_overflow: str = "") -> bool:
-        """Take a piece of that many QoS 0 messages of one size; while blocked, drop by policy what does not fit.
+        """Take a piece of `messages` QoS 0 messages of one size. While blocked, drop by policy what does not fit.
 
-        They expire at that time; 0.0 is never. `on_overflow` is empty where the limits' counts. The result is False if
-        the outbox did not take all of them.
+        `expires_at` 0.0 is never. An empty `on_overflow` stands for the policy of the limits. Return whether the outbox
+        took all of them.
         """
         if self.blocked:
             return self._hold(piece, messages, NOT_TRACED, expires_at, on_overflow)
@@ -186,7 +188,7 @@ class Outbox:
         return True
 
     def would_drop(self, size: int, on_overflow: str = "") -> str:
-        """Why `offer` would not take a message of that size; empty if it would."""
+        """Why `offer` would not take a message of this size; empty if it would."""
         if not self.blocked:
             return ""
         if not self.link_blocked and self.is_paced:
@@ -203,14 +205,14 @@ class Outbox:
         return True
 
     def tell_sent(self, trace: int, qos: int) -> None:
-        """Tell the tracer that a traced message leaves with the next flush."""
+        """Report to the tracer that a traced message leaves with the next flush."""
         self.traced = True
         tracer = self.effects.tracer
         if tracer is not None:
             tracer.on_sent(trace, self.client_id, self.number, qos)
 
     def answer(self, frame: bytes) -> None:
-        """Take a frame that is neither a message nor an acknowledgement."""
+        """Take a frame other than a message or an acknowledgement."""
         self.answers += 1
         self.answer_bytes += len(frame)
         self.send(frame)
@@ -233,20 +235,20 @@ class Outbox:
             self.effects.dirty.append(self)
 
     def mount(self, mount_point: bytes) -> None:
-        """The client is below a mount point: it gets no packet that was made for others."""
+        """Set the mount point of the client. It then gets no packets that were built for others."""
         self.mount_point = mount_point
         self.max_packet_bytes = self.max_packet_bytes or MAX_REMAINING_LENGTH + 5
 
     def tell(self, sees_publishers: bool) -> None:
-        """Its messages are to say which they are: likewise."""
+        """Let the messages carry their identity. The client then gets no packets that were built for others."""
         self.tells, self.sees_publishers = True, sees_publishers
         self.max_packet_bytes = self.max_packet_bytes or MAX_REMAINING_LENGTH + 5
 
     def topic_alias(self, topic: bytes) -> int:
-        """The alias to use for a topic now: 0 is none, and a negative one is introduced by this message.
+        """The alias to use for a topic: 0 is none; this message introduces a negative one.
 
-        Each topic gets an alias while some are unused; afterwards a topic that repeats takes over the alias of another
-        topic, in turn. A blocked outbox gives none: a message that may be dropped must not introduce an alias.
+        Each topic gets an alias while some are unused. After that, a topic that repeats takes over the aliases of other
+        topics in turn. A blocked outbox gives no alias, because a message that may be dropped must not introduce one.
         """
         if self.blocked or len(topic) > MAX_ALIASED_TOPIC_BYTES:
             return 0
@@ -255,14 +257,14 @@ class Outbox:
         return self._aliases.use(topic)
 
     def too_large(self, size: int) -> bool:
-        """Whether the client refuses a packet of that size, which then counts as dropped [MQTT-3.1.2-24]."""
+        """Whether a packet exceeds the client's maximum size; it then counts as dropped [MQTT-3.1.2-24]."""
         if 0 < self.max_packet_bytes < size:
             count(self.drops, PACKET_TOO_LARGE, 1)
             return True
         return False
 
     def take(self) -> bytes:
-        """All that is to be written now, in one piece."""
+        """Take everything to write now, in one piece."""
         self.dirty = False
         chunks = self.chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -275,7 +277,7 @@ class Outbox:
         return data
 
     def take_first(self, frames: int) -> bytes:
-        """That many frames from the front in one piece; if others are behind them the outbox stays dirty."""
+        """Take the first `frames` frames in one piece. If frames remain, the outbox stays dirty."""
         rest = self.chunks[frames:]
         del self.chunks[frames:]
         data = self.take()
@@ -287,7 +289,7 @@ class Outbox:
         return data
 
     def take_out(self, frame: bytes, before: int) -> tuple[int, int]:
-        """Take that frame out wherever it waits: how often it did, and how often it was in front of that place."""
+        """Remove a frame wherever it waits. Return how often it occurred, and how often before position `before`."""
         kept: list[bytes] = []
         found = in_front = 0
         for at, chunk in enumerate(self.chunks):
@@ -304,7 +306,7 @@ class Outbox:
         return found, in_front
 
     def block(self, unsent_bytes: int = 0) -> None:
-        """The link takes no bytes from now on, and could not send `unsent_bytes` of those it took.
+        """The link stopped taking bytes, and still holds `unsent_bytes`.
 
         Harmless if the outbox is blocked already.
         """
@@ -314,24 +316,25 @@ class Outbox:
         self._link_bytes = unsent_bytes
 
     def _hold_back(self) -> None:
-        """New messages must wait."""
+        """Make new messages wait."""
         self.blocked = True
         self.draining = False
         self._charge(_memory_of(self.chunks) - self._chunk_bytes)
 
     def unblock_link(self) -> bool:
-        """The link takes bytes again; whether the backlog may leave, or must wait for the outbox's pace."""
+        """The link takes bytes again. Return whether the backlog may leave, or must wait for the outbox's pace."""
         self.link_blocked = False
         return not self.is_paced
 
     def unblock(self) -> None:
-        """The link takes bytes again: the whole backlog leaves at once, in its order. `drain` moves it in parts."""
+        """The link takes bytes again: release the whole backlog at once, in order. `drain` releases it in parts."""
         self.drain(self._backlog_bytes + (_ENTRY_BYTES + SENDING_BYTES) * self._backlog_messages)
 
     def drain(self, max_bytes: int) -> int:
-        """The link takes bytes again: make about `max_bytes` of the backlog frames to write; return how much it was.
+        """The link takes bytes again: release about `max_bytes` of the backlog. Return how many it was.
 
-        Expired messages are dropped [MQTT-3.3.2-5]. The outbox is `draining`, and unblocked when the backlog is empty.
+        Expired messages are dropped [MQTT-3.3.2-5]. The outbox is `draining` until the backlog is empty, then
+        unblocked.
         """
         self.link_blocked = False
         self._memory.used -= self._link_bytes
@@ -373,11 +376,11 @@ class Outbox:
         return moved
 
     def give_up(self) -> None:
-        """The connection ends: drop and count the QoS 0 messages that still wait for the link."""
+        """The connection ends: drop and count the QoS 0 messages that wait for the link."""
         self._drop_kept("")
 
     def release(self) -> None:
-        """The connection has ended: what it still sends is not charged to anybody."""
+        """The connection has ended: return its memory charges, even if the link still sends."""
         self.blocked = self.link_blocked = False
         self.pace = None
         self._charge(-self._chunk_bytes)
@@ -385,7 +388,7 @@ class Outbox:
         self._link_bytes = 0
 
     def shed(self) -> int:
-        """Memory is short: drop the QoS 0 messages that wait for the link; how many."""
+        """Memory is short: drop the QoS 0 messages that wait for the link. Return how many."""
         messages = self._backlog_messages
         self._drop_kept(self._memory.detail())
         return messages
@@ -417,7 +420,7 @@ class Outbox:
             frame = frame.last(room) if drop_oldest else frame.first(room)
         if drop_oldest and all_taken:
             self._drop_oldest(PLACE_BYTES + frame.memory_bytes, messages)
-        elif drop_oldest:  # some of the new messages are dropped, and all that were kept are older
+        elif drop_oldest:  # some new messages are dropped, so all older kept ones are, too
             self._drop_kept(self._why_full(0))
         self._keep(frame)
         if self._backlog is _NO_BACKLOG:
@@ -439,7 +442,7 @@ class Outbox:
         self._backlog_messages -= frame.messages
 
     def _room(self, size: int, in_place_of_the_kept: bool) -> int:
-        """How many messages of that size still fit beside the kept ones, or in their place."""
+        """How many messages of this size fit in addition to the kept ones, or in their place."""
         limits = self._limits
         free_bytes = self._free_bytes() - PLACE_BYTES - FRAME_BYTES
         free_messages = limits.max_outbox_messages - self._backlog_messages
@@ -449,14 +452,14 @@ class Outbox:
         return max(0, min(free_bytes // size, free_messages))
 
     def _free_bytes(self) -> int:
-        """How much more may wait here."""
+        """How many more bytes may wait here."""
         held = self.held_bytes
         free = self._limits.max_outbox_bytes - held
         room = self._memory.room_for(held)
         return free if free < room else room
 
     def _charge(self, size: int) -> None:
-        """Count `size` more bytes, or fewer, that wait in answers."""
+        """Change the count of bytes that wait in answers by `size`."""
         self._chunk_bytes += size
         self._memory.used += size
 
@@ -467,7 +470,7 @@ class Outbox:
         self._backlog = _NO_BACKLOG
 
     def _drop_oldest(self, size: int, messages: int) -> None:
-        """Drop kept messages, the oldest first, until that many messages of `size` bytes in all fit or none is left."""
+        """Drop kept messages, oldest first, until `messages` messages of `size` bytes in all fit or none is left."""
         while self._backlog:
             excess_bytes = size - self._free_bytes()
             excess_messages = self._backlog_messages + messages - self._limits.max_outbox_messages
@@ -483,7 +486,7 @@ class Outbox:
                 self._backlog.appendleft(rest)
 
     def _drop(self, frame: HeldFrame, messages: int, reason: str, detail: str) -> None:
-        """Count messages of a frame that are dropped, and tell the tracer."""
+        """Count dropped messages of a frame, and report them to the tracer."""
         count(self.drops, reason, messages)
         tracer = self.effects.tracer
         if tracer is not None:
@@ -521,4 +524,4 @@ def _memory_of(chunks: list[bytes]) -> int:
 
 
 NO_OUTBOXES: Final[list[Outbox]] = []
-"""Nothing is ever added to it: most lists of outboxes are empty, and a list takes as much memory as a receiver."""
+"""Never added to. Most lists of outboxes are empty, and a list takes as much memory as a receiver."""

@@ -1,8 +1,8 @@
-"""Overload: how loaded the broker is, and what it does about it, in stages that begin and end in a declared order.
+"""Overload: measures the load of the broker and sheds load in stages that begin and end in a fixed order.
 
-The load is a number: 0 is idle, 1 is all that is left. It comes from how late the event loop is and how much memory is
-used, which others measure. Invariant: a stage begins only while the one before it is in force, and none of them touches
-a QoS 1 or 2 message that was accepted.
+The load is a number: 0 is idle, 1 is full. It comes from the lag of the event loop and the memory used, which others
+measure. Invariant: a stage begins only while the one before it is in force, and no stage drops an accepted QoS 1 or 2
+message.
 """
 
 from typing import Final, final
@@ -22,24 +22,24 @@ from mqttlite.core.memory import MemoryAccount
 
 CALM: Final = 0
 SLOW_SENDERS: Final = 1
-"""The clients that send most are read more slowly, as far as others have to wait for them."""
+"""The clients that send most are read more slowly, if other clients have to wait for them."""
 SHED_LOW_PRIORITY: Final = 2
-"""Messages of low priority are dropped as well; of QoS 1 and 2 only those that a refusal (0x97) can be told."""
+"""Low-priority messages are dropped as well. At QoS 1 and 2, only if the publisher can get a refusal (0x97)."""
 SHED_QOS0: Final = 3
 """QoS 0 messages are dropped as well."""
 REFUSE_CONNECTS: Final = 4
 """New connections are refused as well (0x89)."""
 
 BEGINS_AT: Final = (0.0, 0.5, 0.8, 0.9, 1.0)
-"""The load from which on a stage begins; the first one also begins with the first client that is slowed, and lasts as
-long as one is."""
+"""The load at which each stage begins. The first stage also begins with the first slowed client, and lasts while one is
+slowed."""
 
 ENDS_BELOW: Final = (0.0, 0.4, 0.7, 0.8, 0.9)
-"""The load below which it ends: a little lower, so that none begins and ends ten times a second."""
+"""The load below which each stage ends: a little lower, so that stages do not flap."""
 
 
 EARLY: Final = 0.8
-"""Clients are slowed less while the smoothed lag of the loop is below this part of `target_lag_s`."""
+"""Clients are slowed less while the smoothed lag of the loop is below this fraction of `target_lag_s`."""
 
 
 @final
@@ -66,20 +66,20 @@ class Overload:
         self._memory: Final = effects.memory
         self._stage_since = 0.0
         self._lateness = 0.0
-        """The lag that comes of what clients send, as a multiple of its target."""
+        """The lag that clients cause, as a multiple of the target, smoothed."""
         self.credits: Final = Credits(effects, deadlines)
         self.lag_load: float = 0.0
         self.memory_load: float = 0.0
         self.load: float = 0.0
-        """The higher of these two."""
+        """The higher of the two loads above."""
         self.stage: int = CALM
         self.connects_refused: int = 0
 
     def update(self, lag_s: float, iteration_s: float, now: float) -> None:
-        """The loop came so late to a timer, and an iteration took so much of the processor's time, on average.
+        """Update the load from how late the loop was for a timer, and the mean processor time of an iteration.
 
-        Of the lag that is longer than an iteration, the rest comes of other programs that have the processor: it would
-        not end if clients sent less.
+        Lag beyond the length of an iteration is caused by other programs on the processor. Slowing clients would not
+        reduce it.
         """
         limits = self._limits
         if not limits.enabled:
@@ -95,7 +95,7 @@ class Overload:
             self._enter(stage, now)
 
     def _meter(self, is_late: bool, is_early: bool) -> None:
-        """Look at what each client costs while the loop is late, or while one is slowed."""
+        """Measure each client's work while the loop is late, or while a client is slowed."""
         effects, credits = self._effects, self.credits
         if effects.meters_senders:
             credits.adjust(is_late, is_early)
@@ -106,7 +106,7 @@ class Overload:
             effects.meters_senders = True
 
     def _next_stage(self, now: float) -> int:
-        """The stage from now on: one more at most, and that after the others had time to help."""
+        """The next stage: at most one higher, and only after the current one had time to take effect."""
         stage = self.stage
         if stage < REFUSE_CONNECTS and self.load >= BEGINS_AT[stage + 1]:
             return stage + 1 if stage == CALM or now - self._stage_since >= OVERLOAD_STAGE_S else stage
@@ -124,7 +124,8 @@ class Overload:
 
 
 def load_of_memory(memory: MemoryAccount) -> float:
-    """0.8 where the QoS 0 messages of the biggest hoarders begin to be dropped, and 1 where no holder has more room."""
+    """The load of memory: 0.8 when the largest outboxes begin to lose QoS 0 messages, 1 when no holder has more
+    room."""
     used, some, much = memory.used, memory.enough_below, memory.shed_above
     shed = BEGINS_AT[SHED_LOW_PRIORITY]
     if used <= some:

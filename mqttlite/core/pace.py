@@ -1,8 +1,8 @@
-"""The pace at which one client gets messages. Its outbox charges what it writes, once for each write, to the buckets of
-the client and to those that it shares with others.
+"""Limits the rate of messages to one client. The outbox charges each write to the client's own buckets and to the
+buckets that it shares with others.
 
-Over a rate, the outbox is blocked until the debt is paid: QoS 1 and 2 messages wait in the session, QoS 0 ones are
-dropped. Invariant: a pace that holds its outbox is armed.
+Above the rate, the outbox is blocked until the debt is paid: QoS 1 and 2 messages wait in the session, QoS 0 messages
+are dropped. Invariant: a pace that holds its outbox is armed.
 """
 
 from typing import Final, Protocol, final
@@ -13,10 +13,10 @@ from mqttlite.core.rate_limits import Buckets
 
 
 class Paced(Protocol):
-    """Lets an outbox go on."""
+    """Continues with an outbox whose pace is over."""
 
     def on_pace_over(self, number: int) -> None:
-        """The connection of that number may be sent messages again."""
+        """Messages may be sent again to the connection with this number."""
         ...
 
 
@@ -45,18 +45,19 @@ class Pace(Deadline):
         self._deadlines: Final = deadlines
         self._owner: Final = owner
         self._charged = 0
-        """How many messages were charged."""
+        """How many messages were charged so far."""
         self.holds: bool = False
         """Whether the outbox waits now."""
         self.held_for: str = ""
-        """The scope of the quota for which it waited last."""
+        """The scope of the quota that it last waited for."""
         self.times: int = 0
-        """How often it waited for one."""
+        """How often it waited for a quota."""
         self.is_wanted: bool = False
-        """Whether a session has more to send than was left: it goes on when the pace is over."""
+        """Whether a session has more to send than was allowed. It continues when the pace is over."""
 
     def charge(self, messages: int, size: int, now: float) -> bool:
-        """`size` bytes are written now, and `messages` were ever: whether the outbox must wait from now on."""
+        """Charge a write of `size` bytes; `messages` is the total ever sent. Return whether the outbox must now
+        wait."""
         longest_s, over = 0.0, ""
         for scope, buckets in self._buckets:
             wait_s = buckets.take(messages - self._charged, size, now)
@@ -75,8 +76,9 @@ class Pace(Deadline):
         return True
 
     def allows(self, messages: int, size: int, now: float) -> bool:
-        """Whether a session may send one more of its queue, when `messages` were ever put into the outbox and it holds
-        `size` bytes now; if not, it goes on when the pace is over. The first after each write may always go."""
+        """Whether a session may send one more message of its queue. `messages` is the total ever put into the outbox,
+        `size` the bytes it holds now. If not, the session continues when the pace is over. The first message after each
+        write is always allowed."""
         unwritten = messages - self._charged
         if unwritten == 0:
             return True

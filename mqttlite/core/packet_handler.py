@@ -1,8 +1,8 @@
 """Handles the packets of connected clients: messages, acknowledgements, subscriptions.
 
-`publish_in_place` and `acknowledge_in_place` are the short way, for the frequent packets: they read the bytes in place
-and make no object where none is needed. `take` is the long way, for all other packets. Invariant: both ways do the same
-with the same packet.
+`publish_in_place` and `acknowledge_in_place` are the fast path for frequent packets: they read the bytes in place and
+create no objects that they do not need. `take` is the slow path for all other packets. Invariant: both paths do the
+same with the same packet.
 """
 
 from functools import partial
@@ -67,7 +67,7 @@ _FAULTS: Final[dict[int, str]] = {
     int(ReasonCode.PAYLOAD_FORMAT_INVALID): SCHEMA_INVALID,
     QUOTA_EXCEEDED: PACKET_TOO_LARGE,
 }
-"""Why messages are dropped whose payloads are not accepted, by reason code."""
+"""The drop reason for a payload that is not accepted, by reason code."""
 
 OVERLOADED: Final = "the broker is overloaded, and the message has a low priority: publish it again later"
 
@@ -106,9 +106,9 @@ class PacketHandler:
         self.readers: Final = Readers(self, deadlines, effects, limits)
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
-        """Handle the PUBLISH at `at`, and those of its like that follow; where the next packet begins.
+        """Handle the PUBLISH at `at` and the similar ones that follow it. Return where the next packet begins.
 
-        What is passed on at QoS 0 has the bytes it came with: QoS 0, DUP 0 [MQTT-4.3.1-1].
+        A QoS 0 message is forwarded with the bytes in which it came: QoS 0, DUP 0 [MQTT-4.3.1-1].
         """
         first = data[at]
         topic_at = body + 2
@@ -123,7 +123,7 @@ class PacketHandler:
                 raw = self._raw_properties(connection, data, raw_at)
             head_end += 1 if raw is None else len(raw.data)
         if raw is None or head_end > stop or topic_at == topic_end:
-            # Too short, without a topic, or with properties to be looked at closely: not for the short way.
+            # Too short, without a topic, or with properties that must be decoded: not for the fast path.
             packet = decode(first, data[body:stop], connection.version)
             assert isinstance(packet, Publish)
             self._on_publish(connection, packet)
@@ -131,7 +131,7 @@ class PacketHandler:
         topic = data[topic_at:topic_end]
         route = self._routes.cached(topic)
         if route is None:
-            decode(first, data[body:stop], connection.version)  # the first of its topic is looked at closely
+            decode(first, data[body:stop], connection.version)  # decoding checks the first packet of a new topic
             route = self._routes.find(topic)
         if first == 0x30:
             size = stop - at
@@ -194,7 +194,7 @@ class PacketHandler:
         ids = Ids(packet_id)
         if stop > at + size:
             ids = ids_of(data, topic_end, stop, size)
-            stop = at + ids.count * size  # with a faulty one the connection ends, but not before it is its turn
+            stop = at + ids.count * size  # a faulty packet ends the connection, but not before its turn
         expires_at = raw.expires_at(self._effects.now)
         batch = PublishBatch(topic, data[at:stop], size, head_end - at, qos, connection.version, raw, expires_at)
         if route.policy is not None:
@@ -207,9 +207,10 @@ class PacketHandler:
         return stop
 
     def acknowledge_in_place(self, connection: Connection, data: bytes, at: int) -> int:
-        """Handle the acknowledgement without reason code at `at`, and those of its like that follow; where they end.
+        """Handle the acknowledgement without reason code at `at` and the similar ones that follow. Return where they
+        end.
 
-        0: it is something else, decode it.
+        Return 0 if it must be decoded.
         """
         session = connection.session
         assert session is not None
@@ -239,11 +240,11 @@ class PacketHandler:
             else:
                 self._acknowledgements.on_pubcomp(session, packet.packet_id)
         else:
-            assert isinstance(packet, Pingreq), "other packets are not welcome"
+            assert isinstance(packet, Pingreq), "the packet loop lets no other packets through"
             outbox.answer(PINGRESP_FRAME)  # [MQTT-3.12.4-1]
 
     def _raw_properties(self, connection: Connection, data: bytes, at: int) -> RawProperties | None:
-        """The properties at `at`, mostly those of the message before; None if they are not for the short way."""
+        """The properties at `at`, often those of the previous message; None if they are not for the fast path."""
         raw = connection.raw
         if data[at : at + len(raw.data)] == raw.data:
             return raw
@@ -303,10 +304,10 @@ class PacketHandler:
         return connection.aliases[alias]
 
     def _fault(self, connection: Connection, topic: bytes, payload: bytes, properties: Properties) -> int:
-        """The reason code for a payload that is not accepted, 0 for one that is.
+        """The reason code that refuses a payload; 0 if it is accepted.
 
-        Commands have limits of their own: one for messages must not lock administrators out. Raises `PacketTooLarge`
-        where a large one is to close the connection.
+        Commands have their own limits: a limit for messages must not lock administrators out. Raises `PacketTooLarge`
+        if the policy for a large payload is to disconnect.
         """
         if len(payload) > connection.topic_limits.max_payload_bytes and not is_control(topic):
             if self._limits.on_large_payload == DISCONNECT:
@@ -317,9 +318,9 @@ class PacketHandler:
         return int(ReasonCode.PAYLOAD_FORMAT_INVALID)
 
     def _receive(self, connection: Connection, message: Message, packet_id: int, fault: int = 0) -> None:
-        """A QoS 1 or 2 message: distribute it, once, and acknowledge it; one with a faulty payload only the latter.
+        """Deliver a QoS 1 or 2 message once, and acknowledge it. One with a faulty payload is only acknowledged.
 
-        The answer is what its QoS demands [MQTT-3.3.4-1], with its identifier [MQTT-2.2.1-5].
+        The QoS determines the type of the answer [MQTT-3.3.4-1], which carries the packet identifier [MQTT-2.2.1-5].
         """
         session = connection.session
         assert session is not None
@@ -327,9 +328,9 @@ class PacketHandler:
         changes = self._effects.changes
         before = len(changes)
         answer = PUBACK if message.qos == 1 else PUBREC  # [MQTT-4.3.2-4] [MQTT-4.3.3-8]
-        route = self._routes.find(message.topic)  # first: a name that breaks the rules does so the second time too
+        route = self._routes.find(message.topic)  # first: an invalid name is an error also in a repeated message
         if message.qos == 1:
-            connection.received_qos1 += 1  # and nothing is remembered of it [MQTT-4.3.2-5]
+            connection.received_qos1 += 1  # no identifier is remembered [MQTT-4.3.2-5]
         else:
             connection.received_qos2 += 1
             if session.received.has(packet_id):  # the same message again [MQTT-4.3.3-10]
@@ -357,16 +358,16 @@ class PacketHandler:
             self._publish(connection, message, route, receipt)
 
     def on_room(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
-        """As `RoomOwner`."""
+        """Implements `RoomOwner`."""
         route = self._routes.find(message.topic)
         if receipt is None:
             self._publish_qos0(connection, message, route)
         else:
-            receipt.is_durable = True  # what others changed meanwhile may not be committed yet
+            receipt.is_durable = True  # changes made meanwhile may not be committed yet
             self._publish(connection, message, route, receipt)
 
     def on_no_room(self, message: Message, receipt: Receipt | None) -> None:
-        """As `RoomOwner`. Before 5.0 the publisher is not told (docs/design/004)."""
+        """Implements `RoomOwner`. A publisher before 5.0 gets no reason code (docs/design/004)."""
         self._router.drops.add(QUEUE_FULL, 1, message.topic)
         if receipt is not None:
             receipt.refusal = NO_ROOM
@@ -386,7 +387,7 @@ class PacketHandler:
         self._wait_for(connection, self._router.publish(message, route, session))
 
     def _sheds_qos0(self, route: Route, topic: bytes, has_low_priority: bool, messages: int) -> bool:
-        """Drop QoS 0 messages, if the overload is such that they are not passed on."""
+        """Drop QoS 0 messages if the stage of overload requires it. Return whether it does."""
         if route.is_low or has_low_priority:
             reason = OVERLOAD_LOW_PRIORITY
         elif self._effects.sheds_qos0 and not is_control(topic):
@@ -397,12 +398,12 @@ class PacketHandler:
         return True
 
     def _sheds_acknowledged(self, connection: Connection, message: Message, route: Route) -> bool:
-        """Whether the overload is such that a QoS 1 or 2 message is refused: one of low priority, whose publisher can
-        be told. Before 5.0 there is only an acknowledgement, and what is acknowledged is not dropped."""
+        """Whether overload refuses a QoS 1 or 2 message: one with low priority from a 5.0 publisher. An older protocol
+        can only acknowledge, and an acknowledged message must not be dropped."""
         return connection.version == V5 and (route.is_low or is_low(message.properties))
 
     def _refusal(self, connection: Connection, message: Message, route: Route, tally: Tally) -> str | None:
-        """Why the broker does not take a message that was published now, where that takes a sentence."""
+        """The reason string for a message that the broker refused; None if there is none."""
         topic = message.topic
         if tally.refusal:
             return tally.refusal
@@ -421,7 +422,7 @@ class PacketHandler:
         return route.refusal or None
 
     def _wait_for(self, connection: Connection, fan_out: FanOut) -> None:
-        """Let a connection's next packets wait for the end of a fan-out, so that no message overtakes another."""
+        """Make the connection's next packets wait for the end of a fan-out, so that messages stay in order."""
         if not fan_out.done:
             connection.waits_for = A_FAN_OUT
             connection.deferred = True
@@ -433,7 +434,7 @@ class PacketHandler:
             self._effects.deferred.append(connection.number)
 
     def _settle(self, receipt: Receipt, fan_out: FanOut) -> None:
-        """Acknowledge messages once all receivers had theirs; until then the connection's next packets wait."""
+        """Acknowledge messages at the end of their fan-out. Until then the connection's next packets wait."""
         if fan_out.done:
             self._receipts.acknowledge(receipt, fan_out.tally)
             return
@@ -441,12 +442,12 @@ class PacketHandler:
         fan_out.on_done = partial(self._on_fan_out, receipt, fan_out.tally)
 
     def _on_fan_out(self, receipt: Receipt, tally: Tally) -> None:
-        receipt.is_durable = True  # of what the earlier parts changed, some may not be committed yet
+        receipt.is_durable = True  # changes of earlier parts may not be committed yet
         self._resume(receipt.connection)
         self._receipts.acknowledge(receipt, tally)
 
     def _may_take(self, connection: Connection, ids: Ids) -> bool:
-        """Whether these QoS 2 identifiers are counted up, none is taken, and the client may use all."""
+        """Whether these QoS 2 identifiers are consecutive, unused, and within the client's receive maximum."""
         session = connection.session
         assert session is not None
         return (
@@ -456,7 +457,7 @@ class PacketHandler:
         )
 
     def _receive_batch(self, connection: Connection, batch: PublishBatch, route: Route, ids: Ids) -> None:
-        """As `_receive`, for messages with those identifiers, which at QoS 2 the client may use."""
+        """Like `_receive`, for the messages of a batch. `_may_take` has checked QoS 2 identifiers."""
         session = connection.session
         assert session is not None
         if batch.qos == 1:
@@ -467,7 +468,7 @@ class PacketHandler:
         self._settle(receipt, self._router.publish_batch(batch, route, session))
 
     def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
-        """The PUBREL at `at`, and those behind it that follow in order; where they end."""
+        """Handle the PUBREL at `at` and the ones that follow it in order. Return where they end."""
         first_id = data[at + 2] << 8 | data[at + 3]
         count = self._acknowledgements.release_leading(session, data, at)
         if count == 0:
@@ -481,8 +482,8 @@ class PacketHandler:
     def _on_pubrel(self, connection: Connection, session: Session, packet_id: int) -> None:
         known = self._acknowledgements.release_received(
             session, packet_id
-        )  # [MQTT-4.3.3-12]; expiry plays no part [MQTT-4.3.3-13]
+        )  # [MQTT-4.3.3-12]; regardless of expiry [MQTT-4.3.3-13]
         code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
-        if known and session.durable:  # else a crash would take the identifier's next message for this one
+        if known and session.durable:  # else, after a crash, its next message would look like a duplicate
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]

@@ -1,7 +1,7 @@
-"""The packet identifiers of QoS 2 messages between two of their packets, in the order in which they got there.
+"""A set of packet identifiers of QoS 2 messages that wait for their next packet, in order of arrival.
 
-Clients, and we, count identifiers up and acknowledge in order. So those of one session are mostly a single range, which
-costs the same however long it is. Invariant: those that are no part of the range came before it.
+Clients and the broker count identifiers up and acknowledge in order. So the identifiers of a session are usually a
+single range, whose cost does not depend on its length. Invariant: identifiers outside the range arrived before it.
 """
 
 from typing import Final, final
@@ -9,7 +9,7 @@ from typing import Final, final
 from mqttlite.wire.blocks import leading
 
 _NONE: Final[dict[int, None]] = {}
-"""Never added to: it stands for the others where there are none, and a dictionary of its own takes 64 bytes."""
+"""Never added to. Shared while there are no identifiers outside the range, because a dictionary takes 64 bytes."""
 
 
 @final
@@ -28,20 +28,20 @@ class PacketIds:
         return 0 <= packet_id - self._first < self._count or packet_id in self._others
 
     def has_any(self, first: int, count: int) -> bool:
-        """Whether one of `count` identifiers from `first` on is here."""
+        """Whether the set has one of the `count` identifiers from `first` on."""
         if self._count and first < self._first + self._count and self._first < first + count:
             return True
         return bool(self._others) and any(packet_id in self._others for packet_id in range(first, first + count))
 
     def all(self) -> list[int]:
-        """In the order in which they came."""
+        """All identifiers, in order of arrival."""
         packet_ids = list(self._others)
         if self._count:
             packet_ids += range(self._first, self._first + self._count)
         return packet_ids
 
     def add(self, first: int, count: int = 1) -> None:
-        """Take `count` identifiers from `first` on, none of which is here."""
+        """Add `count` identifiers from `first` on, none of which is in the set."""
         if self._count and first == self._first + self._count:
             self._count += count
             return
@@ -50,7 +50,7 @@ class PacketIds:
         self._count = count
 
     def discard(self, packet_id: int) -> bool:
-        """Let one go; whether it was here."""
+        """Remove an identifier. Return whether it was in the set."""
         if packet_id == self._first and self._count:
             self._first += 1
             self._count -= 1
@@ -63,9 +63,9 @@ class PacketIds:
         return True
 
     def take_leading(self, data: bytes, at: int, acks: bytes) -> int:
-        """Let go those of the range, from its start, whose acknowledgements stand in `data` at `at`; how many.
+        """Remove identifiers from the start of the range that are acknowledged in `data` from `at` on. Return how many.
 
-        `acks` is the table of these.
+        `acks` is the table of expected acknowledgements.
         """
         count = leading(data, at, acks, self._first, self._count)
         self._first += count
@@ -73,7 +73,7 @@ class PacketIds:
         return count
 
     def _scatter(self) -> None:
-        """Make the range identifiers like the others."""
+        """Turn the range into single identifiers."""
         if self._count:
             if self._others is _NONE:
                 self._others = {}

@@ -1,7 +1,7 @@
-"""The packet loop: finds the packets in a chunk and hands each to the part of the core that handles it.
+"""The packet loop: finds the packets in a chunk and dispatches each to its handler.
 
-It stops where the work budget of the iteration is used up, or where the connection has to wait; the rest stays in the
-connection's framer. Invariant: packets of one connection are handled in their order, each once.
+It stops when the iteration's work budget is used up or the connection has to wait; the rest stays in the connection's
+framer. Invariant: the packets of a connection are handled once each, in order.
 """
 
 from typing import Final, final
@@ -32,7 +32,7 @@ from mqttlite.wire.packets import Auth, Connect, Disconnect, Publish, Subscribe,
 
 @final
 class PacketLoop:
-    """One for each broker. Every method raises the `PeerError` of a packet that breaks a rule."""
+    """One for each broker. Every method raises a `PeerError` for a packet that breaks a rule."""
 
     __slots__ = (
         "_admission",
@@ -63,7 +63,7 @@ class PacketLoop:
         self._max_packet_bytes: Final = limits.max_packet_bytes
 
     def walk(self, connection: Connection, data: bytes) -> int:
-        """Handle the whole packets in `data`; where the first begins that is not handled."""
+        """Handle the complete packets in `data`. Return where the first unhandled packet begins."""
         at = 0
         end = len(data)
         effects = self._effects
@@ -114,11 +114,11 @@ class PacketLoop:
                         continue
             self._on_packet(connection, first, data[body:stop])
             at = stop
-            largest = connection.in_place_bytes  # which CONNECT sets
+            largest = connection.in_place_bytes  # CONNECT sets it
         return at
 
     def _may_continue(self, connection: Connection) -> bool:
-        """Whether this iteration has room for another packet; if not, the connection goes on in the next one."""
+        """Whether this iteration has room for another packet. If not, defer the connection to the next iteration."""
         effects = self._effects
         if effects.work >= ITERATION_WORK or effects.pending_bytes > MAX_PENDING_BYTES:
             connection.deferred = True
@@ -127,7 +127,7 @@ class PacketLoop:
         return True
 
     def _on_packet(self, connection: Connection, first: int, body: bytes) -> None:
-        """Decode a packet and handle it, or begin to."""
+        """Decode a packet and handle it, or start a job that does."""
         packet_type = first >> 4
         effects = self._effects
         effects.work += PACKET_WORK
@@ -145,7 +145,7 @@ class PacketLoop:
                 return
         effects.work += len(body) // BYTES_PER_WORK_UNIT
         packet = decode(first, body, connection.version)
-        if isinstance(packet, Publish):  # its payload was charged with the chunk
+        if isinstance(packet, Publish):  # the chunk was charged with its payload
             effects.work -= len(packet.payload) // BYTES_PER_WORK_UNIT
         if isinstance(packet, Connect):
             if self._connecting.on_connect(connection, packet):
@@ -169,7 +169,7 @@ class PacketLoop:
 
 
 def _not_connect(first: int) -> str:
-    """Explain a first byte that cannot begin a CONNECT."""
+    """Explain why a first byte cannot begin a CONNECT."""
     if first == 0x16:
         return "TLS bytes on a listener without TLS"
     if first in b"GPHDOC":  # GET, POST, PUT, HEAD, DELETE, OPTIONS

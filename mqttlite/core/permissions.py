@@ -1,7 +1,7 @@
-"""The rules in force, their verdicts as far as they are kept, and what was denied.
+"""The rules in force, a cache of their verdicts, and the counters of denials.
 
-The role of a client is asked for when it is first needed, and again after the rules or the client's identity changed.
-So `authorize` costs the same however many clients there are. Invariant: no verdict outlives the rules that gave it.
+The role of a client is looked up when it is first needed, and again after the rules or the client's identity change. So
+the cost of `authorize` does not depend on the number of clients. Invariant: no verdict outlives the rules that gave it.
 """
 
 from collections.abc import Callable
@@ -39,14 +39,14 @@ class Permissions:
         self.drops: Final = drops
         self.authorizer: Authorizer = DefaultRules() if authorizer is None else authorizer
         self.rules: int = 1
-        """The number of the rules in force: they count up."""
+        """The generation of the rules in force."""
         self.restricts: bool = _restricts(self.authorizer)
-        """Whether there may be topics that not every client may receive."""
+        """Whether some topics may be hidden from some clients."""
         self.trusts_names: bool = True
-        """Whether a user name counts that nobody verified: only where no listener verifies any."""
+        """Whether unverified user names identify users. True only if no listener verifies them."""
         self._received: Final[dict[tuple[int, bytes], bool]] = {}
         self.denied: Final[dict[str, int]] = dict.fromkeys(ACTIONS, 0)
-        """The number of denied messages, or topic filters, by action."""
+        """The number of denied messages or topic filters, by action."""
         self.on_denied: Callable[[str, str | None, str, bytes, str], None] | None = None
         """Called with the client identifier, user name, action, topic and reason, up to `DENIALS_TOLD_PER_S` times a
         second. It must not raise, nor call the core."""
@@ -54,7 +54,7 @@ class Permissions:
         self._told_since = 0.0
 
     def authorize(self, authorizer: Authorizer) -> None:
-        """Other rules are in force from now on. The caller drops the routes."""
+        """Put other rules in force. The caller must drop the routes."""
         self.authorizer = authorizer
         self.rules += 1
         self.restricts = _restricts(authorizer)
@@ -74,15 +74,15 @@ class Permissions:
         return self.authorizer.is_open(topic) or self.authorizer.may_publish(self.role_of(source), topic)
 
     def is_anothers(self, username: str | None, other: str | None) -> bool:
-        """Whether a session of the user `username` is not for a client of the user `other`."""
+        """Whether a session of user `username` must not be given to a client of user `other`."""
         return self.restricts and username is not None and username != other
 
     def may_subscribe(self, source: Source, topic_filter: bytes) -> bool:
-        """Whether a session may subscribe to a filter; one of the program's own may do so everywhere."""
+        """Whether a session may subscribe to a filter. The program's own sessions may subscribe to any."""
         return source.is_trusted or self.authorizer.may_subscribe(self.role_of(source), topic_filter)
 
     def may_receive(self, source: Source, topic: bytes) -> bool:
-        """Whether a session may get a message of a topic now."""
+        """Whether a session may receive messages of a topic now."""
         if not self.restricts or source.is_trusted:
             return True
         key = (self.role_of(source), topic)
@@ -100,11 +100,11 @@ class Permissions:
         return self.authorizer.reason(self.role_of(source), action, topic)
 
     def told(self, source: Source, action: str, topic: bytes) -> str:
-        """The same for the client, which is told no path of the server."""
+        """The same for the client: without paths of the server."""
         return told_by(self.authorizer, self.role_of(source), action, topic)
 
     def deny(self, source: Source, action: str, topic: bytes, messages: int = 1, reason: str = "") -> None:
-        """Count what is denied, and tell it; the rules know the reason if none is given."""
+        """Count and report a denial. Without `reason`, the rules are asked for it."""
         self.denied[action] += messages
         if self.on_denied is None or source.kind != CLIENT:
             return
@@ -118,7 +118,7 @@ class Permissions:
             self.on_denied(source.client_id, source.username, action, topic, told)
 
     def drop_shared(self, topic: bytes, trace: int, tally: Tally) -> None:
-        """No member of a shared subscription may receive a message: it is dropped."""
+        """Drop a message that no member of a shared subscription may receive."""
         self.denied[RECEIVE] += 1
         tally.drop(NOT_AUTHORIZED)
         self.drops.add(NOT_AUTHORIZED, 1, topic, trace)

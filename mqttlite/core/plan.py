@@ -1,7 +1,7 @@
-"""Predicts the outcome of a message or a subscription: the checks of the broker without their effects.
+"""Predicts the outcome of a PUBLISH or SUBSCRIBE: runs the broker's checks without their effects.
 
-Each answer comes from the parts that would decide: `Router`, `Subscriptions`, `Routes`, `Session`. Invariant: nothing
-is published, counted or told, and no session changes.
+It asks the parts that make the real decision: `Router`, `Subscriptions`, `Routes`, `Session`. Invariant: it publishes,
+counts and reports nothing, and changes no session.
 """
 
 from typing import Final, final
@@ -38,10 +38,11 @@ NOT_ASKED: Final = "the topic has one, which was not asked: the payload is not k
 AS_THE_SCHEMA_SAYS: Final = "the payload is what it says"
 
 MAX_PLANNED: Final = 1_000
-"""Receivers that a plan names: some milliseconds, and a hundred kilobytes of an answer. The others are only counted."""
+"""The most receivers that a plan names: some milliseconds, and a hundred kilobytes in the answer. Further ones are only
+counted."""
 
 MAX_RETAINED: Final = 10_000
-"""Retained messages that a plan looks at: some ten milliseconds."""
+"""The most retained messages that a plan examines: some ten milliseconds."""
 
 
 @final
@@ -69,36 +70,37 @@ class PublishPlan:
 
     def __init__(self, topic: bytes) -> None:
         self.topic: bytes = topic
-        """Where it would be published: below a mount point, or behind the seconds of `$delayed`."""
+        """The topic in the end: with the mount point, and without the `$delayed` prefix."""
         self.is_connected: bool = False
-        """Whether the publisher is connected now: then the limits of its listener count."""
+        """Whether the publisher is connected now, so that the limits of its listener apply."""
         self.code: int = 0
-        """The reason code of a refusal; 0: it is taken."""
+        """The reason code of a refusal; 0: the message is accepted."""
         self.reason: str = ""
-        """Which rule allows it, or why it is refused."""
+        """The rule that allows the message, or the reason of the refusal."""
         self.qos: int = 0
-        """With which it would be passed on at most."""
+        """The highest QoS at which it would be delivered."""
         self.retained: bool = False
-        """Whether it would be kept as retained."""
+        """Whether it would be retained."""
         self.has_schema: bool = False
-        """Whether the payload has to be what a schema says."""
+        """Whether the topic has a schema."""
         self.schema: str = ""
-        """The verdict of the schema: `NOT_ASKED`, `AS_THE_SCHEMA_SAYS`, or the violation that it would count."""
+        """The verdict of the schema: `NOT_ASKED`, `AS_THE_SCHEMA_SAYS`, or the violation."""
         self.block_s: float = 0.0
-        """How long its publisher would wait for a receiver that has no room; then the message is refused."""
+        """How long the publisher would wait for a receiver without room before the message is refused."""
         self.block_reason: str = ""
-        """Which receiver that is."""
+        """That receiver, and why it has no room."""
         self.wait_s: float = 0.0
-        """How long its publisher would wait for a receiver that reads; then the message is published all the same."""
+        """How long the publisher would wait for a receiver that reads. After that the message is published all the
+        same."""
         self.wait_for: str = ""
         """The client identifier of that receiver."""
         self.delay_s: int = -1
-        """After how many seconds it would be published; -1: at once."""
+        """The delay in seconds before it is published; -1: none."""
         self.receivers: list[PlannedReceiver] = []
         self.sinks: int = 0
-        """How many of the receivers are no sessions, such as queues."""
+        """How many of the receivers are not sessions, for example queues."""
         self.unnamed: int = 0
-        """Receivers above `MAX_PLANNED`."""
+        """The number of receivers beyond `MAX_PLANNED`."""
 
 
 @final
@@ -111,12 +113,12 @@ class SubscribePlan:
         self.topic_filter: bytes = topic_filter
         self.is_connected: bool = False
         self.code: int = 0
-        """That of SUBACK: the QoS that is granted, or from 0x80 on a refusal."""
+        """The reason code of SUBACK: the granted QoS, or a refusal from 0x80 on."""
         self.reason: str = ""
         self.retained: int = 0
-        """Retained messages that it would get, of the first `MAX_RETAINED`."""
+        """The retained messages that the client would get, among the first `MAX_RETAINED`."""
         self.retained_denied: int = 0
-        """Those that it would not, for the client may not receive them."""
+        """The retained messages that the client may not receive."""
 
 
 @final
@@ -169,9 +171,8 @@ class Planner:
         properties: Properties = NONE,
         knows_payload: bool = True,
     ) -> PublishPlan:
-        """A message of a client: of the one that is connected with this identifier and user name, or of one that is
-        not there. Without `knows_payload` only the payload's size counts: schemas and filters that read it are not
-        asked."""
+        """Predict a PUBLISH of a client, which is connected or not. Without `knows_payload` only the payload's size
+        counts, and schemas and filters that read it are not asked."""
         source = self._session(client_id, username, grants)
         plan = PublishPlan(topic)
         connection = self._connection(source)
@@ -197,7 +198,7 @@ class Planner:
     def subscribe(
         self, client_id: str, username: str | None, topic_filter: bytes, qos: int, grants: Grants = NO_GRANTS
     ) -> SubscribePlan:
-        """A subscription of a client, as `publish` knows it."""
+        """Predict a SUBSCRIBE of a client, which is connected or not."""
         session = self._session(client_id, username, grants)
         connection = self._connection(session)
         plan = SubscribePlan(topic_filter)
@@ -225,7 +226,7 @@ class Planner:
         return plan
 
     def _session(self, client_id: str, username: str | None, grants: Grants) -> Session:
-        """The session of a client, if it is this user's; else one that is in no table."""
+        """The session of a client if it belongs to this user, else a temporary session that is in no table."""
         session = self._sessions.get(client_id)
         if session is not None and session.username == username:
             return session
@@ -250,7 +251,7 @@ class Planner:
     def _plan(
         self, plan: PublishPlan, route: Route, message: Message, source: Session, knows_payload: bool, is_bound: bool
     ) -> None:
-        """`is_bound` says that a topic's `block` and `reject` hold for the message: it comes from a client, now."""
+        """`is_bound` says that the topic's `block` and `reject` apply: the message comes from a client, now."""
         size = len(message.payload)
         if size > source.topic_limits.max_payload_bytes and not is_control(message.topic):
             plan.code, plan.reason = QUOTA_EXCEEDED, source.topic_limits.payload_refusal(size)
@@ -274,7 +275,7 @@ class Planner:
             self._add(plan, receiver.outlook(message, source))
         for client_id in self._routes.denied(message.topic):
             session = self._sessions.get(client_id)
-            assert session is not None, "who subscribes has a session"
+            assert session is not None, "a subscriber has a session"
             rule = session.why_denied(message.topic)
             self._add(plan, PlannedReceiver(client_id, b"", 0, EXCLUDED, NOT_AUTHORIZED, rule))
         for sink in route.sinks:
@@ -289,16 +290,16 @@ class Planner:
                 self._find_reader(plan, reader.client_id)
 
     def _is_shed(self, route: Route, message: Message) -> bool:
-        """Whether the overload is such that the message is dropped, or refused to a publisher of 5.0."""
+        """Whether overload drops the message, or refuses it to a 5.0 publisher."""
         effects = self._effects
         if route.is_low or is_low(message.properties):
             return effects.sheds_low_priority
         return effects.sheds_qos0 and message.qos == 0 and not is_control(message.topic)
 
     def _fits_schema(self, plan: PublishPlan, schema: SchemaCheck, message: Message, knows_payload: bool) -> bool:
-        """Note the verdict of the topic's schema in the plan; False where it refuses the message."""
+        """Put the verdict of the topic's schema into the plan. Return False if it refuses the message."""
         plan.has_schema = True
-        if message.retain and not message.payload:  # it removes what is retained, and is not asked about
+        if message.retain and not message.payload:  # it removes the retained message, and the schema is not asked
             return True
         if not knows_payload:
             plan.schema = NOT_ASKED
@@ -314,7 +315,7 @@ class Planner:
         return True
 
     def _find_no_room(self, plan: PublishPlan, blocks: bool) -> None:
-        """The topic's policy holds the message back, or refuses it, for the first receiver without room."""
+        """Find the first receiver without room, for which the topic's policy delays or refuses the message."""
         reason = NO_ROOM
         for each in plan.receivers:
             if each.outcome == DROPPED:
@@ -327,7 +328,7 @@ class Planner:
             plan.receivers, plan.sinks, plan.unnamed = [], 0, 0
 
     def _find_reader(self, plan: PublishPlan, client_id: str) -> None:
-        """The publisher waits until a receiver has read so much that there is room."""
+        """Note that the publisher waits until this receiver has read enough to have room."""
         plan.wait_s, plan.wait_for = self._limits.max_block_s, client_id
         for each in plan.receivers:
             if each.client_id == client_id and each.outcome == DROPPED and each.reason == QUEUE_FULL:
