@@ -12,30 +12,29 @@ class Store(Protocol):
 
     @property
     def pages(self) -> bool:
-        """Whether `load` says of what waits only how much it is (`Stored`), and `page` reads it."""
+        """Whether `load` yields only the number of waiting messages (`Stored`), and `page` reads them."""
         ...
 
     def commit(self, changes: list[Change]) -> Awaitable[None] | None:
-        """Make the changes durable, all or none, in order; None where that is already so when the call returns.
+        """Make all changes durable, in order, or none. Return None if they are durable when the call returns.
 
-        A commit that fails raises from the awaitable and has changed nothing; it is tried again with the same changes.
+        A failed commit raises from the awaitable and changes nothing. The caller retries with the same changes.
         """
         ...
 
     def load(self) -> Iterator[list[Change]]:
-        """The stored state, as the changes that would make it again, in order: a bounded number at a time.
+        """Yield the stored state as the changes that recreate it, in order, a bounded number at a time.
 
-        A session comes before what belongs to it; the messages that it was sent come before those that wait, and each
-        of the former is an `Enqueue` with the packet identifier it was sent with. Delayed messages come in the order of
-        their numbers. Nothing is committed meanwhile.
+        A session comes before its parts, and its sent messages before its waiting ones. A sent message is an `Enqueue`
+        with its packet identifier. Delayed messages are ordered by number. Nothing is committed meanwhile.
         """
         ...
 
     def page(self, client_id: str, first: int, count: int) -> Awaitable[list[Delivery | None]]:
-        """Up to `count` of the messages that wait for a session, or are retained, from that sequence on; at least one
-        if there is one.
+        """Up to `count` messages of a session or queue from sequence `first` on, waiting or kept; at least one if there
+        is one.
 
-        None stands for a message that is lost. What fails raises, and is tried again. A store without `pages` is asked
-        only for what a queue retained.
+        None stands for a lost message. An error raises, and the caller retries. A store without `pages` is asked only
+        for the kept messages of queues.
         """
         ...

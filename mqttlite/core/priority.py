@@ -1,4 +1,4 @@
-"""Which messages are the first to be dropped under overload: those whose publisher, or topic policy, says so."""
+"""Reads a message's priority. Overload drops low-priority messages first; a topic policy may also set the priority."""
 
 from typing import Final
 
@@ -14,10 +14,10 @@ _NAME_BYTES: Final = b"priority"
 
 
 def is_low(properties: Properties) -> bool:
-    """Whether a message says of itself that its priority is low, with the user property `priority`."""
+    """Whether the user property `priority` marks a message as low."""
     return (_NAME, LOW) in properties.user_properties
 
 
 def raw_is_low(raw: RawProperties) -> bool:
-    """The same for properties that are not decoded."""
+    """The same for raw properties."""
     return _NAME_BYTES in raw.data and is_low(raw.properties)

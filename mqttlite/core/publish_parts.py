@@ -1,4 +1,4 @@
-"""The bytes of a PUBLISH that differ from one receiver to the next: topic alias, packet identifier, DUP."""
+"""Builds the bytes of a PUBLISH that differ between receivers: topic alias, packet identifier, DUP."""
 
 from typing import Final
 
@@ -7,11 +7,12 @@ from mqttlite.core.outbox import Outbox
 from mqttlite.wire.encode import put_topic_alias
 
 _ALIAS_BYTES: Final = 8
-"""The most that an alias adds to a packet: three bytes, two lengths that may grow, and its packet identifier."""
+"""The most that an alias adds to a packet: three bytes, growth of two lengths, and the packet identifier."""
 
 
 def with_alias(outbox: Outbox, delivery: Delivery, head: bytes, tail: bytes) -> tuple[bytes, bytes]:
-    """The parts of a message with its topic's alias on this connection, if that has one and the packet has room."""
+    """The parts of a message with the topic's alias on this connection, if it has one and the packet stays small
+    enough."""
     if 0 < outbox.max_packet_bytes < len(head) + len(tail) + _ALIAS_BYTES:
         return head, tail
     topic = delivery.message.topic
@@ -20,7 +21,7 @@ def with_alias(outbox: Outbox, delivery: Delivery, head: bytes, tail: bytes) -> 
 
 
 def with_packet_id(head: bytes, tail: bytes, packet_id: int, sent_before: bool) -> bytes:
-    """The whole packet. DUP is 1 where it was sent before [MQTT-3.3.1-1], else 0 [MQTT-3.3.1-3] [MQTT-4.3.2-2]
+    """The whole packet. DUP is 1 if it was sent before [MQTT-3.3.1-1], else 0 [MQTT-3.3.1-3] [MQTT-4.3.2-2]
     [MQTT-4.3.3-2]."""
     if sent_before:
         head = (head[0] | 8).to_bytes(1, "big") + head[1:]

@@ -1,4 +1,4 @@
-"""The port for what delivers to a session when it has room: the consumer of a queue."""
+"""The port for a receiver that delivers to a session when the session has room: a consumer of a queue."""
 
 from typing import Protocol
 
@@ -7,5 +7,5 @@ class Puller(Protocol):
     """One for each subscription of a session to a queue."""
 
     def on_room(self) -> None:
-        """The session may take another message, or several."""
+        """The session has room for at least one message."""
         ...

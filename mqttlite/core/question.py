@@ -1,23 +1,23 @@
-"""Questions: values with an id, which the adapters answer.
+"""The questions that the core asks: values with an id, which adapters answer.
 
-Invariant: a question holds all that is needed to answer it; the adapter that answers reads nothing else of the core.
+Invariant: a question contains everything needed to answer it; the answering adapter reads nothing else from the core.
 """
 
 from typing import Final, Protocol, final
 
 
 class Question(Protocol):
-    """Any question. The core gives it its `id` when it asks."""
+    """Any question. The core sets `id` when it asks."""
 
     id: int
 
 
 @final
 class Authenticate:
-    """May this client in? The answer is a `Verdict`; until then the connection of that number waits.
+    """Asks whether to accept a client. The answer is a `Verdict`; until then the connection with this number waits.
 
-    With a `method` (else it is empty) the question is what to say to `data`; one that `begins` is the first of its
-    exchange, at CONNECT, or when a connected client authenticates itself again and continues meanwhile.
+    With a `method`, the question is how to answer `data`. `begins` marks the first question of an exchange: at CONNECT,
+    or at a re-authentication, during which the client continues.
     """
 
     __slots__ = ("begins", "client_id", "data", "id", "method", "number", "password", "username")
@@ -35,9 +35,9 @@ class Authenticate:
 
 @final
 class LoadPage:
-    """Which messages wait for a session from the sequence `first` on? The answer is a list of at most `count`
-    deliveries that follow one another, with None for each that is lost. All changes up to now are committed first,
-    unless the messages are known to be: `is_committed`."""
+    """Asks for the messages that wait for a session from sequence `first` on. The answer is a list of at most `count`
+    consecutive deliveries, with None for each lost one. The adapter first commits all changes made so far, unless
+    `is_committed` says that the messages are committed."""
 
     __slots__ = ("client_id", "count", "first", "id", "is_committed")
 

@@ -1,8 +1,8 @@
-"""Questions: what the core asks of the adapters when it cannot know or must wait: a client's password, say.
+"""The table of open questions: what the core asks adapters when the answer needs I/O, for example a password check.
 
-A question goes out in `Effects.questions`, and its answer comes back by `Broker.answer` under the question's id. To add
-a kind of question, write its class and an `Asker` for it; the broker passes both on and looks at neither.
-Invariant: a question is in the table until it is answered or forgotten; `MAX_OPEN_QUESTIONS` bounds the table.
+A question leaves in `Effects.questions`, and its answer returns through `Broker.answer` with the question's id. To add
+a kind of question, write its class and an `Asker`; the broker only passes both on. Invariant: a question is in the
+table until it is answered or forgotten; `MAX_OPEN_QUESTIONS` bounds the table.
 """
 
 from typing import Final, Protocol, final
@@ -17,7 +17,7 @@ class Asker(Protocol):
     """The part of the core that a question belongs to."""
 
     def on_answer(self, question: Question, answer: object) -> None:
-        """Continue with the answer. It raises nothing: an error that a peer caused ends that peer's connection."""
+        """Continue with the answer. Must not raise: an error caused by a peer ends that peer's connection."""
         ...
 
 
@@ -37,8 +37,8 @@ class Questions:
         return len(self._open)
 
     def ask(self, question: Question, asker: Asker, urgent: bool = False) -> None:
-        """Give a question its id and send it out. Raises `ServerBusy` when too many are open, unless it is `urgent`:
-        such an asker has a limit of its own."""
+        """Give a question its id and send it out. Raises `ServerBusy` when too many are open, unless it is `urgent`; an
+        asker of urgent questions has its own limit."""
         if len(self._open) >= self._most and not urgent:
             raise ServerBusy(f"{self._most} questions wait for their answers, which is the limit")
         self._last_id += 1
@@ -47,11 +47,11 @@ class Questions:
         self._effects.questions.append(question)
 
     def answer(self, question_id: int, answer: object) -> None:
-        """Hand an answer to the asker; harmless for a question that was answered or forgotten."""
+        """Pass an answer to the asker. Harmless for a question that was answered or forgotten."""
         entry = self._open.pop(question_id, None)
         if entry is not None:
             entry[1].on_answer(entry[0], answer)
 
     def forget(self, question_id: int) -> None:
-        """Nobody waits for the answer any more; harmless for a question that is not open."""
+        """Drop a question. Harmless if it is not open."""
         self._open.pop(question_id, None)

@@ -1,8 +1,8 @@
 """Reads the long queues of connected clients back from the store, page by page.
 
-A page is a question, `LoadPage`, and its answer a list of deliveries, with None for each message that is lost. However
-many clients come back at once, `MAX_PAGES_AT_ONCE` pages are under way; the others wait in turn. Invariant: a session
-waits here, or has a page under way, at most once.
+A page is a `LoadPage` question whose answer is a list of deliveries, with None for each lost message. At most
+`MAX_PAGES_AT_ONCE` pages are read at the same time; other sessions wait in turn. Invariant: a session waits here, or
+has a page being read, at most once.
 """
 
 from collections import deque
@@ -15,22 +15,22 @@ from mqttlite.core.questions import Asker, Questions
 
 
 class PageReader(Protocol):
-    """Whose queue is long."""
+    """The owner of a long queue."""
 
     def next_page(self) -> LoadPage | None:
         """The question for the next page; None when all of the queue is in memory."""
         ...
 
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
-        """Messages from that sequence on."""
+        """Take the messages from sequence `first` on."""
         ...
 
 
 class Origins(Protocol):
-    """Finds what a store only names."""
+    """Finds the origin that a store knows only by name."""
 
     def with_origin(self, delivery: Delivery) -> Delivery:
-        """The same delivery, with its origin."""
+        """The same delivery with its origin."""
         ...
 
 
@@ -45,7 +45,7 @@ class QueuePages(Asker):
         self._under_way: Final[dict[int, PageReader]] = {}
 
     def want(self, reader: PageReader) -> None:
-        """Read the next page of a session, when it is its turn."""
+        """Read the next page of a session when its turn comes."""
         self._waiting.append(reader)
         self._ask()
 

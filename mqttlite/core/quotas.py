@@ -1,6 +1,6 @@
-"""The quotas of a listener's clients: the buckets that each draws from, what they share, and how often one was empty.
+"""The rate quotas of a listener's clients: each client's own buckets, the shared buckets, and how often each was empty.
 
-Invariant: a client draws from the same buckets on each of its connections, so that it gains nothing by connecting anew.
+Invariant: a client uses the same buckets on each of its connections, so that reconnecting gains nothing.
 """
 
 from typing import Final, final
@@ -21,8 +21,8 @@ _NO_TOPICS: Final[dict[str, TopicLimits]] = {}
 
 @final
 class Rates:
-    """The buckets of one direction, by whose they are; None: no limit. Listeners may share the tables, and share the
-    buckets of the whole broker."""
+    """The buckets of one direction, by scope; None: no limit. Listeners may share the tables, and share the broker's
+    buckets."""
 
     __slots__ = ("addresses", "broker", "clients", "listener", "users")
 
@@ -41,7 +41,7 @@ class Rates:
         self.broker: Final = broker
 
     def of(self, client_id: str, username: str | None, address: str, now: float) -> list[tuple[str, Buckets]]:
-        """The buckets of one client, each with its scope; the address is empty for a client of none."""
+        """The buckets of one client, each with its scope. `address` is empty for a client without one."""
         found: list[tuple[str, Buckets]] = []
         if self.clients is not None:
             found.append((CLIENT, self.clients.of(client_id, now)))
@@ -62,7 +62,8 @@ NO_USAGES: Final = Usages()
 
 @final
 class Quotas:
-    """The quotas of a group of clients: rates of messages both ways, totals of their sessions, and limits of topics."""
+    """The quotas of a listener's clients: message rates in both directions, totals of sessions, and limits of
+    topics."""
 
     __slots__ = ("disconnects", "held", "incoming", "outgoing", "topics", "usages")
 
@@ -78,16 +79,16 @@ class Quotas:
         self.outgoing: Final = outgoing
         self.usages: Final = usages
         self.topics: Final = topics
-        """How long a user's topics and payloads may be, by its name."""
+        """The limits of topics and payloads, by user name."""
         self.disconnects: Final = disconnects
-        """Whether a client over its own rate is disconnected; over the others it is only held."""
+        """Whether a client above its own rate is disconnected. Above a shared rate its link is only held."""
         self.held: Final[dict[str, int]] = {}
-        """How often a link was held, by the scope of the quota that took longest; `disconnect` for the others. Scopes
-        with `to_` before them: how often an outbox was."""
+        """How often a link was held, by the scope of the quota with the longest wait; `disconnect` counts disconnected
+        clients. Scopes that begin with `to_` count held outboxes."""
 
     @property
     def wants_address(self) -> bool:
-        """Whether something is limited by address."""
+        """Whether a quota counts by address."""
         limited = (self.incoming.addresses, self.outgoing.addresses, self.usages.addresses)
         return any(each is not None for each in limited)
 
@@ -97,7 +98,7 @@ class Quotas:
     def throttle(
         self, client_id: str, username: str | None, bytes_received: int, now: float, address: str = ""
     ) -> "Throttle | None":
-        """The buckets of what one client sends; None where nothing limits that."""
+        """The buckets for messages from one client; None if it has no limit."""
         buckets = self.incoming.of(client_id, username, address, now)
         return Throttle(self, buckets, bytes_received) if buckets else None
 
@@ -127,16 +128,17 @@ class Throttle:
         self.is_held: bool = False
         self.held_until: float = 0.0
         self.held_for: str = ""
-        """The scope for which it was held last."""
+        """The scope of the quota for which it was last held."""
         self.times: int = 0
         """How often it was held."""
         self.scope: str = ""
-        """Of the bucket that takes longest to fill, at the latest `take`; empty if there is no debt."""
+        """The scope of the bucket with the longest wait after the latest `take`; empty if there is no debt."""
         self.is_over_messages: bool = False
-        """Whether that is the messages', and not only the bytes'."""
+        """Whether the debt in this bucket is one of messages, and not of bytes alone."""
 
     def take(self, messages: int, size: int, now: float) -> float:
-        """`messages` and `size` bytes came since the connection began; returns for how long nothing more may come."""
+        """Charge up to `messages` and `size`, the totals of the connection. Return for how many seconds to stop
+        reading."""
         longest_s = 0.0
         self.scope = ""
         for scope, buckets in self._buckets:

@@ -1,20 +1,19 @@
-"""Token buckets: how much may pass in a time. `throttling` limits with them what clients send, `pace` what they get.
+"""Token buckets: rate limits. `throttling` uses them for messages from clients, `pace` for messages to clients.
 
-A bucket gives credit: what has come is charged, and the debt says how long nothing more may come. So it is asked once
-for all messages that were read together. Invariant: in any time `t` the sum of what was taken without debt is at most
-`rate * t + burst` and the last amount.
+A bucket allows debt: the caller charges everything that was read together, and the debt says how long to pause.
+Invariant: in any time `t` the amount taken without debt is at most `rate * t + burst` plus the last amount.
 """
 
 from typing import Final, final
 
 MAX_KEYS: Final = 100_000
-"""Clients, users or addresses that are remembered for one limit, some 40 MB: with one more, the one that was silent for
-longest is forgotten, and begins anew with a full bucket."""
+"""Clients, users or addresses remembered for one limit, some 40 MB. One more replaces the one that was silent for
+longest, which later starts again with a full bucket."""
 
 
 @final
 class TokenBucket:
-    """`rate` is per second; `burst` may pass at once. Both are above 0."""
+    """`rate` is per second; `burst` may pass at once. Both must be above 0."""
 
     __slots__ = ("_at", "_burst", "_rate", "_tokens")
 
@@ -29,13 +28,13 @@ class TokenBucket:
         return min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
 
     def take(self, amount: float, now: float) -> float:
-        """Charge an amount; after how many seconds no debt is left, 0.0 if there is none."""
+        """Charge an amount. Return after how many seconds the debt is paid, 0.0 if there is none."""
         self._tokens = self.left(now) - amount
         self._at = max(self._at, now)
         return 0.0 if self._tokens >= 0.0 else -self._tokens / self._rate
 
     def try_take(self, amount: float, now: float) -> bool:
-        """Charge an amount if there is so much; else nothing."""
+        """Charge an amount if the bucket has it, else charge nothing. Return whether it was charged."""
         if self.left(now) < amount:
             return False
         self.take(amount, now)
@@ -44,7 +43,7 @@ class TokenBucket:
 
 @final
 class Rate:
-    """How many messages and bytes may pass a second, 0: any number; and how many seconds' worth at once."""
+    """Messages and bytes per second (0: no limit), and how many seconds' worth may pass at once."""
 
     __slots__ = ("burst_s", "bytes_per_s", "messages_per_s")
 
@@ -60,7 +59,7 @@ class Rate:
 
 @final
 class Buckets:
-    """The messages and the bytes of one client, of one user, or of all together."""
+    """The buckets for messages and for bytes of one client, one user, or all clients together."""
 
     __slots__ = ("_bytes", "_messages", "is_over_messages")
 
@@ -71,13 +70,13 @@ class Buckets:
         """Whether the latest debt is one of messages, and not of bytes alone."""
 
     def take(self, messages: int, size: int, now: float) -> float:
-        """Charge both; after how many seconds there is no debt."""
+        """Charge both. Return after how many seconds the debt is paid."""
         wait_s = 0.0 if self._messages is None else self._messages.take(messages, now)
         self.is_over_messages = wait_s > 0.0
         return wait_s if self._bytes is None else max(wait_s, self._bytes.take(size, now))
 
     def have(self, messages: int, size: int, now: float) -> bool:
-        """Whether so much may pass now without a debt."""
+        """Whether this much may pass now without a debt."""
         if self._messages is not None and self._messages.left(now) < messages:
             return False
         return self._bytes is None or self._bytes.left(now) >= size
@@ -89,7 +88,7 @@ def _bucket(rate: float, burst_s: float, now: float) -> TokenBucket | None:
 
 @final
 class BucketTable:
-    """The buckets of each key, as long as it is one of the `MAX_KEYS` that were used last."""
+    """The buckets of each key, for the `max_keys` most recently used keys."""
 
     __slots__ = ("_found", "_max_keys", "_rate")
 
@@ -102,7 +101,7 @@ class BucketTable:
         return len(self._found)
 
     def of(self, key: str, now: float) -> Buckets:
-        """The buckets of a key, full for one that is not known."""
+        """The buckets of a key. An unknown key gets full ones."""
         buckets = self._found.pop(key, None)
         if buckets is None:
             buckets = Buckets(self._rate, now)

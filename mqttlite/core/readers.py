@@ -1,9 +1,11 @@
-"""Connected clients whose queues fill up: QoS 1 and 2 messages for them wait at their publishers while they read.
+"""Back-pressure from connected clients whose queues fill up: while such a client reads, publishers of QoS 1 and 2
+messages wait for it.
 
-What was acknowledged must not be dropped because it came faster than its receiver reads; and a receiver that hardly
-reads must cost publishers nothing. So each reader's pace is measured, and one that takes fewer than `min_drain_rate`
-messages a second is not waited for: it loses messages, as one that is away. Invariant: a publisher waits for one reader
-at a time, with one message, which is charged to the memory account; those of one reader go on in turn.
+An acknowledged message must not be dropped because its receiver reads more slowly than the publisher sends; and a
+receiver that hardly reads must cost publishers nothing. So each reader's pace is measured. Publishers do not wait for a
+reader that takes fewer than `min_drain_rate` messages a second; it loses messages, like an absent one. Invariant: a
+publisher waits for one reader at a time, with one message, which is charged to the memory account; the publishers of a
+reader continue in turn.
 """
 
 from collections import deque
@@ -34,10 +36,10 @@ from mqttlite.core.session_backlog import EMPTYING, FILLING, SLOW
 
 
 class ReadersOwner(Protocol):
-    """Publishes what waited."""
+    """Publishes the messages that waited."""
 
     def on_room(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
-        """Publish a message: there is room for it now, or nothing to wait for any more."""
+        """Publish a message: there is room for it now, or the wait is over."""
         ...
 
 
@@ -53,11 +55,11 @@ class Readers:
         self._effects: Final = effects
         self._limits: Final = limits
         self._by_number: Final[dict[int, Reader]] = {}
-        """By the number of the connection."""
+        """By connection number."""
 
     def are_on(self, route: Route) -> bool:
-        """Whether messages of a route may have to wait, one by one, not for shared subscriptions alone. Ask only while
-        `Effects.filling` has something."""
+        """Whether messages of a route may have to wait, not counting shared subscriptions. Ask only while
+        `Effects.filling` is not empty."""
         receivers = route.receivers
         if len(receivers) > MAX_ROOM_LOOKS:
             return False
@@ -65,10 +67,10 @@ class Readers:
         return any(receiver.qos and receiver.session.filling == FILLING for receiver in receivers)
 
     def hold_back(self, connection: Connection, message: Message, route: Route, receipt: Receipt) -> bool:
-        """Whether a message must wait for a reader. It is published later then."""
+        """Whether a message must wait for a reader. If so, this class publishes it later."""
         limits = self._limits
         if route.policy is not None and route.policy.on_overflow:
-            return False  # somebody has said what happens instead
+            return False  # the topic policy says what happens instead
         reader = self._full(connection, message, route)
         if reader is None:
             return False
@@ -81,7 +83,7 @@ class Readers:
         return True
 
     def would_wait_for(self, message: Message, route: Route, publisher: Session) -> Session | None:
-        """The reader for which `hold_back` would hold a message of QoS 1 or 2 back; nobody is measured for it."""
+        """The session for which `hold_back` would hold back a QoS 1 or 2 message. Measures and changes nothing."""
         if not self._effects.filling or (route.policy is not None and route.policy.on_overflow):
             return None
         number = 0 if publisher.outbox is None else publisher.outbox.number
@@ -96,13 +98,13 @@ class Readers:
         return next(self._members(message, route, publisher), None)
 
     def _full(self, connection: Connection, message: Message, route: Route) -> "Reader | None":
-        """The first reader that has no room for a message, or others in turn, and reads."""
+        """The first reader for which the publisher must wait: it has no room, or other publishers wait before."""
         publisher = connection.session
         assert publisher is not None, "the client is connected"
         for receiver in route.receivers if self.are_on(route) else ():
             session = receiver.session
             if not receiver.qos or session.filling != FILLING or session is publisher:
-                continue  # who publishes to itself would wait for its own acknowledgements
+                continue  # a client that publishes to itself would wait for its own acknowledgements
             reader = self._of(session)
             if not session.has_room_to_spare(message) or not reader.may_go_on(connection.number):
                 return reader
@@ -110,7 +112,7 @@ class Readers:
         return None if member is None else self._of(member)
 
     def _members(self, message: Message, route: Route, publisher: Session) -> Iterator[Session]:
-        """Of each shared subscription that has no room, one that reads."""
+        """One reading member of each shared subscription without room."""
         for sink in route.sinks:
             share = share_of(sink)
             member = None if share is None else share.reader(message, publisher)
@@ -118,7 +120,7 @@ class Readers:
                 yield member
 
     def _of(self, session: Session) -> "Reader":
-        """The reader of a session, which is measured from now on."""
+        """The reader of a session. A new one is measured from now on."""
         outbox = session.outbox
         assert outbox is not None, "the queue of a client that is away does not fill"
         reader = self._by_number.get(outbox.number)
@@ -129,7 +131,7 @@ class Readers:
         return reader
 
     def look(self, reader: "Reader") -> None:
-        """Measure, and let those go on for whom there is room."""
+        """Measure a reader, and release publishers for which there is room."""
         now = self._effects.now
         session = reader.session
         outbox = session.outbox
@@ -157,7 +159,7 @@ class Readers:
             self._deadlines.arm(reader, now + (READER_LOOK_S if reader.reads else SLOW_LOOK_S))
 
     def _let_go_on(self, reader: "Reader", held: "_HeldBack") -> None:
-        """Publish a message that waited, or let it wait for another reader."""
+        """Publish a message that waited, or make it wait for another reader."""
         connection, message = held.connection, held.message
         if connection.state != CLOSED:
             reader.turns[connection.number] = TURN_MESSAGES
@@ -184,20 +186,20 @@ class Reader(Deadline):
         self.session: Final = session
         self.number: Final = number
         self.waiting: Final[deque[_HeldBack]] = deque()
-        """The publishers that wait for it, in turn."""
+        """The publishers that wait for it, first come, first served."""
         self.turns: Final[dict[int, int]] = {}
-        """How many messages each of those that went on may publish before it is behind the others again."""
+        """How many messages each released publisher may still publish before it has to queue again."""
         self.reads: bool = True
-        """Whether it takes enough messages; it is believed to until it was measured."""
+        """Whether it takes enough messages. True until the first measurement."""
         self._measured_at = now
         self._taken = session.queue.first
 
     def is_turn_of(self, number: int) -> bool:
-        """Whether a publisher need not wait behind others."""
+        """Whether a publisher may go before the waiting ones."""
         return not self.waiting or self.turns.get(number, 0) > 0
 
     def may_go_on(self, number: int) -> bool:
-        """The same for a message that is published then, if it may."""
+        """The same, and count one message of the publisher's turn."""
         if not self.waiting:
             return True
         left = self.turns.get(number, 0)
@@ -208,7 +210,7 @@ class Reader(Deadline):
         return left > 0
 
     def measure(self, now: float, min_drain_rate: int) -> None:
-        """See how many messages left its queue lately."""
+        """Update `reads` from the number of messages that left the queue since the last measurement."""
         passed_s = now - self._measured_at
         if passed_s >= PACE_S:
             taken = self.session.queue.first

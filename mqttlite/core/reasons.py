@@ -1,4 +1,4 @@
-"""Why a connection ended, why a message was dropped and why a link is not read: closed lists.
+"""Closed lists of reasons: why a connection ended, why a message was dropped, why a link is not read.
 
 The first two are the same in telemetry, metrics and logs.
 """
@@ -23,7 +23,7 @@ from mqttlite.wire.errors import (
 
 
 class CloseReason(StrEnum):
-    """How a connection came to its end."""
+    """Why a connection ended."""
 
     CLIENT_DISCONNECTED = "client_disconnected"
     CLIENT_DISCONNECTED_WITH_WILL = "client_disconnected_with_will"
@@ -42,7 +42,7 @@ class CloseReason(StrEnum):
 
 
 def close_reason_of(error: PeerError) -> CloseReason:
-    """The close reason of a connection that an error ends."""
+    """The close reason for a connection that ends with this error."""
     if isinstance(error, MalformedPacket):
         return CloseReason.MALFORMED_PACKET
     if isinstance(error, PacketTooLarge):
@@ -59,28 +59,28 @@ def close_reason_of(error: PeerError) -> CloseReason:
 
 
 class HoldReason:
-    """Why a link is not read: bits of a mask. Reading goes on when no bit is left."""
+    """Why a link is not read, as bits of a mask. It is read while the mask is 0."""
 
     COMMIT: Final = 1
     """A commit takes too long, and the client waits for it or adds to the next one. The link is not written either."""
     DEFERRED: Final = 2
-    """Many bytes arrived that are not handled yet, because they cost more than one iteration of the loop allows."""
+    """The unhandled bytes cost more work than one loop iteration allows."""
     UNWRITTEN: Final = 4
     """The client published more than one iteration of the loop can write to the receivers."""
     LOCAL: Final = 8
-    """A local link has no socket to read: its program may be silent for as long as it likes."""
+    """A local link has no socket to read, and keep-alive does not apply to it."""
     RATE: Final = 16
-    """The client, or others with which it shares a quota, sent more than that allows."""
+    """The client, or others that share a quota with it, sent more than the quota allows."""
     OVERLOAD: Final = 32
-    """The broker is overloaded, and the client is one of those that send most."""
+    """The broker is overloaded, and the client is one of the heaviest senders."""
     TURN: Final = 64
-    """The client sends much, and others have their turn."""
+    """The client sends much, and other clients have their turn."""
 
     STOPS_READING: Final = DEFERRED | LOCAL | TURN
-    """Those that concern reading alone: what was read is handled."""
+    """The reasons that stop only reading: bytes already read are handled."""
 
 
-# Why a message was dropped. Plain strings: they are counted where messages pass.
+# Why a message was dropped. Plain strings, because they are counted on the message path.
 NO_SUBSCRIBERS: Final = "no_subscribers"
 FILTER_MISMATCH: Final = "filter_mismatch"
 EXPIRED: Final = "expired"

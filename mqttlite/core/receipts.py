@@ -1,6 +1,6 @@
-"""How a client's QoS 1 and 2 messages are acknowledged to it: PUBACK and PUBREC, and what they tell 5.0 clients.
+"""Acknowledges a client's QoS 1 and 2 messages with PUBACK and PUBREC, with details for 5.0 clients.
 
-Invariant: the acknowledgement of messages that changed what is durable waits for the commit of these changes.
+Invariant: if messages changed durable state, their acknowledgement waits for the commit of these changes.
 """
 
 from typing import Final, final
@@ -19,7 +19,7 @@ from mqttlite.wire.properties import Properties
 
 @final
 class Receipt:
-    """Messages of QoS 1 or 2 that a client sent, and that are to be acknowledged to it."""
+    """QoS 1 or 2 messages of a client that must be acknowledged."""
 
     __slots__ = ("changes_before", "connection", "ids", "is_durable", "message", "qos", "refusal", "session")
 
@@ -37,13 +37,14 @@ class Receipt:
         self.qos: Final = qos
         self.ids: Final = ids
         self.changes_before: Final = changes_before
-        """How many changes there were before these messages: with more, the acknowledgement waits for a commit."""
+        """How many changes were recorded before these messages. If there are more now, the acknowledgement waits for a
+        commit."""
         self.is_durable: bool = False
-        """Whether it waits in any case."""
+        """Whether it waits for a commit in any case."""
         self.refusal: str | None = None
-        """Why the broker does not serve the topic."""
+        """Why the broker refused the message; None if there is no sentence for it."""
         self.message: Final = message
-        """The message, if it came alone."""
+        """The message, if it is not a batch."""
 
 
 @final
@@ -57,7 +58,7 @@ class Receipts:
         self._effects: Final = effects
 
     def acknowledge(self, receipt: Receipt, tally: Tally) -> None:
-        """PUBACK or PUBREC for the messages of a receipt, with the codes of the tally."""
+        """Send PUBACK or PUBREC for the messages of a receipt, with the codes of the tally."""
         connection, session, ids = receipt.connection, receipt.session, receipt.ids
         outbox = connection.outbox
         code, rejected = tally.code, tally.rejected
@@ -84,10 +85,10 @@ class Receipts:
             outbox.send(_acks_of_batch(receipt.qos, ids, code, rejected))
 
     def _detailed_ack(self, receipt: Receipt, message: Message, answer: int, code: int, tally: Tally | None) -> bytes:
-        """An acknowledgement with a reason string, or with the outcomes for receivers as user properties, where the
-        client wants to know and has room.
+        """An acknowledgement with a reason string, or with the delivery outcome in user properties, if the client wants
+        them and the packet is not too large for it.
 
-        No other acknowledgement explains itself [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
+        No other acknowledgement has a reason string [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
         [MQTT-3.7.2-2] [MQTT-3.7.2-3].
         """
         connection, packet_id = receipt.connection, receipt.ids.first
@@ -108,7 +109,7 @@ class Receipts:
 
 
 def _acks_of_batch(qos: int, ids: Ids, code: int, rejected: dict[int, None]) -> bytes:
-    """The acknowledgements of messages that came together: all with one reason code, but for those `rejected`."""
+    """The acknowledgements of a batch, all with one reason code except at the `rejected` positions."""
     if code == 0 and not rejected and ids.counted:
         return counted(PUBACKS if qos == 1 else PUBRECS, ids.first, ids.count)
     answer = PUBACK if qos == 1 else PUBREC

@@ -1,7 +1,7 @@
-"""The filters of one SUBSCRIBE: by the user property `filter` one for all of its topic filters, or, where the listener
-allows it, one behind the `?` of each.
+"""The message filters of one SUBSCRIBE: one for all topic filters in the user property `filter`, or, if the listener
+allows it, one after the `?` of each topic filter.
 
-Invariant: a topic filter whose filter is wrong is refused, and never subscribed to without it.
+Invariant: a topic filter with an invalid message filter is refused, and never subscribed without it.
 """
 
 from typing import Final, final
@@ -18,9 +18,9 @@ _MARK: Final = b"?"
 
 
 def without_filter(topic_filter: bytes) -> bytes:
-    """A topic filter without the filter behind it: what stands before `?`, or before `/?`.
+    """A topic filter without its message filter: the part before `?` or `/?`.
 
-    The latter is for the many clients that send no topic filter in which `+` is not a whole level.
+    `/?` is for the many client libraries that reject a topic filter in which `+` is not a whole level.
     """
     base, mark, _expression = topic_filter.partition(_MARK)
     return base[:-1] if mark and base.endswith(b"/") else base
@@ -28,7 +28,7 @@ def without_filter(topic_filter: bytes) -> bytes:
 
 @final
 class RequestedFilter:
-    """A filter, or why there can be none; neither of both: every message passes."""
+    """A filter, or the reason why it is refused. If neither is set, every message passes."""
 
     __slots__ = ("message_filter", "refusal")
 
@@ -42,7 +42,7 @@ _EVERYTHING: Final = RequestedFilter()
 
 @final
 class RequestedFilters:
-    """Those of a packet that may have some; see `requested_filters`."""
+    """The filters of a packet; see `requested_filters`."""
 
     __slots__ = ("_compiler", "_effects", "_for_all", "_has_property", "_has_suffixes", "_mount_point")
 
@@ -60,7 +60,7 @@ class RequestedFilters:
             self._for_all = self._compile(expressions[0] if expressions else "")
 
     def base(self, request: SubscriptionRequest) -> SubscriptionRequest:
-        """The request without the filter behind its topic filter."""
+        """The request without the message filter after its topic filter."""
         if not self._has_suffixes or _MARK not in request.topic_filter:
             return request
         topic_filter = without_filter(request.topic_filter)
@@ -69,7 +69,7 @@ class RequestedFilters:
         )
 
     def of(self, request: SubscriptionRequest) -> RequestedFilter:
-        """The filter for the messages of a topic filter."""
+        """The message filter of a topic filter."""
         _topic_filter, mark, expression = request.topic_filter.partition(_MARK)
         if not mark or not self._has_suffixes:
             return self._for_all
@@ -88,7 +88,7 @@ class RequestedFilters:
 def requested_filters(
     connection: Connection, properties: Properties, compiler: FilterCompiler, effects: Effects
 ) -> RequestedFilters | None:
-    """The filters of a SUBSCRIBE with these properties; None where it can have none."""
+    """The filters of a SUBSCRIBE with these properties; None if it cannot have any."""
     has_suffixes = connection.peer.capabilities.filter_suffix
     if not has_suffixes and not properties.user_properties:
         return None

@@ -1,4 +1,4 @@
-"""Puts back what a store kept, before the first client comes. The inverse of `changes`."""
+"""Restores the state that a store kept, before the first client connects. The inverse of `changes`."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -30,7 +30,7 @@ from mqttlite.core.sessions import Sessions
 from mqttlite.core.subscription import FilteredSubscription, Subscription
 
 _OF_QUEUES: Final = (Enqueue, Stored, SaveQueue, Due, Retain)
-"""The changes that a store also loads for queues."""
+"""The changes that a store also yields for queues."""
 
 
 def restore(
@@ -43,7 +43,8 @@ def restore(
     filters: FilterCompiler,
     consumers: Consumers | None = None,
 ) -> None:
-    """Make the state that `Store.load` describes. A session that was connected to the end expires from `now` on."""
+    """Recreate the state that `Store.load` yields. For a session that was still connected, the expiry interval starts
+    `now`."""
     for changes in batches:
         for change in changes:
             if isinstance(change, _OF_QUEUES) and change.client_id.startswith(QUEUE_MARK):
@@ -76,7 +77,7 @@ def restore(
 
 
 def _with_filter(subscription: Subscription, filters: FilterCompiler, mount_point: bytes) -> Subscription:
-    """A subscription from a store, with its filter made again."""
+    """A subscription from a store, with its filter compiled again."""
     stored = subscription.message_filter
     if not isinstance(stored, StoredFilter):
         return subscription
@@ -95,5 +96,5 @@ def _with_filter(subscription: Subscription, filters: FilterCompiler, mount_poin
 
 def _session(sessions: Sessions, client_id: str) -> Session:
     session = sessions.get(client_id)
-    assert session is not None, f"{client_id!r} comes after what belongs to it"
+    assert session is not None, f"{client_id!r} comes after its parts"
     return session

@@ -1,7 +1,7 @@
-"""Shared subscriptions whose members may not all get every message: for the rules do not let them receive the topic, or
-their filters do not let the message pass. The router hands those messages to these sinks.
+"""Sinks for shared subscriptions in which some members may not get every message, because the rules forbid the topic or
+their filters do not let the message pass.
 
-Invariant: a message goes to a member that may get it, or to none, and then it is counted why.
+Invariant: a message goes to a member that may get it. If there is none, the reason is counted.
 """
 
 from typing import Final, final
@@ -46,7 +46,7 @@ class RestrictedShare:
         )
 
     def _accept(self, message: Message, tally: Tally) -> bool:
-        """Whether the message is for the group."""
+        """Offer a message to the group. Return whether the group counts as a receiver."""
         outcome = self.share.accept_allowed(message, tally)
         if outcome == DENIED:
             self._permissions.drop_shared(message.topic, message.trace, tally)
@@ -57,14 +57,14 @@ class RestrictedShare:
 
 
 def share_of(sink: Sink) -> SharedSubscription | None:
-    """The shared subscription that a sink is, or stands for."""
+    """The shared subscription that a sink is or wraps; None for other sinks."""
     if isinstance(sink, SharedSubscription):
         return sink
     return sink.share if isinstance(sink, RestrictedShare) else None
 
 
 def restricted(sinks: list[Sink], permissions: Permissions, topic: bytes) -> list[Sink]:
-    """The sinks, in their order, for a topic that not every client may receive."""
+    """The sinks, in order, for a topic that not every client may receive."""
     found: list[Sink] = []
     for sink in sinks:
         if isinstance(sink, SharedSubscription):
@@ -77,7 +77,7 @@ def restricted(sinks: list[Sink], permissions: Permissions, topic: bytes) -> lis
 
 
 def selective(sinks: list[Sink], permissions: Permissions) -> list[Sink]:
-    """The same for a topic that every client may receive: of a group without filters each member gets its part."""
+    """The same for a topic that every client may receive: only groups with filters are wrapped."""
     return [
         RestrictedShare(sink, permissions) if isinstance(sink, SharedSubscription) and sink.selects else sink
         for sink in sinks

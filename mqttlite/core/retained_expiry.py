@@ -1,7 +1,7 @@
-"""How long retained messages are kept at most, by topic, where the operator says so.
+"""Limits how long retained messages are kept, by topic filter.
 
-Only the retained copy of a message gets that Message Expiry Interval, in place of none or a longer one: those who
-subscribe already get the message as it came. Invariant: of the filters that match a topic, the most specific counts.
+Only the retained copy gets the shorter Message Expiry Interval; current subscribers get the message as published.
+Invariant: if several filters match a topic, the most specific one applies.
 """
 
 from typing import Final, final
@@ -13,7 +13,7 @@ from mqttlite.wire.properties import Properties
 
 @final
 class RetainedExpiry:
-    """Seconds by topic filter; 0 limits nothing. There are `MAX_RETAINED_EXPIRIES` at most."""
+    """Seconds by topic filter, at most `MAX_RETAINED_EXPIRIES` of them. 0 means no limit."""
 
     __slots__ = ("_filters",)
 
@@ -22,7 +22,7 @@ class RetainedExpiry:
         self._filters: Final[list[tuple[bytes, int]]] = [(each, seconds[each]) for each in ordered]
 
     def limited(self, message: Message, now: float) -> Message:
-        """The message, or a copy that expires as soon as it may."""
+        """The message, or a copy with the shorter expiry."""
         for topic_filter, seconds in self._filters:
             if matches(topic_filter, message.topic):
                 if seconds == 0 or 0.0 < message.expires_at <= now + seconds:
@@ -32,14 +32,14 @@ class RetainedExpiry:
 
 
 def _specificity(topic_filter: bytes) -> tuple[int, list[int]]:
-    """Sorts the most specific first: more levels before `#`, then a name before a wildcard, from the left."""
+    """A sort key, most specific first: more levels before `#`, then literal levels before wildcards, from the left."""
     levels = topic_filter.split(b"/")
     wildcards = [2 if level == b"#" else 1 if level == b"+" else 0 for level in levels]
     return -sum(1 for level in levels if level != b"#"), wildcards
 
 
 def expiring(message: Message, qos: int, interval_s: int, now: float) -> Message:
-    """A copy of a message with that QoS that expires after `interval_s`."""
+    """A copy of a message with another QoS that expires after `interval_s`."""
     properties = with_expiry(message.properties, interval_s)
     limited = Message(message.topic, message.payload, qos, message.retain, properties, now + interval_s)
     limited.number, limited.publisher = message.number, message.publisher

@@ -1,7 +1,8 @@
-"""The retained messages on their way to a session with new subscriptions: found by and by, in the order of these.
+"""Sends retained messages to a session with new subscriptions, in the order of the subscriptions, found little by
+little.
 
-Invariants: only as many are made ready as are about to be sent, however many there are; and a filter is searched for
-once at a time, so that there are no more searches than subscriptions.
+Invariants: only messages that are about to be sent are prepared, however many match; and each filter has at most one
+search, so that there are no more searches than subscriptions.
 """
 
 from collections import OrderedDict, deque
@@ -13,7 +14,7 @@ from mqttlite.core.message_filter import MessageFilter
 from mqttlite.topics.retained import Search
 
 _NOTHING_FOUND: Final[deque[Delivery]] = deque()
-"""Never added to: most searches find nothing, and an empty deque takes 600 bytes."""
+"""Never added to. Most searches find nothing, and an empty deque takes 600 bytes."""
 
 
 @final
@@ -33,21 +34,21 @@ class RetainedReplay:
         self.most: Final = (
             RETAINED_LOOKED_AT if message_filter is None or not message_filter.reads_payload else RETAINED_LOOKED_INTO
         )
-        """How many messages to look at before the next look at the room that there is."""
+        """How many messages to examine between two checks of the budget."""
         self.search: Final = search
         self.qos: Final = qos
         self.identifiers: Final = identifiers
         self.deliveries: deque[Delivery] = _NOTHING_FOUND
 
     def __len__(self) -> int:
-        """How many messages wait, as far as that is known; 1 at least while it is not."""
+        """How many messages are known to wait; at least 1 while the search is unfinished."""
         left = len(self.search)
         if left and not self.search.everything:
             left = 1
         return len(self.deliveries) + left
 
     def put(self, message: Message) -> int:
-        """A message was found: it is to be sent, if it passes the subscription's filter. How many bytes that looked at.
+        """Queue a found message if it passes the subscription's filter. Return how many bytes of work that was.
 
         It has RETAIN 1 [3.1.1 MQTT-3.3.1-8], and the subscription's identifier [MQTT-3.3.4-5].
         """
@@ -63,14 +64,14 @@ class RetainedReplay:
         return looked_at
 
     def start_tracing(self, former: "RetainedReplay") -> None:
-        """The filter was subscribed to before: what was found for that goes first, what was not is found by this."""
+        """Take over the found messages of an earlier subscription with the same filter. They are sent first."""
         former.deliveries.extend(self.deliveries)
         self.deliveries = former.deliveries
 
 
 @final
 class RetainedReplays:
-    """Findings by filter, the first of which is being sent."""
+    """The replays of a session by filter. The first one is being sent."""
 
     __slots__ = ("_replays", "_waiting")
 
@@ -93,13 +94,13 @@ class RetainedReplays:
             self._waiting += len(replay)
 
     def discard(self, topic_filter: bytes) -> None:
-        """The subscription is over: nothing more of it is sent."""
+        """The subscription ended: send nothing more for it."""
         replay = self._replays.pop(topic_filter, None)
         if replay is not None:
             self._waiting -= len(replay)
 
     def first(self) -> Delivery | None:
-        """The next message to send, while any waits; None where the search has to find it first."""
+        """The next message to send. None if the search has to find it first. Call it only while messages wait."""
         deliveries = self._first().deliveries
         return deliveries[0] if deliveries else None
 
@@ -111,7 +112,7 @@ class RetainedReplays:
             self._replays.popitem(last=False)
 
     def look(self, now: float) -> int:
-        """Look for more; as how many bytes that counts."""
+        """Search for more messages. Return how many bytes of work that was."""
         replay = self._first()
         before, left = len(replay), len(replay.search)
         looked_at = 0
@@ -124,9 +125,9 @@ class RetainedReplays:
         return looked_at + LOOKING_BYTES * (left - len(replay.search))
 
     def give_up(self, all_searches: bool) -> int:
-        """Let go of what QoS 0 subscriptions found, and of what all of them could find yet or only those.
+        """Drop the replays of QoS 0 subscriptions. With `all_searches`, also end the searches of the others.
 
-        Returns how many messages that were found are lost.
+        Returns how many found messages are lost.
         """
         lost = 0
         for replay in list(self._replays.values()):

@@ -1,7 +1,7 @@
-"""The retained messages: kept by topic, replaced, removed, found by filter, and limited in number and bytes.
+"""Stores the retained messages by topic, finds them by filter, and limits their number and bytes.
 
-The broker's own messages below `$SYS` are kept apart: they take nobody's room, and do not go to the store.
-Invariant: a message that was replaced or removed is `superseded`, so that a replay that still holds it skips it.
+The broker's own messages below `$SYS` are kept apart: they do not count in the limits, and do not go to the store.
+Invariant: a replaced or removed message is `superseded`, so that a replay that still holds it skips it.
 """
 
 from typing import Final, final
@@ -34,7 +34,7 @@ class RetainedStore:
         self._memory: Final = effects.memory
         self._limits: Final = limits
         self._expiry: Final = expiry
-        """None: messages are kept as long as they say."""
+        """None: only the messages' own expiry applies."""
         self._messages: Final[RetainedMessages[Message]] = RetainedMessages()
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
         self._bytes = 0
@@ -42,23 +42,23 @@ class RetainedStore:
         self._next_sweep = 0.0
 
     def __len__(self) -> int:
-        """Retained messages, without the broker's own."""
+        """The number of retained messages, without the broker's own."""
         return len(self._messages)
 
     @property
     def own(self) -> int:
-        """Retained messages of the broker's own."""
+        """The number of the broker's own retained messages."""
         return len(self._own)
 
     @property
     def size_bytes(self) -> int:
-        """The memory of the retained messages, without those of the broker itself."""
+        """The memory of the retained messages, without the broker's own."""
         return self._bytes
 
     def put(self, message: Message) -> bool:
-        """Keep a message in the place of an earlier one; without payload, only remove that [MQTT-3.3.1-6].
+        """Keep a message in place of the topic's earlier one. An empty payload only removes that one [MQTT-3.3.1-6].
 
-        False: the limit is reached. The earlier message is gone then, too.
+        False: the limit is reached. The earlier message is removed in this case, too.
         """
         if message.trace:
             message = message.untraced()
@@ -86,7 +86,7 @@ class RetainedStore:
         return True
 
     def would_keep(self, message: Message) -> bool:
-        """Whether `put` would keep a message of a client, as far as that is known without making room."""
+        """Whether `put` would keep a client's message without first removing expired ones."""
         return bool(message.payload) and self._has_room(message, _entry_bytes(message.topic))
 
     def remove(self, topic: bytes) -> None:
@@ -95,7 +95,7 @@ class RetainedStore:
         self._remove(topic, own, 0 if own else _entry_bytes(topic))
 
     def restore(self, message: Message) -> None:
-        """Put back a message that a store kept."""
+        """Restore a message that a store kept."""
         self._add(message, _entry_bytes(message.topic))
 
     def replay(
@@ -108,7 +108,7 @@ class RetainedStore:
     ) -> RetainedReplay:
         """Start a replay of the retained messages that a new filter matches [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
 
-        With `at_once` as many are looked at now as this loop iteration has room for; the session looks for the rest.
+        With `at_once`, the search starts now, within the budget of this iteration; the session continues it.
         """
         replay = RetainedReplay(self._kept(topic_filter).search(topic_filter), qos, identifiers, message_filter)
         search = replay.search
@@ -125,26 +125,26 @@ class RetainedStore:
         return replay
 
     def get(self, topic: bytes) -> Message | None:
-        """The message of a topic, an expired one too."""
+        """The message of a topic, even if it has expired."""
         return self._kept(topic).get(topic)
 
     def search(self, topic_filter: bytes) -> Search[Message]:
-        """The messages that a filter matches, expired ones among them."""
+        """The messages that a filter matches, including expired ones."""
         return self._kept(topic_filter).search(topic_filter)
 
     def _kept(self, topic: bytes) -> RetainedMessages[Message]:
-        """Where the messages of a topic, or of a filter, are."""
+        """The table for a topic or filter: the broker's own messages, or all others."""
         return self._own if is_own(topic) else self._messages
 
     def _add(self, message: Message, size: int) -> None:
-        """Keep a message, whose entry takes that many bytes."""
+        """Add a message whose entry takes `size` bytes."""
         self._messages.put(message.topic, message)
         self._bytes += self._memory.hold(message, size)
         if self._messages.buckets != self._buckets:
             self._charge_buckets()
 
     def _remove(self, topic: bytes, own: bool, size: int) -> None:
-        """Remove the message of a topic, if there is one, whose entry takes that many bytes."""
+        """Remove the message of a topic, if there is one. Its entry takes `size` bytes."""
         removed = (self._own if own else self._messages).remove(topic)
         if removed is None:
             return
@@ -177,5 +177,5 @@ class RetainedStore:
 
 
 def _entry_bytes(topic: bytes) -> int:
-    """The memory of the entry of a message, without the message and the prefixes that entries share."""
+    """The memory of an entry, without the message and the shared prefixes."""
     return RETAINED_BYTES + 2 * len(topic)

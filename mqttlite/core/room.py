@@ -1,7 +1,8 @@
-"""Messages of topics whose policy is `block` or `reject`: they go to nobody while a receiver has no room for them.
+"""Handles topics with the policy `block` or `reject`: a message goes to no receiver while one of them has no room for
+it.
 
-A publisher that is blocked waits in the state `ROOM`, up to `Limits.max_block_s`; then its message is refused.
-Invariant: a connection has one message here at most, which is charged to the memory account.
+A blocked publisher waits in the state `ROOM` for up to `Limits.max_block_s`; then its message is refused. Invariant: a
+connection has at most one message here, which is charged to the memory account.
 """
 
 from typing import Final, Protocol, final
@@ -20,7 +21,7 @@ NO_ROOM: Final = "a receiver has no room for the message, and the topic's policy
 
 
 class RoomOwner(Protocol):
-    """Publishes what waited. A message of QoS 0 has no receipt."""
+    """Publishes or refuses the waiting messages. A QoS 0 message has no receipt."""
 
     def on_room(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
         """Publish a message: there is room for it now."""
@@ -54,7 +55,7 @@ class Room:
         self._limits: Final = limits
 
     def is_missing(self, connection: Connection, message: Message, route: Route, receipt: Receipt | None) -> bool:
-        """Whether a receiver has no room for a message, which then waits, or is refused."""
+        """Whether a receiver has no room for a message. If so, the message waits or is refused."""
         if not self._lacks_room(connection, message, route):
             return False
         policy = route.policy
@@ -70,8 +71,7 @@ class Room:
         return True
 
     def look(self, blocked: "_Blocked") -> None:
-        """Look again whether there is room. The message of a connection that has ended is dropped: nobody was told that
-        it was taken."""
+        """Check again for room. If the connection has ended, drop its message, which was never acknowledged."""
         connection, message = blocked.connection, blocked.message
         now = self._effects.now
         if connection.state != CLOSED and connection.waits_for == ROOM:
@@ -89,7 +89,7 @@ class Room:
         self._effects.memory.let_go(message)
 
     def _lacks_room(self, connection: Connection, message: Message, route: Route) -> bool:
-        """Whether it is for want of room alone that a message cannot be published."""
+        """Whether lack of room is the only reason that a message cannot be published."""
         policy, session = route.policy, connection.session
         if policy is None or not route.asks_room:
             return False

@@ -1,6 +1,6 @@
-"""The delivery plan of one topic: its receivers, grouped by what a QoS 0 copy for them looks like.
+"""The delivery plan of one topic: its receivers, grouped by the form of their QoS 0 copy.
 
-A `Receiver` is a session, with its overlapping subscriptions made one. Receivers that are no session are sinks.
+A `Receiver` is a session, with its overlapping subscriptions merged. Receivers that are not sessions are sinks.
 """
 
 from typing import Final, final
@@ -25,22 +25,23 @@ from mqttlite.wire.properties import NONE
 _ROUTE_BYTES: Final = 150
 _RECEIVER_BYTES: Final = 150
 _IDENTIFIER_BYTES: Final = 40
-"""About what a route takes, each receiver in it, and each subscription identifier; for `max_route_cache_bytes`."""
+"""About how much memory a route, each receiver in it and each subscription identifier take, for
+`max_route_cache_bytes`."""
 
 _BEFORE_AN_ALIAS: Final = 2
-"""Messages of a topic until it is known whether it has an alias: seen once, seen again and introduced."""
+"""How many messages of a topic it takes to introduce an alias: one for the first sight, one for the repeat."""
 
 NO_ROLE: Final = -1
 """Roles are whole numbers from 0 on."""
 
 NO_RECEIVERS: Final[list["Receiver"]] = []
 _NO_VERDICTS: Final[dict[int, bool]] = {}
-"""Never added to, as `NO_OUTBOXES`."""
+"""Never added to, like `NO_OUTBOXES`."""
 
 
 @final
 class Receiver:
-    """One session that a topic reaches: its overlapping subscriptions made one, so that it gets one copy (§3.3.4)."""
+    """A session that a topic reaches, with its overlapping subscriptions merged, so that it gets one copy (§3.3.4)."""
 
     __slots__ = ("has_no_local", "identifiers", "own", "qos", "retain_as_published", "session")
 
@@ -60,14 +61,15 @@ class Receiver:
         self.has_no_local: Final = no_local
         self.identifiers: Final = tuple(identifiers)
         self.own: Receiver | None = None
-        """The copy of the session's own messages, where a No Local subscription is among them [MQTT-3.8.3-3]."""
+        """The receiver without No Local subscriptions, for the session's own messages [MQTT-3.8.3-3]."""
         if no_local:
             others = [subscription for subscription in subscriptions if not subscription.no_local]
             if others:
                 self.own = Receiver(session, others)
 
     def for_messages_of(self, source: Source) -> "Receiver | None":
-        """This receiver, or what it is for messages that its own session published; None: it gets none of them."""
+        """This receiver, or its variant for the session's own messages. None if the session gets no messages of this
+        source."""
         return self.own if self.has_no_local and self.session is source else self
 
     def outlook(self, message: Message, source: Source, detail: str = "") -> PlannedReceiver:
@@ -81,7 +83,7 @@ class Receiver:
         return PlannedReceiver(session.client_id, b"", qos, outcome, reason, detail)
 
     def deliver(self, delivery: Delivery, tally: Tally) -> None:
-        """Hand one message to the session."""
+        """Deliver one message to the session."""
         if delivery.qos:
             outcome = self.session.deliver(delivery)
             tally.count(outcome)
@@ -92,9 +94,10 @@ class Receiver:
             tally.count(outcome, _why_dropped(self.session.outbox))
 
     def accept_batch(self, batch: PublishBatch, tally: Tally) -> int:
-        """Hand the messages of a batch to the session; how many it took one by one.
+        """Deliver a batch to the session. Return how many messages it took one by one.
 
-        Those are the traced ones, and those that wait, are to be durable or have to be measured for the client.
+        These are traced messages, and messages that wait, must be durable, or must be checked against the client's
+        limits.
         """
         qos = batch.qos if batch.qos < self.qos else self.qos
         if qos and not batch.traces and not self.identifiers:
@@ -133,7 +136,7 @@ class Receiver:
         return 0
 
     def _accept_each(self, batch: PublishBatch, start: int, end: int, qos: int, tally: Tally) -> None:
-        """Some messages of a batch, one by one; the tally learns the positions of those with a full queue."""
+        """Deliver part of a batch one by one. The tally records the positions that met a full queue."""
         for at in range(start, end):
             delivery = batch.delivery(at, qos, self.identifiers)
             if qos == 0:
@@ -147,19 +150,19 @@ class Receiver:
 
 @final
 class Observed:
-    """The part of a route that exists while its messages are counted or traced."""
+    """The part of a route that exists only while its messages are counted or traced."""
 
     __slots__ = ("has_no_local", "receivers", "traced", "traffic")
 
     def __init__(self, receivers: list[Receiver], sinks: int, traced: bool, traffic: TopicTraffic | None) -> None:
         self.traced: Final = traced
-        """Whether every message is traced, for its topic or for one of its receivers."""
+        """Whether every message is traced, because of its topic or one of its receivers."""
         self.traffic: TopicTraffic | None = traffic
-        """Where its messages are counted, until the next drain."""
+        """The counter of its messages, until the next drain."""
         self.receivers: Final = len(receivers) + sinks
-        """Sessions and sinks that a message is for."""
+        """The number of sessions and sinks."""
         self.has_no_local: bool = False
-        """Whether it is for fewer when one of these published it."""
+        """Whether a message may have fewer receivers because its publisher is one of them."""
         for receiver in receivers:
             self.has_no_local |= receiver.has_no_local
 
@@ -202,42 +205,42 @@ class Route:
         policy: TopicPolicy | None = None,
         is_limited: bool = False,
     ) -> None:
-        # What every message asks for comes first, to be in as few lines of the processor's cache as may be.
+        # Attributes that every message uses come first, so that they share few cache lines.
         self.observed: Observed | None = None
-        """None: its messages are neither counted nor traced."""
+        """None if its messages are neither counted nor traced."""
         self.is_open: Final = is_open
         """Whether every client may publish here."""
         self.allowed_role: int = NO_ROLE
-        """The role that was last allowed to publish here, whatever the topic's length: most messages are of it."""
+        """The role that was last allowed to publish here, also to an over-long topic: most messages have it."""
         self.refusal: Final = refusal
-        """Why the broker does not serve the topic, as a sentence: nobody may publish here. Empty where it does."""
+        """Why the broker does not serve the topic, as a sentence; no client may publish here. Empty if it is served."""
         self.delayed: Final = delayed
-        """The parts of a `$delayed` topic, whose messages are for nobody until they are due. It is not open."""
+        """The parts of a `$delayed` topic, whose messages have no receivers until they are due. It is not open."""
         self.retains: Final = retains
-        """Whether a message that says RETAIN is kept."""
+        """Whether messages with RETAIN are kept."""
         self.is_limited: Final = is_limited
-        """Whether the topic is longer than some clients may use. The route is not open then."""
+        """Whether the topic exceeds the limits of some clients. If so, the route is not open."""
         self.policy: Final = policy
-        """The policy that each message is checked against, if any. The route is not open then."""
+        """The policy that each message is checked against, if any. If there is one, the route is not open."""
         self.direct3: list[Outbox] = NO_OUTBOXES
-        """Connected 3.1.1 clients: the frame alone decides."""
+        """Connected 3.1.1 clients that take the shared frame."""
         self.direct5: list[Outbox] = NO_OUTBOXES
         """Connected 5.0 clients without subscription identifiers, topic aliases or a Maximum Packet Size."""
         asks_room = policy is not None and policy.asks_room and len(receivers) + len(sinks) <= MAX_ROOM_LOOKS
         self.asks_room: Final = asks_room
-        """Whether a message goes to nobody while a receiver has no room for it; not where the receivers are too many to
-        be looked at."""
+        """Whether a message needs room at all receivers (`block`, `reject`). False if there are too many receivers to
+        check."""
         self.special: bool = len(sinks) > 0 or delayed is not None or asks_room
-        """Whether there are receivers beside those two groups, or the messages are delayed, or may have to wait."""
+        """Whether there are receivers outside the two direct groups, or messages are delayed or may have to wait."""
         self.others: list[Receiver] = NO_RECEIVERS
-        """The sessions that are in neither group: each needs a look of its own."""
+        """The sessions in neither direct group: each is handled on its own."""
         self.sinks: Final = sinks
         self.receivers: Final = receivers
         """All sessions."""
         self.filtered: Final = filtered
-        """The sessions that have filters; they are in sinks."""
+        """The sessions with message filters, as sinks."""
         self.verdicts: dict[int, bool] = _NO_VERDICTS
-        """Which roles may publish here, as far as that was asked."""
+        """The cached verdicts on which roles may publish here."""
         size = _ROUTE_BYTES + _RECEIVER_BYTES * (len(receivers) + len(sinks))
         if filtered:
             size += _RECEIVER_BYTES * len(filtered)
@@ -250,11 +253,11 @@ class Route:
 
     @property
     def is_low(self) -> bool:
-        """Whether its messages are the first to be dropped under overload."""
+        """Whether its messages have low priority under overload."""
         return self.policy is not None and self.policy.is_low
 
     def has_room(self, message: Message, qos: int, source: Source) -> bool:
-        """Whether each receiver would take a message, published with that QoS, and drop none for it."""
+        """Whether each receiver would take a message published with `qos` without a drop."""
         for receiver in self.receivers:
             mine = receiver.for_messages_of(source)
             if mine is not None and not mine.session.has_room(message, min(qos, mine.qos)):
@@ -262,9 +265,9 @@ class Route:
         return all(sink.has_room(message, qos) for sink in self.sinks)
 
     def keep(self, role: int, verdict: bool) -> None:
-        """Keep the verdict for a role, if it must be in the place of all others.
+        """Cache the verdict for a role. If the cache is full, replace all others.
 
-        Most topics have publishers of one role: for that one there is no dictionary.
+        Most topics have publishers of one role, for which no dictionary is needed.
         """
         if verdict and self.allowed_role == NO_ROLE and not self.is_limited:
             self.allowed_role = role
@@ -295,10 +298,10 @@ class Route:
 
 
 def _with(outboxes: list[Outbox], session: Session, outbox: Outbox) -> list[Outbox]:
-    """The outboxes and that of a session.
+    """The outboxes plus the one of a session.
 
-    Most topics have one receiver, and most receivers many topics: where all share a list it is in the processor's
-    cache.
+    Most topics have one receiver, and most receivers many topics. Sharing one list per receiver keeps it in the
+    processor's cache.
     """
     if not outboxes:
         if not session.alone:
@@ -320,7 +323,7 @@ def _why_dropped(outbox: Outbox | None) -> str:
 
 
 def offer(outbox: Outbox, packets: bytes, messages: int, expires_at: float, on_overflow: str, tally: Tally) -> None:
-    """QoS 0 packets of one size to a connected client."""
+    """Offer QoS 0 packets of one size to a connected client."""
     if outbox.offer(packets, messages, expires_at, on_overflow):
         tally.sent += messages
     else:
@@ -328,7 +331,7 @@ def offer(outbox: Outbox, packets: bytes, messages: int, expires_at: float, on_o
 
 
 def send_aliased(outbox: Outbox, batch: PublishBatch, tally: Tally) -> None:
-    """QoS 0 messages to a client that takes topic aliases: the first message may have to introduce one."""
+    """Send QoS 0 messages to a client that takes topic aliases. The first message may introduce one."""
     topic = batch.topic
     sent = 0
     while sent < batch.count and sent < _BEFORE_AN_ALIAS:

@@ -1,8 +1,8 @@
-"""Routes a published message: authorises it, traces it, retains it if it says so, and fans it out, or delays it.
+"""Routes a published message: authorises, traces, retains or delays it, and fans it out.
 
-`forward` is the hot path: QoS 0 messages of one topic, forwarded as the bytes in which they came. Everything else is
-a `Message` or a `PublishBatch` with a `FanOut`. Invariant: each receiver that a route names gets the message, or it is
-counted as dropped with the reason.
+`forward` is the hot path: it forwards QoS 0 messages of one topic as the bytes in which they came. Everything else is a
+`Message` or a `PublishBatch` with a `FanOut`. Invariant: each receiver of the route gets the message, or a drop is
+counted with its reason.
 """
 
 from typing import Final, Protocol, final
@@ -67,7 +67,7 @@ class Router:
         self.retained: Final = retained
         self.drops: Final = drops
         self.delays: Delays | None = None
-        """Set once, before the first message: it publishes through this router."""
+        """Set once, before the first message. It publishes through this router."""
 
     def forward(
         self,
@@ -82,10 +82,10 @@ class Router:
         source: Source,
         raw: RawProperties = NO_PROPERTIES,
     ) -> FanOut | None:
-        """Forward `data[start:end]`: QoS 0 packets of one topic, of `size` bytes each, the payload `head` bytes in.
+        """Forward `data[start:end]`: QoS 0 packets of one topic, `size` bytes each, with the payload at offset `head`.
 
-        All have the properties in `raw`. Receivers of the publisher's protocol version get the bytes as they are. For
-        the others there is a fan-out; until it is done, the publisher's next messages must wait.
+        All have the properties in `raw`. Receivers with the publisher's protocol version get the bytes unchanged. The
+        others are served by a fan-out; until it is done, the publisher's next messages must wait.
         """
         messages = (end - start) // size
         effects = self._effects
@@ -170,19 +170,18 @@ class Router:
     def publish(
         self, message: Message, route: Route, source: Source, at_once: bool = False, is_allowed: bool = False
     ) -> FanOut:
-        """Retain and distribute a message.
+        """Retain and deliver a message.
 
-        The code of the tally is that of PUBACK, and final once the fan-out is done: 0, 0x10 where nobody subscribes,
-        0x83 or 0x99 where the policy of the topic refuses the message and no queue keeps it as a dead letter, 0x87
-        where the client may not publish, 0x97 where a queue or the room for retained messages is full. With `at_once`
-        it is done when this returns, whatever it costs. With `is_allowed` the authorizer and the schema were asked
-        before.
+        The tally's code is that of PUBACK, and final once the fan-out is done: 0; 0x10 for no subscribers; 0x83 or 0x99
+        if the topic's policy refuses the message and no queue keeps it as a dead letter; 0x87 if the client may not
+        publish; 0x97 if a queue or the retained store is full. With `at_once` the fan-out is done when this returns,
+        regardless of the budget. `is_allowed` says that the authorizer and the schema were already asked.
         """
         tally = Tally()
         message.publisher = source.client_id
         allowed = route.is_open or is_allowed or self.may_publish(route, message.topic, source)
         observed = route.observed
-        if observed is not None and not message.trace:  # else it was counted with those it came with
+        if observed is not None and not message.trace:  # a traced message was counted with its batch
             traces = self._tracing.begin(
                 observed, route, message.topic, message.qos, 1, len(message.payload), source, allowed, message.number
             )
@@ -193,7 +192,7 @@ class Router:
                 self._delay(route.delayed, message, source, tally)
             else:
                 self._deny(route, source, message.topic, 1, message.trace)
-                # A 3.1.1 client is not told [3.1.1 MQTT-3.3.5-2].
+                # A 3.1.1 client gets no reason code [3.1.1 MQTT-3.3.5-2].
                 tally.code = _denial_code(route, source, message.topic)
             return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
         policy = route.policy
@@ -206,8 +205,8 @@ class Router:
         return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)
 
     def judge(self, route: Route, message: Message, source: Source) -> tuple[int, str]:
-        """Whether a message that is not delayed may be published: the reason code and the sentence of its refusal, 0 if
-        it may. Nothing is counted."""
+        """The reason code and sentence that refuse a message (not for `$delayed`); 0 if it may be published. Counts
+        nothing."""
         topic = message.topic
         if not route.is_open and not self.may_publish(route, topic, source):
             code = _denial_code(route, source, topic)
@@ -220,8 +219,8 @@ class Router:
         return (POLICY_REFUSES, refusal) if refusal else (0, "")
 
     def may_batch(self, route: Route, topic: bytes, qos: int, payload_bytes: int, source: Source) -> bool:
-        """Whether messages of QoS 1 or 2 may come to `publish_batch` on a route that is not open: the source may send
-        them, and the policy of the topic changes nothing in them and asks for no look at each."""
+        """Whether QoS 1 or 2 messages may use `publish_batch` on a route that is not open: the source may publish, and
+        the topic's policy neither changes messages nor checks them one by one."""
         if not self.may_publish(route, topic, source):
             return False
         policy = route.policy
@@ -230,11 +229,11 @@ class Router:
         )
 
     def publish_batch(self, batch: PublishBatch, route: Route, source: Source) -> FanOut:
-        """The same for each message of a batch of QoS 1 or 2, receiver by receiver.
+        """Like `publish`, for a batch of QoS 1 or 2, receiver by receiver.
 
-        The code of the tally is that of all messages whose positions are not `rejected`; those have 0x97. The route is
-        open, or `may_batch`; it has no sinks: which receiver gets a message of theirs may depend on what became of the
-        one before.
+        The tally's code is for all messages except those at `rejected` positions, which get 0x97. The route must be
+        open, or `may_batch`. It must have no sinks, because a sink's choice of a receiver may depend on the outcome of
+        the previous message.
         """
         tally = Tally()
         if route.observed is not None:
@@ -261,7 +260,7 @@ class Router:
         return fan_out
 
     def may_publish(self, route: Route, topic: bytes, source: Source) -> bool:
-        """The verdict of the authorizer, which the route keeps."""
+        """The authorizer's verdict, cached by the route."""
         if route.refusal or route.delayed is not None:
             return False
         if source.kind != CLIENT:
@@ -282,7 +281,8 @@ class Router:
         return verdict
 
     def _deny(self, route: Route, source: Source, topic: bytes, messages: int, trace: int = NOT_TRACED) -> None:
-        """Messages are not published: nobody may, or the publisher may not."""
+        """Count and report messages that are not published: the topic is not served, or the publisher may not use
+        it."""
         self.drops.add(_why_refused(route), messages, topic, trace)
         if not route.refusal:
             refusal = source.topic_limits.refusal(topic) if route.is_limited else ""
@@ -299,7 +299,7 @@ class Router:
         policy = self._routes.find(topic).policy
         if policy is not None and self._refuse(policy, message, topic, source, tally):
             return
-        tally.reached = 1  # for it is no message that nobody gets
+        tally.reached = 1  # so that it does not count as without subscribers
         if self._put(message.for_topic(topic), parsed.delay_s, source):
             tally.queued = 1
         else:
@@ -318,7 +318,7 @@ class Router:
         source: Source,
         raw: RawProperties,
     ) -> None:
-        """The same for the packets of `forward`, which become messages."""
+        """The same for the packets of `forward`."""
         topic = parsed.rest
         if not self._may_delay(topic, source):
             self._deny(self._routes.find(topic), source, topic, (end - start) // size)
@@ -344,9 +344,9 @@ class Router:
         tally: Tally,
         is_valid: bool = False,
     ) -> bool:
-        """Whether the policy of a topic refuses a message; then it is counted, and the tally says why.
+        """Whether a topic's policy refuses a message. If so, it is counted, and the tally gets the reason.
 
-        With `is_valid` the schema is not asked. Nor is it about an empty message that removes a retained one.
+        With `is_valid` the schema is not asked. It is also not asked for an empty message that removes a retained one.
         """
         refusal = policy.refusal(message.qos, message.retain, len(message.payload))
         if refusal:
@@ -366,7 +366,8 @@ class Router:
         return True
 
     def _keep_invalid(self, message: Message, reason: str) -> bool:
-        """Whether a queue keeps a message with a wrong payload as a dead letter."""
+        """Offer a message with an invalid payload to the topic's queues as a dead letter. Return whether one keeps
+        it."""
         consumers = self._routes.consumers
         return consumers is not None and consumers.keep_invalid(self._routes.find(message.topic).sinks, message, reason)
 
@@ -379,7 +380,7 @@ class Router:
     def _valid_packets(
         self, schema: SchemaCheck, topic: bytes, piece: bytes, size: int, head: int, source: Source, raw: RawProperties
     ) -> bytes:
-        """Those of the packets of `forward` whose payloads are what the schema says; the others are dropped."""
+        """The packets of `forward` with valid payloads. The others are dropped."""
         valid: list[bytes] = []
         for at in range(0, len(piece), size):
             violation = self._violation(schema, source, topic, piece[at + head : at + size], raw.properties)
@@ -394,9 +395,9 @@ class Router:
         return piece if len(valid) * size == len(piece) else b"".join(valid)
 
     def _may_delay(self, topic: bytes, source: Source) -> bool:
-        """Whether a publisher may publish to the topic behind the seconds.
+        """Whether a publisher may publish to the topic after the seconds.
 
-        That is asked when the message comes, and not when it is due: its acknowledgement is a promise.
+        This is checked on arrival, not when the message is due, because the acknowledgement is a promise.
         """
         route = self._routes.find(topic)
         return route.is_open or self.may_publish(route, topic, source)
@@ -419,21 +420,21 @@ class Router:
         source: Source,
         raw: RawProperties,
     ) -> None:
-        """The first of the packets of `forward`, which are traced, become messages."""
+        """Publish the traced packets of `forward`, which are the first ones, as messages."""
         for trace in traces:
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[start + head : start + size], 0, False, NONE, expires_at, raw)
             message.trace = message.number = trace
-            self.publish(message, route, source, at_once=True)  # the messages behind them must not overtake
+            self.publish(message, route, source, at_once=True)  # the messages after them must not overtake
             start += size
 
 
 def _why_refused(route: Route) -> str:
-    """Why messages are dropped that may not be published. To a namespace that is not served nobody can subscribe."""
+    """The drop reason for messages that may not be published. A namespace that is not served has no subscribers."""
     return NO_SUBSCRIBERS if route.refusal else NOT_AUTHORIZED
 
 
 def _denial_code(route: Route, source: Source, topic: bytes) -> int:
-    """The reason code for a message that its publisher may not publish, or nobody."""
+    """The reason code for a message that this publisher, or any, may not publish."""
     is_invalid = route.refusal or (route.is_limited and source.topic_limits.excludes(topic))
     return TOPIC_NAME_INVALID if is_invalid else NOT_AUTHORIZED_CODE

@@ -1,8 +1,8 @@
-"""Finds the receivers of a topic: the tree of bindings, and before it a cache keyed by the topic's raw bytes.
+"""Finds the receivers of a topic in the tree of bindings, through a cache keyed by the topic's raw bytes.
 
-A cached route means: the name is valid, the tree is walked. Invariant: a cached route is what the tree would say now.
-So a change of subscriptions or of a session's connection drops at once the routes of the topics that its filter
-matches. Where too many cached topics would have to be compared with the filter, it drops the whole cache.
+A cached route means that the name is valid and the tree was walked. Invariant: a cached route equals the result of
+walking the tree now. So a change of subscriptions or of a session's connection at once drops the routes of the topics
+that the filter matches, or the whole cache if too many cached topics would have to be compared.
 """
 
 from typing import Final, final
@@ -36,20 +36,20 @@ from mqttlite.topics.namespaces import CONTROL, DELAYED, QUEUE, parse_name
 from mqttlite.topics.tree import SubscriptionTree
 
 _DOLLAR: Final = 0x24
-"""Most filters do not begin with it, and need no closer look."""
+"""Most filters do not begin with `$`, and need no further check."""
 
 _TOPIC_BYTES: Final = 200
 _LEVEL_BYTES: Final = 100
-"""About what a cached topic takes beside its route, and each further level of it; for `max_route_cache_bytes`."""
+"""About how much memory a cached topic takes beside its route, and each further level, for `max_route_cache_bytes`."""
 
 _SEARCH_COST: Final = 4
-"""Comparisons that it costs to find the cached topics to compare with a filter."""
+"""The cost of finding the candidates for a filter, in comparisons."""
 
 
 @final
 class Routes:
-    """`cache` is to be asked through `cached` and `find`. What follows a message to its receivers may be added to a
-    `Route` when it is made, and must then be forgotten by `forget` when it changes."""
+    """Use `cached` and `find` to read `cache`. State that a `Route` copies when it is made must call `forget` when it
+    changes."""
 
     __slots__ = (
         "_bound",
@@ -97,23 +97,23 @@ class Routes:
         self.cache: Final[dict[bytes, Route | None]] = {}
         """None: the route was dropped, and the index still has the topic."""
         self._known: Final = KnownTopics(TOPICS_COMPARED)
-        self._compared = 0  # what changes of subscriptions cost in this pass, in comparisons of a filter with a topic
+        self._compared = 0  # the cost of this iteration's subscription changes, in comparisons
         self._compared_at = 0.0
         self._cached_bytes = 0
         self.consumers: Consumers | None = None
-        """Where subscriptions to queues go; set once, before the first."""
+        """Takes subscriptions to queues; set once, before the first."""
         self.subscriptions: int = 0
         self.shared_subscriptions: int = 0
         self.traffic: Traffic | None = None
-        """Where messages are counted by topic; set by `observe`."""
+        """Counts messages by topic; set by `observe`."""
         self._observes = False
         self.limits_topics: bool = False
-        """Whether some clients may not use all topics that the broker knows."""
+        """Whether some clients have lower limits of topics than the broker."""
         self._topic_limits = NO_TOPIC_LIMITS
-        """The lowest of all clients."""
+        """The lowest limits of all clients."""
 
     def limit_topics(self, limits: TopicLimits) -> None:
-        """There are clients with these limits: if no others had any so low, all routes are made anew."""
+        """Register the limits of some clients. If they are the lowest so far, drop all routes."""
         lowest = self._topic_limits
         if limits.max_levels < lowest.max_levels or limits.max_bytes < lowest.max_bytes:
             self.limits_topics = True
@@ -123,12 +123,12 @@ class Routes:
             self._clear()
 
     def authorize(self, authorizer: Authorizer) -> None:
-        """Ask another authorizer from now on; all routes are made anew."""
+        """Replace the authorizer, and drop all routes."""
         self.permissions.authorize(authorizer)
         self._clear()
 
     def bind(self, topic_filter: bytes, sink: Sink) -> None:
-        """Hand every message that a topic filter matches to a sink, until `unbind`.
+        """Deliver every message that matches a topic filter to a sink, until `unbind`.
 
         Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
         """
@@ -146,7 +146,7 @@ class Routes:
         self.forget(topic_filter)
 
     def observe(self, traffic: Traffic | None) -> None:
-        """Messages are counted there from now on; and `Effects.tracer` is another: all routes are made anew."""
+        """Set the counters of messages. Also called after a change of `Effects.tracer`. Drops all routes."""
         self.traffic = traffic
         self._observes = traffic is not None or self._effects.tracer is not None
         for session in self._sessions.values():
@@ -154,7 +154,8 @@ class Routes:
         self._clear()
 
     def start_tracing(self, session: Session) -> None:
-        """Ask whether all messages from and to a client are followed. Its routes are to be forgotten after it."""
+        """Ask the tracer whether it traces all messages of a client. The caller must then forget the client's
+        routes."""
         tracer = self._effects.tracer
         traced = tracer is not None and tracer.traces_client(session.client_id)
         if traced == session.traced:
@@ -167,14 +168,14 @@ class Routes:
                     self._trace_share(share, session, subscription.filter)
 
     def cached(self, topic: bytes) -> Route | None:
-        """The route of a client's message, if it is cached."""
+        """The cached route of a topic, or None."""
         return self.cache.get(topic)
 
     def find(self, topic: bytes) -> Route:
         """The route of a topic. Raises `TopicNameInvalid` for a name that breaks the rules.
 
-        Those of `$SYS` topics are not cached: there are as many as clients come and go, and each has few messages.
-        Nor are those of `$delayed` topics: there may be one for each message.
+        Routes of `$SYS` topics are not cached: they are as many as clients, with few messages each. Routes of
+        `$delayed` topics are not cached either: there may be one for each message.
         """
         cached = self.cache.get(topic)
         if cached is not None:
@@ -188,7 +189,7 @@ class Routes:
         return route
 
     def look(self, topic: bytes) -> Route:
-        """The same, but a route that is not known is made for this look only, and counts no messages."""
+        """The same, but a route that is not cached is made for this call only, and counts no messages."""
         cached = self.cache.get(topic)
         if cached is not None:
             return cached
@@ -215,7 +216,7 @@ class Routes:
         return route
 
     def _make_control(self, topic: bytes, refusal: str) -> Route:
-        """The route of a `$CONTROL` or `$queue` topic: no client gets its messages, they are for the sink bound to it.
+        """The route of a `$CONTROL` or `$queue` topic. Its messages go only to the sink bound to it, not to clients.
 
         They are neither counted by topic nor traced: those of `$CONTROL` may hold passwords.
         """
@@ -257,7 +258,7 @@ class Routes:
             own = is_own(topic)
             traced = self._is_traced(topic, route, plan)
             traffic = None if self.traffic is None or own else self.traffic.of(topic)
-            if traced or not own:  # else nobody wants to know of it
+            if traced or not own:  # otherwise it is not observed
                 route.observed = Observed(receivers + filtered, len(plan.sinks), traced, traffic)
         return route
 
@@ -274,14 +275,14 @@ class Routes:
         return [client_id for client_id in subscribers if client_id not in plan.by_client]
 
     def reaches(self, topic: bytes) -> bool:
-        """Whether anybody subscribes to it; raises as `find` does."""
+        """Whether it has a subscriber. Raises like `find`."""
         check_name(topic)
         return bool(self._tree.match(topic))
 
     def subscribers(self, topic: bytes) -> tuple[list[Subscription], int]:
-        """The subscriptions that match a topic, one for each client, and how many shared ones and sinks do besides.
+        """The subscriptions that match a topic, one for each client, and the number of matching shared ones and sinks.
 
-        Raises as `find` does."""
+        Raises like `find`."""
         check_name(topic)
         plan = RoutePlan()
         for binding in self._tree.match(topic):
@@ -289,7 +290,7 @@ class Routes:
         return [theirs[0] for theirs in plan.by_client.values()], len(plan.sinks)
 
     def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
-        """Enter a subscription in the place of an earlier one of the same session and filter, if there was one."""
+        """Add a subscription. `replaced` is the session's earlier one with the same filter, if there was one."""
         topic_filter = subscription.topic_filter
         if subscription.share_name:
             if replaced is None:
@@ -299,7 +300,7 @@ class Routes:
             return
         self.subscriptions += replaced is None
         if topic_filter[0] == _DOLLAR and subscription.is_to_queue:
-            if self.consumers is not None:  # else the store kept it of a broker that had queues
+            if self.consumers is not None:  # None: the stored subscription is from a broker that had queues
                 self.consumers.add(self._sessions[subscription.client_id], subscription)
             return
         if replaced is not None:
@@ -308,7 +309,7 @@ class Routes:
         self.forget(topic_filter)
 
     def remove(self, subscription: Subscription) -> None:
-        """Take out a subscription that was entered."""
+        """Remove a subscription that was added."""
         if subscription.share_name:
             self._remove_from_share(subscription)
             return
@@ -316,9 +317,9 @@ class Routes:
         self.forget(subscription.topic_filter)
 
     def end_session(self, session: Session) -> None:
-        """A session is over and no longer in the table: no route leads to it from now on.
+        """A session has ended and left the table: no route leads to it any more.
 
-        The caller takes its subscriptions out of the tree with `remove_ended`, in parts, and then calls `end_ended`.
+        The caller removes its subscriptions from the tree in parts with `remove_ended`, and then calls `end_ended`.
         """
         self.forget_session(session)
         groups = self.groups_of(session)
@@ -331,17 +332,17 @@ class Routes:
         self._ending[session.client_id] = self._ending.get(session.client_id, 0) + 1
 
     def remove_ended(self, subscription: Subscription) -> None:
-        """Take out a subscription, not a shared one, of a session that is over."""
+        """Remove a non-shared subscription of an ended session."""
         self._remove(subscription)
 
     def end_ended(self, session: Session) -> None:
-        """All subscriptions of a session that is over are out."""
+        """All subscriptions of an ended session are removed."""
         sessions = self._ending.pop(session.client_id) - 1
         if sessions:
             self._ending[session.client_id] = sessions
 
     def _leave_out_ended(self, plan: RoutePlan) -> None:
-        """Take the subscriptions of sessions that are over out of a plan."""
+        """Remove the subscriptions of ended sessions from a plan."""
         for client_id in [client_id for client_id in plan.by_client if client_id in self._ending]:
             session = self._sessions.get(client_id)
             kept: list[Subscription] = []
@@ -355,7 +356,7 @@ class Routes:
                 del plan.by_client[client_id]
 
     def _leave_out_denied(self, plan: RoutePlan, topic: bytes) -> None:
-        """Take the subscriptions of clients that may not receive a topic out of its plan."""
+        """Remove the subscriptions of clients that may not receive a topic from its plan."""
         permissions = self.permissions
         verdicts: dict[int, bool] = {}
         denied: list[str] = []
@@ -382,15 +383,15 @@ class Routes:
             self.consumers.remove(subscription)
 
     def groups_of(self, session: Session) -> int:
-        """How many shared subscriptions it has."""
+        """How many shared subscriptions a session has."""
         return self._groups.get(session.client_id, 0)
 
     def share(self, name: bytes) -> SharedSubscription | None:
-        """The shared subscription of that name, `$share/group/filter`, while it has members."""
+        """The shared subscription `$share/group/filter` with this name, while it has members."""
         return self._shares.get(name)
 
     def with_origin(self, delivery: Delivery) -> Delivery:
-        """A delivery from a store: with the shared subscription that it came by, if it still has members."""
+        """A delivery from a store with its shared subscription as the origin, if that still has members."""
         origin = delivery.origin
         if not isinstance(origin, StoredOrigin):
             return delivery
@@ -398,12 +399,12 @@ class Routes:
         return Delivery(delivery.message, delivery.qos, delivery.retain, delivery.identifiers, share)
 
     def forget_session(self, session: Session) -> None:
-        """The session came or went: its outbox in the cached routes is no longer the right one."""
+        """The session connected or disconnected: drop the cached routes that hold its outbox."""
         if len(session.subscriptions) > COMPARED_PER_ITERATION:
             self._clear()
             return
         compared = 0
-        for topic_filter in session.subscriptions:  # of a shared one no route knows the session
+        for topic_filter in session.subscriptions:  # no route holds the sessions of a shared one
             if not self.cache:
                 break
             self.forget(topic_filter)
@@ -411,7 +412,7 @@ class Routes:
         self._effects.work += compared
 
     def forget(self, topic_filter: bytes) -> None:
-        """Drop the cached routes of the topics that a filter matches; all routes where that costs less."""
+        """Drop the cached routes of the topics that a filter matches, or all routes if that is cheaper."""
         if not self.cache:
             return
         if not has_wildcard(topic_filter):
@@ -461,7 +462,7 @@ class Routes:
             self.forget(topic_filter)
 
     def _trace_share(self, share: SharedSubscription, session: Session, topic_filter: bytes) -> None:
-        """A member is followed, or is so no longer."""
+        """The tracer started or stopped tracing a member."""
         if session.traced:
             share.traced[session.client_id] = None
         else:
@@ -469,7 +470,7 @@ class Routes:
         self.forget(topic_filter)
 
     def _is_traced(self, topic: bytes, route: Route, plan: RoutePlan) -> bool:
-        """Whether each message of that topic is traced, from any publisher."""
+        """Whether each message of a topic is traced, from any publisher."""
         tracer = self._effects.tracer
         if tracer is None:
             return False
@@ -482,7 +483,7 @@ class Routes:
         is_known = topic in self.cache
         size = route.size if is_known else route.size + _topic_size(topic)
         if self._cached_bytes + size > self._max_bytes:
-            self._clear()  # dropping all at once costs less, over time, than finding the oldest each time
+            self._clear()  # dropping all at once is cheaper, over time, than finding the oldest each time
             is_known = False
             size = route.size + _topic_size(topic)
             if size > self._max_bytes:
@@ -509,5 +510,5 @@ class Routes:
 
 
 def _topic_size(topic: bytes) -> int:
-    """The memory of a topic in the cache without its route: with very many levels it is mostly their index."""
+    """The memory of a cached topic without its route. With many levels, the index dominates."""
     return _TOPIC_BYTES + len(topic) + _LEVEL_BYTES * topic.count(b"/")

@@ -1,9 +1,9 @@
-"""A client's session (5.0 §4.1): its QoS 1 and 2 messages until they are acknowledged, and what else outlives a
+"""A client's session (5.0 §4.1): its QoS 1 and 2 messages until they are acknowledged, and other state that outlives a
 connection.
 
-A message waits in the `SessionQueue`, gets its packet identifier when it is sent, and is then in the `Window`. What the
-client's packets do to that is here; how the two keep it is theirs. Invariant: messages leave in the order in which they
-came, but for retained ones, and what was sent before on another connection leaves first.
+A message waits in the `SessionQueue`, gets its packet identifier when it is sent, and is then in the `Window`. This
+module decides when messages move between the two. Invariant: messages leave in order of arrival, except that retained
+messages may overtake, and messages sent on an earlier connection leave first.
 """
 
 from typing import Final, final
@@ -43,11 +43,12 @@ from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
 
 _PUBLISH_BYTES: Final = 8
-"""The bytes that a message counts in `FILL_BYTES` beside its size, so that empty ones also reach the limit."""
+"""The bytes that count for a message in `FILL_BYTES` in addition to its size, so that empty ones also reach the
+limit."""
 
 _NO_PULLERS: Final[list[Puller]] = []
 _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
-"""Never added to: they stand for those that are not there yet."""
+"""Never added to. Shared by sessions without pullers or watchers."""
 
 
 @final
@@ -66,37 +67,38 @@ class Session(SessionBacklog):
         super().__init__(client_id, expiry_interval, effects, limits, pages)
         self._permissions: Final = permissions
         self.alone: list[Outbox] = NO_OUTBOXES
-        """A list with only that, once a route needs it; routes share it and do not change it."""
+        """A list with only this session's outbox, made when a route needs it. Routes share it and must not change
+        it."""
         self.pullers: list[Puller] = _NO_PULLERS
-        """Called for messages when the session has room; see `pull_with`."""
+        """Asked for messages when the session has room; see `pull_with`."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
-        """Groups that passed this session over, by name, and the list where each wants to hear that it is better."""
+        """By share group that passed over this session: the list to which to add it when it has recovered."""
 
     # ------------------------------------------------------------------ the connection comes and goes
 
     def attach(self, outbox: Outbox, receive_maximum: int) -> None:
-        """The client is back (or new). Call `resume` once CONNACK is on its way."""
+        """The client has connected. Call `resume` after CONNACK is in the outbox."""
         self.outbox = outbox
         self.window.open(min(receive_maximum, self._limits.max_inflight))  # [MQTT-4.9.0-1] [MQTT-3.3.4-9]
         self._reset_high_water()
         self._tell_watchers()
 
     def watch(self, group: bytes, improved: "list[Session]") -> None:
-        """Put the session on that list, once, when it is connected again or has caught up."""
+        """Add the session to `improved`, once, when it is connected again or has caught up."""
         if self.watchers is _NO_WATCHERS:
             self.watchers = {}
         self.watchers[group] = improved
 
     def resume(self) -> None:
-        """Send again what was not acknowledged, in the original order [MQTT-4.4.0-1] [3.1.1 MQTT-4.6.0-1]."""
+        """Resend unacknowledged messages, in the original order [MQTT-4.4.0-1] [3.1.1 MQTT-4.6.0-1]."""
         outbox = self.outbox
         assert outbox is not None
-        for packet_id in self.window.released.all():  # and not their PUBLISH [MQTT-4.3.3-6]
+        for packet_id in self.window.released.all():  # without their PUBLISH [MQTT-4.3.3-6]
             outbox.send(encode_ack(PUBREL, packet_id, outbox.version))
         self.fill()
 
     def detach(self) -> None:
-        """The client is gone; what it did not acknowledge it will be sent again, with DUP [MQTT-4.8.2-4]."""
+        """The client is gone. Unacknowledged messages will be sent again, with DUP [MQTT-4.8.2-4]."""
         if self.filling != EMPTYING:
             self.fill_up(EMPTYING)
         self.outbox = None
@@ -111,7 +113,7 @@ class Session(SessionBacklog):
             for each in came_back:
                 if not is_lent(each):
                     self._tell_queued(each.message())
-        if self._replays:  # goes on when the client is back
+        if self._replays:  # continues when the client is back
             lost = self._replays.give_up(not self.durable)
             if lost:
                 self.drop(QOS0_OFFLINE, lost, b"")
@@ -120,9 +122,9 @@ class Session(SessionBacklog):
             delivery.origin.returned(delivery)
 
     def purge(self, most: int) -> int:
-        """Drop up to `most` of the messages that were never sent, the oldest first; returns how many were dropped.
+        """Drop up to `most` messages that were never sent, oldest first. Return how many were dropped.
 
-        Their publishers have an acknowledgement, so each is counted. What was sent and is not acknowledged stays.
+        Their publishers got an acknowledgement, so each drop is counted. Sent, unacknowledged messages stay.
         """
         purged = 0
         while len(self.queue) and purged < most:
@@ -135,20 +137,20 @@ class Session(SessionBacklog):
     # ------------------------------------------------------------------ messages to the client
 
     def may_receive(self, topic: bytes) -> bool:
-        """Whether the rules in force let the client get a message of a topic."""
+        """Whether the rules in force let the client receive a topic."""
         return self._permissions is None or self._permissions.may_receive(self, topic)
 
     def why_denied(self, topic: bytes) -> str:
-        """The rule by which the client may not receive it; empty if it may."""
+        """The rule that forbids the client to receive a topic; empty if it may."""
         if self.may_receive(topic):
             return ""
         assert self._permissions is not None, "without rules it may"
         return self._permissions.reason(self, RECEIVE, topic) or NOT_AUTHORIZED
 
     def deliver(self, delivery: Delivery) -> int:
-        """Take a QoS 1 or 2 message: send it if window and link allow, else queue it; `SENT`, `QUEUED` or `DROPPED`.
+        """Send a QoS 1 or 2 message if window and link allow, else queue it. Return `SENT`, `QUEUED` or `DROPPED`.
 
-        [MQTT-4.5.0-1] [MQTT-4.9.0-2]; where others wait it goes behind them [MQTT-4.6.0-5] [MQTT-4.6.0-6].
+        [MQTT-4.5.0-1] [MQTT-4.9.0-2]. If others wait, it goes behind them [MQTT-4.6.0-5] [MQTT-4.6.0-6].
         """
         outbox = self.outbox
         window = self.window
@@ -194,9 +196,9 @@ class Session(SessionBacklog):
         return DROPPED, QUEUE_FULL
 
     def deliver_batch(self, run: PublishBatch, qos: int) -> int:
-        """Send the first messages of a batch as one block, at QoS 1 or 2; how many. `deliver` is for the others.
+        """Send the first messages of a batch as one block, at QoS 1 or 2. Return how many; use `deliver` for the rest.
 
-        It sends none where a message must wait, be made durable, or have a frame of its own.
+        It sends none if a message must wait, be made durable, or have its own frame.
         """
         outbox = self.outbox
         if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum:
@@ -214,7 +216,7 @@ class Session(SessionBacklog):
         return count
 
     def deliver_qos0(self, delivery: Delivery) -> int:
-        """Send a QoS 0 message, or count why not; `SENT` or `DROPPED`."""
+        """Send a QoS 0 message, or count the drop. Return `SENT` or `DROPPED`."""
         outbox = self.outbox
         message = delivery.message
         if outbox is None:
@@ -236,7 +238,8 @@ class Session(SessionBacklog):
         return SENT if is_taken else DROPPED
 
     def deliver_retained(self, replays: list[RetainedReplay]) -> None:
-        """Take what new subscriptions find retained; it leaves by and by, before later messages."""
+        """Start to send the retained messages of new subscriptions. They leave little by little, before later
+        messages."""
         if self._replays is NO_REPLAYS:
             self._replays = RetainedReplays()
         for replay in replays:
@@ -244,30 +247,31 @@ class Session(SessionBacklog):
         self.fill()
 
     def end_retained(self, topic_filter: bytes) -> None:
-        """A subscription is over: what it found retained is not sent any more."""
+        """A subscription ended: stop sending its retained messages."""
         if self._replays:
             self._replays.discard(topic_filter)
 
     # ------------------------------------------------------------------ messages that their origin keeps
 
     def pull_with(self, puller: Puller) -> None:
-        """Tell a puller from now on when there is room."""
+        """Add a puller, to be called when there is room."""
         if self.pullers is _NO_PULLERS:
             self.pullers = []
         self.pullers.append(puller)
 
     def pull_no_more(self, puller: Puller) -> None:
-        """The opposite."""
+        """Remove a puller."""
         self.pullers.remove(puller)
 
     @property
     def can_borrow(self) -> bool:
-        """Whether `lend` would send a message now: the window has room and nothing of the session's own waits."""
+        """Whether `lend` would send a message now: the window has room, and no message of the session waits."""
         outbox = self.outbox
         return outbox is not None and not self._must_wait(outbox)
 
     def lend(self, delivery: Delivery) -> bool:
-        """Send a QoS 1 message that its origin keeps, where `can_borrow`; False: the client takes no such packet."""
+        """Send a QoS 1 message that its origin keeps. Requires `can_borrow`. False if the client cannot take the
+        packet."""
         outbox = self.outbox
         assert outbox is not None
         if outbox.max_packet_bytes and self._for_client(outbox, delivery) is None:
@@ -278,7 +282,7 @@ class Session(SessionBacklog):
         return True
 
     def _take_lent(self) -> list[Delivery]:
-        """The connection is over: take out what goes back to its origins, in the order in which it was sent."""
+        """The connection ended: remove the messages that go back to their origins, in the order of sending."""
         window = self.window
         lent: list[Delivery] = []
         for packet_id in [packet_id for packet_id, each in window.resend.items() if is_lent(each)]:
@@ -288,7 +292,7 @@ class Session(SessionBacklog):
         return lent
 
     def fill(self) -> None:
-        """Send what waits, as far as window and link allow; a long backlog in several iterations."""
+        """Send waiting messages as far as window and link allow. A long backlog takes several iterations."""
         outbox = self.outbox
         if outbox is None or outbox.blocked:
             return
@@ -297,7 +301,7 @@ class Session(SessionBacklog):
         room = offered = effects.fill_bytes if effects.pending_bytes < ITERATION_BYTES else 0
         while window.resend and room > 0 and window.is_open:
             room -= self._send_again(outbox)
-        if self._replays:  # of these messages of QoS 0 need no window
+        if self._replays:  # QoS 0 replays need no window
             room = self._replay(outbox, room)
         pace = outbox.pace
         while self.queue.deliveries and room > 0 and window.is_open:
@@ -325,13 +329,13 @@ class Session(SessionBacklog):
         self.watchers = _NO_WATCHERS
 
     def _deny(self, message: Message) -> None:
-        """A message waited while the rules changed, and the client may not receive it any more."""
+        """Drop a waiting message that the client may no longer receive after a change of rules."""
         assert self._permissions is not None
         self._permissions.deny(self, RECEIVE, message.topic)
         self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace)
 
     def _send(self, outbox: Outbox, delivery: Delivery, sequence: int, was_queued: bool) -> None:
-        """Give a message its packet identifier and send it, unless the client takes no packets so large."""
+        """Give a message its packet identifier and send it, unless it is too large for the client."""
         if outbox.max_packet_bytes and self._for_client(outbox, delivery) is None:
             if was_queued:
                 self._discard(sequence)
@@ -348,7 +352,7 @@ class Session(SessionBacklog):
         self._write(outbox, delivery, packet_id, False)
 
     def _send_again(self, outbox: Outbox) -> int:
-        """Send a message again that was sent on an earlier connection; how much that is."""
+        """Resend a message of an earlier connection. Return its bytes."""
         packet_id = next(iter(self.window.resend))
         sent = self.window.pop_resend(packet_id)
         delivery = sent.delivery
@@ -382,7 +386,7 @@ class Session(SessionBacklog):
             self.window.inflight.watched += 1
 
     def _send_first(self, outbox: Outbox) -> int:
-        """Send the first message of the queue, unless it has expired; how much that is."""
+        """Send the first message of the queue, unless it has expired. Return its bytes."""
         sequence = self.queue.first
         delivery = self.queue.pop()
         message = delivery.message
@@ -399,7 +403,7 @@ class Session(SessionBacklog):
         return message.size() + _PUBLISH_BYTES
 
     def _replay(self, outbox: Outbox, room: int) -> int:
-        """Send retained messages as far as that many bytes and the window allow; what is left of the bytes."""
+        """Send retained messages as far as `room` bytes and the window allow. Return the bytes left."""
         effects = self._effects
         while self._replays and room > 0:
             found = self._replays.first()
@@ -427,7 +431,7 @@ class Session(SessionBacklog):
         self.window.fill(count)
 
     def find_unacknowledged(self, packet_id: int) -> Unacknowledged | None:
-        """The message that the client answers; one that waits to be sent again is not sent again."""
+        """The message that the client answers. If it waits to be resent, it is not resent any more."""
         window = self.window
         resend = len(window.resend)
         message = window.find(packet_id)
@@ -440,14 +444,14 @@ class Session(SessionBacklog):
         return message
 
     def open_window(self, count: int) -> None:
-        """The client is done with `count` messages, and may get as many others."""
+        """The client has finished `count` messages, and may get as many others."""
         self.window.quota += count
         if self._waiting() or self._replays or self.pullers:
             self.fill()
 
     def _for_client(self, outbox: Outbox, delivery: Delivery) -> Delivery | None:
-        """The delivery as the client sees it; None, and counted, where it takes no packet of that size [MQTT-3.1.2-25]
-        or where the topic is not below its mount point."""
+        """The delivery as the client sees it. None, and counted as a drop, if the packet is too large for the client
+        [MQTT-3.1.2-25] or the topic is not below its mount point."""
         message = delivery.message
         seen = self._as_seen(outbox, delivery)
         if seen is None:
@@ -463,8 +467,8 @@ class Session(SessionBacklog):
         return None
 
     def _as_seen(self, outbox: Outbox, delivery: Delivery) -> Delivery | None:
-        """The delivery below the mount point of the client, if it has one, and with what the broker tells it; None
-        where the client has no name for the topic."""
+        """The delivery without the client's mount point, and with the broker's user properties. None if the topic is
+        not below the mount point."""
         seen: Delivery | None = delivery
         if outbox.mount_point:
             seen = delivery.unmounted(outbox.mount_point)
@@ -479,7 +483,7 @@ class Session(SessionBacklog):
         return told if fits else seen
 
     def _publisher(self, outbox: Outbox, message: Message) -> str:
-        """The publisher of a message, if the client may know it."""
+        """The publisher of a message, if the client may see it; else empty."""
         may_know = outbox.sees_publishers or (
             self._permissions is not None and self._permissions.authorizer.policy_of(message.topic).tells_publisher
         )
@@ -487,5 +491,5 @@ class Session(SessionBacklog):
 
 
 def _is_lent(delivery: Delivery) -> bool:
-    """Whether it is of a queue, which tells its consumers itself."""
+    """Whether it comes from a queue, which adds these properties itself."""
     return delivery.origin is not None and delivery.origin.keeps

@@ -1,6 +1,7 @@
-"""The backlog of a session: which messages find room, which of them are in the store alone, which are dropped.
+"""The backlog of a session: decides which messages are queued, which of them are only in the store, and which are
+dropped.
 
-Invariant: messages wait in the order in which they came, and each that is dropped is counted, with a reason.
+Invariant: messages wait in order of arrival, and each drop is counted with a reason.
 """
 
 from typing import Final
@@ -18,12 +19,13 @@ from mqttlite.core.session_record import NO_REPLAYS, SessionRecord
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 
 SPARE_PART: Final = 16
-"""Which part of a queue is kept free for messages whose fan-outs were interrupted."""
+"""One part in this many of a queue is reserved for messages whose fan-outs were interrupted."""
 
 EMPTYING: Final = 0
 FILLING: Final = 1
 SLOW: Final = 2
-"""How a connected client's queue is: with room, filling up while its client reads, or while it hardly does."""
+"""The state of a connected client's queue: it has room; it fills up and the client reads; it fills up and the client
+hardly reads."""
 
 
 class SessionBacklog(SessionRecord):
@@ -41,15 +43,15 @@ class SessionBacklog(SessionRecord):
         self._effects: Final = effects
         self._limits: Final = limits
         self._pages: Final = pages
-        """Reads what is stored alone; None where nothing is."""
+        """Reads messages that are only in the store; None if there is no such store."""
         self._is_loading = False
         self.outbox: Outbox | None = None
-        """Where to send; None while the client is away."""
+        """The client's outbox; None while it is not connected."""
         self.is_over: bool = False
-        """Whether it ended. A message may be under way to it all the same, and is dropped."""
+        """Whether the session has ended. A message that a fan-out still delivers to it is dropped."""
         self.queue_high_water: int = 0
         self.filling: int = EMPTYING
-        """How its queue is; see `Readers`."""
+        """The state of its queue; see `Readers`."""
 
     def fill(self) -> None:
         """Send what waits, as far as window and link allow; a long backlog in several iterations."""
@@ -57,7 +59,8 @@ class SessionBacklog(SessionRecord):
     # ------------------------------------------------------------------ room
 
     def has_room(self, message: Message, qos: int) -> bool:
-        """Whether a message would be taken at that QoS without dropping another. Who is away gets none of QoS 0."""
+        """Whether a message at `qos` would be taken without dropping another. An absent client gets no QoS 0
+        messages."""
         outbox = self.outbox
         if qos == 0:
             return outbox is None or outbox.has_room(message.size())
@@ -65,7 +68,7 @@ class SessionBacklog(SessionRecord):
         return not waits or self._fits(ENTRY_BYTES + message.memory_bytes)
 
     def has_room_to_spare(self, message: Message) -> bool:
-        """Whether it would take such a QoS 1 or 2 message, and some that are on their way before it."""
+        """Whether it would take a QoS 1 or 2 message, and some more from interrupted fan-outs before it."""
         outbox, most = self.outbox, self._limits.max_queued_messages
         if outbox is not None and not self._must_wait(outbox):
             return True
@@ -74,7 +77,7 @@ class SessionBacklog(SessionRecord):
 
     @property
     def fills(self) -> bool:
-        """Whether its queue is more than half full, and its publishers may wait for that."""
+        """Whether its queue is more than half full, and publishers may wait for it."""
         limits = self._limits
         if limits.min_drain_rate == 0 or limits.on_overflow != DROP_NEWEST:
             return False
@@ -83,7 +86,7 @@ class SessionBacklog(SessionRecord):
         return self._memory.used > self._memory.half
 
     def fill_up(self, state: int) -> None:
-        """Note how its queue is from now on."""
+        """Set the state of its queue."""
         outbox = self.outbox
         if state != self.filling and outbox is not None:
             self.filling = state
@@ -94,7 +97,7 @@ class SessionBacklog(SessionRecord):
                 self._effects.filling.discard(outbox.number)
 
     def drop(self, reason: str, messages: int, topic: bytes, trace: int = 0, detail: str = "") -> None:
-        """Messages for the client are dropped: count them, and tell the tracer."""
+        """Count dropped messages for the client, and report them to the tracer."""
         count(self.drops, reason, messages)
         tracer = self._effects.tracer
         if tracer is not None:
@@ -131,7 +134,7 @@ class SessionBacklog(SessionRecord):
             self._effects.record(Enqueue(self.client_id, sequence, delivery))
             self._effects.charge_change(delivery.message)
         elif self.outbox is not None and self.outbox.tells:
-            self._effects.identify(delivery.message)  # now, for its number is its time
+            self._effects.identify(delivery.message)  # now, because the number contains the time
         waiting = self._waiting()
         if waiting > self.queue_high_water:
             self.queue_high_water = waiting
@@ -152,7 +155,7 @@ class SessionBacklog(SessionRecord):
         return size <= self._memory.room_for(self.held_bytes) or self._stores()
 
     def _stores(self) -> bool:
-        """Whether the next message that waits is in the store alone."""
+        """Whether the next message to wait goes only to the store."""
         return self._pages is not None and self.expiry_interval > 0 and self.queue.is_long
 
     def _must_wait(self, outbox: Outbox) -> bool:
@@ -165,12 +168,12 @@ class SessionBacklog(SessionRecord):
         return len(self._replays) > 0
 
     def _discard(self, sequence: int) -> None:
-        """A message is done with that the client never acknowledges."""
+        """Finish a message that the client will not acknowledge."""
         if self.durable:
             self._effects.record(Settled(self.client_id, sequence))
 
     def _drop_first(self, reason: str) -> None:
-        """Drop the first message that waits, here or in the store."""
+        """Drop the first waiting message, in memory or in the store."""
         queue = self.queue
         self._discard(queue.first)
         if queue.deliveries:
@@ -198,14 +201,14 @@ class SessionBacklog(SessionRecord):
         self.drop(QUEUE_FULL, 1, message.topic, message.trace, detail)
 
     def _tell_queued(self, message: Message) -> None:
-        """If the message is traced: it waits."""
+        """Report to the tracer that a traced message waits."""
         tracer = self._effects.tracer
         if tracer is not None and message.trace:
             why = self._why_waiting()
             tracer.on_queued(message.trace, self.client_id, why, self._waiting(), self._limits.max_queued_messages)
 
     def _why_waiting(self) -> str:
-        """Why messages of QoS 1 and 2 wait, those before them among the reasons."""
+        """Why QoS 1 and 2 messages wait; earlier waiting messages are one of the reasons."""
         if self.outbox is None:
             return OFFLINE
         return BACKPRESSURE if self.outbox.blocked else WINDOW_FULL
@@ -213,7 +216,7 @@ class SessionBacklog(SessionRecord):
     # ------------------------------------------------------------------ pages
 
     def next_page(self) -> LoadPage | None:
-        """As `PageReader`: nothing once the client is away, or the session over."""
+        """Implements `PageReader`: None if the client is away or the session has ended."""
         queue = self.queue
         if self.is_over or self.outbox is None or not queue.wants_page:
             self._is_loading = False
@@ -223,18 +226,18 @@ class SessionBacklog(SessionRecord):
         return LoadPage(self.client_id, queue.first + len(queue.deliveries), min(queue.stored, most))
 
     def _reset_high_water(self) -> None:
-        """A connection begins: what waits now is the most that waited during it."""
+        """A connection begins: set the high-water mark to the messages that wait now."""
         self.queue_high_water = self._waiting()
 
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
-        """As `PageReader`: send what the window allows."""
+        """Implements `PageReader`: send what the window allows."""
         self._is_loading = False
         if not self.is_over and self.outbox is not None:
             self.add_page(first, page)
             self.fill()
 
     def add_page(self, first: int, page: list[Delivery | None]) -> None:
-        """Messages are here again. What was dropped meanwhile is passed over; what is lost is dropped."""
+        """Add messages read from the store. Skip those dropped meanwhile, and drop lost ones."""
         queue = self.queue
         for sequence, delivery in enumerate(page, first):
             if not queue.stored or sequence != queue.first + len(queue.deliveries):
@@ -244,7 +247,7 @@ class SessionBacklog(SessionRecord):
             elif not queue.deliveries:
                 self._drop_first(STORE_DAMAGED)
             else:
-                break  # the next page begins with what is lost
+                break  # the next page begins with the lost message
 
     def _want_page(self) -> None:
         if not self._is_loading and self.queue.wants_page:
@@ -255,7 +258,7 @@ class SessionBacklog(SessionRecord):
     # ------------------------------------------------------------------ a restart, and the end
 
     def restore_message(self, sequence: int, delivery: Delivery, packet_id: int) -> None:
-        """Put back a message from a store; one with a packet identifier was sent before."""
+        """Restore a message from a store. One with a packet identifier was sent before."""
         if packet_id:
             self.window.restore(packet_id, delivery, sequence)
             self.queue.restore_sent(sequence)
@@ -263,12 +266,12 @@ class SessionBacklog(SessionRecord):
             self.queue.restore(sequence, delivery)
 
     def take_waiting(self) -> Delivery | None:
-        """The session is over: take out its oldest message that was not acknowledged; None when there is none left."""
+        """The session has ended: remove its oldest unacknowledged message. None when none is left."""
         window = self.window
         for packet_id in window.resend:
             return window.pop_resend(packet_id).delivery
         return self.queue.pop() if self.queue.deliveries else None
 
     def forget_retained(self) -> None:
-        """The session is over: what waits of retained messages is let go of."""
+        """The session has ended: drop its waiting retained messages."""
         self._replays = NO_REPLAYS

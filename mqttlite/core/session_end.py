@@ -1,9 +1,9 @@
 """Cleans up after a session has ended: removes its subscriptions and releases its messages, which may be a million.
 
-The session is in no table any more when this begins, so a new session of the same client is none of its business.
-The store has the session until all is done, as one that has expired: no message is deleted before it is handed on, and
-a broker that is killed meanwhile ends the session after its restart. Invariant: each message that waited is handed to
-another member of its shared subscription, or counted as dropped.
+The session has already left the table, so a new session of the same client is independent of it. The store keeps it,
+marked as expired, until all is done: no message is deleted before it is redispatched, and a broker that is killed
+meanwhile ends the session after its restart. Invariant: each message that waited is given to another member of its
+shared subscription, or counted as dropped.
 """
 
 from typing import Final, final
@@ -22,10 +22,10 @@ from mqttlite.core.session import Session
 from mqttlite.core.tracer import NOT_TRACED
 
 _REMOVAL_WORK: Final = 5
-"""The work of taking a subscription out of the tree, with one unit more for each of its levels."""
+"""The work of removing a subscription from the tree, plus one unit for each level."""
 _MESSAGE_WORK: Final = 2
 _REDISPATCH_WORK: Final = 16
-"""The work of releasing a message, and of finding it another receiver."""
+"""The work of releasing a message, and of finding another receiver for it."""
 
 
 @final
@@ -58,10 +58,10 @@ class SessionEnd(Job):
         self._router: Final = router
         self._effects: Final = effects
         self._stored: Final = stored
-        """By client, the sessions that have ended and that the store still has."""
+        """Ended sessions that are still in the store, by client."""
         self._jobs: Final = jobs
         self._pages: Final = pages
-        """Reads what is in the store alone, where a message of a shared subscription may have another taker."""
+        """Reads messages that are only in the store, because those of shared subscriptions may go to another member."""
         self._is_reading = False
         self._is_out_of_the_tree = False
         self._lost = session.retained_waiting
@@ -71,7 +71,7 @@ class SessionEnd(Job):
         if not self._remove_subscriptions() or not self._empty_queue():
             return False
         if self._is_reading:
-            return True  # a job again when the page is here
+            return True  # queued again when the page has arrived
         client_id = self._session.client_id
         if self._stored.get(client_id) is self._session:
             del self._stored[client_id]
@@ -100,7 +100,7 @@ class SessionEnd(Job):
             if not has_budget(self._effects):
                 return False
             delivery = self._session.take_waiting()
-        is_stored = self._stored.get(self._session.client_id) is self._session  # else the client has begun another
+        is_stored = self._stored.get(self._session.client_id) is self._session  # otherwise the client has a new one
         if self._pages is not None and self._session.queue.stored and is_stored:
             self._is_reading = True
             self._pages.want(self)
@@ -110,19 +110,20 @@ class SessionEnd(Job):
         return True
 
     def next_page(self) -> LoadPage | None:
-        """As `PageReader`."""
+        """Implements `PageReader`."""
         queue = self._session.queue
         return LoadPage(self._session.client_id, queue.first, min(queue.stored, PAGE_MESSAGES))
 
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
-        """As `PageReader`."""
+        """Implements `PageReader`."""
         self._is_reading = False
         if self._stored.get(self._session.client_id) is self._session:
             self._session.add_page(first, page)
         self._jobs.queue(self)
 
     def _let_go(self, delivery: Delivery) -> None:
-        """A message may go back to where it came from; one of QoS 2 goes to nobody else [MQTT-4.8.2-5]."""
+        """Return a message to its origin, if it has one. A QoS 2 message in flight goes to no other client
+        [MQTT-4.8.2-5]."""
         message = delivery.message
         origin = delivery.origin
         if origin is not None and not message.expired(self._effects.now):

@@ -1,6 +1,6 @@
-"""The state of a session: its client, subscriptions, will and messages, the time of its end, and its memory.
+"""The state of a session: its client, subscriptions, will, messages, expiry, and memory.
 
-How messages come and go is in `session`. Invariant: the memory account is charged for all of it until `release`.
+`session` moves the messages. Invariant: the memory account is charged for all of it until `release`.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Will
 
 NO_REPLAYS: Final = RetainedReplays()
-"""Never added to: it stands for the retained messages on their way where there are none."""
+"""Never added to. Shared by sessions without retained messages to send."""
 
 
 class SessionRecord(Source):
@@ -47,27 +47,27 @@ class SessionRecord(Source):
         super().__init__(CLIENT, client_id)
         self._memory: Final = memory
         self.expiry_interval: int = expiry_interval
-        """Seconds that the session outlives its connection; 0: not at all."""
+        """How many seconds the session outlives its connection; 0: it ends with it."""
         self.ends_with_connection: bool = False
-        """Whether it is in the store only because some of its messages are nowhere else."""
+        """Whether it is in the store only because some of its messages are only there."""
         self.mount_point: bytes = b""
-        """The prefix of its topic filters; a client below another mount point has another session."""
+        """The prefix of its topic filters. A client below another mount point has another session."""
         self.version: int = V5
         """The protocol version of its client's latest connection."""
         self.subscriptions: Final[dict[bytes, Subscription]] = {}
-        """By topic filter; look, change nothing."""
+        """By topic filter. Read only."""
         self.filters: int = 0
-        """How many of them have a filter for messages."""
+        """How many subscriptions have a message filter."""
         self.will: Will | None = None
         self.expiry: Deadline | None = None
         self.will_delay: Deadline | None = None
         self.received: Final = PacketIds()
-        """QoS 2 identifiers of the client's own messages, until it releases them."""
+        """QoS 2 identifiers of messages from the client, until it releases them."""
         self.window: Final = Window(memory, max_inflight_bytes)
-        """The messages that were sent and are not acknowledged, on this connection or an earlier one."""
+        """The sent, unacknowledged messages of this connection and earlier ones."""
         self.queue: Final = SessionQueue(memory)
         """The messages that were never sent."""
-        self._replays = NO_REPLAYS  # retained messages for a new subscription
+        self._replays = NO_REPLAYS  # retained messages for new subscriptions
         self.drops: dict[str, int] = {}
         self.base_bytes: int = 0
         """The memory of the session without its messages."""
@@ -75,7 +75,7 @@ class SessionRecord(Source):
 
     @property
     def durable(self) -> bool:
-        """Whether it outlives its connection, and so belongs in the store."""
+        """Whether it outlives its connection, and so is in the store."""
         return self.expiry_interval > 0
 
     @property
@@ -85,7 +85,7 @@ class SessionRecord(Source):
 
     @property
     def released(self) -> PacketIds:
-        """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
+        """QoS 2 identifiers whose message was received and whose PUBCOMP has not arrived."""
         return self.window.released
 
     @property
@@ -95,7 +95,7 @@ class SessionRecord(Source):
 
     @property
     def inflight_high_water(self) -> int:
-        """The most that was unacknowledged at a time since the connection began."""
+        """The most messages that were unacknowledged at one time since the connection began."""
         return self.window.high_water
 
     @property
@@ -105,40 +105,39 @@ class SessionRecord(Source):
 
     @property
     def retained_waiting(self) -> int:
-        """Those of them that were found retained by a new subscription."""
+        """The waiting retained messages of new subscriptions."""
         return len(self._replays)
 
     @property
     def queued_bytes(self) -> int:
-        """The memory of the messages that wait, or that they would take where the store has them; retained messages on
-        their way do not count."""
+        """The memory of the waiting messages, including what stored ones would take. Retained messages do not count."""
         return self.queue.size_bytes + self.queue.stored_bytes + self.window.resend_bytes
 
     @property
     def held_bytes(self) -> int:
-        """The memory of the session, as if no other held the same messages."""
+        """The memory of the session, as if no other session held the same messages."""
         return self.base_bytes + self.queue.size_bytes + self.window.size_bytes
 
     def identify(self, username: str | None, version: int) -> None:
-        """Note the user name of its client, and which version of the protocol it speaks."""
+        """Set the user name of its client, and its protocol version."""
         self._charge(text_bytes(username or "") - text_bytes(self.username or ""))
         self.set_user(username)
         self.version = version
 
     def keep_will(self, will: Will) -> None:
-        """Keep the will of the connection that begins, or one that waits for its delay."""
+        """Keep the will of a new connection, or one that waits for its delay."""
         self.will = will
         self._charge(will_bytes(will))
 
     def take_will(self) -> Will | None:
-        """Keep the will no longer."""
+        """Remove and return the will."""
         will, self.will = self.will, None
         if will is not None:
             self._charge(-will_bytes(will))
         return will
 
     def add_subscription(self, subscription: Subscription, replaced: Subscription | None) -> None:
-        """Add a subscription in the place of the one that has its filter, if there is one."""
+        """Add a subscription. `replaced` is the earlier one with the same filter, if there is one."""
         topic_filter = subscription.topic_filter
         self.subscriptions[topic_filter] = subscription
         if replaced is None:
@@ -154,7 +153,7 @@ class SessionRecord(Source):
             self._charge(subscription.filter_bytes())
 
     def pop_subscription(self, topic_filter: bytes) -> Subscription | None:
-        """Take out the subscription with that filter; None if there is none."""
+        """Remove and return the subscription with this filter; None if there is none."""
         subscription = self.subscriptions.pop(topic_filter, None)
         if subscription is not None:
             size = SUBSCRIPTION_BYTES + len(topic_filter) * 3 // 2
@@ -167,7 +166,7 @@ class SessionRecord(Source):
         return subscription
 
     def pop_last_subscription(self) -> Subscription:
-        """Take out one of the subscriptions; there are some."""
+        """Remove and return one subscription; there must be one."""
         topic_filter, subscription = self.subscriptions.popitem()
         self._charge(-SUBSCRIPTION_BYTES - (len(topic_filter) * 3 // 2))
         if self.queue.usages:
@@ -185,22 +184,22 @@ class SessionRecord(Source):
         self._charge(-subscription.filter_bytes())
 
     def count_for(self, usages: list[Usage]) -> None:
-        """The session counts for these groups from now on, and for no others."""
+        """Count the session in exactly these groups from now on."""
         former, self.queue.usages = self.queue.usages, usages
         subscriptions, queued_bytes = len(self.subscriptions), self.queue.size_bytes + self.queue.stored_bytes
-        for usage in usages:  # first, lest a group that stays is taken out of its table
+        for usage in usages:  # join first, so that a group that stays is not removed from its table
             usage.join(subscriptions, queued_bytes)
         for usage in former:
             usage.leave(subscriptions, queued_bytes)
 
     def release(self) -> None:
-        """The session is over, and nothing of it is left."""
+        """The session has ended: return all its memory charges."""
         if self.queue.usages:
             self.count_for(NO_USAGE)
         self._charge(-self.base_bytes)
 
     def _waiting(self) -> int:
-        """QoS 1 and 2 messages that wait, but for retained ones."""
+        """Waiting QoS 1 and 2 messages, without retained ones."""
         return len(self.queue.deliveries) + self.queue.stored + len(self.window.resend)
 
     def _charge(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""All sessions, by client identifier: begun, resumed, left, expired; and the wills that outlive their connection.
+"""The table of all sessions: begins, resumes, leaves and expires them, and keeps delayed wills.
 
 Invariant: a session without a connection has an expiry deadline, or never expires.
 """
@@ -64,16 +64,16 @@ class Sessions:
         self._router: Final = publisher
         self._due_messages: Final = due_messages
         self._stored: Final[dict[str, Session]] = {}
-        """By client, the sessions that have ended and that the store still has."""
+        """Ended sessions that are still in the store, by client."""
         self._deadlines: Final = deadlines
         self._jobs: Final = jobs
         self._effects: Final = effects
         self._limits: Final = limits
         self._pages: Final = pages
         self.begun: int = 0
-        """Sessions that ever began, restored ones among them."""
+        """How many sessions began since the start, including restored ones."""
         self.expired: int = 0
-        """Sessions whose expiry interval went by while their client was away."""
+        """How many sessions expired."""
 
     def __len__(self) -> int:
         return len(self._by_client_id)
@@ -83,7 +83,7 @@ class Sessions:
         return list(self._by_client_id.values())
 
     def latest(self, most: int) -> list[str]:
-        """The client identifiers of the `most` sessions that began last, of those that there are."""
+        """The client identifiers of the `most` newest sessions."""
         found: list[str] = []
         for client_id in reversed(self._by_client_id):
             if len(found) >= most:
@@ -103,12 +103,12 @@ class Sessions:
         version: int = V5,
         mount_point: bytes = b"",
     ) -> tuple[Session, bool]:
-        """The session of a client that connects, and whether it was there before [MQTT-3.1.3-2] [MQTT-3.1.4-4].
+        """The session of a client that connects, and whether it existed before [MQTT-3.1.3-2] [MQTT-3.1.4-4].
 
-        A clean start ends the former one [MQTT-3.1.2-4] [MQTT-3.2.2-2], and so does another mount point, for the
-        client has other topics there; without, it goes on
-        [MQTT-3.1.2-5] [MQTT-3.2.2-3], or one begins [MQTT-3.1.2-6].
-        Its former connection is gone by now. Raises `QuotaExceeded` when there are too many sessions.
+        A clean start ends an existing session [MQTT-3.1.2-4] [MQTT-3.2.2-2], and so does another mount point, because
+        the client has other topics there. Otherwise the session continues [MQTT-3.1.2-5] [MQTT-3.2.2-3], or a new one
+        begins [MQTT-3.1.2-6]. Its former connection must have ended. Raises `QuotaExceeded` when there are too many
+        sessions.
         """
         session = self._by_client_id.get(client_id)
         if session is not None and (clean_start or session.mount_point != mount_point):
@@ -121,7 +121,7 @@ class Sessions:
             if self._effects.memory.is_full():
                 raise QuotaExceeded("the broker has no memory left for another session")
             session = self.begin(client_id, expiry_interval)
-        if session.will_delay is not None:  # a will whose client is back in time is not sent [MQTT-3.1.3-9]
+        if session.will_delay is not None:  # the client is back in time: its will is not sent [MQTT-3.1.3-9]
             session.take_will()
             self._effects.record(RemoveWill(client_id))
         self._cancel_deadlines(session)
@@ -131,7 +131,8 @@ class Sessions:
         session.mount_point = mount_point
         session.ends_with_connection = False
         if was_durable and not session.durable and session.queue.stored:
-            # What waits is in the store alone: it stays there as long as the connection, or until a crash ends both.
+            # Some waiting messages are only in the store: keep the session there until the connection, or a crash, ends
+            # it.
             session.expiry_interval = 1
             session.ends_with_connection = True
             self._save(session, self._effects.now)
@@ -142,7 +143,7 @@ class Sessions:
         return session, present
 
     def begin(self, client_id: str, expiry_interval: int) -> Session:
-        """A session of a client that has none. In the store it takes the place of one whose end is not done."""
+        """Begin a session for a client that has none. In the store it replaces one whose end is unfinished."""
         if self._stored.pop(client_id, None) is not None:
             self._effects.record(EndSession(client_id))
         self.begun += 1
@@ -152,10 +153,11 @@ class Sessions:
         return session
 
     def leave(self, session: Session, publish_will: bool) -> None:
-        """The connection is over: keep the session for its expiry interval, or end it; see to the will [MQTT-3.1.2-8].
+        """The connection ended: keep the session for its expiry interval, or end it, and handle the will
+        [MQTT-3.1.2-8].
 
-        Until now it was there whatever its interval [MQTT-4.1.0-1] [3.1.1 MQTT-4.1.0-2]; now that counts
-        [MQTT-3.1.2-23], or clean session [3.1.1 MQTT-3.1.2-4] [3.1.1 MQTT-3.1.2-6].
+        While connected, the session exists regardless of its expiry interval [MQTT-4.1.0-1] [3.1.1 MQTT-4.1.0-2]. Now
+        the interval applies [MQTT-3.1.2-23], or clean session [3.1.1 MQTT-3.1.2-4] [3.1.1 MQTT-3.1.2-6].
         """
         session.detach()
         self._routes.forget_session(session)
@@ -179,7 +181,7 @@ class Sessions:
             self._save(session, expires_at)
 
     def restore(self, saved: SaveSession, now: float) -> None:
-        """Put back a session from a store. One that was not left in order expires as if it were left now."""
+        """Restore a session from a store. If it was still connected, its expiry interval starts now."""
         session = self.begin(saved.client_id, saved.expiry_interval)
         session.identify(saved.username, saved.version)
         session.mount_point = saved.mount_point
@@ -188,14 +190,14 @@ class Sessions:
             self._deadlines.arm(session.expiry, saved.expires_at or now + saved.expiry_interval)
 
     def restore_will(self, saved: SaveWill) -> None:
-        """Put back a will that waits for its delay; one that was due meanwhile is published at the next `tick`."""
+        """Restore a delayed will. If it is already due, the next `tick` publishes it."""
         session = self._by_client_id[saved.client_id]
         session.keep_will(saved.will)
         session.will_delay = WillDelay(self, saved.client_id)
         self._deadlines.arm(session.will_delay, saved.due_at)
 
     def restore_message(self, session: Session, saved: Enqueue) -> None:
-        """Put back a message, with the shared subscription that it came by."""
+        """Restore a message with its shared subscription as the origin."""
         session.restore_message(saved.sequence, self._routes.with_origin(saved.delivery), saved.packet_id)
 
     def restore_subscription(self, subscription: Subscription) -> None:
@@ -203,8 +205,7 @@ class Sessions:
         self._routes.add(subscription, None)
 
     def change_expiry(self, session: Session, expiry_interval: int) -> None:
-        """The client changes its mind at DISCONNECT (5.0 §3.14.2.2.2), which follows: then a session that is not
-        durable ends."""
+        """Change the expiry interval at DISCONNECT (5.0 §3.14.2.2.2), just before the connection ends."""
         was_durable, changed = session.durable, session.expiry_interval != expiry_interval
         session.expiry_interval = expiry_interval
         if was_durable and not session.durable:
@@ -213,10 +214,10 @@ class Sessions:
             self._save(session, 0.0)
 
     def end(self, session: Session) -> None:
-        """The session is over, and with it its subscriptions and messages; a will that still waits is published.
+        """End a session with its subscriptions and messages, and publish a will that still waits.
 
-        It is in no table from now on; what it leaves behind is seen to in parts. What it retained stays
-        [3.1.1 MQTT-3.1.2-7].
+        It leaves the table at once; a job cleans up the rest in parts. Messages that it retained stay [3.1.1
+        MQTT-3.1.2-7].
         """
         session.is_over = True
         pages = self._pages if self._routes.groups_of(session) else None
@@ -230,10 +231,10 @@ class Sessions:
         will = session.take_will()
         end = SessionEnd(session, self._routes, self._router, self._effects, self._stored, self._jobs, pages)
         self._jobs.start(end)
-        if session.client_id in self._stored:  # what is left is done later
+        if session.client_id in self._stored:  # an earlier end is unfinished
             now = self._effects.now
             self._effects.record(SaveSession(session.client_id, 1, now, session.username, session.version))
-        if will is not None:  # the session's end does not wait for the delay [MQTT-3.1.3-9]
+        if will is not None:  # the end of the session overrides the delay [MQTT-3.1.3-9]
             self._publish_will(session, will)
 
     def on_will_delay(self, client_id: str) -> None:
@@ -291,7 +292,7 @@ class Sessions:
 
 @final
 class SessionExpiry(Deadline):
-    """When a session ends whose client stays away."""
+    """Due when the session of an absent client expires."""
 
     __slots__ = ("_client_id", "_sessions")
 
@@ -306,7 +307,7 @@ class SessionExpiry(Deadline):
 
 @final
 class WillDelay(Deadline):
-    """When a will is published whose client stays away."""
+    """Due when the delayed will of an absent client must be published."""
 
     __slots__ = ("_client_id", "_sessions")
 

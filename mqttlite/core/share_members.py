@@ -1,12 +1,11 @@
-"""The members of a shared subscription, and which of them a message is offered to first, by the group's policy.
+"""The members of a shared subscription, and the order in which a message is offered to them, by the group's policy.
 
-Whether a member may get it and has room for it is the business of `shared_subscription`. Invariants, whatever else
-comes to choose among members:
+`shared_subscription` decides whether a member may get a message and has room for it. Invariants of every policy:
 
-- a member that is connected and reads comes before one that does not, and that one before one that is away;
-- a message costs what it is offered to, not what the group has members. So members are in rings by their state when
-  last looked at. One that turns out to be worse is moved then; one that may have become better is heard of, for its
-  session puts itself on the group's list (`Session.watchers`).
+- a member that is connected and reads comes before one that does not read, and that one before an absent one;
+- the cost of a message depends on the members it is offered to, not on the size of the group. So members are in rings
+by their last known state. A member found in a worse state is moved at that time; the session of a member that may have
+improved adds itself to the group's list (`Session.watchers`).
 """
 
 import zlib
@@ -24,17 +23,19 @@ LEAST_INFLIGHT: Final = "least_inflight"
 HASH_TOPIC: Final = "hash_topic"
 HASH_KEY: Final = "hash_key"
 SHARE_POLICIES: Final = (ROUND_ROBIN, LEAST_INFLIGHT, HASH_TOPIC, HASH_KEY)
-"""How a group chooses: in turn; who has the fewest unacknowledged; by topic; by the user property `ordering-key`."""
+"""How a group chooses a member: in turn; with the fewest unacknowledged messages; by topic; by the user property
+`ordering-key`."""
 
 _ORDERING_KEY: Final = "ordering-key"
 
 _READY: Final = 0
 _SLOW: Final = 1
 _AWAY: Final = 2
-"""A member reads and has caught up; is connected; is neither."""
+"""The states of a member: it reads and has caught up; it is only connected; it is not connected."""
 
 _PROBES: Final = 8
-"""Places that a key tries, where their members are away, before it takes the next one: so their keys are spread."""
+"""How many positions a key tries when members are absent, before it takes the next present one. This spreads the keys
+of absent members."""
 
 
 @final
@@ -47,14 +48,14 @@ class Member:
         self.session: Final = session
         self.subscription: Subscription = subscription
         self.state: int = _READY
-        """As the group knows it, which is in the ring of that number."""
+        """Its last known state, which is the index of its ring."""
         self.at: int = 0
         self.dispatched: int = 0
 
 
 @final
 class MemberRing:
-    """Members in turn: before `next_at` are those that had theirs in this round, from there those that did not."""
+    """Members in turn: those before `next_at` had their turn in this round, the others did not."""
 
     __slots__ = ("members", "next_at")
 
@@ -67,7 +68,8 @@ class MemberRing:
         self.members.append(member)
 
     def remove(self, member: Member) -> None:
-        """Close the gap with the last of its part of the round, and that one's with the last of all."""
+        """Remove a member. The last member that had its turn fills the gap, and the last member of all fills that one's
+        place."""
         at = member.at
         if at < self.next_at:
             self.next_at -= 1
@@ -85,7 +87,7 @@ class MemberRing:
         return member
 
     def in_turn(self, most: int) -> list[Member]:
-        """The `most` members whose turn is next, in that order."""
+        """The next `most` members, in the order of their turns."""
         members = self.members[self.next_at : self.next_at + most]
         return members + self.members[: min(self.next_at, most - len(members))]
 
@@ -96,7 +98,7 @@ class MemberRing:
 
 @final
 class ShareMembers:
-    """`name` is that of the group, by which sessions know its list."""
+    """`name` is the name of the group, the key in `Session.watchers`."""
 
     __slots__ = ("_by_client_id", "_dispatches", "_effects", "_improved", "_name", "policy", "rings")
 
@@ -106,7 +108,7 @@ class ShareMembers:
         self._effects: Final = effects
         self._by_client_id: Final[dict[str, Member]] = {}
         self.rings: Final = (MemberRing(), MemberRing(), MemberRing())
-        """Those that are ready, slow and away."""
+        """The members that are ready, slow and away."""
         self._improved: Final[list[Session]] = []
         self._dispatches = 0
 
@@ -114,16 +116,16 @@ class ShareMembers:
         return len(self._by_client_id)
 
     def all(self) -> ValuesView[Member]:
-        """In the order in which they came."""
+        """All members, in the order in which they joined."""
         return self._by_client_id.values()
 
     @property
     def is_by_key(self) -> bool:
-        """Whether the message decides, and not whose turn it is."""
+        """Whether the message determines the member."""
         return self.policy in (HASH_TOPIC, HASH_KEY)
 
     def add(self, session: Session, subscription: Subscription) -> Subscription | None:
-        """Let a session in, in the place of its earlier subscription, which is returned if it has one."""
+        """Add a session, or replace its subscription. Return the replaced one, or None."""
         member = self._by_client_id.get(session.client_id)
         if member is None:
             member = self._by_client_id[session.client_id] = Member(session, subscription)
@@ -138,7 +140,7 @@ class ShareMembers:
         member.session.watchers.pop(self._name, None)
 
     def copy_from(self, other: "ShareMembers") -> None:
-        """Have the same members with the same turns, to try what would be chosen; `stop_watching` ends it."""
+        """Copy the members and turns of a group, to predict its choice. Call `stop_watching` at the end."""
         for ring, original in zip(self.rings, other.rings, strict=True):
             for member in original.members:
                 same = self._by_client_id[member.session.client_id] = Member(member.session, member.subscription)
@@ -148,14 +150,14 @@ class ShareMembers:
         self._improved.extend(other._improved)
 
     def stop_watching(self) -> None:
-        """Hear of no more changes."""
+        """Stop listening for improved members."""
         for member in self._by_client_id.values():
             member.session.watchers.pop(self._name, None)
 
     def prepare(self, messages: int) -> bool:
-        """Put members into the rings where they belong, until the next `messages` of the best one are right.
+        """Move members to the right rings, until the next `messages` members of the best ring are right.
 
-        Else all those that have changed since the latest message would be moved at once.
+        Otherwise one message could have to move all members that changed since the previous one.
         """
         if self.is_by_key:
             return True
@@ -182,16 +184,16 @@ class ShareMembers:
         return True
 
     def first(self, message: Message) -> Member:
-        """Whom to offer a message first. The group has members."""
-        if self.is_by_key:  # a slow member keeps its keys: with others they would overtake
+        """The member to offer a message to first. The group must have members."""
+        if self.is_by_key:  # a slow member keeps its keys: another member could overtake it
             return self._by_key(message)
         self._look_again()
         return self._least() if self.policy == LEAST_INFLIGHT else self._in_turn()
 
     def others(self, first: Member) -> list[Member]:
-        """Whom to offer it when that one has no room, in this order: who is connected, or anybody if that one is not.
+        """The members to try, in order, if `first` has no room: connected ones, or all if `first` is not connected.
 
-        Those are all of them, up to `MEMBERS_ASKED` that stand alike.
+        At most `MEMBERS_ASKED` members in each state.
         """
         if self.is_by_key:
             everybody = self.rings[_READY].members
@@ -207,7 +209,7 @@ class ShareMembers:
         return [member for member in members if member.session.outbox is not None]
 
     def dispatch_many(self, messages: int) -> list[Member]:
-        """The members for `messages` messages: each gets the next one, in this order, and again from the first."""
+        """The members for `messages` messages: the messages go to them in this order, then again from the first."""
         self._look_again()
         self._dispatches += 1
         member = self._in_turn()
@@ -225,17 +227,17 @@ class ShareMembers:
             if len(members) >= messages or len(members) >= len(ring.members):
                 break
             member = ring.next()
-        if messages > len(members):  # the last round is not everybody's: who comes after it is next
+        if messages > len(members):  # the last round may be partial: the member after it is next
             ring.next_at = members[messages % len(members)].at
         return members
 
     def _best_ring(self) -> MemberRing:
-        """The first with members, or the last."""
+        """The first ring with members, else the last ring."""
         ready, slow, away = self.rings
         return ready if ready.members else slow if slow.members else away
 
     def _look_again(self) -> None:
-        """Put those into their rings that were passed over and may have become better since."""
+        """Move the members that may have improved to the right rings."""
         while self._improved:
             self._look_at_improved()
 
@@ -255,7 +257,7 @@ class ShareMembers:
         raise AssertionError(f"{self._name!r} has no members")
 
     def _least(self) -> Member:
-        """Of those who stand best and have their turn next, who has the fewest unacknowledged; of equals, the first."""
+        """Among the next members of the best ring, the first one with the fewest unacknowledged messages."""
         for ring in self.rings:
             while ring.members:
                 least = self._least_of(ring)
@@ -264,7 +266,7 @@ class ShareMembers:
         raise AssertionError(f"{self._name!r} has no members")
 
     def _least_of(self, ring: MemberRing) -> Member | None:
-        """The same in one ring, up to `MEMBERS_ASKED`. None: those do not belong there any more."""
+        """The same in one ring, among up to `MEMBERS_ASKED`. None if these no longer belong to the ring."""
         misplaced: list[Member] = []
         least: Member | None = None
         fewest = 0
@@ -288,7 +290,7 @@ class ShareMembers:
         return least
 
     def _by_key(self, message: Message) -> Member:
-        """The member whose place the key names, and while that one is away another: always the same two."""
+        """The member at the key's position; while it is absent, always the same substitute."""
         members = self.rings[_READY].members
         number = zlib.crc32(_key_of(message, self.policy))
         first = number % len(members)
@@ -307,7 +309,8 @@ class ShareMembers:
         return members[first]
 
     def _move(self, member: Member) -> None:
-        """Into the ring where it belongs now; while that is not the best one its session tells of changes."""
+        """Move a member to the ring of its current state. If that is not the best ring, watch its session for
+        improvement."""
         self._effects.work += MEMBER_MOVE_WORK
         self.rings[member.state].remove(member)
         member.state = _state_of(member.session)
@@ -336,7 +339,7 @@ def _preference(member: Member) -> tuple[int, int]:
 
 
 def _key_of(message: Message, policy: str) -> bytes:
-    """The key that chooses the member: the same for messages that must stay in order."""
+    """The key that determines the member. Messages that must stay in order have the same key."""
     if policy == HASH_KEY:
         for name, value in message.properties.user_properties:
             if name == _ORDERING_KEY:

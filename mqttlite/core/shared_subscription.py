@@ -1,6 +1,6 @@
 """Shared subscriptions (5.0 §4.8.2): each message that the filter matches goes to one of the group's members.
 
-Which member comes first is decided in `share_members`; what becomes of the message is its session's business.
+`share_members` decides the order of members; the chosen member's session handles the message.
 """
 
 from typing import Final, final
@@ -26,14 +26,14 @@ from mqttlite.core.subscription import Binding, RoutePlan, Subscription
 from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, Tally
 
 _COPY: Final = b""
-"""The name of a copy of a group, by which sessions know its list of changes and forget it again."""
+"""The name of a temporary copy of a group, its key in `Session.watchers`."""
 
 TAKEN: Final = 0
 DENIED: Final = 1
 FILTERED: Final = 2
 NO_MEMBERS: Final = 3
-"""The outcome of a message that not every member may get: a member has it, or has no room; no member may receive it; no
-filter of those that may lets it pass; the last member left while it was on its way."""
+"""The outcomes of a message that not every member may get: a member took it or had no room; no member may receive it;
+no filter of the permitted members lets it pass; the last member left meanwhile."""
 
 
 @final
@@ -54,13 +54,13 @@ class SharedSubscription(Binding):
     ) -> None:
         self._effects: Final = effects
         self._shares: Final[dict[bytes, SharedSubscription]] = {} if shares is None else shares
-        """All that have members, by name: when the last member has left and another came, there is a new one."""
+        """All groups with members, by name. A group that lost its last member is replaced when a new member joins."""
         self.name: Final = name
-        """The whole `$share/group/filter`."""
+        """The complete `$share/group/filter`."""
         self.members: Final = ShareMembers(name, policy, effects)
         self._filters = 0
         self.traced: Final[dict[str, None]] = {}
-        """Members all of whose messages are followed, and so all of the group."""
+        """The traced members. While there are any, all messages of the group are traced."""
 
     def __len__(self) -> int:
         return len(self.members)
@@ -76,12 +76,12 @@ class SharedSubscription(Binding):
         return self._filters > 0
 
     def prepare(self, messages: int) -> bool:
-        """As `Sink`."""
+        """Implements `Sink`."""
         return self.members.prepare(messages)
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
-        """As `Sink`: each member with what it would get, and which of them is next. That is not said where it depends
-        on filters that read a payload which is not known."""
+        """Implements `Sink`: the predicted outcome of each member, and which member is next. The latter is left out if
+        it depends on filters that read an unknown payload."""
         found: list[PlannedReceiver] = []
         asked: dict[MessageFilter, bool] = {}
         is_known = True
@@ -113,11 +113,11 @@ class SharedSubscription(Binding):
         return PlannedReceiver(session.client_id, self.name, delivery.qos, outcome, reason, detail), is_asked
 
     def _would_choose(self, message: Message) -> str:
-        """The client identifier of the member that would get a message now; empty where none may.
+        """The client identifier of the member that would get a message now; empty if none may.
 
-        A copy of the group chooses, so that it stays this member's turn."""
+        A copy of the group chooses, so that the turns do not change."""
         assert len(self.members), "no route has a group without members"
-        copy = SharedSubscription(_COPY, self.members.policy, Effects())  # its work is not what a message would cost
+        copy = SharedSubscription(_COPY, self.members.policy, Effects())  # its work is charged to no message
         copy.members.copy_from(self.members)
         copy.prepare(1)
         chosen = copy._choose_allowed(message)
@@ -125,7 +125,7 @@ class SharedSubscription(Binding):
         return "" if chosen is None else chosen[0].session.client_id
 
     def has_room(self, message: Message, qos: int) -> bool:
-        """As `Sink`: whether a member has, of those that `others` would ask."""
+        """Implements `Sink`: whether one of the members that a message would be offered to has room."""
         for ring in self.members.rings:
             for member in ring.in_turn(MEMBERS_ASKED):
                 if member.session.has_room(message, min(qos, member.subscription.qos)):
@@ -133,8 +133,8 @@ class SharedSubscription(Binding):
         return len(self) == 0
 
     def reader(self, message: Message, publisher: Session) -> Session | None:
-        """A member that publishers may wait for, because its queue fills up and no member has room for the message; not
-        the publisher itself. Of those that `others` would ask."""
+        """A member that the publisher may wait for: its queue fills up, it reads, and no member has room. Never the
+        publisher itself. Considers only the members that a message would be offered to."""
         found: Session | None = None
         for ring in self.members.rings:
             for member in ring.in_turn(MEMBERS_ASKED):
@@ -147,14 +147,14 @@ class SharedSubscription(Binding):
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Give a message to the first member that has room for it."""
-        if not len(self.members):  # the last one left while the message was on its way
+        if not len(self.members):  # the last member left meanwhile
             tally.reached -= 1
             return
         member, delivery = self._choose(message)
         self._hand_over(member, delivery, tally)
 
     def accept_allowed(self, message: Message, tally: Tally) -> int:
-        """The same among the members that may receive the message and whose filters let it pass."""
+        """The same among the members that may receive the message and whose filters let it pass. Return the outcome."""
         if not len(self.members):
             return NO_MEMBERS
         chosen = self._choose_allowed(message)
@@ -205,12 +205,12 @@ class SharedSubscription(Binding):
         return False
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
-        """A member answered: a message that it refused goes to no other [MQTT-4.4.0-2] [MQTT-4.8.2-6]."""
+        """A member answered. A rejected message goes to no other member [MQTT-4.4.0-2] [MQTT-4.8.2-6]."""
 
     def returned(self, delivery: Delivery) -> bool:
-        """A member's session ended: a QoS 1 message goes to another member, if there is one (5.0 §4.8.2).
+        """A member's session ended: give its QoS 1 message to another member, if there is one (5.0 §4.8.2).
 
-        One of QoS 2 does not [MQTT-4.8.2-5].
+        A QoS 2 message goes to no other member [MQTT-4.8.2-5].
         """
         group = self if len(self.members) else self._shares.get(self.name)
         if delivery.qos != 1 or group is None:
@@ -223,7 +223,7 @@ class SharedSubscription(Binding):
         return outcome != DROPPED
 
     def _choose(self, message: Message) -> tuple[Member, Delivery]:
-        """The member that gets a message: the first one, or the next with room where its queue is full."""
+        """The member that gets a message: the first one, or, if its queue is full, the next one with room."""
         first = self.members.first(message)
         delivery = self._delivery(first, message)
         if delivery.qos and not first.session.has_room(message, delivery.qos):
@@ -234,7 +234,7 @@ class SharedSubscription(Binding):
         return first, delivery
 
     def _choose_allowed(self, message: Message) -> tuple[Member, Delivery] | None:
-        """The same among the members that may receive it and whose filters let it pass; None where there are none."""
+        """The same among the members that may receive it and whose filters let it pass; None if there are none."""
         asked: dict[MessageFilter, bool] = {}
         first: Member | None = self.members.first(message)
         assert first is not None
@@ -253,7 +253,7 @@ class SharedSubscription(Binding):
         return first, delivery
 
     def _may_get(self, member: Member, message: Message, asked: dict[MessageFilter, bool]) -> bool:
-        """Whether a member may receive a message and its filter lets it pass; each filter is asked once."""
+        """Whether a member may receive a message and its filter lets it pass. `asked` caches the filters' results."""
         if not member.session.may_receive(message.topic):
             return False
         message_filter = member.subscription.message_filter
@@ -275,8 +275,8 @@ class SharedSubscription(Binding):
         return DENIED
 
     def _next_allowed(self, denied: Member, message: Message, asked: dict[MessageFilter, bool]) -> Member | None:
-        """The next member that may get a message, one that is connected if there is one. It looks at all members in
-        the worst case, for a message must not be lost that one of them may receive."""
+        """The next member that may get a message, preferably a connected one. In the worst case it checks all members,
+        because a message that one of them may receive must not be lost."""
         away: Member | None = None
         by_key = self.members.is_by_key
         looked = 0
@@ -304,13 +304,13 @@ class SharedSubscription(Binding):
         return Delivery(message, qos, retain, identifiers, self)
 
     def add(self, session: Session, subscription: Subscription) -> None:
-        """Let a session in, in the place of its earlier subscription if it has one."""
+        """Add a session, or replace its subscription."""
         former = self.members.add(session, subscription)
         if former is not None:
             self._filters -= former.message_filter is not None
         self._filters += subscription.message_filter is not None
 
     def remove(self, subscription: Subscription) -> None:
-        """Let the session of a subscription out."""
+        """Remove the session of a subscription."""
         self._filters -= subscription.message_filter is not None
         self.members.remove(subscription.client_id)

@@ -1,6 +1,6 @@
 """The publisher of a message: a client's session, the broker itself, or the program that embeds it.
 
-Invariant: a publisher is compared by identity, which is what No Local asks for [MQTT-3.8.3-3].
+Invariant: publishers are compared by identity, as No Local requires [MQTT-3.8.3-3].
 """
 
 from typing import Final
@@ -21,24 +21,25 @@ class Source:
     def __init__(self, kind: int, client_id: str) -> None:
         self.kind: Final = kind
         self.client_id: Final = client_id
-        """Empty for a publisher that is no client."""
+        """Empty for a publisher that is not a client."""
         self.username: str | None = None
         self.grants: Grants = NO_GRANTS
-        """The grants of a client's credentials; after a restart of the broker none until the client is back."""
+        """The grants of a client's credentials. After a restart of the broker there are none until the client is
+        back."""
         self.role: int = 0
-        """The `Authorizer`'s number for a client's identity; the others may publish everywhere. See
+        """The `Authorizer`'s number for a client's identity; other publishers may publish everywhere. See
         `Permissions.role_of`."""
         self.rules: int = 0
-        """The number of the rules that gave the role; 0: the role is not known."""
+        """The generation of the rules that gave the role; 0: the role is not known."""
         self.is_trusted: bool = False
-        """Whether it is a session of the program's own, which no rules restrict."""
+        """Whether it is one of the program's own sessions, which no rules restrict."""
         self.topic_limits: TopicLimits = NO_TOPIC_LIMITS
-        """How long its topics may be."""
+        """The limits of its topics and payloads."""
         self.traced: bool = False
         """Whether every message from and to this client is traced."""
 
     def set_user(self, username: str | None) -> None:
-        """Whose client it is."""
+        """Set the user that the client belongs to."""
         self.username = username
 
 
@@ -46,4 +47,4 @@ THE_BROKER: Final = Source(BROKER, "")
 """Publishes `$SYS` topics."""
 
 THE_PROGRAM: Final = Source(PROGRAM, "")
-"""Publishes what a program hands to `Broker.publish`."""
+"""Publishes messages that a program gives to `Broker.publish`."""

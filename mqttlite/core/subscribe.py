@@ -1,8 +1,8 @@
-"""SUBSCRIBE and UNSUBSCRIBE (5.0 §3.8, §3.10): subscriptions begin, change and end, filter by filter.
+"""Handles SUBSCRIBE and UNSUBSCRIBE (5.0 §3.8, §3.10), filter by filter.
 
-A short packet is handled at once. A long one is a job: it checks all filters, then handles them in order, then answers;
-its connection waits meanwhile (`ITS_FILTERS`). Invariant: what a SUBACK grants is in the session and in the routes
-before the SUBACK leaves, and a packet with a faulty filter changes nothing.
+A short packet is handled at once. A long one is a job that checks all filters, then handles them in order, then
+answers; its connection waits meanwhile (`ITS_FILTERS`). Invariant: a granted subscription is in the session and the
+routes before the SUBACK leaves, and a packet with a malformed filter changes nothing.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ _RETAIN_NEVER: Final = 2
 
 @final
 class Outcome:
-    """The results of the filters of one SUBSCRIBE or UNSUBSCRIBE, as far as they were handled."""
+    """The results of one SUBSCRIBE or UNSUBSCRIBE so far."""
 
     __slots__ = ("codes", "reason", "retained", "used_up", "waiting")
 
@@ -63,13 +63,13 @@ class Outcome:
         self.codes: Final = bytearray()
         """One reason code for each filter."""
         self.retained: Final[list[RetainedReplay]] = []
-        """The replays of retained messages that begin after the answer."""
+        """The replays of retained messages, which begin after the answer."""
         self.waiting: int = waiting
         """How many retained messages wait for the session."""
         self.reason: str = ""
-        """Why the broker does not serve the first filter that it does not serve."""
+        """The reason string: why the first refused filter was refused."""
         self.used_up: Usage | None = None
-        """The group that may have no further subscription, and so not the latest filter."""
+        """The group whose limit of subscriptions refused the latest filter."""
 
 
 @final
@@ -99,8 +99,8 @@ class Subscriptions:
     def on_subscribe(self, connection: Connection, session: Session, packet: Subscribe) -> None:
         """Handle a short SUBSCRIBE.
 
-        Raises `TopicFilterInvalid` for a filter that breaks the rules, `ProtocolError` for options that contradict it,
-        `PacketTooLarge` when the client does not accept the SUBACK.
+        Raises `TopicFilterInvalid` for an invalid filter, `ProtocolError` for options that contradict it,
+        `PacketTooLarge` if the SUBACK is too large for the client.
         """
         filters = self.filters_of(connection, packet.properties)
         for request in packet.requests:
@@ -112,7 +112,7 @@ class Subscriptions:
             session.deliver_retained(outcome.retained)
 
     def on_unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe) -> None:
-        """Handle a short UNSUBSCRIBE. Raises as `on_subscribe` does."""
+        """Handle a short UNSUBSCRIBE. Raises like `on_subscribe`."""
         topic_filters = packet.topic_filters
         if connection.peer.capabilities.filter_suffix:
             topic_filters = tuple([without_filter(topic_filter) for topic_filter in topic_filters])
@@ -129,7 +129,7 @@ class Subscriptions:
         self.answer(connection, session, 0, packet.packet_id, outcome)
 
     def start(self, connection: Connection, session: Session, first: int, body: bytes) -> None:
-        """Begin with a long SUBSCRIBE or UNSUBSCRIBE. Raises a `PeerError` for what stands before its filters."""
+        """Start the job for a long SUBSCRIBE or UNSUBSCRIBE. Raises a `PeerError` for an error before its filters."""
         reader = FilterReader(first, body, connection.version)
         filters = self.filters_of(connection, reader.properties)
         connection.waits_for = ITS_FILTERS
@@ -137,7 +137,7 @@ class Subscriptions:
         self._jobs.start(_LongPacket(self, self._closing, self._effects, connection, session, reader, filters))
 
     def filters_of(self, connection: Connection, properties: Properties) -> RequestedFilters | None:
-        """The filters of a packet; None where it can have none."""
+        """The message filters of a packet; None if it cannot have any."""
         return requested_filters(connection, properties, self._compiler, self._effects)
 
     def subscribe(
@@ -149,9 +149,9 @@ class Subscriptions:
         outcome: Outcome,
         filters: RequestedFilters | None,
     ) -> None:
-        """Subscribe to filters that were checked, and add what comes of it to the outcome.
+        """Subscribe to checked filters, and add the results to the outcome.
 
-        The filters are handled one by one, and so are their codes [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1].
+        Each filter is handled on its own and gets its own code [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.9.3-1].
         """
         identifiers = properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
@@ -178,7 +178,7 @@ class Subscriptions:
                 assert consumers is not None, "else there are no queues"
                 expression = "" if message_filter is None else message_filter.expression
                 refusal = refusal or consumers.admit(session, parts, expression, properties.user_properties)
-                message_filter = None  # it is the queue that has it
+                message_filter = None  # the queue applies the filter
             if code == 0 and refusal:
                 code = _TOPIC_FILTER_INVALID
                 outcome.reason = outcome.reason or refusal
@@ -192,7 +192,7 @@ class Subscriptions:
                     code = min(code, 1)
                 at_once = outcome.waiting < RETAINED_WAITING
                 replay = self._subscribe(session, request, parts, identifier, at_once, message_filter)
-                if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace another
+                if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace an earlier one
                     outcome.retained.append(replay)
                     outcome.waiting += len(replay)
             if tracer is not None:
@@ -212,8 +212,8 @@ class Subscriptions:
         is_filtered: bool,
         outcome: Outcome,
     ) -> int:
-        """The reason code with which a subscription is refused; 0 for one that is not. The outcome gets the sentence,
-        if no rule has it."""
+        """The reason code that refuses a subscription; 0 if it is granted. The outcome gets the sentence, unless a
+        permission rule has one."""
         code = refuse_subscription(capabilities, parts, identifier)
         if code:
             outcome.reason = outcome.reason or parts.filter_refusal
@@ -251,10 +251,10 @@ class Subscriptions:
         return 0
 
     def unsubscribe(self, session: Session, topic_filter: bytes) -> int:
-        """End a subscription, whose filter is as the broker knows it: its code in the UNSUBACK [MQTT-3.10.4-6]
+        """End a subscription by its filter with mount point. Return the code for UNSUBACK [MQTT-3.10.4-6]
         [MQTT-3.11.3-1].
 
-        No more messages are added for it [MQTT-3.10.4-2]; those in flight or queued stay [MQTT-3.10.4-3].
+        It gets no new messages [MQTT-3.10.4-2]; those in flight or queued stay [MQTT-3.10.4-3].
         """
         subscription = session.pop_subscription(topic_filter)  # [MQTT-3.10.4-1]
         if subscription is None:
@@ -268,16 +268,16 @@ class Subscriptions:
         return 0
 
     def end(self, session: Session, topic_filter: bytes) -> None:
-        """The client may not have a subscription any more, which is denied as if it asked for it now."""
+        """End a subscription that the client may no longer have, and report it like a denied SUBSCRIBE."""
         if self.unsubscribe(session, topic_filter) == 0:
             self._routes.permissions.deny(session, SUBSCRIBE_ACTION, topic_filter)
 
     def answer(
         self, connection: Connection, session: Session, packet_type: int, packet_id: int, outcome: Outcome
     ) -> None:
-        """Send the SUBACK or UNSUBACK, which waits for the commit of a durable session.
+        """Send the SUBACK or UNSUBACK. For a durable session it waits for the commit.
 
-        UNSUBACK does not explain itself [MQTT-3.11.2-1] [MQTT-3.11.2-2]. Raises `PacketTooLarge`.
+        UNSUBACK has no reason string [MQTT-3.11.2-1] [MQTT-3.11.2-2]. Raises `PacketTooLarge`.
         """
         outbox = connection.outbox
         outbox.awaits_commit = outbox.awaits_commit or session.durable
@@ -320,7 +320,7 @@ class Subscriptions:
                 session.client_id, topic_filter, qos, no_local, as_published, identifier, message_filter, since
             )
         session.add_subscription(subscription, replaced)
-        self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages on their way stay there [MQTT-3.8.4-4]
+        self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages in flight are not lost [MQTT-3.8.4-4]
         if session.durable:
             self._effects.record(SaveSubscription(session.client_id, subscription))
         if not wants_retained:
@@ -331,7 +331,7 @@ class Subscriptions:
 
 @final
 class _LongPacket(Job):
-    """One long SUBSCRIBE or UNSUBSCRIBE. It reads the filters twice, rather than keep a hundred bytes for each."""
+    """One long SUBSCRIBE or UNSUBSCRIBE. It parses the filters twice instead of keeping a hundred bytes for each."""
 
     __slots__ = (
         "_closing",
@@ -368,7 +368,7 @@ class _LongPacket(Job):
         self._is_checked = False
 
     def step(self) -> bool:
-        """Do parts while the budget lasts. It ends early when the connection has ended."""
+        """Do parts while the budget lasts. Stops early when the connection has ended."""
         connection = self._connection
         while connection.waits_for == ITS_FILTERS:
             try:
@@ -425,12 +425,13 @@ class _LongPacket(Job):
 
 
 def asked_filter(topic_filter: bytes, parts: ParsedTopic) -> bytes:
-    """The filter that the rules are asked about: the right to consume from a queue does not depend on its topics."""
+    """The filter to check against the rules. For a queue it is the queue alone, because the right to consume does not
+    depend on topics."""
     return b"$queue/" + parts.name if parts.namespace == QUEUE else topic_filter
 
 
 def _mounted(request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRequest:
-    """The request of a client below a mount point, with the mount point before its filter."""
+    """The request with the mount point added to its filter."""
     return SubscriptionRequest(
         mounted_filter(mount_point, request.topic_filter),
         request.qos,
@@ -441,16 +442,17 @@ def _mounted(request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRe
 
 
 def _wants_retained(session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> bool:
-    """Whether a subscription is to be sent what is retained."""
+    """Whether a new subscription gets retained messages."""
     if parts.namespace != ORDINARY and parts.namespace in (SHARED, QUEUE):
-        return False  # the retained messages of a group would have no one receiver (5.0 §4.8.2)
+        return False  # a shared subscription gets no retained messages (5.0 §4.8.2)
     if request.retain_handling == _RETAIN_IF_NEW:  # [MQTT-3.3.1-10]
         return request.topic_filter not in session.subscriptions
     return request.retain_handling != _RETAIN_NEVER  # [MQTT-3.3.1-11]
 
 
 def parse(request: SubscriptionRequest) -> ParsedTopic:
-    """Raises `TopicFilterInvalid`, or `ProtocolError` for No Local on a shared subscription [MQTT-3.8.3-4]."""
+    """Parse a topic filter. Raises `TopicFilterInvalid`, or `ProtocolError` for No Local on a shared subscription
+    [MQTT-3.8.3-4]."""
     check_filter(request.topic_filter)
     parts = parse_filter(request.topic_filter)
     if parts.namespace == SHARED and request.no_local:
@@ -461,7 +463,7 @@ def parse(request: SubscriptionRequest) -> ParsedTopic:
 def _suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -> bytes:
     """The SUBACK [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6], without user properties [MQTT-3.9.2-2].
 
-    It has the reason string if there is one, the client wants it [MQTT-3.1.2-29] and has room [MQTT-3.9.2-1].
+    It has the reason string, if there is one, if the client wants it [MQTT-3.1.2-29] and if it fits [MQTT-3.9.2-1].
     """
     if reason and connection.version == V5 and connection.problem_information:
         frame = encode(Suback(packet_id, codes, Properties(reason_string=reason)), V5)

@@ -1,4 +1,5 @@
-"""Entries of the tree of topic filters: a `Binding`; a `Subscription` is that of a session (5.0 §3.8.3.1)."""
+"""The values in the tree of topic filters. A `Binding` connects a filter with a receiver; a `Subscription` is the
+binding of a session (5.0 §3.8.3.1)."""
 
 from typing import Final, final
 
@@ -15,7 +16,7 @@ _IDENTIFIER_SHIFT: Final = 4
 
 NO_SINKS: Final[list[Sink]] = []
 _NO_CLIENTS: Final[dict[str, None]] = {}
-"""Never added to: they stand for the sinks, and for the clients with filters, of the many topics that have none."""
+"""Never added to. Shared by the many topics without sinks and without clients with filters."""
 
 
 class Binding:
@@ -30,16 +31,16 @@ class Binding:
 
 @final
 class RoutePlan:
-    """The bindings that match one topic, sorted into subscriptions by client, and sinks."""
+    """The bindings that match one topic: subscriptions by client, and sinks."""
 
     __slots__ = ("by_client", "filtering", "selects", "sinks", "traced")
 
     def __init__(self) -> None:
         self.by_client: Final[dict[str, list[Subscription]]] = {}
         self.filtering: dict[str, None] = _NO_CLIENTS
-        """Those of the clients that have a filter on one of these subscriptions."""
+        """The clients with a message filter on one of these subscriptions."""
         self.selects: bool = False
-        """Whether a member of a shared subscription has a filter."""
+        """Whether a member of a shared subscription has a message filter."""
         self.sinks: list[Sink] = NO_SINKS
         self.traced: bool = False
         """Whether a sink wants every message traced."""
@@ -57,7 +58,7 @@ class RoutePlan:
 
 @final
 class SinkBinding(Binding):
-    """The binding of a sink that is added with `Routes.bind`."""
+    """The binding of a sink, added with `Routes.bind`."""
 
     __slots__ = ("sink",)
 
@@ -69,9 +70,9 @@ class SinkBinding(Binding):
 
 
 class Subscription(Binding):
-    """Compared by identity: subscribing again makes another. `identifier` is 0 where none was given.
+    """Compared by identity: subscribing again creates a new one. `identifier` 0 means none.
 
-    There may be millions: all that is small is in one number.
+    There may be millions, so all small fields are packed into one number.
     """
 
     __slots__ = ("_options", "client_id", "share_name", "subscribed_at", "topic_filter")
@@ -95,19 +96,19 @@ class Subscription(Binding):
             options |= _RETAIN_AS_PUBLISHED
         self._options: Final = options
         self.share_name: Final = parse_filter(topic_filter).name if topic_filter.startswith(_SHARE) else b""
-        """Of a shared subscription; empty for any other."""
+        """The share name of a shared subscription, else empty."""
         self.subscribed_at: Final = subscribed_at
-        """Since when its client subscribes to this filter: the microsecond of Unix time; 0: it is not known. Compiled,
-        it takes no memory: objects are padded to 16 bytes."""
+        """When its client first subscribed to this filter, in microseconds of Unix time; 0: not known. In the compiled
+        build it takes no extra memory, because objects are padded to 16 bytes."""
 
     @property
     def filter(self) -> bytes:
-        """The filter that topic names are compared with: of a shared subscription what is behind its share name."""
+        """The filter that topic names are compared with. For a shared subscription, the part after the share name."""
         return self.topic_filter[len(b"$share//") + len(self.share_name) :] if self.share_name else self.topic_filter
 
     @property
     def is_to_queue(self) -> bool:
-        """Whether it is to a queue: it matches no topic, and makes its client a consumer."""
+        """Whether it is to a queue. It then matches no topic, and makes its client a consumer."""
         return self.topic_filter.startswith(_QUEUE)
 
     def join(self, plan: RoutePlan) -> None:
@@ -135,13 +136,13 @@ class Subscription(Binding):
 
     @property
     def message_filter(self) -> MessageFilter | None:
-        """None: every message of the topics passes."""
+        """None: every message passes."""
         return None
 
 
 @final
 class FilteredSubscription(Subscription):
-    """A subscription that gets the messages that pass its filter."""
+    """A subscription with a message filter."""
 
     __slots__ = ("_message_filter",)
 
@@ -168,5 +169,5 @@ class FilteredSubscription(Subscription):
         return self._message_filter
 
     def filter_bytes(self) -> int:
-        """The memory of its message filter, beside that of a subscription without one."""
+        """The memory of its message filter, without the subscription."""
         return FILTER_BYTES + FILTER_BYTES_PER_CHARACTER * len(self._message_filter.expression)

@@ -1,8 +1,8 @@
-"""Ends the subscriptions that the rules in force would refuse: a job, for there may be millions.
+"""Ends the subscriptions that the rules in force would refuse. It is a job, because there may be millions.
 
-Whether a client may receive a message is asked for each message. That is enough where rules for subscribing say no more
-than those for receiving; dynamic security has rules of its own for subscribing, which a client may lose. Invariant:
-each subscription that is there when the job begins, or the rules change, is looked at under the latest rules.
+The right to receive is checked for each message, which is enough unless rules restrict subscribing more than receiving.
+Dynamic security has separate rules for subscribing, which a client may lose. Invariant: each subscription that exists
+when the job begins, or when the rules change, is checked against the latest rules.
 """
 
 from typing import Final, final
@@ -46,7 +46,7 @@ class SubscriptionCheck(Job):
         self.is_done: bool = False
 
     def on_new_rules(self, permissions: Permissions) -> None:
-        """Begin anew."""
+        """Start again from the first session."""
         self._session = None
         self._filters = []
         self._waiting = self._sessions.values()
@@ -62,7 +62,7 @@ class SubscriptionCheck(Job):
                 self._filters = list(session.subscriptions)
                 continue
             topic_filter = self._filters.pop()
-            assert session is not None, "the filters are its"
+            assert session is not None, "the filters belong to a session"
             if session.is_over:
                 self._filters = []
             elif not self._permissions.may_subscribe(session, asked_filter(topic_filter, parse_filter(topic_filter))):

@@ -7,7 +7,7 @@ from mqttlite.core.reasons import QUEUE_FULL
 SUCCESS: Final = 0x00
 NO_MATCHING_SUBSCRIBERS: Final = 0x10
 POLICY_REFUSES: Final = 0x83
-"""Implementation specific error: the standard has no code for a message that breaks the policy of its topic."""
+"""Implementation specific error. The standard has no code for a message that violates its topic's policy."""
 
 NOT_AUTHORIZED_CODE: Final = 0x87
 TOPIC_NAME_INVALID: Final = 0x90
@@ -16,16 +16,17 @@ QUOTA_EXCEEDED: Final = 0x97
 DROPPED: Final = 0
 QUEUED: Final = 1
 SENT: Final = 2
-"""The outcome of a message for one receiver. `SENT`: it is on its way to the link."""
+"""The outcomes of a message for one receiver. `SENT`: it is in the outbox."""
 
 _NONE_DROPPED: Final[dict[str, int]] = {}
 _NO_PLACES: Final[dict[int, None]] = {}
-"""Never changed: they stand for the tables of a tally that needs none."""
+"""Never changed. Shared by tallies that need no tables."""
 
 
 @final
 class Tally:
-    """The reason code for the publisher, and how many receivers a message was sent to, queued for and dropped for.
+    """The reason code for the publisher, and the numbers of receivers that a message was sent to, queued for and
+    dropped for.
 
     A tally of a batch has one entry per message and receiver; `rejected` holds the positions in the batch of the
     messages for which a receiver's queue was full.
@@ -46,21 +47,21 @@ class Tally:
     def __init__(self, code: int = SUCCESS) -> None:
         self.code: int = code
         self.reached: int = 0
-        """Receivers that the message is for, or all messages of a batch; a shared subscription is one."""
+        """Receivers of the message, or of all messages of a batch. A shared subscription counts as one."""
         self.reached_partly: dict[int, None] = _NO_PLACES
-        """The positions of the messages of a batch that are for receivers that others of the batch are not for."""
+        """The positions in a batch of messages with a receiver that not all messages of the batch have."""
         self.filtered: int = 0
-        """Receivers whose filters let it not pass."""
+        """Receivers whose filters keep it out."""
         self.refusal: str = ""
-        """Why the policy of the topic refuses the message, as a sentence for the publisher."""
+        """Why the topic's policy refuses the message, as a sentence for the publisher."""
         self.sent: int = 0
         self.queued: int = 0
         self.dropped: dict[str, int] = _NONE_DROPPED
-        """Receivers by the reason why they do not get it."""
+        """Receivers that do not get it, by reason."""
         self.rejected: dict[int, None] = _NO_PLACES
 
     def count(self, outcome: int, reason: str = QUEUE_FULL) -> None:
-        """One receiver more; the reason is why it does not get the message."""
+        """Count one receiver. `reason` is used if it does not get the message."""
         if outcome == SENT:
             self.sent += 1
         elif outcome == QUEUED:
@@ -80,7 +81,7 @@ class Tally:
         self.rejected[position] = None
 
     def reach(self, positions: list[int], count: int) -> None:
-        """The messages at these positions, of a batch of `count`, are for a receiver."""
+        """The messages at these positions of a batch of `count` have a receiver."""
         if len(positions) == count:
             self.reached += 1
             return

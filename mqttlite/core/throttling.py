@@ -1,7 +1,8 @@
-"""Keeps clients to their rates: over one, their links are not read until it is kept again, or their connections end.
+"""Enforces the rate quotas of clients: the link of a client above its rate is not read for a while, or its connection
+ends.
 
-What is charged is what was read together, and that is handled first: nothing is lost or overtaken, and the pause is as
-long as it takes to pay. Invariant: a connection that is held for its rate has an armed deadline.
+Bytes that were read together are handled and then charged, so no message is lost or reordered; the pause lasts until
+the debt is paid. Invariant: a connection that is held for its rate has an armed deadline.
 """
 
 from typing import Final, final
@@ -27,12 +28,12 @@ class Throttling:
         self._deadlines: Final = deadlines
         self._effects: Final = effects
         self.held: int = 0
-        """How often a client was held, or disconnected, because it was over a quota."""
+        """How often a client was held or disconnected because it exceeded a quota."""
         self.refused: Final[dict[str, int]] = {}
-        """Subscriptions that were refused, and messages that were dropped, by the quota that was used up."""
+        """Refused subscriptions and dropped messages, by the exhausted quota."""
 
     def start(self, connection: Connection, quotas: Quotas, owner: Paced) -> None:
-        """A client is accepted: from now on it is limited."""
+        """Start to limit an accepted client."""
         now = self._effects.now
         client_id, username, address = connection.client_id, connection.username, connection.address
         connection.throttle = quotas.throttle(client_id, username, connection.bytes_received, now, address)
@@ -41,7 +42,7 @@ class Throttling:
             connection.outbox.pace = Pace(connection.number, quotas, buckets, self._deadlines, owner)
 
     def charge(self, connection: Connection, throttle: Throttle) -> None:
-        """Charge what was read since the last time."""
+        """Charge the input since the last call."""
         now = self._effects.now
         messages = connection.received_qos0 + connection.received_qos1 + connection.received_qos2
         wait_s = throttle.take(messages, connection.bytes_received, now)
@@ -70,7 +71,7 @@ class Throttling:
 
 @final
 class _HoldEnd(Deadline):
-    """When a link is read again."""
+    """Due when a held link may be read again."""
 
     __slots__ = ("_deadlines", "_effects", "_number", "_throttle")
 
@@ -83,7 +84,7 @@ class _HoldEnd(Deadline):
 
     def on_due(self) -> None:
         throttle = self._throttle
-        if throttle.held_until > self._effects.now:  # more had been read that was on its way
+        if throttle.held_until > self._effects.now:  # bytes read before the hold were charged since
             self._deadlines.arm(self, throttle.held_until)
             return
         throttle.is_held = False

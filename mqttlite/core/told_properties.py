@@ -1,7 +1,7 @@
-"""The user properties by which receivers are told which message they get: `message-id`, `publish-time`, and last
-`publisher-id` where they may know it.
+"""The user properties that identify a message to its receivers: `message-id`, `publish-time`, and `publisher-id` if
+they may see it.
 
-Invariant: they are behind those of the publisher, which stay as they came. So the last ones are the broker's.
+Invariant: they follow the publisher's properties, which stay unchanged. So the last ones are the broker's.
 """
 
 from datetime import UTC, datetime
@@ -20,13 +20,13 @@ _PUBLISHER_ID: Final = USER_PROPERTY + encode_utf8(PUBLISHER_ID)
 
 
 def told_properties(number: int, publisher: str) -> bytes:
-    """Those of the message with that number. `publisher` is empty where it is not told."""
+    """The properties for the message with this number. An empty `publisher` is left out."""
     told = _MESSAGE_ID + encode_utf8(str(number)) + _PUBLISH_TIME + encode_utf8(time_text(number))
     return told + _PUBLISHER_ID + encode_utf8(publisher) if publisher else told
 
 
 def with_more(block: bytes, more: bytes) -> bytes:
-    """The properties of a packet, length and all, with more behind them."""
+    """Append properties to the properties of a packet, which include their length."""
     at = 0
     while block[at] & 0x80:
         at += 1
@@ -35,14 +35,14 @@ def with_more(block: bytes, more: bytes) -> bytes:
 
 
 def time_text(number: int) -> str:
-    """The time in the number of a message, as RFC 3339 says it, in UTC and microseconds."""
+    """The time in a message's number, in RFC 3339 format, UTC, with microseconds."""
     seconds, micros = divmod(number, 1_000_000)
     return f"{_second(seconds)}.{micros:06d}Z"
 
 
 @final
 class _Latest:
-    """The text of a second, which many messages share."""
+    """Caches the text of the latest second, which many messages share."""
 
     __slots__ = ("second", "text")
 

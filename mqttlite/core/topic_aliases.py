@@ -19,7 +19,7 @@ class TopicAliases:
         self._next = 0
 
     def use(self, topic: bytes) -> int:
-        """As `Outbox.topic_alias`: from 1 to the maximum [MQTT-3.1.2-26] [MQTT-3.3.2-8] [MQTT-3.3.2-11]."""
+        """Like `Outbox.topic_alias`: from 1 to the maximum [MQTT-3.1.2-26] [MQTT-3.3.2-8] [MQTT-3.3.2-11]."""
         alias = self._alias_of.get(topic, 0)
         if alias:
             return alias

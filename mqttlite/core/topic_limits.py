@@ -1,7 +1,7 @@
-"""How many levels and bytes the topics of a client may have, and how many bytes its payloads.
+"""Limits of a client's topics (levels and bytes) and payloads (bytes).
 
-The broker has limits for all clients, and a listener may have lower ones. A topic that is within those of all
-listeners costs nothing more: its route knows that. Invariant: what `check_name` refuses is never asked here.
+The broker has limits for all clients, and a listener may have lower ones. A topic within the lowest limits costs
+nothing: its route knows that. Invariant: only names that `check_name` accepts are checked here.
 """
 
 from typing import Final, final
@@ -16,7 +16,7 @@ from mqttlite.wire.packets import Will
 
 @final
 class TopicLimits:
-    """A value."""
+    """The limits of one client. A value."""
 
     __slots__ = ("max_bytes", "max_levels", "max_payload_bytes")
 
@@ -41,7 +41,7 @@ class TopicLimits:
         return f"payload of {size} bytes, at most {self.max_payload_bytes} accepted"
 
     def check_will(self, will: Will) -> None:
-        """Raises `TopicNameInvalid` or `PacketTooLarge` for a will that may not be published."""
+        """Raises `TopicNameInvalid` or `PacketTooLarge` for a will that exceeds the limits."""
         refusal = self.refusal(will.topic)
         if refusal:
             raise TopicNameInvalid(f"the will's {refusal}")
@@ -59,18 +59,18 @@ def lower_of(limits: TopicLimits, other: TopicLimits) -> TopicLimits:
 
 
 NO_TOPIC_LIMITS: Final = TopicLimits(MAX_LEVELS, MAX_STRING_BYTES, MAX_REMAINING_LENGTH)
-"""Of publishers that are no clients, and of the program's own."""
+"""For publishers that are not clients, and for the program's own sessions."""
 
 
 def topic_limits(limits: Limits) -> TopicLimits:
-    """Those of clients of a listener without limits of its own."""
+    """The limits for listeners without their own."""
     return TopicLimits(
         limits.max_topic_levels, limits.max_topic_bytes, limits.max_payload_bytes or MAX_REMAINING_LENGTH
     )
 
 
 def narrowed(common: TopicLimits, capabilities: Capabilities) -> TopicLimits:
-    """The limits of a listener's clients: those of all, or what is lower."""
+    """The limits of a listener's clients: the lower of the common and its own, for each limit."""
     own = capabilities
     if not (own.max_topic_levels or own.max_topic_bytes or own.max_payload_bytes):
         return common

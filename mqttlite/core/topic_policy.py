@@ -1,4 +1,4 @@
-"""The policy for the messages of a topic, from any publisher: a `TopicPolicy`, kept by the route of the topic."""
+"""The policy for messages of a topic from any publisher: a `TopicPolicy`, cached by the topic's route."""
 
 from typing import Final, final
 
@@ -15,13 +15,13 @@ EPHEMERAL: Final = "ephemeral"
 STANDARD: Final = "standard"
 DURABLE: Final = "durable"
 TOPIC_CLASSES: Final = (EPHEMERAL, STANDARD, DURABLE)
-"""Messages of an ephemeral topic reach connected clients at QoS 0 and are kept nowhere. `DURABLE` is a promise of the
-operator's about the store; for the core it is `STANDARD`."""
+"""Messages of an ephemeral topic reach connected clients at QoS 0 and are kept nowhere. `DURABLE` requires a durable
+store, which the configuration checks; the core treats it like `STANDARD`."""
 
 
 @final
 class TopicPolicy:
-    """A value. `max_payload_bytes` and `ttl_s` are 0 for no limit; `on_overflow` is empty where the broker's counts."""
+    """A value. `max_payload_bytes` and `ttl_s` 0 mean no limit; an empty `on_overflow` means the broker's."""
 
     __slots__ = (
         "asks_room",
@@ -54,29 +54,29 @@ class TopicPolicy:
         tells_publisher: bool = False,
     ) -> None:
         self.name: Final = name
-        """How reason strings and logs name it."""
+        """Its name in reason strings and logs."""
         self.is_ephemeral: Final = topic_class == EPHEMERAL
         self.max_payload_bytes: Final = max_payload_bytes
         self.min_qos: Final = min_qos
         """A PUBLISH with a lower QoS is refused."""
         self.max_qos: Final = 0 if self.is_ephemeral else max_qos
-        """Receivers get messages with this QoS at most."""
+        """Receivers get messages at this QoS at most."""
         self.ttl_s: Final = ttl_s
-        """Messages expire after this time, or earlier if they say so."""
+        """Messages expire after this time, or earlier by their own expiry interval."""
         self.schema: Final = schema
-        """The check of payloads, if there is one."""
+        """The schema for payloads, if there is one."""
         self.is_low: Final = priority == LOW
-        """Whether its messages are the first to be dropped under overload."""
+        """Whether overload drops its messages first."""
         self.asks_room: Final = on_overflow in (BLOCK, REJECT)
-        """Whether a message goes to nobody while a receiver has no room for it."""
+        """Whether a message goes to no receiver while one of them has no room for it."""
         self.blocks: Final = on_overflow == BLOCK
-        """Whether its publisher waits then, for a while."""
+        """Whether the publisher then waits for room."""
         self.on_overflow: Final = DROP_NEWEST if self.asks_room else on_overflow
-        """What a receiver without room does with a message; empty: as `Limits.on_overflow` says."""
+        """What a receiver without room does with a message; empty: as in `Limits.on_overflow`."""
         self.tells_publisher: Final = tells_publisher
-        """Whether receivers may know who published a message. It asks nothing of messages."""
+        """Whether receivers may see the publisher of a message. It does not restrict messages."""
         self.passes_batches: Final = not (ttl_s or schema is not None or self.asks_room)
-        """Whether messages that came together may be passed on so: none is looked at, or gets other properties."""
+        """Whether batches may stay batches: no message is checked or changed on its own."""
         self.is_plain: Final = not (
             max_payload_bytes
             or min_qos
@@ -86,13 +86,13 @@ class TopicPolicy:
             or self.is_low
             or on_overflow
         )
-        """Whether nothing is asked of messages."""
+        """Whether the policy restricts or changes no message."""
 
     def __repr__(self) -> str:
         return f"TopicPolicy({self.name!r})"
 
     def refusal(self, qos: int, retain: bool, payload_bytes: int) -> str:
-        """Why a message may not be published, as a sentence; empty if it may."""
+        """A sentence that says why a message may not be published; empty if it may."""
         if qos < self.min_qos:
             return f"QoS {qos}: the policy of {self.name} asks for {self.min_qos} at least"
         if retain and self.is_ephemeral:
@@ -102,7 +102,7 @@ class TopicPolicy:
         return ""
 
     def limited(self, message: Message, now: float) -> Message:
-        """A message as its receivers get it: itself, or a copy with a lower QoS or an earlier end."""
+        """The message, or a copy with a lower QoS or an earlier expiry."""
         if not self.ttl_s or 0.0 < message.expires_at <= now + self.ttl_s:
             limited = message if message.qos <= self.max_qos else message.copy(self.max_qos)
         else:
@@ -112,11 +112,11 @@ class TopicPolicy:
         return limited
 
     def limited_properties(self, raw: RawProperties) -> RawProperties:
-        """The same for the properties of QoS 0 messages."""
+        """The raw properties of QoS 0 messages, with an earlier expiry if needed."""
         if not self.ttl_s or (raw.expiry_s != NO_EXPIRY and raw.expiry_s <= self.ttl_s):
             return raw
         return RawProperties(encode_properties(with_expiry(raw.properties, self.ttl_s), PUBLISH), self.ttl_s)
 
 
 NO_POLICY: Final = TopicPolicy()
-"""Of a topic for which nothing is set."""
+"""For topics without a policy."""

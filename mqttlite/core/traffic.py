@@ -1,7 +1,7 @@
-"""Counts published messages by topic: a counter that a route carries, and the table of the counters.
+"""Counts published messages by topic. A route holds its counter; a table holds all counters.
 
-Invariants: there are `max_topics` counters of single topics at most, and as many of what lies below a first level; all
-that finds no room is counted under `#`. Each message is counted in one of them, and each counter is drained once.
+Invariants: at most `max_topics` counters are for single topics, and as many for all topics below a first level; topics
+without a counter count under `#`. Each message is counted in exactly one counter, and each counter is drained once.
 """
 
 from typing import Final, final
@@ -27,11 +27,11 @@ class TopicTraffic:
 
     def __init__(self, topic: bytes, drain: int) -> None:
         self.topic: Final = topic
-        """A topic, or a filter that stands for many."""
+        """A topic, or a filter for many topics."""
         self.drain: Final = drain
-        """The number of the drain that takes it; after that drain nothing may be counted here."""
+        """The number of the drain that takes it. Nothing may be counted here after that drain."""
         self.topics: int = 1
-        """How many were counted here, about."""
+        """About how many topics were counted here."""
         self.messages_qos0: int = 0
         self.messages_qos1: int = 0
         self.messages_qos2: int = 0
@@ -58,7 +58,7 @@ class TopicTraffic:
 
 @final
 class _Table:
-    """Counters by name. Names that were used before the last drain keep their entries until the next."""
+    """Counters by name. Names in use before the last drain keep their entries until the next."""
 
     __slots__ = ("_former", "_kept", "_most", "counters")
 
@@ -69,7 +69,7 @@ class _Table:
         self._most: Final = most
 
     def add(self, name: bytes, drain: int) -> TopicTraffic | None:
-        """A counter for a name that has none; None where the table is full."""
+        """A new counter for a name; None if the table is full."""
         if name in self._former:
             self._kept -= 1
         elif len(self.counters) + self._kept >= self._most:
@@ -78,7 +78,7 @@ class _Table:
         return counter
 
     def take(self) -> dict[bytes, TopicTraffic]:
-        """All counters; it goes on without any."""
+        """Remove and return all counters."""
         self._former = self.counters
         self._kept = len(self._former)
         self.counters = {}
@@ -87,8 +87,8 @@ class _Table:
 
 @final
 class Traffic:
-    """The counters that are in use. A drain takes all of them at once. A route that still has one sees by its
-    `drain` that it must ask for another, so the counters of topics without messages go by themselves.
+    """The counters in use. A drain takes all of them at once. A route that still holds a drained one sees from its
+    `drain` number that it must ask for another, so counters of silent topics disappear by themselves.
     """
 
     __slots__ = ("_levels", "_rest", "_topics", "drains")
@@ -101,10 +101,11 @@ class Traffic:
         self._levels: Final = _Table(max_topics)
         self._rest: Final = _Table(1)
         self.drains: int = 0
-        """How many there were: the counters in use have this number."""
+        """How many drains there were. The counters in use have this number."""
 
     def of(self, topic: bytes) -> TopicTraffic:
-        """The counter for a topic until the next drain; where its table is full, that of a filter above it."""
+        """The counter for a topic until the next drain. If the table is full, the counter of a filter above the
+        topic."""
         drain = self.drains
         counter = self._topics.counters.get(topic) or self._topics.add(topic, drain)
         if counter is not None:
@@ -113,7 +114,7 @@ class Traffic:
         for table, name in ((self._levels, level), (self._rest, EVERYTHING_ELSE)):
             counter = table.counters.get(name)
             if counter is not None:
-                counter.topics += 1  # a route that is made anew asks anew: hence about
+                counter.topics += 1  # only "about": a route that is made again counts again
                 return counter
             counter = table.add(name, drain)
             if counter is not None:
@@ -121,7 +122,7 @@ class Traffic:
         raise AssertionError("there is always room for all the rest")
 
     def drain(self) -> list[TopicTraffic]:
-        """The counters since the last drain; they are the caller's now, and count nothing more.
+        """Take the counters since the last drain. They belong to the caller and count nothing more.
 
         Their names keep their entries in the tables until the next drain.
         """

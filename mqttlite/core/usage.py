@@ -1,8 +1,8 @@
-"""Totals for the sessions of one user, of one address, of a listener or of the broker: subscriptions, and messages that
-wait in queues.
+"""Limits totals for the sessions of a user, an address, a listener or the broker: subscriptions, and bytes that wait in
+queues.
 
-Each session counts for some groups with all that it has, and asks them before it takes more. Invariant: a group without
-sessions is in no table, so there are no more groups than sessions.
+Each session counts in some groups, and asks them before it takes more. Invariant: a group without sessions is in no
+table, so there are no more groups than sessions of each kind.
 """
 
 from typing import Final, final
@@ -12,7 +12,7 @@ NO_LIMIT: Final = 1 << 62
 
 @final
 class UsageLimits:
-    """How much a group may have; 0: no limit. `prefix` begins the names of its limits, and `refused` counts by them."""
+    """The limits of a group; 0: no limit. `prefix` begins the names of its limits, which are the keys of `refused`."""
 
     __slots__ = ("max_queued_bytes", "max_subscriptions", "queued_bytes_name", "refused", "subscriptions_name")
 
@@ -33,7 +33,7 @@ class UsageLimits:
 
 @final
 class Usage:
-    """The totals of one group of sessions. The table drops it when its last session has left it."""
+    """The totals of one group of sessions. The table drops it when its last session leaves."""
 
     __slots__ = ("_groups", "_key", "limits", "queued_bytes", "sessions", "subscriptions")
 
@@ -46,13 +46,13 @@ class Usage:
         self.queued_bytes: int = 0
 
     def join(self, subscriptions: int, queued_bytes: int) -> None:
-        """A session counts from now on."""
+        """Count a session."""
         self.sessions += 1
         self.subscriptions += subscriptions
         self.queued_bytes += queued_bytes
 
     def leave(self, subscriptions: int, queued_bytes: int) -> None:
-        """The opposite."""
+        """Stop counting a session."""
         self.sessions -= 1
         self.subscriptions -= subscriptions
         self.queued_bytes -= queued_bytes
@@ -60,20 +60,20 @@ class Usage:
             del self._groups[self._key]
 
     def refusal(self) -> str:
-        """Why it may have no further subscription, as a sentence; empty if it may."""
+        """A sentence that says why it may have no further subscription; empty if it may."""
         limits = self.limits
         if self.subscriptions < limits.max_subscriptions:
             return ""
         return f"{self.subscriptions} subscriptions, at most {limits.max_subscriptions} ({limits.subscriptions_name})"
 
     def detail(self) -> str:
-        """Says beside a drop reason which queues are full."""
+        """The detail for a drop reason: which queues are full."""
         return f"{self.limits.queued_bytes_name}: {self.queued_bytes}/{self.limits.max_queued_bytes}"
 
 
 @final
 class UsageTable:
-    """The groups of one kind, by user or by address; of a listener or the broker there is one, with an empty key."""
+    """The groups of one kind, by user or address. A listener or the broker has one group, with an empty key."""
 
     __slots__ = ("_groups", "_limits")
 
@@ -85,7 +85,7 @@ class UsageTable:
         return len(self._groups)
 
     def of(self, key: str) -> Usage:
-        """The group of a key, which a session is about to join."""
+        """The group of a key. The caller must join it."""
         usage = self._groups.get(key)
         if usage is None:
             usage = self._groups[key] = Usage(self._limits, self._groups, key)
@@ -94,7 +94,7 @@ class UsageTable:
 
 @final
 class Usages:
-    """The tables that count for the sessions of one listener; None: no limit. Listeners may share them."""
+    """The tables for the sessions of one listener; None: no limit. Listeners may share them."""
 
     __slots__ = ("addresses", "broker", "listener", "users")
 
@@ -111,7 +111,7 @@ class Usages:
         self.broker: Final = broker
 
     def of(self, username: str | None, address: str) -> list[Usage]:
-        """The groups for which a session counts; the address is empty where it is not known."""
+        """The groups in which a session counts. `address` is empty if it is not known."""
         found: list[Usage] = []
         if self.users is not None and username is not None:
             found.append(self.users.of(username))
@@ -125,4 +125,4 @@ class Usages:
 
 
 NO_USAGE: Final[list[Usage]] = []
-"""Never added to: it stands for the groups of a session that counts for none."""
+"""Never added to. Shared by sessions without groups."""

@@ -1,7 +1,6 @@
-"""A will that is to be published: its session has ended, or its delay is over.
+"""A will that is due: its session has ended, or its delay is over.
 
-Invariant: a will that was saved stays in the store until it is published, unless its session ends or has another will
-by then.
+Invariant: a saved will stays in the store until it is published, unless its session ends or gets another will.
 """
 
 from typing import Final, final
@@ -38,4 +37,4 @@ class DueWill:
         return self._router.publish(self.message, self._routes.find(self.message.topic), session)
 
     def on_published(self) -> None:
-        """Nothing is kept of it."""
+        """Remove it from the store."""

@@ -1,8 +1,8 @@
-"""The messages that a client was sent and has not acknowledged, and the packet identifiers in use for them.
+"""The messages that were sent to a client and not acknowledged, and the packet identifiers in use for them.
 
-A message has its packet identifier from the moment in which it is sent until it is acknowledged, over any number of
-connections. Invariant: `inflight`, `resend` and `released` share no identifier; and while anything is in `resend`, all
-that is in flight was sent on an earlier connection, too.
+A message keeps its packet identifier from sending to acknowledgement, over any number of connections. Invariant:
+`inflight`, `resend` and `released` share no identifier; and while `resend` is not empty, all messages in flight were
+also sent on an earlier connection.
 """
 
 from typing import Final, final
@@ -13,10 +13,10 @@ from mqttlite.core.message import Delivery
 from mqttlite.core.packet_ids import PacketIds
 
 _NONE: Final[dict[int, Unacknowledged]] = {}
-"""Never added to: it stands for what is to be sent again where there is nothing."""
+"""Never added to. Shared by windows without messages to resend."""
 
 _FEW: Final = 256
-"""As many identifiers in use are looked at one by one to find the next gap among them; of more, the gap is walked."""
+"""Up to this many identifiers in use are compared one by one to find the next gap. With more, the gap is walked."""
 
 
 @final
@@ -43,26 +43,26 @@ class Window:
         self.resend: dict[int, Unacknowledged] = _NONE
         """Sent on an earlier connection, not acknowledged, and not yet sent again; by packet identifier, in order."""
         self.resend_bytes: int = 0
-        """The memory of those, as if no other session held them."""
+        """The memory of `resend`, as if no other session held the messages."""
         self.released: Final = PacketIds()
-        """QoS 2 identifiers whose message arrived, and whose PUBCOMP has not."""
+        """QoS 2 identifiers whose message was received and whose PUBCOMP has not arrived."""
         self.quota: int = 0
         """How many more messages the client's Receive Maximum allows now."""
         self.high_water: int = 0
-        """The most that was unacknowledged at a time since the connection began."""
+        """The most messages that were unacknowledged at one time since the connection began."""
         self._size = 0
         self.next_id: int = 1
-        """The packet identifier to take next, or to pass over if it is in use."""
-        self._unused_ids = 0  # as far as known, from the next one on
+        """The next packet identifier to try."""
+        self._unused_ids = 0  # known to be unused, from the next one on
 
     def open(self, size: int) -> None:
-        """The client is connected, and takes that many unacknowledged messages."""
+        """The client is connected, and takes `size` unacknowledged messages."""
         self._size = size
         self.quota = size - len(self.released)
         self.high_water = len(self.released)
 
     def close(self) -> list[Unacknowledged]:
-        """The connection is over: what was in flight is to be sent again, before what waited for that; the former."""
+        """The connection ended: move the messages in flight to the front of `resend`, and return them."""
         if not len(self.inflight):
             return []
         again = self.inflight.take_all()
@@ -85,7 +85,7 @@ class Window:
         return self.resend_bytes + self.inflight.size_bytes
 
     def take_id(self) -> int:
-        """An identifier that is not in use [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
+        """Take an unused identifier [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
         if not self._unused_ids:
             self._find_unused_ids()
         packet_id = self.next_id
@@ -94,7 +94,7 @@ class Window:
         return packet_id
 
     def take_ids(self, count: int) -> int:
-        """The first of `count` consecutive identifiers that are not in use; 0 if the next ones are not."""
+        """Take `count` consecutive unused identifiers. Return the first, or 0 if the next ones are not all unused."""
         if self._unused_ids < count:
             self._find_unused_ids()
             if self._unused_ids < count:
@@ -112,7 +112,7 @@ class Window:
             self.high_water = used
 
     def find(self, packet_id: int) -> Unacknowledged | None:
-        """The message that a client answers. It may wait to be sent again: then it is in flight from now on."""
+        """The message that a client answers. One that waits to be resent is in flight from now on."""
         found = self.inflight.find(packet_id)
         if found is None and packet_id in self.resend:
             found = self.pop_resend(packet_id)
@@ -121,13 +121,13 @@ class Window:
         return found
 
     def pop_resend(self, packet_id: int) -> Unacknowledged:
-        """Take out a message that is to be sent again."""
+        """Remove and return a message that waits to be resent."""
         message = self.resend.pop(packet_id)
         self.resend_bytes -= self._memory.let_go(message.message(), INFLIGHT_BYTES)
         return message
 
     def restore(self, packet_id: int, delivery: Delivery, sequence: int) -> None:
-        """Put back a message that an earlier broker sent."""
+        """Restore a message that an earlier broker sent."""
         if self.resend is _NONE:
             self.resend = {}
         self.resend[packet_id] = Unacknowledged(delivery, None, 1, delivery.qos, sequence)
@@ -135,14 +135,14 @@ class Window:
         self.continue_at(packet_id + 1 if packet_id < 65_535 else 1)
 
     def continue_at(self, packet_id: int) -> None:
-        """The next identifier to take is this one, or the first behind it that is not in use."""
+        """Continue with this identifier, or the first unused one after it."""
         self.next_id = packet_id
         self._unused_ids = 0
 
     def _find_unused_ids(self) -> None:
-        """Pass over the identifiers that are in use, and see how many behind them are not.
+        """Skip identifiers in use, and find how many unused ones follow.
 
-        What it looks at is in use or will be given out next, so that over time each identifier costs a look or two.
+        It visits only identifiers that are in use or will be given out next, so each costs one or two visits over time.
         """
         inflight = self.inflight.by_id()
         packet_id = self.next_id
