@@ -111,6 +111,21 @@ async def test_what_cannot_be_done_is_refused_at_once(rig: Rig, tmp_path: Path) 
     assert (await told(inside))["name"] == "bills"
 
 
+async def test_only_clients_that_may_consume_acknowledge_below_a_mount_point(rig: Rig) -> None:
+    listeners = tuple(ListenerOptions(port=0, mount_point=each) for each in ("", "bills/", "x/"))
+    broker = await rig.broker(Config(listeners=listeners, queues=(BILLS,)))
+    consumer = await rig.device(broker.port, "consumer")
+    await consumer.subscribe("$queue/bills", 1)
+    publisher = await rig.device(broker.port, "publisher")
+    assert await tell(publisher, "bills/1", "one") == 0
+    ack_id = dict((await consumer.expect(Publish)).properties.user_properties)["ack-id"]
+    outside = await rig.device(broker.listeners[2].port, "outside")
+    for action in ("$nack", "$extend", "$ack"):
+        assert await tell(outside, f"$queue/bills/{action}", ack_id) == NO_SUBSCRIBERS
+    inside = await rig.device(broker.listeners[1].port, "inside")
+    assert await tell(inside, "$queue/bills/$ack", ack_id) == 0
+
+
 async def test_so_many_commands_wait_and_no_more(rig: Rig) -> None:
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(BILLS,)))
     client = await rig.device(broker.port, "c")

@@ -103,8 +103,7 @@ class QueueCommands:
         parsed = parse_name(message.topic)
         action, _, response = parsed.rest.partition(b"/")
         name = parsed.name.decode()
-        mount_point = source.mount_point if isinstance(source, Session) else b""
-        if name not in self._queues.names or not self._queues.is_below(name, mount_point):
+        if not self._queues.serves(name, source):
             tally.code = NO_MATCHING_SUBSCRIBERS
             return
         if len(message.payload) > MAX_COMMAND_BYTES:
@@ -114,7 +113,7 @@ class QueueCommands:
         properties = message.properties
         wanted = properties.response_topic.encode() if properties.response_topic else response
         if wanted:
-            wanted = mounted_name(mount_point, wanted)
+            wanted = mounted_name(source.mount_point if isinstance(source, Session) else b"", wanted)
             if not _is_ordinary(wanted) or not self._permissions.may_publish(source, wanted):
                 tally.code = NOT_AUTHORIZED_CODE
                 tally.refusal = "an answer goes to a plain topic to which the publisher of the command may publish"

@@ -14,7 +14,6 @@ from mqttlite.core.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
 from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, SENT, Tally
-from mqttlite.delivery.queues.errors import NoSuchQueue
 from mqttlite.delivery.queues.limits import MAX_ACK_IDS
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.topics.namespaces import parse_name
@@ -55,11 +54,9 @@ class QueueControl:
         """As `Sink`."""
         name = parse_name(message.topic).name.decode()
         known = False
-        try:
+        if self._queues.serves(name, source):
             for ack_id, seconds in _named(message):
                 known |= self._do(name, self._ack_id(name, ack_id, source), seconds)
-        except NoSuchQueue:
-            known = False
         if not known:
             tally.code = NO_MATCHING_SUBSCRIBERS
 

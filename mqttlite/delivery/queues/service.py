@@ -17,6 +17,7 @@ from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.session import Session
 from mqttlite.core.sink import Sink
+from mqttlite.core.source import Source
 from mqttlite.core.subscription import Subscription
 from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.builder import QueueBuilder
@@ -307,6 +308,10 @@ class Queues:
     def is_below(self, name: str, mount_point: bytes) -> bool:
         """Whether all messages of a queue are of topics below a mount point. Raises `NoSuchQueue`."""
         return all(each.encode().startswith(mount_point) for each in self._find(name).options.filters)
+
+    def serves(self, name: str, source: Source) -> bool:
+        """Whether there is such a queue for a publisher: one below a mount point has those that `is_below` finds."""
+        return name in self._kept and (not isinstance(source, Session) or self.is_below(name, source.mount_point))
 
     def bound_to(self, topic: bytes) -> list[str]:
         """The queues that take the messages of a topic, by name."""
