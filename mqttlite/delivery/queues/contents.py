@@ -124,7 +124,8 @@ class Contents:
     @property
     def depth(self) -> int:
         """Messages that have not come to their end."""
-        return len(self.backlog) - self.retention.ahead + len(self.deliveries) + self.deferred.count
+        under_way = len(self.deliveries) if self._outstanding_bytes else 0  # of a thousand queues each look counts
+        return len(self.backlog) - self.retention.ahead + under_way + self.deferred.count
 
     @property
     def size_bytes(self) -> int:

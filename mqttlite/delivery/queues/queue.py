@@ -50,6 +50,7 @@ class Queue(Job):
         "_deferred_pages",
         "_deliveries",
         "_effects",
+        "_has_consumers",
         "_is_job",
         "_jobs",
         "_key",
@@ -98,6 +99,8 @@ class Queue(Job):
         self._deferred_pages: Final = DeferredPages(self.contents, context, self._on_brought_back)
         self.contents.keep_open = self.seeking.keep_open
         self._ring: Final = ConsumerRing(self._deliver_some)
+        self._has_consumers = False
+        """Whether there may be one in the ring. Where a thousand queues take a message, a look at each ring counts."""
         self._timer: _Timer | None = None
         self._pulled_until = 0.0
         """Until then those who pulled count as consumers, of whom there is no other sign."""
@@ -164,7 +167,7 @@ class Queue(Job):
         contents.put(message)
         if contents.policy.retain_acked:
             self.seeking.on_put(message.number)
-        if len(self._ring) and not self.paused:
+        if self._has_consumers and not self.paused:
             self._deliver_some()
             return
         if self._timer is None:
@@ -201,6 +204,7 @@ class Queue(Job):
     def join(self, consumer: Consumer) -> None:
         """A session consumes from now on."""
         self._ring.join(consumer)
+        self._has_consumers = True
         self.wake()  # later, so that SUBACK is before the first message
 
     def leave(self, consumer: Consumer) -> None:
@@ -247,7 +251,8 @@ class Queue(Job):
             self._ring.turn()
         if 0.0 < self._pulled_until <= effects.now:
             self._pulled_until = 0.0
-        if len(self._ring) or self._deliveries.leased or self._pulled_until or self.on_ready is not None:
+        self._has_consumers = len(self._ring) > 0
+        if self._has_consumers or self._deliveries.leased or self._pulled_until or self.on_ready is not None:
             self._pages.want()
         else:
             self._pages.forget()
