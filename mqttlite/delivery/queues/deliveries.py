@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.message import Message
+from mqttlite.delivery.queues.limits import ARRIVAL_S
 
 READY: Final = 0
 BLOCKED: Final = 1
@@ -152,11 +153,11 @@ class Deliveries:
             self._push_timed(entry)
 
     def start(self, entry: Entry, attempt: int, now: float) -> None:
-        """The consumer gets an attempt only now: if its lease has not ended, its time begins now. Leases are started in
-        the order in which they were made."""
+        """The consumer gets an attempt only now: if its lease has not ended, its time begins when it has it. Leases are
+        started in the order in which they were made."""
         if entry.state != LEASED or entry.attempts != attempt:
             return
-        entry.due_at += now - entry.last_at
+        entry.due_at += now - entry.last_at + ARRIVAL_S
         if entry.sequence not in self._leases:
             self._push_timed(entry)
 

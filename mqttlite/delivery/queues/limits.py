@@ -32,6 +32,13 @@ MAX_DEAD_LETTER_BYTES: Final = 64 * 1_048_576
 MAX_FORWARDED: Final = 10_000
 """Dead letters that are on their way to `dead_letter_topic`: as many as one queue keeps."""
 
+ARRIVAL_S: Final = 0.01
+"""How much longer a lease is than its deadline: what is written takes a moment until the consumer has read it, and for
+the consumer its deadline begins then."""
+
+COMMIT_S: Final = 0.05
+"""The same for a lease that ends after a restart: what is on disk is the time from before its commit."""
+
 DUE_PER_STEP: Final = 500
 """Leases that end, or attempts that are due, in one step: some milliseconds."""
 

@@ -12,6 +12,7 @@ from mqttlite.core.changes import QUEUE_MARK, Change, Due, Enqueue, Retain, Save
 from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deferred import DEFERRED_MARK
 from mqttlite.delivery.queues.errors import QueueRecordError
+from mqttlite.delivery.queues.limits import COMMIT_S
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.queue import Queue
 from mqttlite.delivery.queues.retention import BLOCK_MARK, SEEK_MARK
@@ -62,7 +63,7 @@ class QueueRecord:
         sent = [change for change in self._changes if isinstance(change, Enqueue) and change.packet_id]
         for change in sorted(sent, key=lambda change: change.sequence):
             message = change.delivery.message
-            at = due.get(change.sequence, 0.0)
+            at = due[change.sequence] + COMMIT_S if change.sequence in due else 0.0
             queue.restore_sent(change.sequence, message, change.packet_id, at)
         for each in self._changes:
             if isinstance(each, Stored):
