@@ -26,6 +26,9 @@ PAYLOAD: Final = b'{"t":21.5}'
 IN_BULK: Final = 10_000
 """Messages of one request."""
 
+CONNECTIONS: Final = 50
+"""That publish one by one, each a message at a time: with 20 the broker has nothing to do for a tenth of the time."""
+
 USERS: Final = 1_000
 """Users of the ACL file beside the publisher and the subscriber, with a rule each."""
 
@@ -84,7 +87,7 @@ def _forms(key: str) -> list[tuple[str, bytes, int, int]]:
     array = b"[%b]" % b",".join([line] * IN_BULK)
     bulk = "POST /api/v1/publish/bulk"
     return [
-        ("PUT /topics/…", _request(f"PUT /topics/{TOPIC}", key, "application/octet-stream", PAYLOAD), 1, 20),
+        ("PUT /topics/…", _request(f"PUT /topics/{TOPIC}", key, "application/octet-stream", PAYLOAD), 1, CONNECTIONS),
         ("bulk, an array", _request(bulk, key, "application/json", array), IN_BULK, 3),
         ("bulk, lines", _request(bulk, key, "application/x-ndjson", lines), IN_BULK, 3),
     ]

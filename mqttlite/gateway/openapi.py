@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from mqttlite.gateway import schema_routes
 from mqttlite.gateway.problems import PROBLEM_JSON, Code
 from mqttlite.gateway.pubsub import errors
 
@@ -58,7 +59,7 @@ def _whole(api: FastAPI, bare: Sequence[tuple[str, str, dict[str, Any]]]) -> dic
         name = re.sub(r"\W+", "_", path).strip("_")
         paths.setdefault(path, {})[method.lower()] = {"operationId": f"{method.lower()}_{name}", **operation}
     for path, operations in paths.items():
-        answer = errors.DESCRIPTION if path.startswith(errors.PREFIX) else _ANSWER
+        answer = _error_of(path)
         for operation in operations.values():
             responses = operation.setdefault("responses", {})
             responses.pop("422", None)
@@ -75,3 +76,10 @@ def _whole(api: FastAPI, bare: Sequence[tuple[str, str, dict[str, Any]]]) -> dic
     }
     found["security"] = [{"bearer": []}, {"basic": []}, {}]
     return found
+
+
+def _error_of(path: str) -> dict[str, Any]:
+    """What errors look like below a path."""
+    if path.startswith(errors.PREFIX):
+        return errors.DESCRIPTION
+    return schema_routes.ERROR if path.startswith(schema_routes.PREFIX) else _ANSWER

@@ -28,6 +28,20 @@ _BODY: Final[dict[str, Any]] = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
 }
 
+ERROR: Final[dict[str, Any]] = {
+    "description": "An error of Confluent's Schema Registry",
+    "content": {
+        CONTENT_TYPE: {
+            "schema": {
+                "type": "object",
+                "required": ["error_code", "message"],
+                "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
+            }
+        }
+    },
+}
+"""For OpenAPI."""
+
 
 def registry_error(problem: Problem) -> Response:
     """A problem that no route of the registry has answered, in its form."""
@@ -49,6 +63,8 @@ def router(context: GatewayContext) -> APIRouter:
             methods=[method],
             summary=summary,
             dependencies=[require(role)],
+            response_class=Response,
+            responses={200: {"content": {CONTENT_TYPE: {}}}},
             openapi_extra=_described(_path(segments), method),
         )
     return routes

@@ -61,9 +61,15 @@ async def members(following: Next) -> list[str]:
                 return sorted(each["client_id"] for each in event["payload"]["members"])
 
 
+async def until_members(following: Next, *names: str) -> None:
+    """Read snapshots until one has these: the broker may have looked between two of them."""
+    while await members(following) != list(names):
+        pass
+
+
 async def change(following: Next) -> list[list[str]]:
     """The client identifiers of who has come and gone, as the next event of that kind says."""
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         while True:
             event = await following()
             if event["type"] == "presence" and event["topic"] == CHANGES:
@@ -87,7 +93,7 @@ async def test_a_page_sees_who_is_there_who_comes_and_who_goes(tmp_path: Path, w
     async with running_gateway(tmp_path, topic_policies=POLICIES) as gateway:
         anna = await device(gateway, "anna")
         async with WAYS[way](gateway) as following:
-            assert await members(following) == ["anna"]
+            await until_members(following, "anna")
             bob = await device(gateway, "bob")
             assert await change(following) == [["bob"], []]
             assert await members(following) == ["anna", "bob"]
@@ -106,7 +112,7 @@ async def test_a_page_sees_no_ghosts_of_dead_links_nor_after_a_restart(
         silent = await device(gateway, "silent", keep_alive=10)
         kept = await device(gateway, "kept", expiry=99)
         async with WAYS[way](gateway) as following:
-            assert await members(following) == ["kept", "silent"]
+            await until_members(following, "kept", "silent")
             if type(asyncio.get_running_loop()).__name__ == "JumpingLoop":
                 jump(16.0)
                 assert await members(following) == ["kept"]

@@ -35,7 +35,10 @@ def try_operation(operation: schemathesis.APIOperation, key: str) -> None:
         assert response.status_code < 500 or response.status_code in (501, 503), response.text
         if response.status_code >= 400 and operation.path.startswith("/v1/"):  # in the shape of Google's
             assert (kind, response.json()["error"]["code"]) == ("application/json", response.status_code)
-        elif response.status_code >= 400 and not operation.path.startswith("/registry"):
+        elif operation.path.startswith("/registry"):
+            assert kind == "application/vnd.schemaregistry.v1+json"
+            assert kind in operation.definition.raw["responses"]["4XX"]["content"]
+        elif response.status_code >= 400:
             assert (kind, response.json()["status"]) == ("application/problem+json", response.status_code)
 
     try_request()

@@ -186,6 +186,11 @@ async def test_the_description_names_each_route_and_its_problems(gateway: Gatewa
     operation = found["paths"]["/api/v1/me"]["get"]
     assert "application/problem+json" in operation["responses"]["4XX"]["content"]
     assert "422" not in operation["responses"]
+    answers = found["paths"]["/registry/subjects"]["get"]["responses"]
+    assert [list(answers[status]["content"]) for status in ("200", "4XX")] == [
+        ["application/vnd.schemaregistry.v1+json"],
+        ["application/vnd.schemaregistry.v1+json"],
+    ]
 
 
 @pytest.mark.parametrize(
