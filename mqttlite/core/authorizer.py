@@ -11,7 +11,7 @@ from typing import Final, Protocol, final
 from mqttlite.core.authentication import Grants
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import is_analytics, is_dead_letter, is_own, presence_subject
-from mqttlite.topics.namespaces import acknowledged_queue, parse_filter, queue_command
+from mqttlite.topics.namespaces import acknowledged_queue, makes_or_ends_queue, parse_filter, queue_command
 
 ANYBODY: Final = 0
 ANALYST: Final = 1
@@ -92,8 +92,8 @@ def told_by(authorizer: Authorizer, role: int, action: str, topic: bytes) -> str
 @final
 class DefaultRules:
     """Only the broker publishes below `$SYS` and `$dlq`. Clients that may subscribe to `$queue/<name>` may publish to
-    `$queue/<name>/$ack` and the other command topics. `authorizer` decides everything else; without it, everything else
-    is allowed.
+    `$queue/<name>/$ack`, `$nack` and `$extend`. To `$queue/<name>/$create` and `$delete` a client may publish only
+    where a rule gives it that permission. `authorizer` decides everything else; without it, everything else is allowed.
 
     A client receives the presence of a topic if it may receive the presence message and the topic's own messages.
 
@@ -115,7 +115,7 @@ class DefaultRules:
         return role + (ANALYST if username in self._analysts or client_id in self._analysts else ANYBODY)
 
     def is_open(self, topic: bytes) -> bool:
-        if topic.startswith(b"$") and (is_own(topic) or is_dead_letter(topic)):
+        if topic.startswith(b"$") and (is_own(topic) or is_dead_letter(topic) or makes_or_ends_queue(topic)):
             return False
         return self._authorizer is None or self._authorizer.is_open(topic)
 
@@ -136,6 +136,8 @@ class DefaultRules:
             if queue:  # a client that may consume may acknowledge
                 return self.may_subscribe(role, queue)
             topic = queue_command(topic)
+            if makes_or_ends_queue(topic) and self._is_for_nobody(topic):
+                return False
         return self._authorizer is None or self._authorizer.may_publish(role // 2, topic)
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
@@ -166,11 +168,17 @@ class DefaultRules:
         """The same for the client."""
         return self._why(told_by, role, action, topic)
 
+    def _is_for_nobody(self, topic: bytes) -> bool:
+        """Whether no rule says who may publish to a topic."""
+        return self._authorizer is None or self._authorizer.is_open(topic)
+
     def _why(self, why: Why, role: int, action: str, topic: bytes) -> str:
         if action == PUBLISH and is_own(topic):
             return "clients may not publish to $SYS and below"
         if action == PUBLISH and is_dead_letter(topic):
             return "clients may not publish below $dlq: dead letters come from queues"
+        if action == PUBLISH and makes_or_ends_queue(topic) and self._is_for_nobody(queue_command(topic)):
+            return "to make or delete a queue takes a permission, and no rule or policy gives it for this topic"
         rules = self._authorizer
         if rules is None:
             return ""

@@ -43,11 +43,13 @@ _MAX_DELAY_DIGITS: Final = len(str(MAX_DELAY_S))
 _NO_CONTROL: Final = "$CONTROL/…: nothing answers there; dynamic_security in the configuration turns its commands on"
 
 _NO_QUEUE: Final = (
-    "$queue/…: nothing takes that; consumers publish to $queue/<name>/$ack, $nack or $extend, and operators to $seek, "
-    "$purge, $pause, $resume or $snapshot"
+    "$queue/…: nothing takes that; consumers publish to $queue/<name>/$ack, $nack or $extend, and operators to "
+    "$create, $delete, $seek, $purge, $pause, $resume, $snapshot or $replay"
 )
 
 _FOR_CONSUMERS: Final = frozenset({b"$ack", b"$nack", b"$extend"})
+
+_FOR_ADMINISTRATORS: Final = frozenset({b"$create", b"$delete"})
 
 _QUEUE_NAME: Final = "$queue/…: the name of one queue follows, without wildcards"
 
@@ -164,6 +166,12 @@ def acknowledged_queue(topic: bytes) -> bytes:
 def queue_command(topic: bytes) -> bytes:
     """A name below `$queue` without the topic for the answer, which may follow: `$queue/<name>/<command>`."""
     return b"/".join(topic.split(b"/", 3)[:3])
+
+
+def makes_or_ends_queue(topic: bytes) -> bool:
+    """Whether a publish to a name makes or deletes a queue."""
+    levels = topic.split(b"/", 3)
+    return len(levels) >= 3 and levels[0] == b"$queue" and levels[2] in _FOR_ADMINISTRATORS
 
 
 def mounted_name(mount_point: bytes, topic: bytes) -> bytes:

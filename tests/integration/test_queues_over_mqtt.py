@@ -126,6 +126,105 @@ async def test_only_clients_that_may_consume_acknowledge_below_a_mount_point(rig
     assert await tell(inside, "$queue/bills/$ack", ack_id) == 0
 
 
+OPERATOR = """
+topic readwrite ops/#
+topic readwrite mail/#
+topic write $queue/+/$create
+topic write $queue/+/$delete
+topic write $queue/+/$replay
+topic read $queue/mail
+"""
+
+
+async def test_an_operator_makes_queues_replays_dead_letters_and_deletes(rig: Rig, tmp_path: Path) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text(OPERATOR)
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), acl_file=str(acl)))
+    client = await rig.device(broker.port, "c", V311)
+    await client.subscribe("ops/#", 0)
+
+    async def ask(queue: str, command: str, payload: str = "") -> dict[str, Any]:
+        assert await tell(client, f"$queue/{queue}/{command}/ops/answers", payload) == 0
+        return await told(client)
+
+    wanted = {"filters": ["mail/#"], "max_attempts": 1, "dead_letter_topic": "ops/dead"}
+    found = await ask("mail", "$create", json.dumps(wanted))
+    assert (found["name"], found["origin"], found["options"]["max_attempts"]) == ("mail", "admin", 1)
+    for body, error in (
+        (wanted, "There is a queue mail already."),
+        (wanted | {"filters": ["mail/#", "secret/#"]}, "takes the permission to subscribe to that"),
+        (wanted | {"dead_letter_topic": "secret/x"}, "takes the permission to publish to secret/x"),
+        (wanted | {"push": {"url": "https://example.com/"}}, "gets its push target over HTTP"),
+        (wanted | {"name": "other"}, "The name in the body is 'other'"),
+        ([], "The body is not what a queue has"),
+    ):
+        assert error in (await ask("mail", "$create", json.dumps(body)))["error"]
+    for payload in ("1", "2", "3"):
+        await tell(client, "mail/a", payload)
+    broker.queues.nack("mail", [each.ack_id for each in broker.queues.pull("mail", 9)])
+    for payload in ("1", "2", "3"):
+        assert (await client.expect(Publish)).payload == payload.encode()  # at its dead_letter_topic
+    state = broker.queues.state
+    assert (state("mail").depth, state("mail").dead_letters) == (0, 3)
+    assert "The body is not what to replay" in (await ask("mail", "$replay", '{"to": 1}'))["error"]
+    assert "filter: " in (await ask("mail", "$replay", '{"filter": "payload ="}'))["error"]
+    assert await ask("mail", "$replay", '{"dry_run": true}') == {"messages": 3}
+    assert await ask("mail", "$replay", '{"filter": "payload.x = 1"}') == {"messages": 0}
+    number = next(broker.queues.dead_letters("mail").letters(0)).number
+    assert await ask("mail", "$replay", json.dumps({"number": number})) == {"messages": 1}
+    assert (state("mail").depth, state("mail").dead_letters) == (1, 2)
+    assert await ask("mail", "$replay") == {"messages": 2}
+    assert (state("mail").depth, state("mail").dead_letters) == (3, 0)
+    assert await ask("mail", "$delete") == {"deleted": True}
+    assert broker.queues.names == []
+    assert await tell(await rig.device(broker.port, "new"), "$queue/mail/$delete") == NO_SUBSCRIBERS
+
+
+async def test_without_rules_nobody_makes_or_deletes_a_queue(rig: Rig) -> None:
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(BILLS,)))
+    client = await rig.device(broker.port, "c")
+    for topic in ("$queue/mail/$create", "$queue/bills/$delete", "$queue/bills/$delete/ops/answers"):
+        assert await tell(client, topic, '{"filters": ["mail/#"]}') == UNAUTHORIZED
+    assert await tell(client, "$queue/bills/$replay") == 0
+    assert broker.queues.names == ["bills"]
+
+
+async def test_a_queue_that_is_made_below_a_mount_point_is_of_topics_there(rig: Rig, tmp_path: Path) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("topic write $queue/+/$create\ntopic readwrite site/#\n")
+    listener = ListenerOptions(port=0, mount_point="site/")
+    broker = await rig.broker(Config(listeners=(listener,), acl_file=str(acl)))
+    client = await rig.device(broker.port, "c")
+    await client.subscribe("ops/#", 0)
+    body = json.dumps({"filters": ["mail/#"], "filter": 'topic = "mail/a"', "dead_letter_topic": "dead"})
+    assert await tell(client, "$queue/mail/$create", body, response_topic="ops/here") == 0
+    options = (await told(client))["options"]
+    assert (options["filters"], options["dead_letter_topic"]) == (["site/mail/#"], "site/dead")
+    for topic in ("mail/a", "mail/b"):
+        await tell(client, topic, topic)
+    assert [each.message.topic for each in broker.queues.pull("mail", 9)] == [b"site/mail/a"]
+
+
+async def test_a_replay_at_a_rate_holds_up_no_other_command(rig: Rig) -> None:
+    queue = QueueOptions(name="bills", filters=("bills/#",), max_attempts=1)
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(queue,)))
+    client = await rig.device(broker.port, "c")
+    await client.subscribe("ops/#", 0)
+    for payload in (b"1", b"2", b"3"):
+        await broker.publish("bills/a", payload, qos=1)
+    broker.queues.nack("bills", [each.ack_id for each in broker.queues.pull("bills", 9)])
+    slowly = '{"rate": 1}'
+    assert await tell(client, "$queue/bills/$replay/ops/replay", slowly) == 0
+    assert await tell(client, "$queue/bills/$replay/ops/again", slowly) == 0
+    packet = await client.expect(Publish)
+    assert (packet.topic, "already" in json.loads(packet.payload)["error"]) == (b"ops/again", True)
+    assert await tell(client, "$queue/bills/$pause/ops/pause") == 0
+    assert (await client.expect(Publish)).topic == b"ops/pause"
+    assert broker.queues.state("bills").dead_letters > 0
+    await broker.stop()  # ends the replay
+    assert broker.queues.state("bills").dead_letters > 0
+
+
 async def test_so_many_commands_wait_and_no_more(rig: Rig) -> None:
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(BILLS,)))
     client = await rig.device(broker.port, "c")

@@ -11,6 +11,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -68,6 +69,10 @@ class Refused(Exception):
         super().__init__(text)
         self.status: Final = status
 
+    def answer(self) -> Answer:
+        """What those get who asked."""
+        return Answer(self.status, msgspec.json.encode({"error": str(self)}))
+
 
 class QueuesApi:
     """`commit` carries out what changed and waits until it is committed. `push_state` says how the push of a queue
@@ -86,21 +91,35 @@ class QueuesApi:
         self._push_state: Final = push_state
 
     async def answer(
-        self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes, who: str = "admin socket"
+        self,
+        method: str,
+        segments: Sequence[str],
+        query: Mapping[str, str],
+        body: bytes,
+        who: str = "admin socket",
+        mount_point: bytes = b"",
     ) -> Answer:
         """Answer a request for `/queues…` or `/dead-letters…`, as the admin socket does; `who` is for the log."""
         try:
-            found = await self.ask(method, segments, query, body)
+            found = await self.ask(method, segments, query, body, mount_point)
         except Refused as error:
-            return Answer(error.status, msgspec.json.encode({"error": str(error)}))
+            return error.answer()
         if method not in ("GET", "HEAD"):
             _log.info("%s: %s /%s %s", who, method, "/".join(segments)[:MAX_LOGGED], dict(query) or "")
         return Answer(200, msgspec.json.encode(found))
 
-    async def ask(self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes = b"") -> Json:
-        """What is asked, as values that become JSON. Raises `Refused`."""
+    async def ask(
+        self,
+        method: str,
+        segments: Sequence[str],
+        query: Mapping[str, str],
+        body: bytes = b"",
+        mount_point: bytes = b"",
+    ) -> Json:
+        """What is asked, as values that become JSON. The filter expression of a queue that is made is about topics as
+        they are called below the mount point. Raises `Refused`."""
         try:
-            return await self._ask(method, tuple(segments), query, body)
+            return await self._ask(method, tuple(segments), query, body, mount_point)
         except (NoSuchQueue, NoSuchSnapshot) as error:
             raise Refused(404, _sentence(str(error))) from None
         except (QueueExists, TooManyQueues, SnapshotExists, SnapshotRefused, SeekUnderWay) as error:
@@ -108,22 +127,20 @@ class QueuesApi:
         except SeekTimedOut as error:
             raise Refused(503, _sentence(str(error))) from None
 
-    async def _ask(self, method: str, segments: tuple[str, ...], query: Mapping[str, str], body: bytes) -> Json:
+    async def _ask(
+        self, method: str, segments: tuple[str, ...], query: Mapping[str, str], body: bytes, mount_point: bytes
+    ) -> Json:
         queues = self._queues
         match "GET" if method == "HEAD" else method, segments:
             case "GET", ("queues",):
                 names, cursor = self._page(query)
                 return {"entries": [asdict(queues.state(name)) for name in names], "cursor": cursor}
             case "POST", ("queues",):
-                options = _options(body)
-                return await self._done(options, queues.create)
+                return await self._done(options_of(body), partial(queues.create, mount_point=mount_point))
             case "GET", ("queues", name):
                 return self._details(name)
             case "PUT", ("queues", name):
-                options = _options(body)
-                if options.name != name:
-                    raise Refused(400, f"The name in the body is {options.name!r}, and in the path {name!r}.")
-                return await self._done(options, queues.change)
+                return await self._done(options_of(body, name), queues.change)
             case "DELETE", ("queues", name):
                 queues.delete(name)
                 await self._commit()
@@ -296,11 +313,18 @@ def _snapshot(snapshot: Snapshot) -> dict[str, object]:
     }
 
 
-def _options(body: bytes) -> QueueOptions:
+def options_of(body: bytes, name: str = "") -> QueueOptions:
+    """The queue that a body describes. It has that name, if one is given, and need not repeat it. Raises `Refused`."""
     try:
-        return msgspec.json.decode(body, type=QueueOptions)
-    except (msgspec.DecodeError, ValueError) as error:
+        given = msgspec.json.decode(body)
+        if name and isinstance(given, dict):
+            given.setdefault("name", name)
+        options = msgspec.convert(given, QueueOptions)
+    except ValueError as error:
         raise Refused(400, f"The body is not what a queue has: {error}.") from None
+    if name and options.name != name:
+        raise Refused(400, f"The name in the body is {options.name!r}, and in the path {name!r}.")
+    return options
 
 
 def _wanted(query: Mapping[str, str]) -> Filter | None:

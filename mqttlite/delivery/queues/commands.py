@@ -1,17 +1,21 @@
-"""What operators publish to look after a queue: `$queue/<name>/$seek`, `/$purge`, `/$pause`, `/$resume`, `/$snapshot`.
+"""What operators publish to look after a queue: `$queue/<name>/$create`, `/$delete`, `/$seek`, `/$purge`, `/$pause`,
+`/$resume`, `/$snapshot`, `/$replay`.
 
 The same as over HTTP, with the same bodies and answers. The rules were asked before whether the publisher may publish
 to the topic. The answer goes to the Response Topic, or for clients without properties to the topic behind the command
-(`$queue/<name>/$purge/<topic>`), where the publisher may publish. Invariant: commands are carried out one after the
-other, and what an answer says is on disk.
+(`$queue/<name>/$purge/<topic>`), where the publisher may publish. Invariant: what an answer says is on disk, and
+commands are carried out one after the other; only a replay at a rate, which may take hours, goes on beside the others.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final, NamedTuple
+
+import msgspec
 
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.outlook import PlannedReceiver, planned_sink
@@ -28,24 +32,28 @@ from mqttlite.core.tally import (
     SENT,
     Tally,
 )
-from mqttlite.delivery.queues.api import QueuesApi
+from mqttlite.delivery.queues.api import Answer, QueuesApi, Refused, options_of
+from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.topics.names import check_name
-from mqttlite.topics.namespaces import ORDINARY, mounted_name, parse_name
+from mqttlite.topics.namespaces import ORDINARY, mounted_filter, mounted_name, parse_name
 from mqttlite.wire.errors import PeerError
 
+CREATE: Final = "$create"
+DELETE: Final = "$delete"
+REPLAY: Final = "$replay"
 SEEK: Final = "$seek"
 PURGE: Final = "$purge"
 PAUSE: Final = "$pause"
 RESUME: Final = "$resume"
 SNAPSHOT: Final = "$snapshot"
-COMMANDS: Final = (SEEK, PURGE, PAUSE, RESUME, SNAPSHOT)
+COMMANDS: Final = (CREATE, DELETE, SEEK, PURGE, PAUSE, RESUME, SNAPSHOT, REPLAY)
 
 MAX_WAITING: Final = 100
 """Commands that wait for those before them; one more is refused with Quota exceeded (0x97)."""
 
 MAX_COMMAND_BYTES: Final = 4_096
-"""The payload of one: a time or the name of a snapshot."""
+"""The payload of one: the options of a queue, a time, a filter, or the name of a snapshot."""
 
 _log = logging.getLogger("mqttlite.queues")
 
@@ -57,12 +65,29 @@ Tell = Callable[[str, str, str, bool], None]
 
 
 class _Command(NamedTuple):
-    client_id: str
+    source: Source
+    mount_point: bytes
     queue: str
     action: str
     payload: bytes
     response_topic: str
     correlation: bytes | None
+
+
+class _Request(NamedTuple):
+    """What a command means to the interface of queues."""
+
+    method: str
+    segments: tuple[str, ...]
+    query: Mapping[str, str] = MappingProxyType({})
+    body: bytes = b""
+
+
+class _Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    filter: str = ""
+    number: int | None = None
+    rate: int = 0
+    dry_run: bool = False
 
 
 class QueueCommands:
@@ -76,6 +101,8 @@ class QueueCommands:
         self._tell: Final = tell
         self._waiting: Final[deque[_Command]] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._replays: Final[dict[str, asyncio.Task[None]]] = {}
+        """Those at a rate, by the name of the queue."""
 
     @property
     def topic_filters(self) -> list[bytes]:
@@ -103,7 +130,9 @@ class QueueCommands:
         parsed = parse_name(message.topic)
         action, _, response = parsed.rest.partition(b"/")
         name = parsed.name.decode()
-        if not self._queues.serves(name, source):
+        mount_point = source.mount_point if isinstance(source, Session) else b""
+        makes = action == CREATE.encode() and name not in self._queues.names
+        if not makes and not self._queues.serves(name, source):
             tally.code = NO_MATCHING_SUBSCRIBERS
             return
         if len(message.payload) > MAX_COMMAND_BYTES:
@@ -113,7 +142,7 @@ class QueueCommands:
         properties = message.properties
         wanted = properties.response_topic.encode() if properties.response_topic else response
         if wanted:
-            wanted = mounted_name(source.mount_point if isinstance(source, Session) else b"", wanted)
+            wanted = mounted_name(mount_point, wanted)
             if not _is_ordinary(wanted) or not self._permissions.may_publish(source, wanted):
                 tally.code = NOT_AUTHORIZED_CODE
                 tally.refusal = "an answer goes to a plain topic to which the publisher of the command may publish"
@@ -125,7 +154,7 @@ class QueueCommands:
         tally.sent += 1
         self._waiting.append(
             _Command(
-                *(source.client_id, name, action.decode(), message.payload, wanted.decode()),
+                *(source, mount_point, name, action.decode(), message.payload, wanted.decode()),
                 properties.correlation_data,
             )
         )
@@ -138,8 +167,12 @@ class QueueCommands:
             self.accept(batch.delivery(at, 0).message, source, tally)
 
     async def stop(self) -> None:
-        """End when the command under way is done; forget the others."""
+        """End when the command under way is done; forget the others, and leave the rest of replays."""
         self._waiting.clear()
+        replays = list(self._replays.values())
+        for each in replays:
+            each.cancel()
+        await asyncio.gather(*replays, return_exceptions=True)
         if self._task is not None:
             with suppress(asyncio.CancelledError):
                 await self._task
@@ -153,33 +186,95 @@ class QueueCommands:
                 try:
                     await self._carry_out(command)
                 except Exception:  # a fault of ours in one command must not end the others
-                    _log.exception("a command of client %r to queue %s failed", command.client_id, command.queue)
+                    _log.exception("a command of %s to queue %s failed", _who(command), command.queue)
         finally:
             self._task = None
 
     async def _carry_out(self, command: _Command) -> None:
-        method, segments, body = _request_of(command)
-        who = f"client {command.client_id!r}"
-        answer = await self._api.answer(method, segments, {}, body, who=who)
+        try:
+            request = self._request_of(command)
+            if "rate" in request.query:
+                self._begin_replay(command, request)
+                return
+        except Refused as error:
+            self._end(command, error.answer())
+            return
+        await self._ask(command, request)
+
+    async def _ask(self, command: _Command, request: _Request) -> None:
+        answer = await self._api.answer(*request, who=_who(command), mount_point=command.mount_point)
+        self._end(command, answer)
+
+    def _begin_replay(self, command: _Command, request: _Request) -> None:
+        name = command.queue
+        if name in self._replays:
+            raise Refused(409, f"Dead letters of {name} are being replayed at a rate already.")
+        task = asyncio.get_running_loop().create_task(self._ask(command, request))
+        self._replays[name] = task
+        task.add_done_callback(lambda _task: self._replays.pop(name))
+
+    def _end(self, command: _Command, answer: Answer) -> None:
+        who = _who(command)
         is_done = answer.status == 200
         self._tell(who, "PUBLISH", f"$queue/{command.queue}/{command.action}", is_done)
         if not is_done:
-            _log.info(
-                *("client %r: %s of queue %s: %s", command.client_id, command.action, command.queue),
-                answer.body.decode(),
-            )
+            _log.info("%s: %s of queue %s: %s", who, command.action, command.queue, answer.body.decode())
         if command.response_topic:
             self._respond(command.response_topic, answer.body, command.correlation)
 
+    # ------------------------------------------------------------------ what a command means
 
-def _request_of(command: _Command) -> tuple[str, list[str], bytes]:
-    """The request to the interface of queues that a command means."""
-    queue = ["queues", command.queue]
-    if command.action == PURGE:
-        return "DELETE", [*queue, "messages"], b""
-    if command.action == SNAPSHOT:
-        return "POST", [*queue, "snapshots", command.payload.decode(errors="replace").strip()], b""
-    return "POST", [*queue, command.action.removeprefix("$")], command.payload
+    def _request_of(self, command: _Command) -> _Request:
+        """Raises `Refused`."""
+        queue = ("queues", command.queue)
+        match command.action:
+            case "$create":
+                return _Request("POST", ("queues",), body=msgspec.json.encode(self._wanted(command)))
+            case "$delete":
+                return _Request("DELETE", queue)
+            case "$purge":
+                return _Request("DELETE", (*queue, "messages"))
+            case "$snapshot":
+                return _Request("POST", (*queue, "snapshots", command.payload.decode(errors="replace").strip()))
+            case "$replay":
+                return _Request("POST", ("dead-letters", command.queue, "replay"), _replay_query(command.payload))
+        return _Request("POST", (*queue, command.action.removeprefix("$")), body=command.payload)
+
+    def _wanted(self, command: _Command) -> QueueOptions:
+        """The queue that a publisher wants: it takes no messages that the publisher may not have, and publishes none
+        where the publisher may not. Raises `Refused`."""
+        options = options_of(command.payload, command.queue)
+        if options.push is not None:
+            raise Refused(400, "A queue gets its push target over HTTP or by the command line: it has a secret.")
+        source, mount_point, topic = command.source, command.mount_point, options.dead_letter_topic
+        filters = [mounted_filter(mount_point, each.encode()) for each in options.filters]
+        for given, each in zip(options.filters, filters, strict=True):
+            if not self._permissions.may_subscribe(source, each):
+                raise Refused(403, f"To bind a queue to {given} takes the permission to subscribe to that.")
+        topic = mounted_name(mount_point, topic.encode()).decode() if topic else ""
+        if topic and not self._permissions.may_publish(source, topic.encode()):
+            raise Refused(403, f"dead_letter_topic takes the permission to publish to {options.dead_letter_topic}.")
+        return msgspec.structs.replace(
+            options, filters=tuple(each.decode() for each in filters), dead_letter_topic=topic
+        )
+
+
+def _who(command: _Command) -> str:
+    return f"client {command.source.client_id!r}"
+
+
+def _replay_query(payload: bytes) -> dict[str, str]:
+    """What a replay is asked over HTTP. Raises `Refused`."""
+    try:
+        wanted = msgspec.json.decode(payload or b"{}", type=_Replay)
+    except ValueError as error:
+        raise Refused(400, f"The body is not what to replay: {error}.") from None
+    query = {"filter": wanted.filter, "dry_run": "true" if wanted.dry_run else "false"}
+    if wanted.number is not None:
+        query["number"] = str(wanted.number)
+    if wanted.rate:
+        query["rate"] = str(wanted.rate)
+    return query
 
 
 def _is_ordinary(topic: bytes) -> bool:

@@ -207,6 +207,14 @@ def test_acknowledging_to_a_queue_is_a_right(config: Path) -> None:
     assert run("acl", "test", "-c", str(config), "write", "$queue/q/other").exit_code == 2
 
 
+def test_to_make_a_queue_takes_a_rule(tmp_path: Path) -> None:
+    config = tmp_path / "open.toml"
+    config.write_text("")
+    done = run("acl", "test", "-c", str(config), "write", "$queue/q/$create")
+    assert (done.exit_code, "no rule or policy gives it" in done.stdout) == (1, True)
+    assert run("acl", "test", "-c", str(config), "write", "$queue/q/$purge").exit_code == 0
+
+
 def test_topics_made_over_http_count(config: Path, acl: Path, tmp_path: Path) -> None:
     config.write_text(f'data_dir = "{tmp_path}"\n' + config.read_text())
     made = TopicRecord(topic_id="1", name="plant/mine", owner="bob", permissions="PRIVATE", created_at=0.0)

@@ -135,6 +135,31 @@ def test_who_may_subscribe_to_a_queue_acknowledges_and_who_may_publish_there_com
         assert (rules.may_publish(member, topic), rules.may_publish(other, topic)) == allowed
 
 
+def test_only_a_rule_lets_a_client_make_or_delete_a_queue() -> None:
+    class Named(OpenRules):
+        """The queue `q` is for the role 1, and no other topic is named."""
+
+        def is_open(self, topic: bytes) -> bool:
+            return not topic.startswith(b"$queue/q")
+
+        def may_publish(self, role: int, topic: bytes) -> bool:
+            return self.is_open(topic) or role == 1
+
+    rules, none = DefaultRules(authorizer=Named()), DefaultRules()
+    member, other = 2, 0
+    why = "to make or delete a queue takes a permission, and no rule or policy gives it for this topic"
+    for command in (b"$create", b"$delete", b"$delete/ops/answers"):
+        named, unnamed = b"$queue/q/" + command, b"$queue/other/" + command
+        assert not any(each.is_open(topic) for each in (rules, none) for topic in (named, unnamed))
+        assert (rules.may_publish(member, named), rules.may_publish(other, named)) == (True, False)
+        assert rules.reason(other, "publish", named) == "role 0 may not publish"
+        assert not rules.may_publish(member, unnamed)
+        assert not none.may_publish(0, named)
+        assert rules.reason(member, "publish", unnamed) == rules.told(member, "publish", unnamed) == why
+        assert none.reason(0, "publish", named) == why
+    assert rules.may_publish(other, b"$queue/other/$purge")
+
+
 STAFF = Grants(frozenset({"staff"}))
 
 

@@ -15,7 +15,7 @@ from tests.support.core_driver import Client, World, request
 
 REASONS = {
     "$queue/orders": "$queue/…: nothing takes that; consumers publish to $queue/<name>/$ack, $nack or $extend, "
-    "and operators to $seek, $purge, $pause, $resume or $snapshot",
+    "and operators to $create, $delete, $seek, $purge, $pause, $resume, $snapshot or $replay",
     "$stream/orders": "$stream/…: this broker has no streams yet",
     "$delayed/x/lamp": "$delayed/…: 'x' is no whole number of seconds from 0 to 4294967",
 }

@@ -16,6 +16,7 @@ from mqttlite.topics.namespaces import (
     ParsedTopic,
     acknowledged_queue,
     check_is_served,
+    makes_or_ends_queue,
     parse_filter,
     parse_name,
     queue_command,
@@ -66,6 +67,13 @@ def test_messages_to_a_queue_are_refused_where_nothing_takes_them(topic: bytes) 
 )
 def test_consumers_and_operators_say_something_to_a_queue(topic: bytes, queue: bytes, command: bytes) -> None:
     assert (acknowledged_queue(topic), queue_command(topic)) == (queue, command)
+
+
+def test_two_commands_are_for_administrators() -> None:
+    for topic in (b"$queue/q/$create", b"$queue/q/$delete", b"$queue/q/$delete/ops/answers"):
+        assert makes_or_ends_queue(topic)
+    for topic in (b"$queue/q/$seek", b"$queue/$create", b"a/q/$create", b"$queue"):
+        assert not makes_or_ends_queue(topic)
 
 
 def test_one_queue_can_be_subscribed_to_by_its_name() -> None:
