@@ -8,11 +8,13 @@ import ssl
 from typing import Any, Final
 
 from mqttlite.config import ConfigError
+from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.file_version import version_of
 from mqttlite.gateway.app import GatewayApp, build_app, forget_endpoints
 from mqttlite.gateway.client_certificates import STATE, ClientCertificate
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.http_server import HttpServer
+from mqttlite.gateway.pubsub.names import snapshot_resource
 from mqttlite.security.identity import identity_of
 from mqttlite.security.revocation import CertificateId, certificate_id
 from mqttlite.security.tls import TlsConfigError, TlsOptions, revoked_certificates, server_context
@@ -79,7 +81,24 @@ class Gateway:
     async def start(self) -> None:
         """Listen. Raises `CannotListen`."""
         await self.app.prepare()
+        self._watch_queues()
         await self._server.start()
+
+    def _watch_queues(self) -> None:
+        """Have a policy go with its queue or snapshot, however that is deleted."""
+        context, queues, snapshots = self._context, self._context.queues, self._context.queues.snapshots
+        present = {subscription_resource(each) for each in queues.names}
+        present |= {snapshot_resource(each.name) for each in snapshots.of()}
+        context.iam.keep_only(present, ("subscriptions", "snapshots"))
+        queues.on_changed.append(self._on_queue)
+        snapshots.on_gone = self._on_snapshot_gone
+
+    def _on_queue(self, name: str) -> None:
+        if name not in self._context.queues:
+            self._context.iam.forget_soon(subscription_resource(name))
+
+    def _on_snapshot_gone(self, name: str) -> None:
+        self._context.iam.forget_soon(snapshot_resource(name))
 
     async def stop_accepting(self) -> None:
         """No new requests; subscribers end with the core's connections, and pages that are open here."""
@@ -90,12 +109,14 @@ class Gateway:
         """Wait until the last answer is sent."""
         self._context.sessions.stop()
         await self._server.emptied()
+        await self._context.iam.forgotten()
         forget_endpoints()
 
     async def abort(self) -> None:
         """Close what is still open."""
         self._context.sessions.stop()
         await self._server.abort()
+        await self._context.iam.forgotten()
         forget_endpoints()
 
 

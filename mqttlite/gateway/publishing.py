@@ -22,6 +22,7 @@ from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.net.address_key import address_key
+from mqttlite.topics.namespaces import CONTROL, QUEUE, parse_name
 from mqttlite.wire.constants import MAX_STRING_BYTES, NEVER_EXPIRES, PUBLISH
 from mqttlite.wire.errors import PeerError, TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties, encode_properties
@@ -29,6 +30,14 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 MAX_USER_PROPERTIES: Final = 100
 """Of one message."""
+
+_ELSEWHERE: Final = {
+    QUEUE: "$queue/…: over HTTP nothing is published to a queue; acknowledge with POST "
+    "/v1/projects/{project}/subscriptions/{subscription}:acknowledge, and look after queues with /api/v1/queues and "
+    "/api/v1/dead-letters",
+    CONTROL: "$CONTROL/…: over HTTP nothing is published there; POST /api/v1/dynamic-security/commands takes commands",
+}
+"""What requests are for that MQTT clients publish; by namespace."""
 
 
 class MessageProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,7 +149,8 @@ class Publishing:
                 caller.source,
             )
         except TopicNameInvalid as error:
-            raise Problem(Code.INVALID_TOPIC, str(error)) from None
+            parsed = parse_name(draft.topic)
+            raise Problem(Code.INVALID_TOPIC, _ELSEWHERE.get(parsed.namespace, str(error))) from None
 
     def shed(self, caller: Caller, draft: Draft) -> Outcome | None:
         """What becomes of a message that the overload drops, as it drops those of MQTT; None: it goes on."""

@@ -83,23 +83,19 @@ class Push:
 
     def start(self) -> None:
         """Push from now on."""
-        self._queues.on_changed = self._on_changed
+        self._queues.on_changed.append(self._on_changed)
         for name in self._queues.names:
             self._on_changed(name)
 
     async def finish(self) -> None:
         """Take no more messages, and wait for the requests that are open."""
-        self._queues.on_changed = _ignore
-        for name in list(self._pushers):
-            self._retire(name)
+        self._retire_all()
         if self._ends:
             await asyncio.wait(list(self._ends))
 
     async def abort(self) -> None:
         """Cancel the requests that are open: their messages go back to their queues."""
-        self._queues.on_changed = _ignore
-        for name in list(self._pushers):
-            self._retire(name)
+        self._retire_all()
         await asyncio.gather(*(each.abort() for each in list(self._retired)))
         if self._ends:
             await asyncio.wait(list(self._ends))
@@ -175,6 +171,12 @@ class Push:
         )
         pusher.begin()
 
+    def _retire_all(self) -> None:
+        if self._on_changed in self._queues.on_changed:
+            self._queues.on_changed.remove(self._on_changed)
+        for name in list(self._pushers):
+            self._retire(name)
+
     def _retire(self, name: str) -> None:
         pusher = self._pushers.pop(name)
         pusher.retire()
@@ -217,7 +219,3 @@ class Push:
             tls = await asyncio.shield(self._tls)
         made: Sender = endpoint.Endpoint(target, self._guard, tls)
         return made
-
-
-def _ignore(_name: str) -> None:
-    pass

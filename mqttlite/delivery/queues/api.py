@@ -220,7 +220,7 @@ class QueuesApi:
         return found
 
     def _secret(self, name: str) -> str:
-        if name not in self._queues.names:
+        if name not in self._queues:
             return ""
         target = self._queues.options(name).push
         return "" if target is None else target.secret

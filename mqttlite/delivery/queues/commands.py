@@ -131,7 +131,7 @@ class QueueCommands:
         action, _, response = parsed.rest.partition(b"/")
         name = parsed.name.decode()
         mount_point = source.mount_point if isinstance(source, Session) else b""
-        makes = action == CREATE.encode() and name not in self._queues.names
+        makes = action == CREATE.encode() and name not in self._queues
         if not makes and not self._queues.serves(name, source):
             tally.code = NO_MATCHING_SUBSCRIBERS
             return

@@ -61,7 +61,7 @@ class Seeks:
             except TimeoutError:
                 raise SeekTimedOut("the store did not answer in time; the queue is sought when it does") from None
         await self._finish(name)
-        if name not in self._queues.names:
+        if name not in self._queues:
             raise NoSuchQueue(f"the queue {name} was deleted")
 
     async def to_snapshot(self, name: str, snapshot: str) -> None:

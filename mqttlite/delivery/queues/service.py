@@ -92,8 +92,8 @@ class Queues:
         )
         self.check_push: Callable[[PushTarget], None] = lambda target: None
         """Raises `ValueError` for a target that is not allowed."""
-        self.on_changed: Callable[[str], None] = lambda name: None
-        """Called when a queue was made, changed or deleted, or its push was stopped or begins again."""
+        self.on_changed: Final[list[Callable[[str], None]]] = []
+        """Each is called when a queue was made, changed or deleted, or its push was stopped or begins again."""
 
     # ------------------------------------------------------------------ as `Consumers`
 
@@ -204,6 +204,9 @@ class Queues:
     def names(self) -> list[str]:
         return list(self._kept)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._kept
+
     def create(self, options: QueueOptions, origin: str = "admin", mount_point: bytes = b"") -> None:
         """Make a queue, and read the topics in its filter as below the mount point. One with a push target without a
         secret gets one.
@@ -219,7 +222,7 @@ class Queues:
         self._save(kept)
         kept.queue.seeking.refresh()
         self._open(kept)
-        self.on_changed(options.name)
+        self._tell_changed(options.name)
 
     def change(self, options: QueueOptions) -> None:
         """Give a queue other options; a push target without a secret keeps the one that it has.
@@ -238,7 +241,7 @@ class Queues:
         kept.queue.change(options, options.retry.min_s, options.retry.max_s)
         self._builder.set_up(kept)
         self._save(kept)
-        self.on_changed(options.name)
+        self._tell_changed(options.name)
 
     def delete(self, name: str) -> None:
         """Delete a queue with its messages and dead letters. Raises `NoSuchQueue`."""
@@ -252,7 +255,7 @@ class Queues:
         if kept.idle is not None:
             kept.idle.stop()
         del self._kept[name]
-        self.on_changed(name)
+        self._tell_changed(name)
 
     def pause(self, name: str, paused: bool) -> None:
         """Deliver nothing, or go on, also where the push was stopped. Raises `NoSuchQueue`."""
@@ -261,14 +264,14 @@ class Queues:
         if not paused:
             kept.push_stopped = ""
         self._save(kept)
-        self.on_changed(name)
+        self._tell_changed(name)
 
     def stop_push(self, name: str, why: str) -> None:
         """Push nothing more of a queue until it is resumed or its target is changed. Raises `NoSuchQueue`."""
         kept = self._find(name)
         kept.push_stopped = why
         self._save(kept)
-        self.on_changed(name)
+        self._tell_changed(name)
 
     def push_stopped(self, name: str) -> str:
         """Why a queue is not pushed any more; empty while it is. Raises `NoSuchQueue`."""
@@ -455,6 +458,10 @@ class Queues:
         if kept.idle is not None:
             kept.idle.use()
         return kept
+
+    def _tell_changed(self, name: str) -> None:
+        for on_changed in self.on_changed:
+            on_changed(name)
 
     def _has_consumer(self, kept: ManagedQueue) -> bool:
         return kept.is_pushed or bool(self._subscribers.online(kept.options.name))

@@ -66,6 +66,8 @@ class Snapshots:
         self._find: Final = find
         self._by_name: Final[dict[str, Snapshot]] = {}
         self._expiries: Final[dict[str, Expiry]] = {}
+        self.on_gone: Callable[[str], None] = lambda name: None
+        """Called when a snapshot was deleted, for whatever reason."""
 
     @property
     def _now(self) -> float:
@@ -146,6 +148,7 @@ class Snapshots:
         if self._by_name.pop(name, None) is not None:
             self._deadlines.cancel(self._expiries.pop(name))
             self._effects.record(EndSession(f"{SNAPSHOT_MARK}{name}"))
+            self.on_gone(name)
 
     def restore(self, data: bytes) -> None:
         """Put back one that the store kept, after its queue."""

@@ -50,7 +50,7 @@ def router(context: GatewayContext) -> APIRouter:
         return topic_name(project, name), context.topics.named(topic_name(project, name)) is not None
 
     def subscription(project: str, name: str) -> tuple[str, bool]:
-        return queue_name(project, name), queue_name(project, name) in queues.names
+        return queue_name(project, name), queue_name(project, name) in queues
 
     def snapshot(project: str, name: str) -> tuple[str, bool]:
         found = snapshot_name(project, name)

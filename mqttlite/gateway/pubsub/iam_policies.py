@@ -7,6 +7,8 @@ replaced whole, and a policy goes with its resource.
 import asyncio
 import base64
 import hashlib
+import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,8 @@ import msgspec
 
 from mqttlite import atomic_file
 from mqttlite.gateway.problems import Code, Problem
+
+_log = logging.getLogger("mqttlite.gateway")
 
 FILE_NAME: Final = "iam.json"
 """In the data directory."""
@@ -67,6 +71,9 @@ class IamPolicies:
         self._path: Final = path
         self._by_resource: Final[dict[str, Policy]] = {}
         self._changing: Final = asyncio.Lock()
+        self._gone: Final[set[str]] = set()
+        """Resources that were deleted, and whose policies are still here."""
+        self._forgetting: asyncio.Task[None] | None = None
         if path is not None and path.exists():
             self._by_resource.update(msgspec.json.decode(path.read_bytes(), type=dict[str, Policy]))
 
@@ -87,12 +94,43 @@ class IamPolicies:
             self._by_resource[resource] = kept
             return kept
 
-    async def forget(self, resource: str) -> None:
-        """The resource is deleted, or made anew. Raises `Problem`."""
+    async def forget(self, *resources: str) -> None:
+        """The resources are deleted, or made anew. Raises `Problem`."""
         async with self._changing:
-            if resource in self._by_resource:
-                await self._save({name: each for name, each in self._by_resource.items() if name != resource})
-                del self._by_resource[resource]
+            gone = self._by_resource.keys() & set(resources)
+            if gone:
+                await self._save({name: each for name, each in self._by_resource.items() if name not in gone})
+                for each in gone:
+                    del self._by_resource[each]
+
+    def forget_soon(self, resource: str) -> None:
+        """The same for callers that cannot wait."""
+        if resource in self._by_resource:
+            self._gone.add(resource)
+            if self._forgetting is None:
+                self._forgetting = asyncio.get_running_loop().create_task(self._forget_gone())
+
+    def keep_only(self, resources: Collection[str], kinds: tuple[str, ...]) -> None:
+        """Of these kinds of resources there are only these."""
+        for each in self._by_resource:
+            if each.split("/")[2] in kinds and each not in resources:
+                self.forget_soon(each)
+
+    async def forgotten(self) -> None:
+        """Wait until policies are gone whose resources are."""
+        if self._forgetting is not None:
+            await self._forgetting
+
+    async def _forget_gone(self) -> None:
+        try:
+            while self._gone:
+                gone = list(self._gone)
+                self._gone.clear()
+                await self.forget(*gone)
+        except Problem as problem:
+            _log.warning("policies of deleted resources stay: %s", problem.detail)
+        finally:
+            self._forgetting = None
 
     async def _save(self, policies: dict[str, Policy]) -> None:
         if self._path is None:

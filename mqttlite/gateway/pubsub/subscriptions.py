@@ -127,7 +127,7 @@ def router(context: GatewayContext) -> APIRouter:
         options = made(given)
         if record is None:
             raise Problem(Code.NOT_FOUND, f"there is no topic {body.topic[:200]}")
-        if name not in queues.names:
+        if name not in queues:
             await context.iam.forget(subscription_resource(name))  # of one that was deleted elsewhere
         try:
             queues.create(options)

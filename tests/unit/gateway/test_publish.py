@@ -190,6 +190,28 @@ WRONG: list[tuple[str, dict[str, str], bytes, str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("$queue/jobs/$ack", "/v1/projects/{project}/subscriptions/{subscription}:acknowledge"),
+        ("$queue/jobs/$pause/ops/answers", "/api/v1/queues and /api/v1/dead-letters"),
+        ("$queue/jobs", "over HTTP nothing is published to a queue"),
+        ("$CONTROL/dynamic-security/v1", "POST /api/v1/dynamic-security/commands"),
+    ],
+)
+async def test_what_has_requests_of_its_own_is_refused_with_these(
+    gateway: GatewayUnderTest, name: str, said: str
+) -> None:
+    client = gateway.client(Role.ADMIN)
+    for answer in (await client.put(f"/topics/{name}"), await client.post(f"/topics/{name.replace('$', '%24')}")):
+        assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
+        assert answer.json()["code"] == "invalid_topic"
+        assert said in answer.json()["detail"]
+    done = (await client.post("/api/v1/publish/bulk", json=[{"topic": name}, {"topic": "a"}])).json()
+    assert (done["published"], done["refused"], done["errors"][0]["code"]) == (1, 1, "invalid_topic")
+    assert said in done["errors"][0]["detail"]
+
+
 async def test_what_is_wrong_is_said_and_not_published(gateway: GatewayUnderTest) -> None:
     client = gateway.client()
     topic_id = await topic(client, "a")

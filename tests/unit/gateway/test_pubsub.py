@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from mqttlite import atomic_file
 from mqttlite.client import Client as MqttClient
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.http import HttpOptions
@@ -608,6 +610,51 @@ async def test_a_policy_is_kept_with_its_resource_and_gives_nobody_a_right(
     with pytest.raises(ConfigError, match=r"iam\.json cannot be used: .*\. Put back a copy"):
         async with running_gateway(tmp_path):
             pass
+
+
+async def test_a_policy_goes_with_its_queue_and_snapshot_however_these_are_deleted(tmp_path: Path) -> None:
+    kept = tmp_path / iam_policies.FILE_NAME
+
+    def resources() -> set[str]:
+        return {each.rpartition("/")[2] for each in msgspec.json.decode(kept.read_bytes())}
+
+    async with running_gateway(tmp_path) as gateway:
+        client = await orders(gateway)
+        queues = gateway.broker.queues
+        for name in ("second", "third"):
+            await done(client.put(f"{SHOP}/subscriptions/{name}", json=OF_ORDERS))
+        for name, queue in (("mine", "mail"), ("other", "third")):
+            body = {"subscription": f"projects/shop/subscriptions/{queue}"}
+            await done(client.put(f"{SHOP}/snapshots/{name}", json=body))
+        policies = (ORDERS, MAIL, *(f"{SHOP}/subscriptions/{each}" for each in ("second", "third")))
+        for path in (*policies, *(f"{SHOP}/snapshots/{each}" for each in ("mine", "other"))):
+            await done(client.post(f"{path}:setIamPolicy", json={"policy": IAM_POLICY}))
+        assert (await client.delete("/api/v1/queues/shop.mail")).status_code == 200
+        await until(lambda: resources() == {"orders", "second", "third", "other"})
+        queues.snapshots.delete("shop.other")
+        queues.delete("shop.second")
+        await until(lambda: resources() == {"orders", "third"})
+        assert (await client.post("/api/v1/queues", json={"name": "shop.mail", "filters": ["shop/orders"]})).is_success
+        assert (await done(client.get(f"{MAIL}:getIamPolicy")))["bindings"] == []
+    (tmp_path / iam_policies.FILE_NAME).write_bytes(
+        kept.read_bytes().replace(b"subscriptions/third", b"subscriptions/gone")
+    )
+    async with running_gateway(tmp_path):
+        await until(lambda: resources() == {"orders"})
+
+
+async def test_where_the_file_cannot_be_written_policies_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with running_gateway(tmp_path) as gateway:
+        client = await orders(gateway)
+        await done(client.post(f"{MAIL}:setIamPolicy", json={"policy": IAM_POLICY}))
+        monkeypatch.setattr(atomic_file, "save", fail)
+        gateway.broker.queues.delete("shop.mail")
+        await until(lambda: "policies of deleted resources stay" in caplog.text)
 
 
 async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
