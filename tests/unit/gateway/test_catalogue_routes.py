@@ -31,5 +31,7 @@ async def test_the_catalogue_comes_in_pages_and_as_asyncapi(tmp_path: Path) -> N
         second = (await client.get(f"/api/v1/catalogue?cursor={first['cursor']}")).json()
         assert ([each["owner"] for each in second["items"]], second["cursor"]) == (["ann"], None)
         answer = await client.get("/api/v1/asyncapi.json")
+        described = (await client.get("/openapi.json")).json()["paths"]["/api/v1/asyncapi.json"]["get"]["responses"]
+        assert list(described["200"]["content"]) == [answer.headers["content-type"]]
         assert answer.headers["content-type"].startswith("application/vnd.aai.asyncapi+json")
         assert list(answer.json()["channels"]) == ["news", "orders-all", "plant-all"]
