@@ -115,11 +115,10 @@ class Closing:
                 self.end(connection, CloseReason.BUFFER_FULL, ReasonCode.QUOTA_EXCEEDED, detail)
 
     def fail(self, connection: Connection, error: PeerError) -> None:
-        """The peer broke a rule: send the reason if its protocol version allows, and close [MQTT-4.13.1-1] [3.1.1
-        MQTT-4.8.0-2].
+        """The peer broke a rule: send the reason if its protocol version allows, and close.
 
-        Before CONNECT is accepted, the reason goes into CONNACK [MQTT-3.1.4-1] [MQTT-3.2.2-7] [MQTT-3.14.0-1] [3.1.1
-        MQTT-3.2.2-5].
+        [MQTT-4.13.1-1] [3.1.1 MQTT-4.8.0-2]. Before CONNECT is accepted, the reason goes into CONNACK [MQTT-3.1.4-1]
+        [MQTT-3.2.2-7] [MQTT-3.14.0-1] [3.1.1 MQTT-3.2.2-5].
         """
         assert connection.state != CLOSED, "a closed connection handles no packet"
         if connection.state != CONNECTED:

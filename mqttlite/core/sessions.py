@@ -216,8 +216,8 @@ class Sessions:
     def end(self, session: Session) -> None:
         """End a session with its subscriptions and messages, and publish a will that still waits.
 
-        It leaves the table at once; a job cleans up the rest in parts. Messages that it retained stay [3.1.1
-        MQTT-3.1.2-7].
+        It leaves the table at once; a job cleans up the rest in parts. Messages that it retained stay
+        [3.1.1 MQTT-3.1.2-7].
         """
         session.is_over = True
         pages = self._pages if self._routes.groups_of(session) else None

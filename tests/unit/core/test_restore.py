@@ -127,7 +127,7 @@ def test_a_change_that_says_what_goes_is_nothing_to_restore() -> None:
 
 def test_what_belongs_to_a_session_comes_after_it() -> None:
     orphan = Enqueue("c", 1, Delivery(Message(b"t", b"x", 1), 1, False))
-    with pytest.raises(AssertionError, match="'c' comes after what belongs to it"):
+    with pytest.raises(AssertionError, match="'c' comes after its parts"):
         Broker(Limits()).restore([[orphan]], 0.0)
 
 

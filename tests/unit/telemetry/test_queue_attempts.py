@@ -57,14 +57,14 @@ def test_each_delivery_has_a_row_when_it_is_over() -> None:
     client.lose()
     other = world.connect("d", auto_ack=False)
     other.subscribe("$queue/q", qos=1)
-    world.advance(10)
+    world.advance(10.01)
     (first, _) = publishes(other.received())
     assert deliveries([first]) == [("0", 3)]
     world.queues.ack("q", [])
     assert watched.told() == [
         (1, "c", "nacked", 2_000_000, "k", 2),
         (2, "c", "disconnected", watched.told()[1][3], "k", 2),
-        (3, "d", "deadline", 10_000_000, "k", 2),
+        (3, "d", "deadline", 10_010_000, "k", 2),
     ]
     world.queues.purge("q")
     assert watched.told()[3][:3] == (4, "d", "purged")
