@@ -1,6 +1,7 @@
 """Who may do what: policies, users, API keys, and a form to ask the rules.
 
-Invariant: a key is shown by its id, its role and its note; the key itself only in the answer to the form that made it.
+Invariant: a key is shown to admins, by its id, its role and its note; the key itself only in the answer to the form that
+made it.
 """
 
 from typing import Final, Literal, cast, get_args
@@ -50,7 +51,7 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
         rules = context.live_rules.rules
         policies = [] if rules is None else [each.options for each in rules.policies.policies]
         users = sorted(await context.user_names())
-        entries = context.api_keys.entries()
+        entries = context.api_keys.entries() if caller.may(Role.ADMIN) else []
         complaint = rulings.complaint(action, topic) if topic else ""
         answer = None
         if topic and not complaint:
