@@ -67,6 +67,7 @@ def wait_for_subscribers(broker: Broker, number: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_do_what_the_page_says(page: str, broker: Broker, folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}

@@ -189,6 +189,7 @@ async def damage(
         shutil.rmtree(folder / f"{seed}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stock", [False, True], ids=["database", "journal"], indirect=True)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_damage_costs_only_what_is_damaged(

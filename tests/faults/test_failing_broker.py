@@ -134,6 +134,7 @@ async def collect(device: Device, sent: list[bytes], acknowledged: set[bytes]) -
         acknowledged.add(sent[ack.packet_id - 1])
 
 
+@pytest.mark.slow
 async def test_publishers_that_push_against_a_hanging_disk_are_held(rig: Rig, disk: Disk) -> None:
     broker, _ = await watched(rig, disk)
     loop_driver_of(broker).commits.stall_bytes = STALL

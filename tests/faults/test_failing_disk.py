@@ -129,12 +129,14 @@ async def test_a_failing_call_loses_and_doubles_nothing(folder: Path, fault: Fau
     assert await fail_each_call(folder, fault, 2, script(1, 6), first=FAULTS.index(fault) + 1, step=19) > 150
 
 
+@pytest.mark.slow
 async def test_a_commit_behind_a_checkpoint_that_failed_is_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the first that finds the database closed, and no attempt of it was made before."""
     monkeypatch.setattr(sqlite_store, "CHECKPOINT_BYTES", 0)
     assert await fail_each_call(folder, EIO, 1, script(3, 3), first=40, step=5, reads=False) > 100
 
 
+@pytest.mark.slow
 async def test_a_disk_that_fails_during_a_salvage_costs_nothing_more(folder: Path) -> None:
     """A full disk is no damage: what can be read is kept once there is room for it."""
     commits = script(9, 20)

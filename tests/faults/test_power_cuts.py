@@ -131,6 +131,7 @@ async def salvaged_contents(folder: Path, files: Files) -> Contents:
         store.close()
 
 
+@pytest.mark.slow
 async def test_a_power_cut_during_a_salvage_costs_nothing_more(disk: Disk, folder: Path) -> None:
     """Whenever it comes, the next start ends with what an undisturbed salvage ends with."""
     rng = random.Random(7)
@@ -159,6 +160,7 @@ async def test_a_power_cut_during_a_salvage_costs_nothing_more(disk: Disk, folde
     assert checked > 50
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_checkpoints")
 async def test_no_acknowledged_commit_is_lost(disk: Disk, folder: Path) -> None:
     checked = await cut(disk, folder, 1, commits=40, choices=6, skip=0.93)

@@ -22,6 +22,7 @@ def _many_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_store, "CHECKPOINT_BYTES", 60_000)
 
 
+@pytest.mark.slow
 def test_a_broker_that_starts_again_after_any_commit_has_each_message_once() -> None:
     dead = 0
     for seed in range(3):
@@ -37,6 +38,7 @@ def test_a_broker_that_starts_again_after_any_commit_has_each_message_once() -> 
     assert dead
 
 
+@pytest.mark.slow
 async def test_no_power_cut_loses_or_doubles_a_message_of_a_queue(disk: Disk, folder: Path) -> None:
     rng, work = random.Random(1), QueueWork(1, 50)
     await run(disk, work.commits, rng)
@@ -55,6 +57,7 @@ async def test_no_power_cut_in_many_states_does(disk: Disk, folder: Path, seed: 
     assert cuts.checked > 500, f"only {cuts.checked} states"
 
 
+@pytest.mark.slow
 async def test_a_full_disk_loses_and_doubles_nothing_of_a_queue(folder: Path) -> None:
     assert await fail_each_call(folder, FULL, 3, QueueWork(2, 12).commits, first=3, step=29) > 60
 

@@ -15,6 +15,7 @@ async def be_rude_for(seconds: float) -> None:
     assert report.exchanged > seconds
 
 
+@pytest.mark.slow
 async def test_a_broker_that_is_fuzzed_for_a_moment_serves_the_polite() -> None:
     await be_rude_for(1.5)
 

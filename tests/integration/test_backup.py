@@ -82,6 +82,7 @@ def directory(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.slow
 async def test_a_backup_under_load_has_all_that_was_acknowledged_before_it(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     slowest_s = 0.0

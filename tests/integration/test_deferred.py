@@ -30,6 +30,7 @@ from tests.support.stores import SlowStore
 from tests.support.web import dial as dial_web
 
 
+@pytest.mark.slow
 async def test_others_are_served_between_the_parts_of_a_long_chunk(rig: Rig) -> None:
     broker = await rig.broker()
     flooder, other = await rig.device(broker.port, "flooder"), await rig.device(broker.port, "other")
@@ -57,6 +58,7 @@ async def test_who_leaves_while_it_rests_leaves_nothing_behind(rig: Rig) -> None
     assert not loop_driver_of(broker)._deferred
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("messages", [900, 12_000])
 @pytest.mark.parametrize("kind", ["tcp", "tls", "ws", "wss"])
 async def test_all_that_was_sent_before_a_goodbye_is_looked_at_though_the_client_is_gone(

@@ -32,6 +32,7 @@ def test_each_example_is_tested() -> None:
     assert all(f"`{name}`" in page for name in PRINTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 async def test_an_example_prints_what_it_promises(name: str) -> None:
     options = load_config(EXAMPLES / "broker.toml")

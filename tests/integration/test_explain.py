@@ -189,6 +189,7 @@ async def test_what_a_broker_says_of_queues_schemas_filters_and_full_receivers(r
     await reader.disconnect()
 
 
+@pytest.mark.slow
 async def test_a_broker_says_the_same_over_http_and_its_configuration_decides_the_same(
     rig: Rig, directory: Path, acl: Path
 ) -> None:

@@ -49,6 +49,7 @@ async def closed(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 async def test_a_head_has_a_limit(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         port = gateway.gateway.port

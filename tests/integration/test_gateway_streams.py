@@ -284,6 +284,7 @@ async def test_a_long_stream_confirms_what_its_client_has(
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_a_frozen_reader_loses_messages_and_holds_up_nobody(tmp_path: Path) -> None:
     limits = Limits(max_outbox_bytes=65_536)
     async with (
@@ -355,6 +356,7 @@ async def test_equal_messages_of_different_moments_have_their_own_times(gateway:
     assert times[0] < times[1]
 
 
+@pytest.mark.slow
 async def test_what_is_over_leaves_no_circles(gateway: GatewayUnderTest) -> None:
     def alive() -> list[object]:
         return [each for each in gc.get_objects() if type(each) in (event_stream.EventStream, HttpProtocol)]

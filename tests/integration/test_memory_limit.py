@@ -39,6 +39,7 @@ class Shed(Listener):
         self.told.append((link.connection.client_id, waiting_bytes, messages))
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_loses_qos_0_messages_and_the_log_says_why(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -96,6 +96,7 @@ async def test_a_slowed_link_is_not_read_until_its_time_is_over(rig: Rig) -> Non
     assert connection.hold_reasons == 0
 
 
+@pytest.mark.slow
 async def test_a_flood_begins_all_stages_in_order_and_loses_nothing_acknowledged(rig: Rig) -> None:
     """Clients that read nothing hold QoS 1 messages until memory is full, and more connect; then they leave."""
     limits = Limits(max_memory_bytes=16 * MIB, max_queued_messages=100_000)

@@ -233,6 +233,7 @@ async def test_who_only_looks_does_not_search_in_payloads(operator: Operator) ->
     assert (result.exit_code, "This needs the role operator" in result.stderr) == (1, True)
 
 
+@pytest.mark.slow
 async def test_schemas_are_looked_after_over_http(operator: Operator, tmp_path: Path) -> None:
     admin = ("--url", operator.url, "--token", operator.keys["admin"])
     file, other = tmp_path / "a.json", tmp_path / "b.json"

@@ -47,6 +47,7 @@ async def run(directory: Path, *words: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, main, arguments, catch_exceptions=False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("broker")
 async def test_the_life_of_a_schema(directory: Path) -> None:
     async def said(*words: str) -> tuple[int, str]:

@@ -17,6 +17,8 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.server import Broker
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 PATIENCE_S = 60.0
 QUEUE = QueueOptions(name="jobs", filters=("work/#",), retry=RetryOptions(min_s=0, max_s=0), max_attempts=2)
 

@@ -159,6 +159,7 @@ def test_the_options_in_a_file() -> None:
 # ── beside the others ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 async def test_mqttlite_sub_shows_it(rig: Rig) -> None:
     broker = await broker_with(rig, interval_s=0.1)
     command = [sys.executable, "-m", "mqttlite", "sub", "-p", str(broker.port), "-t", "$SYS/#", "-v", "-C", "60"]

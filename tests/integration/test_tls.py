@@ -155,6 +155,7 @@ async def test_a_refused_client_that_stays_is_cut_off(rig: Rig, certs: Path, jum
     writer.close()
 
 
+@pytest.mark.slow
 async def test_a_failed_handshake_leaves_no_garbage(rig: Rig, certs: Path) -> None:
     """`mqttlite serve` has old garbage collected so rarely that it would be a leak."""
     broker = await serve(rig, tls(certs))

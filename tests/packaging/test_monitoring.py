@@ -143,6 +143,7 @@ def test_each_alert_has_a_test() -> None:
     assert (fired, silent) == (names, names), "each fires once, and not before its time"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -5,6 +5,7 @@ tests/documents checks every block. An HTML comment `<!-- not checked: REASON --
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,6 +20,9 @@ PAGES: Final = (
 )
 
 EXEMPTION: Final = re.compile(r"<!-- not checked: (.+) -->\s*")
+
+BLOCKS: Final = MarkdownIt().disable("inline")
+"""What is inside a paragraph takes most of the time, and says nothing of blocks and headings."""
 
 
 class Block(NamedTuple):
@@ -66,9 +70,10 @@ def links() -> Iterator[tuple[Path, str]]:
                 yield page, target
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The anchors that GitHub and the site give to a page's headings."""
-    tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
+    tokens = BLOCKS.parse(page.read_text(encoding="utf-8"))
     titles = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     return {
         "".join(one for one in title.lower() if one.isalnum() or one in " -_").replace(" ", "-") for title in titles
@@ -79,7 +84,7 @@ def blocks_of(text: str, page: str) -> list[Block]:
     """The blocks of one page."""
     found = []
     reason = ""
-    for token in MarkdownIt().parse(text):
+    for token in BLOCKS.parse(text):
         if token.type == "fence" and token.map is not None:
             found.append(Block(page, token.map[0] + 1, token.info, token.content, reason))
         exemption = EXEMPTION.fullmatch(token.content) if token.type == "html_block" else None

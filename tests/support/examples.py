@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 ALL: Final = "all"
 QUICK: Final = "quick"
-QUICK_PERCENT: Final = 25
+QUICK_PERCENT: Final = 10
 
 
 def register() -> None:

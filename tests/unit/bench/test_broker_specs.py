@@ -80,6 +80,7 @@ def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
         Broker(Spec("absent", "127.0.0.1", free_port(), ("no-such-broker",)), tmp_path).ready()
 
 
+@pytest.mark.slow
 def test_a_broker_is_started_held_and_stopped_and_known_by_its_port(tmp_path: Path) -> None:
     port = free_port()
     broker = Broker(Spec("b", "127.0.0.1", port, (sys.executable, "-c", LISTENS, str(port))), tmp_path)
@@ -98,6 +99,7 @@ def test_a_broker_is_started_held_and_stopped_and_known_by_its_port(tmp_path: Pa
     broker.stop()  # a second time is harmless
 
 
+@pytest.mark.slow
 def test_a_broker_loses_what_it_keeps_only_when_it_is_told_to(tmp_path: Path) -> None:
     port, data = free_port(), tmp_path / "data"
     broker = Broker(Spec("b", "127.0.0.1", port, (sys.executable, "-c", LISTENS, str(port)), data=data), tmp_path)

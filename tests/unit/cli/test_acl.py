@@ -156,6 +156,7 @@ def written(acl: AclFile) -> str:
     return "\n".join([*text, *lines("pattern", acl.patterns)])
 
 
+@pytest.mark.slow
 @given(acl_files())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_says_what_the_rules_say(tmp_path: Path, acl: AclFile) -> None:

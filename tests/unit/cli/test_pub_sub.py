@@ -294,6 +294,7 @@ async def test_quiet_says_nothing() -> None:
     assert (result.exit_code, result.output) == (1, "")
 
 
+@pytest.mark.slow
 async def test_lines_are_published_without_waiting_for_each() -> None:
     total = 3000
 
@@ -477,6 +478,7 @@ async def listening(port: int, **pipes: int) -> asyncio.subprocess.Process:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_signal_ends_sub_politely(number: int, code: int) -> None:
@@ -497,6 +499,7 @@ async def test_a_signal_ends_sub_politely(number: int, code: int) -> None:
         assert program.returncode == code
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other pipes")
 async def test_a_reader_that_leaves_ends_sub_silently() -> None:
     async def script(peer: Peer) -> None:

@@ -64,6 +64,7 @@ def test_many_packets_that_go_the_long_way() -> None:
     assert connection.outbox.answers == 1 + 10_000
 
 
+@pytest.mark.slow
 def test_topics_that_thousands_of_filters_match() -> None:
     broker = Broker(Limits())
     reader, writer = client(broker, "reader"), client(broker, "writer")
@@ -77,6 +78,7 @@ def test_topics_that_thousands_of_filters_match() -> None:
     assert passes(broker, writer) == 1, "where they go is known by now"
 
 
+@pytest.mark.slow
 def test_filters_that_are_walked_through_in_vain() -> None:
     broker = Broker(Limits())
     reader, writer = client(broker, "reader"), client(broker, "writer")

@@ -415,6 +415,7 @@ def test_a_message_for_very_many_is_removed_when_all_have_it_and_the_next_waits_
     assert all(reader.payloads() == ["0", "1"] for reader in (readers[0], readers[-1]))
 
 
+@pytest.mark.slow
 def test_after_a_crash_amid_a_message_for_very_many_it_is_published_once_more() -> None:
     world = World()
     crowd(world)

@@ -94,6 +94,7 @@ def deliver_in_order(world: World, waiting: int, messages: int) -> int:
     return arrived
 
 
+@pytest.mark.slow
 def test_a_message_that_waits_takes_few_bytes_with_those_in_the_store() -> None:
     world = empty_world(20_000)
     enqueue(world, 10_000)

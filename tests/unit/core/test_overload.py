@@ -245,6 +245,7 @@ def test_iterations_are_short_while_some_send_much_and_others_little() -> None:
     assert effects.work_at_start == 0
 
 
+@pytest.mark.slow
 def test_where_very_many_send_none_is_promised_more_than_its_share() -> None:
     world, heavy, _light = mixed()
     many = [world.connect(f"c{number}") for number in range(1_000)]

@@ -495,6 +495,7 @@ PAIRS = list(product(range(ROLES), TOPICS))
 TABLES = st.builds(Table, st.sets(st.sampled_from(PAIRS)), st.sets(st.sampled_from(PAIRS)))
 
 
+@pytest.mark.slow
 @given(st.lists(TABLES, min_size=1, max_size=3), st.sampled_from(FILTERS), st.sampled_from([0, 1, 2]))
 def test_clients_get_and_publish_what_the_rules_say_and_nothing_else(
     tables: list[Table], topic_filter: str, qos: int

@@ -133,6 +133,7 @@ def test_links_that_use_up_the_budget_leave_jobs_backlogs_and_deadlines_their_sh
     assert effects.work == 2 * ITERATION_WORK, "the links have had theirs"
 
 
+@pytest.mark.slow
 def test_jobs_that_use_up_the_budget_leave_the_links_their_share() -> None:
     world = World()
     clients = [world.connect(f"c{number}") for number in range(2_000)]
@@ -148,6 +149,7 @@ def test_jobs_that_use_up_the_budget_leave_the_links_their_share() -> None:
     assert ping(reader)
 
 
+@pytest.mark.slow
 def test_many_connections_that_are_lost_at_once_end_in_several_iterations() -> None:
     """8,000 of them, say, when a load balancer dies."""
     world = World()

@@ -288,6 +288,7 @@ def test_what_changes_something(method: str, path: str, changes: bool) -> None:
     assert is_change(method, path.split("/")) == changes
 
 
+@pytest.mark.slow
 def test_a_comparison_has_a_process_and_an_end() -> None:
     first, second = Schema("JSON", json.dumps(V1)), Schema("JSON", json.dumps(V2))
     assert compare(Comparison(second, "BACKWARD", [(1, first)])) == []

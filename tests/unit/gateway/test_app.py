@@ -173,6 +173,7 @@ async def test_a_change_is_a_line_in_the_audit_log(gateway: GatewayUnderTest, ca
     assert [line[-3:] for line in lines] == ["200", "403"]
 
 
+@pytest.mark.slow
 async def test_the_page_of_the_routes_needs_no_script_and_loads_nothing(gateway: GatewayUnderTest) -> None:
     answer = await gateway.client().get("/docs")
     assert answer.status_code == 200
@@ -210,6 +211,7 @@ def test_a_bare_route_takes_its_part_of_the_path(prefix: str, suffix: str, path:
     assert BareRoute("POST", prefix, suffix, endpoint, "", {}).match(path) == part
 
 
+@pytest.mark.slow
 async def test_a_broker_that_has_ended_is_freed(tmp_path: Path) -> None:
     """FastAPI's caches are of the process, and hold the routes' functions."""
     async with running_gateway(tmp_path) as rig:

@@ -134,6 +134,7 @@ asyncio.run(Broker(Config(listeners=(ListenerOptions(port=0),), http=HttpOptions
 """
 
 
+@pytest.mark.slow
 def test_without_the_extra_a_sentence_says_what_to_install() -> None:
     found = subprocess.run([sys.executable, "-c", NO_EXTRA], capture_output=True, text=True, check=False, timeout=60)
     assert "http: fastapi is missing, which the gateway needs: pip install 'mqttlite[gateway]'" in found.stderr

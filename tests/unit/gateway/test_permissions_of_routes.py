@@ -6,6 +6,8 @@ A new route is a new line in `ROUTES`; without one the first test fails.
 import re
 from pathlib import Path
 
+import pytest
+
 from mqttlite.gateway.bare import WEBSOCKET
 from mqttlite.gateway.caller import Role
 from tests.support.gateway import (
@@ -210,6 +212,7 @@ async def test_the_table_names_every_route(gateway: GatewayUnderTest) -> None:
     assert routes_of(gateway.gateway.app) == ROUTES.keys()
 
 
+@pytest.mark.slow
 async def test_each_route_answers_the_roles_that_it_should_and_no_others(tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
         callers = {"nobody": (gateway.client(), None), "a stranger": (gateway.client(key="mqk_wrong"), None)}

@@ -96,6 +96,7 @@ def with_confluents_client(url: str, key: str) -> None:
         assert client.delete_subject("orders", permanent=True) == [1]
 
 
+@pytest.mark.slow
 async def test_confluents_client_works_unchanged(gateway: GatewayUnderTest) -> None:
     url = f"http://127.0.0.1:{gateway.gateway.port}/registry"
     await asyncio.to_thread(with_confluents_client, url, gateway.keys[Role.ADMIN])

@@ -207,6 +207,7 @@ async def test_while_iterations_are_short_clients_with_little_to_do_go_first() -
     await bench.driver.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_short", [False, True])
 async def test_clients_with_one_packet_pass_hundreds_with_some(is_short: bool) -> None:
     bench = Bench()

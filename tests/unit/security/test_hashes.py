@@ -104,6 +104,7 @@ def test_a_hash_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, tex
     assert why in str(located.value)
 
 
+@pytest.mark.slow
 def test_the_dearest_hashes_that_are_read_are_computed() -> None:
     scrypt = parse_hash(PLEASE_SCRYPT.replace("ln=14,r=8", "ln=17,r=8").replace("p=1$", "p=2$"))
     argon2id = parse_hash(X_ARGON2ID.replace("m=19456,t=2", "m=262144,t=1"))

@@ -215,6 +215,7 @@ def test_a_wrong_policy_says_what_would_be_right(options: dict[str, object], sai
     assert said in str(caught.value)
 
 
+@pytest.mark.slow
 def test_all_that_rules_are_made_of_can_be_let_go_of_in_parts() -> None:
     """Freeing a hundred thousand rules in one go would stop the event loop for a tenth of a second."""
     text = "topic a/+/c\npattern write own/%u/#\nuser ann\ntopic read b\ntopic deny b/+/x\ngroup team\ntopic c\n"

@@ -210,6 +210,7 @@ def run_on(directory: Path, disk: FailingDisk) -> Dataset:
     return dataset
 
 
+@pytest.mark.slow
 def test_any_single_disk_error_costs_no_row_and_doubles_none(tmp_path: Path) -> None:
     peaceful = FailingDisk(lambda _: False)
     run_on(tmp_path / "peace", peaceful)

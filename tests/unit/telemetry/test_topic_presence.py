@@ -235,6 +235,7 @@ def test_a_client_that_comes_and_goes_is_told_once_a_second() -> None:
     assert world.members("rooms/1") == ["anna"]
 
 
+@pytest.mark.slow
 def test_a_storm_becomes_numbers() -> None:
     world = Rooms()
     watcher = world.connect("watcher")

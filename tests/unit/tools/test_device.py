@@ -84,6 +84,7 @@ def test_a_device_that_is_ended_before_it_is_connected_ends(broker: RunningBroke
     assert device.messages == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_with_a_goodbye(broker: RunningBroker, number: signal.Signals) -> None:
     arguments = ["--plain", "--host", HOST, "--port", str(broker.tcp.port), "--name", "process"]
