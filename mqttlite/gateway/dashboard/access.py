@@ -1,7 +1,7 @@
 """Who may do what: policies, users, API keys, and a form to ask the rules.
 
-Invariant: a key is shown to admins, by its id, its role and its note; the key itself only in the answer to the form that
-made it.
+Invariant: a key is shown to admins, by its id, its role and its note; the key itself only in the answer to the form
+that made it.
 """
 
 from typing import Final, Literal, cast, get_args
