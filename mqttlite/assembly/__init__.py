@@ -1,17 +1,17 @@
-"""Builds the objects of one run of a broker and connects them: the only place where the packages meet.
+"""Builds and connects the objects of one run of a broker. It is the only place where the packages meet.
 
-`assembly` has the order in which the groups are built, opened and closed, and is the place to begin to read. Each other
-module builds one group of objects, from the `Runtime` and the groups before it:
+Start reading in `assembly`, which has the order in which the groups are built, opened and closed. Each other module
+builds one group of objects from the `Runtime` and the groups before it:
 
 - `runtime`: the core, the loop driver, the store, the clocks, the event hub
-- `schemas`, `permissions`, `logins`: which payloads topics take, who may publish and subscribe, who a client is
+- `schemas`, `permissions`, `logins`: schemas of payloads, rules for publishing and subscribing, authentication
 - `delivery`: the queues and their push
 - `network`: the listeners of MQTT and their certificates
 - `telemetry`, `tracing`: reports, `$SYS`, presence; the dataset and the tracers of messages
-- `administration`, `http_gateway`: what operators and HTTP clients use
+- `administration`, `http_gateway`: interfaces for operators and HTTP clients
 
-A new adapter belongs into the module of its group. Invariant: before `open`, nothing here holds a file, a socket or a
-thread, so that an assembly that could not be built needs no end.
+Add a new adapter to the module of its group. Invariant: before `open`, nothing here holds a file, a socket or a thread,
+so an assembly that fails to build needs no cleanup.
 """
 
 from mqttlite.assembly.assembly import Assembly

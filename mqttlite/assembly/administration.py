@@ -1,4 +1,4 @@
-"""Builds what operators use: the admin object, explanations, the admin socket and the port for metrics."""
+"""Builds the interfaces for operators: the admin object, explanations, the admin socket and the metrics port."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ _log = logging.getLogger("mqttlite")
 
 
 class Administration:
-    """The admin socket is in the data directory, if there is one; the monitor is there if the config has `metrics`."""
+    """Opens the admin socket if there is a data directory, and the metrics port if the config has `metrics`."""
 
     def __init__(
         self, runtime: Runtime, logins: Logins, delivery: Delivery, schemas: Schemas, reports: Reports
@@ -36,7 +36,7 @@ class Administration:
         queues = _queues_answerer(delivery.api)
         registry = _registry_answerer(RegistryApi(schemas.registry))
         answerers = {"queues": queues, "snapshots": queues, "dead-letters": queues, "registry": registry}
-        """The handlers of the admin socket beside `admin`, by the first level of the path."""
+        """The handlers of the admin socket other than `admin`, by the first level of the path."""
         self._socket: Final = (
             AdminSocket(*(config.data_dir, self.admin, self.explanations, answerers), tell=runtime.hub.on_administered)
             if config.data_dir
@@ -45,34 +45,34 @@ class Administration:
         self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, reports, self.admin)
 
     async def open_socket(self) -> None:
-        """Let operators change things."""
+        """Open the admin socket."""
         if self._socket is not None:
             await self._socket.start()
 
     async def close_socket(self) -> None:
-        """Let nobody change anything any more."""
+        """Close the admin socket, so that operators can change nothing more."""
         if self._socket is not None:
             await self._socket.stop()
 
     async def start_monitor(self) -> None:
-        """Serve metrics over HTTP."""
+        """Start to serve metrics over HTTP."""
         if self.monitor is not None:
             await self.monitor.start()
 
     async def stop_monitor(self) -> None:
-        """Serve them no more."""
+        """Stop to serve metrics."""
         if self.monitor is not None:
             await self.monitor.stop()
 
     def log_addresses(self) -> None:
-        """Log where metrics are."""
+        """Log the addresses of the metrics port."""
         if self.monitor is not None:
             for address in self.monitor.addresses:
                 _log.info("metrics, health and status are at http://%s", address)
 
 
 def _queues_answerer(api: QueuesApi) -> Callable[[Request], Awaitable[Response]]:
-    """Answers the requests for queues and dead letters."""
+    """The handler of requests for queues and dead letters."""
 
     async def answer(request: Request) -> Response:
         found = await api.answer(request.method, request.segments, request.query, request.body)
@@ -82,7 +82,7 @@ def _queues_answerer(api: QueuesApi) -> Callable[[Request], Awaitable[Response]]
 
 
 def _registry_answerer(api: RegistryApi) -> Callable[[Request], Awaitable[Response]]:
-    """Answers the requests below one path as the registry does."""
+    """The handler of requests for the schema registry."""
 
     async def answer(request: Request) -> Response:
         found = await api.answer(request.method, request.segments[1:], request.query, request.body)

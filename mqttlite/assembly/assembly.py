@@ -1,6 +1,6 @@
 """The groups of objects of one run, in the order in which they are built, opened and closed.
 
-What a run does with them, and when, is in `server`.
+`server` decides when to open and close them.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ _log = logging.getLogger("mqttlite")
 class Assembly:
     """The objects of one run. Made on the running loop; raises `ConfigError` for files that cannot be used.
 
-    `auth_chain` is for listeners for which the config names no way to log in; `not_ready` says in a sentence why no
-    clients may connect, and `reload` begins to read all files again.
+    `auth_chain` is for listeners without a login method in the config. `not_ready` returns a sentence that says why no
+    clients may connect. `reload` starts to read all files again.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Assembly:
             reload=reload,
         )
         self._watches: list[asyncio.Task[None]] = []
-        """Read files again that change."""
+        """The tasks that reload changed files."""
 
     async def open(self, listeners: Iterable[event_hub.Listener]) -> None:
-        """Open files and sockets; tell `listeners` what happens, too. Raises `ConfigError` and `CannotListen`."""
+        """Open files and sockets, and add `listeners` to the event hub. Raises `ConfigError` and `CannotListen`."""
         runtime, telemetry = self._runtime, self.telemetry
         await self.administration.open_socket()
         telemetry.tracing.open()
@@ -117,7 +117,7 @@ class Assembly:
         self.network.certificates.start()
 
     def log_addresses(self) -> None:
-        """Log where clients and people may connect."""
+        """Log the addresses of all listeners."""
         self.administration.log_addresses()
         if self.gateway is not None:
             for url in self.gateway.urls:
@@ -128,7 +128,7 @@ class Assembly:
         self.network.log_addresses()
 
     async def close_inputs(self) -> None:
-        """Let nobody change anything any more, read no more rules, and publish nothing more of the broker's own."""
+        """Close the inputs for changes, stop to reload files, and stop the broker's own messages."""
         await self.administration.close_socket()
         await self.network.certificates.stop()
         await self.telemetry.stop_publishing()
@@ -140,12 +140,12 @@ class Assembly:
         await self._delivery.close_inputs()
 
     async def close_readers(self) -> None:
-        """Ask nothing more of the store and of other servers, once all connections are closed."""
+        """After all connections are closed: stop to read the store and to ask other servers."""
         await self._runtime.queue_reader.stop()
         await self.logins.close()
 
     async def close_monitor(self) -> None:
-        """Serve nothing over HTTP any more, and measure nothing."""
+        """Stop the metrics port and the measurements."""
         await self.administration.stop_monitor()
         await self.telemetry.stop_reports()
 

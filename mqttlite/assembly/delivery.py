@@ -1,4 +1,4 @@
-"""Builds the queues of `$queue/<name>`, what controls them, and their push to web services."""
+"""Builds the queues of `$queue/<name>`, their commands, and their push to web services."""
 
 import heapq
 from functools import partial
@@ -25,7 +25,7 @@ from mqttlite.wire.properties import Properties
 
 
 class Delivery:
-    """Raises `ConfigError` for targets of push that are not allowed."""
+    """The queues and their helpers. Raises `ConfigError` for push targets that are not allowed."""
 
     def __init__(self, runtime: Runtime) -> None:
         core, config, clock = runtime.core, runtime.config, runtime.clock
@@ -63,11 +63,11 @@ class Delivery:
         self._growth: Final = Growth()
 
     async def close_inputs(self) -> None:
-        """Let nobody change queues by publishing any more."""
+        """Stop to accept queue commands."""
         await self._commands.stop()
 
     def figures(self, most: int = MAX_REPORTED) -> list[QueueFigures]:
-        """The figures of the queues for metrics and `$SYS`: of the first ones by name."""
+        """The metrics of the first `most` queues by name, for the metrics port and `$SYS`."""
         queues, now = self.queues, self._clock()
         names = queues.names
         self._growth.keep(set(names))

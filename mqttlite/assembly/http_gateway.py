@@ -1,4 +1,4 @@
-"""Builds the HTTP gateway, where the config has a section for it. Its libraries are an extra, imported only then."""
+"""Builds the HTTP gateway if the config has a section for it. Only then its libraries, an extra, are imported."""
 
 import logging
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def build_gateway(
     not_ready: Callable[[], str],
     reload: Callable[[], None],
 ) -> "Gateway | None":
-    """None where the config has no gateway. Raises `ConfigError`."""
+    """The gateway; None if the config has none. Raises `ConfigError`."""
     config = runtime.config
     listener = config.http_listener()
     if config.http is None or listener is None:

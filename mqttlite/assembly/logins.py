@@ -1,6 +1,6 @@
-"""Builds the authenticators of each listener, and asks them who a client is.
+"""Builds the authenticators of each listener, and passes authentication questions to them.
 
-A new way to log in is one entry of `Logins.chain`.
+To add a login method, add an entry in `Logins.chain`.
 """
 
 import asyncio
@@ -26,15 +26,14 @@ from mqttlite.security.token_keys import TokenConfigError
 from mqttlite.security.tokens import TokenAuthenticator
 
 HTTP_LISTENER: Final = -1
-"""The number of the gateway among the listeners: it is none of those in the config, and has no password file."""
+"""The listener number of the gateway, which is not among the listeners of the config and has no password file."""
 
 KICKED_AT_ONCE: Final = 100
-"""Connections that one iteration ends, where a change of permissions ends many."""
+"""How many connections one iteration ends when a change of permissions ends many."""
 
 
 class Logins:
-    """`default` is for listeners for which the config names no way to log in. Raises `ConfigError` for files that
-    cannot be used."""
+    """`default` is for listeners without a login method in the config. Raises `ConfigError` for unusable files."""
 
     def __init__(self, runtime: Runtime, permissions: Permissions, default: AuthChain) -> None:
         self._runtime: Final = runtime
@@ -65,11 +64,11 @@ class Logins:
         return AuthChain(FirstOf(asked), passwords, allow_anonymous=allow_anonymous)
 
     def watches(self) -> Iterable[Coroutine[object, object, None]]:
-        """The tasks that read the password files whenever they change."""
+        """The tasks that reload changed password files."""
         return [each.watch(self.kick) for each in self.passwords]
 
     async def reload(self) -> None:
-        """Read all files again, and forget the answers of others."""
+        """Read all files again, and clear cached answers of other servers."""
         for passwords in self.passwords:
             await passwords.reload()
         if self._tokens is not None:
@@ -78,12 +77,12 @@ class Logins:
             self._http.forget()
 
     async def close(self) -> None:
-        """Close the connections to the server that is asked about logins."""
+        """Close the connections to the HTTP authenticator."""
         if self._http is not None:
             await self._http.close()
 
     async def kick(self, users: frozenset[str | None]) -> None:
-        """End the connections of these users, some at a time; those of the program have no user and stay."""
+        """End the connections of these users, some at a time. The program's own connections stay."""
         core, loop_driver = self._runtime.core, self._runtime.loop_driver
         await loop_driver.settled()  # the response is written before its client's connection ends
         found = [
@@ -99,7 +98,7 @@ class Logins:
         loop_driver.wake()
 
     async def user_names(self) -> set[str]:
-        """The users that are known by name, wherever they are kept."""
+        """The names of all known users, from all sources."""
         found: set[str] = set()
         for passwords in self.passwords:
             found |= (await passwords.users()).names()
@@ -111,7 +110,7 @@ class Logins:
         return found
 
     def explain(self, user: str | None) -> Iterable[str]:
-        """The answer of each listener to a user, in words."""
+        """How each listener would authenticate a user, in words."""
         return logins(self._runtime.config, user, self._knows)
 
     def _knows(self, listener: ListenerOptions, method: LoginMethod, user: str) -> bool:
@@ -123,7 +122,7 @@ class Logins:
     def _load_passwords(self, number: int, options: ListenerOptions) -> PasswordAuthenticator:
         config = self._runtime.config
         path, _ = config.passwords_of(options)
-        assert path is not None, "what the checks of the config find"
+        assert path is not None, "the config check requires a password file"
         try:
             passwords = PasswordAuthenticator(path, cache_s=config.password_cache_s)
         except PasswordFileError as error:

@@ -1,4 +1,4 @@
-"""Builds the listeners of MQTT, with the certificates, quotas and authenticators of each."""
+"""Builds the MQTT listeners with their certificates, quotas and authenticators."""
 
 import logging
 from functools import partial
@@ -33,7 +33,7 @@ _log = logging.getLogger("mqttlite")
 
 
 class Network:
-    """Raises `ConfigError` for listeners that are open to everybody without saying so, and for unusable TLS files."""
+    """The listeners. Raises `ConfigError` for an unintentionally open listener, and for unusable TLS files."""
 
     def __init__(self, runtime: Runtime, logins: Logins, tls_keylog: str | None) -> None:
         self._runtime: Final = runtime
@@ -52,20 +52,20 @@ class Network:
         self.certificates: Final = CertificateWatch(runtime.core, self._certificate_files, runtime.loop_driver.run)
 
     def note_connect(self, link: LinkPort) -> None:
-        """The CONNECT of a link has come."""
+        """The CONNECT of a link has arrived."""
         for listener in self.listeners:
             listener.note_connect(link)
 
     def authenticate(self, question: Authenticate) -> None:
-        """Ask the authenticators of the listener of a link."""
+        """Pass a question to the authenticators of the link's listener."""
         link = self._runtime.loop_driver.links[question.number]
         self.note_connect(link)
         for listener, auth_chain in self._auth_chains.items():
-            if listener.holds(link):  # else the link is gone
+            if listener.holds(link):  # otherwise the link is gone
                 self._logins.questions.ask(link, question, auth_chain)
 
     def log_addresses(self) -> None:
-        """Log where clients may connect."""
+        """Log the addresses of the listeners."""
         for listener in self.listeners:
             kind = _TRANSPORT_NAMES[listener.transport]
             for address in listener.addresses:

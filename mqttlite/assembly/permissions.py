@@ -1,7 +1,7 @@
-"""Builds the rules for who may publish and subscribe, and puts them in force whenever they change.
+"""Builds the rules for publishing and subscribing, and puts changed rules into force.
 
-Rules come from an ACL file, from topic policies, from topics made over HTTP, from dynamic security and from
-credentials; or a program gives the broker an authorizer of its own.
+Rules come from an ACL file, topic policies, topics created over HTTP, dynamic security and credentials. A program may
+instead give the broker its own authorizer.
 """
 
 import logging
@@ -29,10 +29,10 @@ _log = logging.getLogger("mqttlite")
 
 
 class Permissions:
-    """`may_grant_topics` says whether authenticators of the program may name topics for their clients; `check_of` has
-    the checks of payloads. `on_changed` hears of every change, `on_policies` of the new policies of topics.
+    """`may_grant_topics` says whether the program's authenticators may grant topics to clients. `check_of` gives the
+    schema checks. `on_changed` is called after every change, `on_policies` with new topic policies.
 
-    Raises `ConfigError` for files that cannot be used.
+    Raises `ConfigError` for unusable files.
     """
 
     def __init__(
@@ -57,31 +57,31 @@ class Permissions:
         data_dir = runtime.config.data_dir
         self.topic_file: Final = Path(data_dir) / TOPIC_FILE_NAME if data_dir else None
         self.has_authorizer: Final = authorizer is not None
-        """Whether the program's authorizer decides, and no rules of files."""
+        """Whether the program's authorizer decides instead of rules from files."""
         self.topics: Final = self._load_topics()
-        """The topics made over HTTP."""
+        """The topics created over HTTP."""
         self.live_rules: Final = self._load_rules(check_of)
         self._rules = self._default_rules(self._combined(self.live_rules.rules) if authorizer is None else authorizer)
         runtime.core.authorize(self._rules)
 
     @property
     def policies(self) -> TopicPolicies:
-        """The policies of topics that are in force."""
+        """The topic policies in force."""
         return _policies_of(self.live_rules.rules)
 
     def open(self, kick: Callable[[frozenset[str | None]], Awaitable[None]]) -> None:
-        """Serve the commands of dynamic security; `kick` ends the connections of users."""
+        """Start to serve the commands of dynamic security. `kick` ends the connections of users."""
         if self.dynamic_security is not None:
             port = ControlPort(self._respond, self._on_dynamic_security, kick)
             self._runtime.core.bind(CONTROL_TOPIC, self.dynamic_security.control(port))
-            self._on_dynamic_security()  # the file may have been changed while no broker ran
+            self._on_dynamic_security()  # the file may have changed while the broker was down
 
     async def close(self) -> None:
         """Finish the commands that are under way."""
         if self.dynamic_security is not None:
             await self.dynamic_security.stop()
 
-    # ------------------------------------------------------------------ what the rules are made of
+    # ------------------------------------------------------------------ sources of the rules
 
     def _load_rules(self, check_of: CheckOf) -> LiveRules:
         config = self._runtime.config
@@ -122,7 +122,7 @@ class Permissions:
             raise ConfigError(f"dynamic_security.file: {error}") from None
 
     def _combined(self, rules: Rules | None) -> Authorizer | None:
-        """The rules of files and policies, beside those of dynamic security if there are any."""
+        """The rules of files and policies, combined with those of dynamic security if there are any."""
         self._both_rules = None
         if self.dynamic_security is None:
             return rules
@@ -133,31 +133,31 @@ class Permissions:
         return self._both_rules
 
     def _default_rules(self, authorizer: Authorizer | None) -> DefaultRules:
-        """The rules that always hold around those of the program, and around the topics that credentials name."""
+        """The built-in rules around the given authorizer and the topics granted by credentials."""
         config, sessions = self._runtime.config, self._runtime.core.sessions
         if (
             (config.jwt is not None and config.jwt.limits_topics)
             or config.http_auth is not None
             or self._may_grant_topics
         ):
-            # `DefaultRules` makes two of each role
+            # `DefaultRules` makes two roles of each
             authorizer = self._granted_topics = GrantedTopics(
                 authorizer, lambda: {each.role // 2 for each in sessions.values()}
             )
         return DefaultRules(frozenset(config.sys.publishers), authorizer)
 
     def _roles_in_use(self) -> set[int]:
-        """The roles of the rules that sessions have."""
+        """The roles of sessions in the rules."""
         numbers = self._config_roles_in_use()
         return numbers if self._both_rules is None else self._both_rules.roles_of_second(numbers)
 
     def _config_roles_in_use(self) -> set[int]:
-        """The roles of what the configuration says that sessions have."""
+        """The roles of sessions in the rules of the configuration."""
         sessions = self._runtime.core.sessions.values()
         numbers = {session.role // 2 for session in sessions}  # `DefaultRules` makes two of each
         return numbers if self._granted_topics is None else self._granted_topics.rules_roles(numbers)
 
-    # ------------------------------------------------------------------ what changes them
+    # ------------------------------------------------------------------ changes of the rules
 
     def _on_rules(self, rules: Rules | None) -> None:
         self._rules = self._default_rules(self._combined(rules))
@@ -166,7 +166,7 @@ class Permissions:
         self._on_policies(_policies_of(rules))
 
     def _on_dynamic_security(self) -> None:
-        """Its users, groups or roles are others."""
+        """The users, groups or roles of dynamic security changed."""
         self._runtime.core.authorize(self._rules)
         self._runtime.core.check_subscriptions()
         self._on_changed()

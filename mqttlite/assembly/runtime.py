@@ -1,6 +1,6 @@
 """The objects that every group uses: the core, the loop driver, the store, the clocks and the event hub.
 
-It knows none of the groups. What only they can answer, it gets as a callable.
+It does not know the groups. It gets callables for questions that only they can answer.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Runtime:
         return self.wall.at(self.clock())
 
     async def commit(self) -> None:
-        """Carry out what was changed from inside, and wait until it is committed."""
+        """Carry out the effects of a change from inside the process, and wait until they are committed."""
         self.loop_driver.run()
         await self.loop_driver.settled()
 

@@ -1,4 +1,4 @@
-"""Builds the schema registry, and the checks of payloads that the policies of topics ask for."""
+"""Builds the schema registry, and the schema checks for topic policies."""
 
 import asyncio
 import logging
@@ -14,7 +14,8 @@ _log = logging.getLogger("mqttlite")
 
 
 class Schemas:
-    """Raises `ConfigError` for a file that cannot be used, and for topics with schemas that cannot be checked."""
+    """The registry and its checks. Raises `ConfigError` for an unusable file, and for schemas that cannot be
+    checked."""
 
     def __init__(self, config: Config) -> None:
         for number, policy in enumerate(config.topic_policies):
@@ -27,6 +28,6 @@ class Schemas:
         self.of_topics: Final = TopicSchemas(self.registry)
 
     async def open(self) -> None:
-        """Compile the schemas of the topics, and warn of those that are missing."""
+        """Compile the schemas of the topics, and warn about missing ones."""
         for problem in await asyncio.to_thread(self.of_topics.prepare):
             _log.warning("topic_policies: %s", problem)

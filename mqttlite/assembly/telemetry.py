@@ -1,6 +1,6 @@
-"""Builds what tells how the broker does: reports and metrics, `$SYS`, presence and the log of connections.
+"""Builds the reports of the broker's state: reports and metrics, `$SYS`, presence and the log of connections.
 
-A new listener to events is one line of `Telemetry.event_listeners`.
+To add a listener to events, add a line in `Telemetry.event_listeners`.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from mqttlite.telemetry.topic_presence import TopicPresence
 
 
 class Telemetry:
-    """`not_ready` says in a sentence why no clients may connect."""
+    """`not_ready` returns a sentence that says why no clients may connect."""
 
     def __init__(
         self, runtime: Runtime, delivery: Delivery, schemas: Schemas, network: Network, not_ready: Callable[[], str]
@@ -50,7 +50,7 @@ class Telemetry:
         self.reports.queues = delivery.figures
         self.reports.push_latency = delivery.push_latency
         self.recent_events: Final = RecentEvents(runtime.utc_now)
-        """For the dashboard, and for answers to why."""
+        """For the dashboard and the `why` command."""
         self.tracing: Final = Tracing(runtime, delivery.queues, self.reports, self.recent_events)
         self._publish_queue: Final = PublishQueue(runtime.core, runtime.loop_driver.wake, runtime.clock)
         self._topic_presence: TopicPresence | None = None
@@ -58,7 +58,7 @@ class Telemetry:
         self._sys_topics: asyncio.Task[None] | None = None
 
     def event_listeners(self) -> list[Listener]:
-        """The listeners to events, in this order, once the files are open."""
+        """The listeners to events, in order. Call it after the files are open."""
         runtime, options = self._runtime, self._runtime.config.sys
         found: list[Listener] = [self.counters, ConnectionLog(), self.reports]
         if runtime.config.http is not None or runtime.config.metrics is not None:
@@ -71,7 +71,7 @@ class Telemetry:
         return found
 
     def start_sys_topics(self) -> None:
-        """Publish `$SYS` from now on, if the config says so."""
+        """Start to publish `$SYS`, if the config says so."""
         runtime, interval_s = self._runtime, self._runtime.config.sys.interval_s
         if interval_s:
             sys_topics = SysTopics(
@@ -82,7 +82,7 @@ class Telemetry:
             self._sys_topics = runtime.loop.create_task(sys_topics.run())
 
     def on_policies(self, policies: TopicPolicies) -> None:
-        """Tell who subscribes to the topics whose policies ask for it, from the first such policy on."""
+        """Start to publish presence with the first policy that asks for it."""
         if self._topic_presence is None:
             if not policies.ask_for_presence:
                 return
@@ -96,7 +96,7 @@ class Telemetry:
         self._topic_presence.on_policies(policies)
 
     async def stop_publishing(self) -> None:
-        """Publish nothing more: what would be published now is the broker's own end."""
+        """Stop to publish, before the end of the broker itself would be published."""
         if self._topic_presence is not None:
             self._topic_presence.stop()
         if self._sys_topics is not None:
@@ -104,12 +104,12 @@ class Telemetry:
             await asyncio.wait([self._sys_topics])
 
     async def close_files(self, within_s: float) -> None:
-        """Write what is left, once all connections are closed."""
+        """Write the remaining rows. Call it after all connections are closed."""
         self._publish_queue.clear()
         await self.tracing.close(within_s)
 
     async def stop_reports(self) -> None:
-        """Report nothing more."""
+        """Stop the reports."""
         self.reports.following.stop()
         self._runtime.lag.stop()
         await self.snapshots.stop()

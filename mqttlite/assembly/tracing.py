@@ -1,6 +1,6 @@
-"""Opens the dataset, and builds what traces messages: for the dataset, for the delivery log, or because somebody asks.
+"""Opens the dataset, and builds the tracers of messages: for the dataset, the delivery log, or a trace at run time.
 
-Invariant: where nothing is traced, the core has a tracer only while a listener to events needs one.
+Invariant: while nothing is traced, the core has a tracer only if a listener to events needs one.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from mqttlite.telemetry.rows import SessionRows
 
 
 class Tracing:
-    """Raises nothing before `open`."""
+    """The constructor raises nothing; `open` may."""
 
     def __init__(self, runtime: Runtime, queues: Queues, reports: Reports, recent_events: RecentEvents) -> None:
         self._runtime: Final = runtime
@@ -32,9 +32,9 @@ class Tracing:
         self._pseudonyms = Pseudonyms()
         self.dataset: Dataset | None = None
         self.observer: Observer | None = None
-        """Traces messages all the time; None where there is neither a dataset nor a delivery log."""
+        """Traces messages permanently; None without a dataset and delivery log."""
         self._follower: Observer | None = None
-        """Traces what is followed at run time, where nothing else is traced."""
+        """Serves traces at run time if there is no permanent observer."""
 
     def open(self) -> None:
         """Open the files. Raises `ConfigError`."""
@@ -57,7 +57,7 @@ class Tracing:
         observer.start(sum(listener.max_connections for listener in config.listeners))
 
     async def close(self, within_s: float) -> None:
-        """Write what is left, once all connections are closed."""
+        """Write the remaining rows. Call it after all connections are closed."""
         self._runtime.core.watch(None)
         if self.observer is not None:
             await self.observer.stop()
@@ -75,14 +75,14 @@ class Tracing:
         return found
 
     def trace(self) -> None:
-        """Have the core tell what only a tracer hears, if a listener wants it."""
+        """Set a tracer in the core if a listener needs the events that only tracers get."""
         messages = self._follower if self.observer is None else self.observer
         hub = self._runtime.hub
         if messages is not None or hub.needs_tracer:
             self._runtime.core.watch(CoreTracer(hub, NoMessages() if messages is None else messages))
 
     def follow(self, filters: frozenset[bytes], clients: frozenset[str]) -> None:
-        """Trace these filters and clients from now on; where nothing was traced, only as long as there are some."""
+        """Set the filters and clients to trace at run time; with none of them, the tracing ends."""
         core, hub = self._runtime.core, self._runtime.hub
         if self.observer is not None:
             self.observer.follow(filters, clients)
@@ -112,7 +112,7 @@ class Tracing:
         )
 
     def _show(self, observer: Observer) -> None:
-        """Tell an observer what is written and what becomes of deliveries of queues, and let it answer why."""
+        """Connect an observer to the writer, to the queues and to `why`."""
         self._runtime.loop_driver.writer.on_written = observer.on_written
         self._queues.watch(observer.attempts)
         self._reports.answers = lambda: observer.answers

@@ -15,8 +15,8 @@ EPHEMERAL: Final = "ephemeral"
 STANDARD: Final = "standard"
 DURABLE: Final = "durable"
 TOPIC_CLASSES: Final = (EPHEMERAL, STANDARD, DURABLE)
-"""Messages of an ephemeral topic reach connected clients at QoS 0 and are kept nowhere. `DURABLE` requires a durable
-store, which the configuration checks; the core treats it like `STANDARD`."""
+"""Messages of an ephemeral topic reach connected clients at QoS 0 and are kept nowhere. `DURABLE` states that the
+operator relies on the store; the core treats it like `STANDARD`."""
 
 
 @final

@@ -1,1 +1,1 @@
-"""Sockets on one side, the core on the other. Nothing in here knows what an MQTT packet means."""
+"""Connects sockets with the core. Nothing in this package knows what an MQTT packet means."""

@@ -1,7 +1,7 @@
-"""Accepts connections whose first step is ours to await, one in each iteration of the event loop, from bound sockets.
+"""Accepts connections from bound sockets, one in each iteration of the event loop, for listeners with a handshake.
 
-What becomes of a connection lives in `listeners`. Invariant: what the broker has no time for waits in the kernel, whose
-limit is `endpoints.BACKLOG`; the clients there try again by themselves.
+`listeners` handles the accepted connections. Invariant: connections that the broker has no time for wait in the kernel,
+up to `endpoints.BACKLOG`; beyond that, clients retry by themselves.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from typing import Final
 from mqttlite.net.handshake_turns import HandshakeTurns
 
 RETRY_S: Final = 1.0
-"""How long to wait after a failure to accept, such as no file left, before the next try."""
+"""How long to wait after a failed accept, for example because no file is left, before the next attempt."""
 
 _log = logging.getLogger("mqttlite.net")
 
 
 class Acceptor:
-    """`on_accepted` gets each socket, which does not block, and whose it is; it raises nothing."""
+    """`on_accepted` gets each socket, which is non-blocking, and its peer name. It must not raise."""
 
     def __init__(self, turns: HandshakeTurns, on_accepted: Callable[[socket.socket, object], None]) -> None:
         self._turns: Final = turns
@@ -27,13 +27,13 @@ class Acceptor:
         self._tasks: Final[dict[asyncio.Task[None], socket.socket]] = {}
 
     def start(self, name: str, sockets: list[socket.socket]) -> None:
-        """Accept from now on. `name` is the listener's, for the log."""
+        """Start to accept. `name` is the listener's name, for the log."""
         loop = asyncio.get_running_loop()
         for listening in sockets:
             self._tasks[loop.create_task(self._accept(name, listening))] = listening
 
     def close(self) -> None:
-        """Accept no more; harmless when it does not."""
+        """Stop to accept. Harmless if it is not started."""
         for task, listening in self._tasks.items():
             task.cancel()
             task.add_done_callback(lambda _task, listening=listening: listening.close())  # type: ignore[misc]
@@ -52,4 +52,4 @@ class Acceptor:
                 await asyncio.sleep(RETRY_S)
                 continue
             self._on_accepted(accepted, address)
-            await asyncio.sleep(0)  # asyncio's loop would take all that wait at once
+            await asyncio.sleep(0)  # one per iteration: asyncio's loop would take all waiting ones at once

@@ -1,13 +1,14 @@
-"""Whom an address stands for, where connections are counted by address."""
+"""The key of an address, for limits that count by address."""
 
 import ipaddress
 
 IPV6_PREFIX = 64
-"""One customer has an IPv6 network of that many bits, and may use any address in it."""
+"""A customer usually gets an IPv6 network with a prefix of this length, and may use any address in it."""
 
 
 def address_key(address: str) -> str:
-    """The host of `host:port`, and its network for IPv6; empty for what is no address, such as a Unix socket."""
+    """The host of `host:port`, for IPv6 its network. Empty for a peer without an address, for example on a Unix
+    socket."""
     host = address.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
         found = ipaddress.ip_address(host)

@@ -1,7 +1,7 @@
-"""Makes the changes of the core durable: one commit at a time, tried again until the store takes it.
+"""Makes the changes of the core durable: one commit at a time, retried until it succeeds.
 
-The outboxes whose frames wait for a commit are here. Invariants: at most one commit is under way, and the changes that
-arrive meanwhile are the next one; an outbox in `held` waits for the commit under way, one in `late` for the next.
+It also holds the outboxes whose frames wait for a commit. Invariants: at most one commit is under way, and changes that
+arrive meanwhile go into the next one; an outbox in `held` waits for the commit under way, one in `late` for the next.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from mqttlite.net.link import LinkDriver, LinkPort
 from mqttlite.wire.encode import PINGRESP_FRAME
 
 RETRY_COMMIT_S: Final = 0.25
-"""How long to wait before a failed commit is tried again: the delay until everything goes on when the disk does."""
+"""How long to wait before a failed commit is retried: the delay until work resumes after the disk recovers."""
 
 STALL_BYTES: Final = 16 * 1_048_576
 STALL_CHANGES: Final = 10_000
-"""How many bytes may be written, or changes arrive, during one commit before the links that wait for a commit, and
-those that make more changes, are held. Bounds the memory that a slow or full disk costs; a healthy disk commits that
-much in some tens of milliseconds."""
+"""How many bytes may be written, or changes arrive, during one commit. Beyond it, links that wait for a commit or make
+more changes are held. Bounds the memory cost of a slow or full disk; a healthy disk commits this much in some tens of
+milliseconds."""
 
 LATE_COMMIT_S: Final = 2.0
-"""A commit that takes longer holds up no PINGRESP behind frames that wait for it: a client whose broker does not answer
-connects again, and sends its messages again. Until then PINGRESP is behind the frames that came before it."""
+"""When a commit takes longer, PINGRESP overtakes the frames that wait for it: a client without an answer would
+reconnect and send its messages again. Before that, PINGRESP stays behind earlier frames."""
 
 _log = logging.getLogger("mqttlite.store")
 
 
 @final
 class Commits:
-    """`on_done` is called after each commit that took a while, when `held` and `late` may be written."""
+    """`on_done` is called after each commit that did not complete at once, when `held` and `late` may be written."""
 
     def __init__(self, store: Store, effects: Effects, driver: LinkDriver, on_done: Callable[[], None]) -> None:
         self.retry_commit_s: float = RETRY_COMMIT_S
@@ -43,14 +43,14 @@ class Commits:
         self.stall_bytes: int = STALL_BYTES
         self.stall_changes: int = STALL_CHANGES
         self.is_under_way: bool = False
-        """Whether a commit is under way. After `stop` always: frames that wait for a commit are never written."""
+        """Whether a commit is under way. Stays true after `stop`, so that frames that wait for a commit are never
+        written."""
         self.begun: int = 0
-        """How many commits were begun that were not done at once."""
+        """How many commits were begun that did not complete at once."""
         self.uncommitted: list[Change] = []
-        """The changes of the next commit."""
+        """The changes for the next commit."""
         self.held: list[tuple[Outbox, int]] = []
-        """Outboxes that wait for the commit under way with that many of their frames; the frames behind those wait for
-        the next one."""
+        """Outboxes, and how many of their frames wait for the commit under way; later frames wait for the next one."""
         self.late: list[Outbox] = []
         """Outboxes that wait for the next commit."""
         self._store: Final = store
@@ -65,13 +65,13 @@ class Commits:
         self._committing: list[Change] = []
         self._task: asyncio.Task[None] | None = None
         self._ping_timer: asyncio.TimerHandle | None = None
-        """When clients that wait for a late commit get PINGRESP."""
+        """Fires when clients that wait for a late commit must get their PINGRESP."""
         self._waiting_links: list[LinkPort] = []
         """Links that are held because a commit takes too long."""
 
     def go_on(self, new_bytes: int) -> None:
-        """Gather the changes of the effects, and commit them unless a commit is under way. `new_bytes` were added to
-        outboxes since the last call."""
+        """Collect the changes of the effects, and commit them unless a commit is under way. `new_bytes` is how many
+        bytes were added to outboxes since the last call."""
         effects = self._effects
         if effects.changes:
             self.uncommitted += effects.changes
@@ -84,7 +84,7 @@ class Commits:
             self._begin()
 
     def _begin(self) -> None:
-        """Commit the changes that arrived. A store that is done at once costs no task."""
+        """Commit the collected changes. A store that completes at once costs no task."""
         changes, self.uncommitted = self.uncommitted, []
         self._uncommitted_bytes = 0
         effects = self._effects
@@ -113,7 +113,7 @@ class Commits:
     async def _see_through(
         self, under_way: Awaitable[None] | None, failure: Exception | None, awaiting: list[AwaitsCommit]
     ) -> None:
-        """Await a commit, in as many attempts as it takes; then let the driver write the frames that waited for it."""
+        """Await a commit and retry it until it succeeds; then let the driver write the frames that waited for it."""
         changes = self._committing
         attempts = 1
         while True:
@@ -145,13 +145,13 @@ class Commits:
         self._on_done()
 
     async def settled(self) -> None:
-        """Wait until all changes up to now are committed."""
+        """Wait until all changes made so far are committed."""
         last = self.begun + bool(self.uncommitted)
         while self._task is not None and self.begun <= last and not self._stopped:
             await asyncio.wait([self._task])
 
     async def stop(self) -> None:
-        """Commit nothing more; cancel a commit that is under way, and log how many changes are lost."""
+        """Stop committing: cancel a commit under way, and log how many changes are lost."""
         self._stopped = True
         self.is_under_way = True
         self._cancel_ping_timer()
@@ -164,10 +164,10 @@ class Commits:
     # ------------------------------------------------------------------ outboxes that wait
 
     def hold(self, outbox: Outbox, in_time: bool) -> None:
-        """Let an outbox wait: for the commit under way if that holds all its changes (`in_time`), else for the next
+        """Make an outbox wait: for the commit under way if that contains all its changes (`in_time`), else for the next
         one."""
         if in_time:
-            outbox.awaits_commit = False  # until it gets frames with more changes
+            outbox.awaits_commit = False  # set again by frames with more changes
             self.held.append((outbox, len(outbox.chunks)))
         else:
             self.late.append(outbox)
@@ -175,7 +175,7 @@ class Commits:
             self._hold_link_of(outbox)
 
     def _answer_pings(self) -> None:
-        """The commit is late: write each PINGRESP that waits behind other frames, now and every `retry_commit_s`."""
+        """The commit is late: write each PINGRESP that waits behind other frames, now and at each retry."""
         for at, (outbox, frames) in enumerate(self.held):
             self.held[at] = (outbox, frames - self._answer_ping(outbox, frames))
         for outbox in self.late:
@@ -183,7 +183,7 @@ class Commits:
         self._ping_timer = self._loop.call_later(self.retry_commit_s, self._answer_pings)
 
     def _answer_ping(self, outbox: Outbox, frames: int) -> int:
-        """Write each PINGRESP of an outbox; return how many of its first `frames` frames these were."""
+        """Write each PINGRESP of an outbox. Return how many of its first `frames` frames these were."""
         link = self._driver.links.get(outbox.number)
         if link is None or link.gone or outbox.link_blocked:
             return 0
@@ -200,7 +200,7 @@ class Commits:
     # ------------------------------------------------------------------ links that wait
 
     def stall_if_long(self) -> None:
-        """Hold all links that wait for a commit if too much arrived during the one under way."""
+        """Hold all links that wait for a commit, if too much arrived during the one under way."""
         if not self._driver.is_stalled and (
             self._bytes_meanwhile > self.stall_bytes
             or self._uncommitted_bytes > self.stall_bytes
@@ -213,7 +213,7 @@ class Commits:
                 self._hold_link_of(outbox)
 
     def end_stall(self) -> None:
-        """Read the links again that were held for a commit."""
+        """Release the links that were held for a commit."""
         if self._driver.is_stalled:
             self._driver.is_stalled = False
             released, self._waiting_links = self._waiting_links, []

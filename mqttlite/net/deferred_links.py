@@ -1,6 +1,7 @@
-"""Links whose clients sent more than one iteration of the loop may handle: they go on in turn when it has read all.
+"""Links whose clients sent more than one loop iteration may handle. They continue in turn after the loop has read all
+links.
 
-Invariant: a link with packets that are not handled yet is here once, unless it waits for something else first.
+Invariant: a link with unhandled packets is here once, unless it waits for something else first.
 """
 
 import logging
@@ -38,12 +39,12 @@ class DeferredLinks:
         self._clock: Final = clock
         self._connected: dict[int, LinkPort] = {}
         self._connecting: dict[int, LinkPort] = {}
-        """Those of clients that are not accepted yet: thousands that connect at once do not stand before the others in
-        one queue with them."""
+        """Links of clients that are not accepted yet. They have their own queue, so that thousands that connect at once
+        do not delay the others."""
         self._light: dict[int, LinkPort] = {}
-        """Those whose clients are connected and sent little: before the others."""
+        """Links of connected clients that sent little. They go before the others."""
         self._lightest: dict[int, LinkPort] = {}
-        """Those whose clients sent least: the first of all."""
+        """Links of clients that sent least. They go first."""
         self._connected_are_first = True
 
     def __len__(self) -> int:
@@ -71,11 +72,10 @@ class DeferredLinks:
             self._connected[number] = link
 
     def go_on(self) -> None:
-        """Go on with clients while the budget lasts: those with least first, but with one of the others in any case,
-        and of these with those that are connected and those that are not in turn.
+        """Continue links while the budget lasts: those with the least bytes first, but always at least one of the
+        others. The others alternate between connected and not yet connected clients.
 
-        One of them may use up the budget, so these are also the first in turn. What the loop read before them leaves
-        them their least share, and they leave all of the next budget to what the loop reads then.
+        They are guaranteed their least share of this iteration, whatever the loop read before.
         """
         lightest, self._lightest = self._lightest, {}
         light, self._light = self._light, {}
@@ -92,26 +92,26 @@ class DeferredLinks:
         if not waiting:
             waiting, others = others, waiting
         if waiting and effects.work >= ITERATION_WORK:
-            effects.work = ITERATION_WORK - 1  # for one packet at least, however many have little
+            effects.work = ITERATION_WORK - 1  # room for at least one packet, however many light links there are
         while (waiting or others) and effects.work < ITERATION_WORK:
             if waiting:
                 self._go_on_with(waiting.pop(next(iter(waiting))))
             waiting, others = others, waiting
         self._lightest = {**lightest, **self._lightest}
         self._light = {**light, **self._light}
-        self._connected = {**connected, **self._connected}  # a link that waits already is the first next time
+        self._connected = {**connected, **self._connected}  # a link that waits already goes first next time
         self._connecting = {**connecting, **self._connecting}
 
     def _go_on_with(self, link: LinkPort) -> None:
         if link.connection.hold_reasons & ~HoldReason.STOPS_READING:
-            return  # it goes on when it is released
+            return  # it continues when it is released
         try:
             link.go_on()
-        except Exception:  # whatever is wrong with this client, the others go on
+        except Exception:  # an error with one client must not stop the others
             _log.exception("%s: what it sent could not be handled", link.address, extra=about(link))
             self._broker.close(link.connection, self._clock(), "what it sent could not be handled")
             link.abort()
             if link.gone:
-                link.go_on()  # which ends it
+                link.go_on()  # this ends the connection
         if not link.connection.deferred:
             link.release(HoldReason.DEFERRED)

@@ -1,7 +1,7 @@
-"""Where a listener listens: a port on every address of a host, or a Unix socket in the file system.
+"""The endpoint of a listener: a port on every address of a host, or a Unix socket in the file system.
 
-What becomes of a connection lives in `listeners`. Invariant: a file is removed only if it is a socket that nobody
-listens on, or our own.
+`listeners` handles the connections. Invariant: a file is removed only if it is our own socket, or a socket without a
+listening program.
 """
 
 import asyncio
@@ -15,22 +15,23 @@ from typing import Any, Final
 from mqttlite.net.link import format_address
 
 BACKLOG: Final = 4_096
-"""Connections the kernel may hold for us while the loop is busy; it cuts this to its own limit."""
+"""Connections that the kernel may queue while the loop is busy. The kernel may reduce it to its own limit."""
 
 ACCEPTS_PER_ITERATION: Final = 8
-"""Connections to accept from one address in one pass of uvloop, which takes one for each server that listens, while
-asyncio's loop takes all: where many come at once, most of a connection's time is that of its pass."""
+"""Connections that uvloop accepts from one address in one iteration; asyncio's loop accepts all. uvloop accepts one per
+listening server, so we open this many servers for an address: when many clients connect at once, most of their time is
+waiting for an iteration."""
 
 _PORT_ATTEMPTS: Final = 10
-"""How often a port that the system chose for one address of a host may be taken on another of them."""
+"""How many attempts to find a system-chosen port that is free on all addresses of a host."""
 
 
 class CannotListen(OSError):
-    """An address cannot be listened on; the text says which, why, and what to do."""
+    """An address cannot be listened on. The text says which, why, and what to do."""
 
 
 class AlreadyListening(CannotListen):
-    """Another program listens on that Unix socket."""
+    """Another program listens on the Unix socket."""
 
 
 class TcpEndpoint:
@@ -39,13 +40,13 @@ class TcpEndpoint:
     def __init__(self, host: str, port: int) -> None:
         self._host: Final = host
         self.port: int = port
-        """The port asked for; once it listens, the real one."""
+        """The requested port; after it listens, the real one."""
         self.addresses: list[str] = []
-        """Where it listens, as `address:port`; a host name may have an address of IPv4 and one of IPv6."""
+        """The addresses that it listens on, as `address:port`. A host name may have an IPv4 and an IPv6 address."""
         self._servers: list[asyncio.Server] = []
 
     async def bind(self, name: str) -> list[socket.socket]:
-        """Sockets that the kernel lets connect, for somebody who accepts. Raises `CannotListen`, which says the
+        """Bind and listen. The caller accepts from the returned sockets. Raises `CannotListen`, which contains the
         listener's name."""
         try:
             found = await asyncio.get_running_loop().getaddrinfo(
@@ -59,7 +60,7 @@ class TcpEndpoint:
         return sockets
 
     async def listen(self, name: str, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Bind and accept. Raises `CannotListen`, which says the listener's name."""
+        """Bind and accept. Raises `CannotListen`, which contains the listener's name."""
         loop = asyncio.get_running_loop()
         for listening in await self.bind(name):
             repeated = 1 if isinstance(loop, asyncio.BaseEventLoop) else ACCEPTS_PER_ITERATION
@@ -67,7 +68,7 @@ class TcpEndpoint:
                 self._servers.append(await loop.create_server(factory, sock=each, backlog=BACKLOG))
 
     def _bind(self, addresses: list[tuple[socket.AddressFamily, Any]]) -> list[socket.socket]:
-        """A socket for each address, all on one port, also where the system chooses it."""
+        """A socket for each address, all on the same port, even if the system chooses it."""
         attempt = 0
         while True:
             attempt += 1
@@ -75,7 +76,8 @@ class TcpEndpoint:
             sockets: list[socket.socket] = []
             try:
                 for family, (host, _port, *rest) in addresses:
-                    # Without the protocol asyncio's own loop leaves Nagle's algorithm on: 40 ms for some answers.
+                    # Without the protocol, asyncio's own loop leaves Nagle's algorithm on, which delays some answers by
+                    # 40 ms.
                     sockets.append(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
                     _listen(sockets[-1], (host, port, *rest))
                     port = sockets[0].getsockname()[1]
@@ -87,13 +89,13 @@ class TcpEndpoint:
                     raise
 
     def close(self) -> None:
-        """Accept no more; harmless when it does not listen."""
+        """Stop to accept. Harmless if it does not listen."""
         for server in self._servers:
             server.close()
 
 
 def _listen(listening: socket.socket, address: tuple[Any, ...]) -> None:
-    """Bind as asyncio's servers do: a second broker on the port is still refused. Raises `OSError`."""
+    """Bind like asyncio's servers, which still refuses a second broker on the port. Raises `OSError`."""
     if os.name == "posix":
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if listening.family == socket.AF_INET6:
@@ -104,13 +106,13 @@ def _listen(listening: socket.socket, address: tuple[Any, ...]) -> None:
 
 
 def cannot_listen(host: str, port: int, name: str, error: OSError) -> CannotListen:
-    """Why nobody can listen on a port, for the listener of that name."""
+    """The error for a listener that cannot listen on its port."""
     where = format_address((host or "*", port))
     return CannotListen(f"cannot listen on {where} ({name}): {_explain(error, _PORT_WAYS_OUT)}")
 
 
 class UnixEndpoint:
-    """A Unix socket; who may connect is said by the mode of its file, and by those of the folders above it."""
+    """A Unix socket. The modes of its file and of the folders above decide who may connect."""
 
     port: Final = 0
 
@@ -120,7 +122,7 @@ class UnixEndpoint:
         self.addresses: Final = [path]
         self._server: asyncio.Server | None = None
         self._file: tuple[int, int] | None = None
-        """The device and inode of our own."""
+        """The device and inode of our own file."""
 
     async def bind(self, name: str) -> list[socket.socket]:
         """The same as of `TcpEndpoint`."""
@@ -130,7 +132,7 @@ class UnixEndpoint:
         try:
             self._bind(listening)
             self._file = _identity(self._path)
-            os.chmod(self._path, self._mode)  # nobody can connect before we listen
+            os.chmod(self._path, self._mode)  # no client can connect before `listen`
             listening.setblocking(False)
             listening.listen(BACKLOG)
         except OSError as error:
@@ -156,22 +158,22 @@ class UnixEndpoint:
                 raise CannotListen("there is a file which is no socket; choose another path, or remove it") from None
             if not _is_dead(self._path):
                 raise AlreadyListening("another program listens on it; stop that, or choose another path") from None
-            os.unlink(self._path)  # left by a broker that was killed
+            os.unlink(self._path)  # left by a killed broker
             listening.bind(self._path)
 
     def close(self) -> None:
-        """Accept no more, and remove the file; harmless when it does not listen."""
+        """Stop to accept, and remove the file. Harmless if it does not listen."""
         self._remove()
         if self._server is not None:
             self._server.close()
 
     def _remove(self) -> None:
-        """Remove our file, unless it is gone or somebody else's by now."""
+        """Remove our file, unless it is gone or has been replaced."""
         try:
             if self._file is not None and self._file == _identity(self._path):
                 os.unlink(self._path)
         except OSError:
-            pass  # gone, or in a folder that is no longer ours to write
+            pass  # gone, or its folder is no longer writable
         self._file = None
 
 
@@ -181,14 +183,14 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _is_dead(path: str) -> bool:
-    """Whether nobody listens on a socket file."""
+    """Whether no program listens on a socket file."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(path)
         except ConnectionRefusedError:
             return True
-        except BlockingIOError:  # so many wait to be accepted that somebody must be there
+        except BlockingIOError:  # the queue is full, so a program listens
             return False
     return False
 

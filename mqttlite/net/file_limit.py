@@ -1,7 +1,7 @@
-"""The limit on open files, seen from a listener: whether one more connection leaves enough of them for the rest.
+"""Checks the limit on open files for a listener: whether one more connection leaves enough files for everything else.
 
-Neither loop reports it in time: libuv closes a connection for which there is no file and says nothing, asyncio accepts
-nobody for a second. Invariant: of a shortage the log tells the beginning and, with its count, the end.
+Neither event loop reports a shortage usefully: libuv silently closes a connection without a file, and asyncio stops to
+accept for a second. Invariant: the log reports the beginning and the end of a shortage, the latter with a count.
 """
 
 import asyncio
@@ -12,34 +12,34 @@ import sys
 from typing import Final
 
 RESERVED_FILES: Final = 64
-"""Open files that connections leave: for password files, telemetry, the copy of a socket that a TLS handshake takes,
-and the connections that uvloop accepts before it asks. Where the limit is below 256, a quarter of it."""
+"""Open files reserved for other uses: password files, telemetry, the copy of a socket during a TLS handshake, and the
+connections that uvloop accepts before we check. A quarter of the limit if that is below 256."""
 
 CHECK_S: Final = 5.0
-"""How long nobody must have been turned away before a shortage counts as over: at the limit, clients come and go."""
+"""How long no connection must have been refused before a shortage counts as over."""
 
 _log = logging.getLogger("mqttlite.net")
 
 
 class FileLimit:
-    """The limit for the connections of one listener. Before `open` and after `close` there is room for everybody."""
+    """The limit for the connections of one listener. Before `open` and after `close` there is always room."""
 
     def __init__(self, name: str) -> None:
         self._name: Final = name
         self._limit = sys.maxsize
         self._probe: int | None = None
-        """A file to copy: the copy has the lowest number that is free."""
+        """A file to duplicate: the duplicate gets the lowest free number."""
         self._turned_away = 0
         self._turned_away_before = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Ask the system for its limit. Raises `OSError` where no file is left."""
+        """Read the system's limit. Raises `OSError` if no file is left."""
         self._limit = _soft_limit()
         self._probe = os.open(os.devnull, os.O_RDONLY)
 
     def close(self) -> None:
-        """End, with a last line if there is a shortage; harmless when it is not open."""
+        """Stop, and log the end of a shortage. Harmless if it is not open."""
         if self._probe is not None:
             os.close(self._probe)
             self._probe = None
@@ -59,7 +59,7 @@ class FileLimit:
         return lowest < self._limit - min(RESERVED_FILES, self._limit // 4)
 
     def turn_away(self) -> None:
-        """Count a connection for which there was no room."""
+        """Count a refused connection."""
         self._turned_away += 1
         if self._timer is None:
             _log.warning(

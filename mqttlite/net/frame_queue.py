@@ -1,7 +1,7 @@
-"""The WebSockets with frames that are not decoded yet: they take turns, within the work budget of a loop iteration.
+"""WebSockets with undecoded frames take turns here, within the work budget of a loop iteration.
 
 Decoding an empty frame takes as long as handling a short packet, and a megabyte holds 170,000 of them. Invariant: a
-WebSocket is in the queue once, and each iteration decodes a part of the first one at least.
+WebSocket is in the queue once, and each iteration decodes at least a part of the first one.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
 
 FRAME_WORK: Final = 6
-"""The work of a frame, without that of its payload."""
+"""The work of a frame, without its payload."""
 
 PART_FRAMES: Final = 64
-"""How many frames of a WebSocket are decoded before it is the next one's turn."""
+"""How many frames of a WebSocket are decoded before the next one's turn."""
 
 
 class FrameQueue:
-    """One for all listeners of a broker. `wake` has the loop driver end the iteration, and so begin a new budget."""
+    """One for all listeners of a broker. `wake` makes the loop driver end the iteration and begin a new budget."""
 
     def __init__(self, effects: Effects, wake: Callable[[], None]) -> None:
         self._effects: Final = effects
@@ -35,18 +35,18 @@ class FrameQueue:
         return self._effects.work < ITERATION_WORK
 
     def charge(self, frames: int) -> None:
-        """Count frames that were decoded."""
+        """Charge decoded frames to the budget."""
         self._effects.work += FRAME_WORK * frames
 
     def put(self, decode_part: Callable[[], None]) -> None:
-        """Call a WebSocket when it is its turn; if more is left then, it puts itself here again."""
+        """Call a WebSocket at its turn. If frames remain after it, the WebSocket queues itself again."""
         self._waiting.append(decode_part)
         self._schedule()
 
     def _run(self) -> None:
         """Decode part by part while the budget lasts, after the loop has read all sockets.
 
-        Whatever those used, there is `LEAST_SHARE` for the parts, and as much again for what follows them.
+        The parts are guaranteed `LEAST_SHARE`, and the work after them as much again.
         """
         self._is_scheduled = False
         effects = self._effects
@@ -59,8 +59,7 @@ class FrameQueue:
             self._schedule()
 
     def _schedule(self) -> None:
-        """Run before this iteration ends: its end begins the budget of the next one, which is for what the loop reads
-        first."""
+        """Run before this iteration ends, because the next budget is first for the sockets that the loop reads."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._run)

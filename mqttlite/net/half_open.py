@@ -1,6 +1,6 @@
 """The connections of a listener whose clients have yet to send CONNECT, oldest first.
 
-Invariant: an entry keeps its place from the accept on, whatever handshakes follow.
+Invariant: an entry keeps its place from the accept on, through all handshakes.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from mqttlite.net.link import LinkPort
 
 
 class HalfOpen:
-    """At most `limit` of them, if its owner makes room before it adds one."""
+    """Holds at most `limit` connections, if its owner makes room before adding one."""
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
@@ -18,19 +18,19 @@ class HalfOpen:
 
     @property
     def is_full(self) -> bool:
-        """Whether one must go before another comes."""
+        """Whether a connection must be closed before another is added."""
         return len(self._entries) >= self.limit
 
     def add(self, link: LinkPort, close: Callable[[], object], now: float) -> None:
-        """Note the connection of a link, and how it is closed; one that is noted already keeps its place."""
+        """Add the connection of a link, and the function that closes it. One that is already here keeps its place."""
         self._entries.setdefault(link, (now, close))
 
     def discard(self, link: LinkPort) -> None:
-        """The connection is gone, or its client has sent CONNECT. Harmless when it is not here."""
+        """Remove a connection that is gone or has sent CONNECT. Harmless if it is not here."""
         self._entries.pop(link, None)
 
     def close_oldest(self, opened_by: float) -> bool:
-        """Close the oldest connection, if there is one that was opened at `opened_by` or before."""
+        """Close the oldest connection if it was opened at `opened_by` or before. Return whether it was."""
         for link, (opened_at, close) in self._entries.items():
             if opened_at > opened_by:
                 return False

@@ -1,8 +1,8 @@
-"""Lets TLS handshakes begin one after the other, so that a thousand of them do not hold up clients that are connected.
+"""Starts TLS handshakes one after the other, so that a thousand of them do not delay connected clients.
 
-The first step of a handshake, a signature and a key exchange, takes the event loop some tenths of a millisecond, and
-cannot be interrupted. One begins in every second iteration, so that others are served between any two of them.
-Invariant: a client that has sent nothing yet has no turn and costs no handshake.
+The first step of a handshake, a signature and a key exchange, blocks the event loop for some tenths of a millisecond.
+One starts in every second iteration, so that other links are served between two of them. Invariant: a client that has
+sent nothing gets no turn and costs no handshake.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from contextlib import suppress
 from typing import Final
 
 MAX_WAITING: Final = 256
-"""Handshakes that wait for their turn, a tenth of a second of work; while there are as many, nobody is accepted, and
-who comes waits in the kernel instead, where waiting costs no memory of ours."""
+"""Handshakes that may wait for their turn, a tenth of a second of work. While this many wait, no connection is
+accepted; further clients wait in the kernel, where they cost us no memory."""
 
 
 class HandshakeTurns:
-    """Of all listeners of a broker together, because they share its event loop."""
+    """One for all listeners of a broker, because they share its event loop."""
 
     def __init__(self) -> None:
         self._loop: Final = asyncio.get_running_loop()
@@ -26,7 +26,7 @@ class HandshakeTurns:
         self._room.set()
 
     def __len__(self) -> int:
-        """Handshakes that wait, or were given up while they did."""
+        """How many handshakes wait, including cancelled ones."""
         return len(self._waiting)
 
     async def has_room(self) -> None:
@@ -34,7 +34,7 @@ class HandshakeTurns:
         await self._room.wait()
 
     async def turn(self) -> None:
-        """Wait until the loop has time for the first step of one more handshake."""
+        """Wait for the turn of one more handshake."""
         if not self._waiting:
             self._loop.call_soon(self._next)
         future: asyncio.Future[None] = self._loop.create_future()
@@ -46,17 +46,17 @@ class HandshakeTurns:
     def _next(self) -> None:
         while self._waiting:
             future = self._waiting.popleft()
-            if not future.done():  # it is where its task was cancelled
+            if not future.done():  # done: its task was cancelled
                 future.set_result(None)
                 break
         if len(self._waiting) < MAX_WAITING:
             self._room.set()
         if self._waiting:
-            self._loop.call_soon(self._loop.call_soon, self._next)  # an iteration without one comes between
+            self._loop.call_soon(self._loop.call_soon, self._next)  # skip an iteration in between
 
 
 async def readable(accepted: socket.socket) -> None:
-    """Wait until something has come, or the client is gone. Nothing is read."""
+    """Wait until the socket has bytes or the client is gone. Reads nothing."""
     loop = asyncio.get_running_loop()
     came: asyncio.Future[None] = loop.create_future()
 
@@ -67,7 +67,7 @@ async def readable(accepted: socket.socket) -> None:
 
     try:
         loop.add_reader(accepted, on_readable)
-    except NotImplementedError:  # a loop of Windows, which cannot tell
+    except NotImplementedError:  # a Windows event loop does not support it
         return
     try:
         await came

@@ -1,6 +1,6 @@
-"""Holds the links whose clients sent too much, as the core decides: more than a quota allows, or under overload.
+"""Holds the links that the core selects: their clients exceeded a quota, or send most during overload.
 
-Invariant: `HoldReason.RATE` and `HoldReason.OVERLOAD` hold a link between the two effects of the core that name it.
+Invariant: `HoldReason.RATE` and `HoldReason.OVERLOAD` hold a link exactly between the two effects that name it.
 """
 
 import logging
@@ -27,7 +27,7 @@ class HeldLinks:
         """How often a link was held for a quota."""
 
     def hold_throttled(self, effects: Effects) -> None:
-        """Do not read the links whose clients sent more than their quotas allow."""
+        """Stop reading the links whose clients exceeded their quotas."""
         throttled, effects.throttled = effects.throttled, []
         for number in throttled:
             link = self._links.get(number)
@@ -36,12 +36,12 @@ class HeldLinks:
                 self._log_held(link)
 
     def release_throttled(self, effects: Effects) -> None:
-        """Read those again that have kept their quotas for long enough."""
+        """Read the links again that have paid their debt."""
         unthrottled, effects.unthrottled = effects.unthrottled, []
         self._release(unthrottled, HoldReason.RATE)
 
     def slow_senders(self, effects: Effects) -> None:
-        """Hold the links that the overload slows, and release those that may be read again."""
+        """Hold the links that overload slows, and release those that may be read again."""
         slowed, effects.slowed = effects.slowed, []
         unslowed, effects.unslowed = effects.unslowed, []
         for number in slowed:
@@ -57,7 +57,7 @@ class HeldLinks:
                 link.release(reason)
 
     def _log_held(self, link: LinkPort) -> None:
-        """Log the 1st, 2nd, 4th, 8th … time, and not a line for each."""
+        """Log only the 1st, 2nd, 4th, 8th … time."""
         self._times += 1
         throttle = link.connection.throttle
         if self._times & (self._times - 1) == 0 and throttle is not None:

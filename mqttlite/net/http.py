@@ -1,8 +1,7 @@
-"""A small HTTP server for operators and their programs: one request a connection; GET and HEAD if nothing else is said.
+"""A small HTTP server for operators and their programs: one request per connection, by default only GET and HEAD.
 
-This module knows nothing of paths and answers. Invariant: a client that is slow, breaks the protocol or asks too often
-costs a bounded amount of memory and delays no other answer: there are at most `MAX_OPEN` connections, and a new one
-takes the place of the oldest.
+It does not know the paths and answers. Invariant: a client that is slow, breaks the protocol or asks too often costs
+bounded memory and delays no other answer: there are at most `MAX_OPEN` connections, and a new one replaces the oldest.
 """
 
 import asyncio
@@ -20,19 +19,19 @@ from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.link import LINGER_S
 
 MAX_OPEN: Final = 32
-"""Connections at once: some dashboards and scrapers; one more closes the oldest that is not being answered."""
+"""Connections at the same time: some dashboards and scrapers. One more closes the oldest that is not being answered."""
 
 HEAD_BYTES: Final = 8_192
-"""How long a request with its headers may be: what other servers allow."""
+"""The longest request line and headers, as in other servers."""
 
 HEAD_S: Final = 5.0
-"""How long a request may take to come."""
+"""How long a request may take to arrive."""
 
 ANSWER_S: Final = 30.0
-"""How long an answer may take, and how long the client to read it: a scraper waits ten seconds."""
+"""How long the answer may take, and how long the client may take to read it. A scraper waits ten seconds."""
 
 MAX_PARAMETERS: Final = 16
-"""Of a query; nothing that is asked here has more than a few."""
+"""The most parameters in a query. Real ones have a few."""
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
@@ -46,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: int = 9883
-    """0 lets the system choose."""
+    """The port; 0: the system chooses."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -82,12 +81,12 @@ def sentence(status: int, text: str) -> Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepts:
-    """Which requests a server takes, and how it words those that it does not."""
+    """Which requests a server takes, and the format of its error responses."""
 
     methods: tuple[str, ...] = ("GET", "HEAD")
     head_bytes: int = HEAD_BYTES
     body_bytes: int = 0
-    """How long a body may be; that of GET and HEAD is never read."""
+    """The longest body. The body of GET and HEAD is never read."""
     error: Callable[[int, str], Response] = sentence
 
 
@@ -95,7 +94,7 @@ READ_ONLY: Final = Accepts()
 
 
 class HttpServer:
-    """`answer` is asked for each whole request; what it raises is logged, and answered with 500."""
+    """`answer` is called for each complete request. An exception is logged and answered with 500."""
 
     def __init__(
         self,
@@ -110,25 +109,25 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port asked for; once `start` has run, the real one."""
+        """The requested port; after `start`, the real one."""
         return self._endpoint.port
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens, as `address:port`."""
+        """The addresses that it listens on, as `address:port`."""
         return self._endpoint.addresses
 
     @property
     def open(self) -> int:
-        """Connections at present."""
+        """The number of open connections."""
         return len(self._open)
 
     async def start(self, name: str) -> None:
-        """Bind and accept. Raises `CannotListen`, which says that name."""
+        """Bind and accept. Raises `CannotListen`, which contains `name`."""
         await self._endpoint.listen(name, self._admit)
 
     async def stop(self) -> None:
-        """Accept no more, and close what is open at once."""
+        """Stop to accept, and close all connections at once."""
         self._endpoint.close()
         answers = [exchange.answering for exchange in self._open if exchange.answering is not None]
         for exchange in list(self._open):
@@ -170,13 +169,13 @@ class _Exchange(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._heard_bytes = 0
         self._head: h11.Request | None = None
-        """Of a request whose body is on its way."""
+        """The head of a request whose body is still arriving."""
         self._body = b""
         self._is_heard = False
-        """Whether its request is there; what comes behind it is of no interest."""
+        """Whether the request is complete. Later bytes are ignored."""
         self._is_answered = False
         self._is_half_closed = False
-        """Whether the client said that it sends no more."""
+        """Whether the client closed its sending side."""
         self._wants_body = True
         self.answering: asyncio.Task[None] | None = None
         """The task that answers its request."""
@@ -201,14 +200,14 @@ class _Exchange(asyncio.Protocol):
                 elif isinstance(event, h11.Data):
                     self._on_data(event.data)
                 else:
-                    assert self._head is not None, "what ends is a request with a body"
+                    assert self._head is not None, "a request with a body has a head"
                     self._begin(self._head)
         except h11.RemoteProtocolError as error:
             self._refuse(error.error_status_hint, f"This is not a request that is served here: {error}.")
 
     def _on_head(self, head: h11.Request) -> None:
         limit, methods = self._accepts.head_bytes, ", ".join(self._accepts.methods)
-        if self._heard_bytes - len(self._http.trailing_data[0]) > limit:  # of one piece, which h11 lets pass
+        if self._heard_bytes - len(self._http.trailing_data[0]) > limit:  # h11 does not limit one piece
             self._refuse(431, f"The request is longer than {limit} bytes.")
         elif head.method.decode("ascii") not in self._accepts.methods:
             only = " and ".join(methods.rsplit(", ", 1))
@@ -224,7 +223,7 @@ class _Exchange(asyncio.Protocol):
             self._refuse(413, f"The body is longer than {self._accepts.body_bytes} bytes.")
 
     def _ask_for_body(self) -> None:
-        """Answer `Expect: 100-continue`, as curl says before a longer body."""
+        """Answer `Expect: 100-continue`, which curl sends before a longer body."""
         if self._http.they_are_waiting_for_100_continue and self._transport is not None:
             proceed = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
             self._transport.write(self._http.send(proceed) or b"")
@@ -234,7 +233,7 @@ class _Exchange(asyncio.Protocol):
         self._respond(self._accepts.error(status, text), *headers)
 
     def eof_received(self) -> bool:
-        """A client may close its half once it has asked; before and after there is nothing to wait for."""
+        """A client may close its sending side after its request. Before that, close the connection."""
         self._is_half_closed = True
         return self._is_heard and not self._is_answered
 
@@ -246,7 +245,7 @@ class _Exchange(asyncio.Protocol):
         self._on_lost(self)
 
     def abort(self) -> None:
-        """Close at once; harmless when it is closed, or not yet open."""
+        """Close at once. Harmless if it is closed or not yet open."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -299,13 +298,13 @@ class _Exchange(asyncio.Protocol):
         if transport.get_write_buffer_size() == 0:
             self._expire_in(LINGER_S)
         try:
-            transport.write_eof()  # to close a socket with bytes unread is to reset it, and to lose the answer
-        except OSError:  # the client reset the connection, and the loop has yet to hear of it
+            transport.write_eof()  # closing a socket with unread bytes would reset it and lose the answer
+        except OSError:  # the client reset the connection, and the loop has not noticed yet
             transport.abort()
 
 
 def _parse(method: str, target: str, body: bytes) -> Request:
-    """Raises `ValueError`, also for what is no UTF-8."""
+    """Parse a request. Raises `ValueError`, also for invalid UTF-8."""
     parts = urlsplit(target)
     found = parse_qs(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
     return Request(

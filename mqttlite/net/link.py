@@ -1,7 +1,7 @@
-"""One end of a connection: a `Link` moves bytes between a socket and the core. It knows nothing about MQTT.
+"""Our end of a connection: a `Link` moves bytes between a socket and the core. It knows nothing about MQTT.
 
-Invariant: a link hands its `connection` back to the core with every input, and tells the core exactly once that the
-socket is gone. This module and `loop_driver` are compiled together with the core (docs/design/008).
+Invariant: a link passes its `connection` to the core with every input, and reports exactly once that the socket is
+gone. This module and `loop_driver` are compiled together with the core (docs/design/008).
 """
 
 import asyncio
@@ -15,32 +15,32 @@ from mqttlite.core.connection import AWAITING_CONNECT, Connection
 from mqttlite.core.reasons import HoldReason
 
 ITERATION_BYTES: Final = 1_048_576
-"""When about that many bytes wait to be written the link writes them at once and not at the end of the iteration: this
-bounds what piles up in one iteration."""
+"""When about this many bytes wait to be written, the link writes them at once instead of at the end of the iteration.
+Bounds the bytes that accumulate in one iteration."""
 
 MAX_DEFERRED_BYTES: Final = 1_048_576
-"""How many bytes may arrive while packets wait to be handled, before the link is not read any more. It is not 0: the
-last packets of a client that leaves would be lost, in the kernel if the client leaves without reading our answers, or
-in a paused layer below us when that ends."""
+"""How many bytes may arrive while packets wait, before the link is no longer read. Not 0: otherwise the last packets of
+a leaving client could be lost, in the kernel if the client leaves without reading our answers, or in a paused TLS or
+WebSocket layer."""
 
 LONG_BYTES: Final = 131_072
-"""The same as `ITERATION_BYTES` where that much waits for each receiver: waiting longer would save few writes, and the
-bytes would not be in the processor's cache any more when they are written."""
+"""Like `ITERATION_BYTES`, if this much waits for each receiver: waiting longer would save few writes, and the bytes
+would leave the processor's cache before they are written."""
 
 UNWRITTEN_BYTES: Final = 8 * 1_048_576
-"""How many bytes may stay unwritten after a link's bytes were handled, if those made up more than `ITERATION_BYTES` of
-them. With more, the link is not read until the receivers have their bytes: some milliseconds of writes."""
+"""How many bytes may stay unwritten after a link's input was handled, if that input caused more than `ITERATION_BYTES`
+of them. With more, the link is not read until the receivers have their bytes: some milliseconds of writes."""
 
 WRITE_BUFFER_BYTES: Final = 262_144
-"""How many bytes the transport may hold before the link counts as blocked; it counts as free again at a quarter of
-them. With small outboxes it is a quarter of `max_outbox_bytes`, because the client has both."""
+"""How many bytes the transport may buffer before the link counts as blocked; at a quarter of them it is free again.
+With small outboxes it is a quarter of `max_outbox_bytes`, because a client may fill both."""
 
 LINGER_S: Final = 5.0
-"""How long a closed link may take to send its last bytes to a client that does not read them, and to see it leave."""
+"""How long a closed link waits for the client to read its last bytes and close its side."""
 
 DISCARD_S: Final = 0.02
-"""How long a closed link is not read after each chunk that it discards: a client that goes on sending at full speed
-would keep the loop busy until `LINGER_S` is over."""
+"""How long a closed link is not read after each discarded chunk. Without it, a client that sends at full speed would
+keep the loop busy until `LINGER_S` is over."""
 
 
 class LinkDriver(ABC):
@@ -48,37 +48,37 @@ class LinkDriver(ABC):
 
     def __init__(self) -> None:
         self.links: Final[dict[int, LinkPort]] = {}
-        """All links by the number of their connection. Each link enters itself."""
+        """All links by connection number. Each link adds itself."""
         self.is_stalled: bool = False
-        """Whether a commit takes so long that a link which makes more changes must wait for it."""
+        """Whether a commit takes so long that links with more changes must wait for it."""
 
     @abstractmethod
     def hold_for_commit(self, link: "LinkPort") -> None:
-        """Hold a link until that commit is done: the client makes changes which wait in memory."""
+        """Hold a link until the slow commit is done, because its client's changes wait in memory."""
 
     @abstractmethod
     def hold_for_writes(self, link: "LinkPort") -> None:
-        """Hold a link until most of what waits for other links is written: its client publishes too much."""
+        """Hold a link until most bytes for other links are written, because its client publishes too much."""
 
     @abstractmethod
     def note_read(self, link: "LinkPort", size: int) -> None:
-        """So many bytes were read from a link that sends much: it may have to wait until it is read again."""
+        """`size` bytes were read from a link that sends much. It may have to wait before it is read again."""
 
     @abstractmethod
     def await_turn(self, link: "LinkPort") -> None:
-        """A link that takes turns is held for no other reason any more."""
+        """A link that takes turns is no longer held for another reason."""
 
     @abstractmethod
     def wake(self) -> None:
-        """Run when this iteration of the loop has read all links: something came in."""
+        """There was input: run after this iteration of the loop has read all links."""
 
     @abstractmethod
     def run(self) -> None:
-        """Carry out the effects now, as far as this iteration allows."""
+        """Carry out the effects now, within the limits of this iteration."""
 
 
 class LinkPort(ABC):
-    """One end of a connection, as the loop driver and the telemetry know it: a socket, or a program in this process."""
+    """Our end of a connection, for the loop driver and telemetry: a socket, or a program in this process."""
 
     __slots__ = (
         "_broker",
@@ -102,20 +102,20 @@ class LinkPort(ABC):
         self._loop: Final = asyncio.get_running_loop()
         self.connection: Connection
         self.address: str = ""
-        """The client's address. The listener sets it where the socket does not know it, behind a proxy."""
+        """The client's address. Behind a proxy, the listener sets it."""
         self.tls_version: str | None = None
         self.tls_cipher: str | None = None
         self.gone: bool = False
         self._paused = False
-        """Whether the receiving end takes no bytes."""
+        """Whether the remote end takes no bytes."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Take frames for the client. Harmless when it is gone."""
+        """Take frames for the client. Harmless if it is gone."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Close when the client has its last bytes."""
+        """Close after the client has its last bytes."""
 
     @abstractmethod
     def abort(self) -> None:
@@ -124,32 +124,32 @@ class LinkPort(ABC):
     @property
     @abstractmethod
     def unsent_bytes(self) -> int:
-        """How many bytes were written and have not left yet."""
+        """How many written bytes have not been sent yet."""
 
     @abstractmethod
     def _pause_reading(self) -> None:
-        """Read nothing until `_resume_reading`."""
+        """Stop reading until `_resume_reading`."""
 
     @abstractmethod
     def _resume_reading(self) -> None:
-        """Read again; harmless when it is gone."""
+        """Read again. Harmless if the client is gone."""
 
     def rest(self, most: int = MAX_DEFERRED_BYTES) -> None:
-        """Stop reading if more than that of what arrived is not handled yet."""
+        """Stop reading if more than `most` bytes are unhandled."""
         if self.connection.framer.kept_bytes > most:
             self.hold(HoldReason.DEFERRED)
 
     def go_on(self) -> None:
-        """Handle more of what arrived."""
+        """Handle more of the bytes that arrived."""
         self._broker.feed(self.connection, b"", self._loop.time())
         self._loop_driver.wake()
 
     # ------------------------------------------------------------------ holding
 
     def hold(self, reason: int) -> None:
-        """Do not read until `release` has taken back this reason and all others.
+        """Stop reading until `release` has removed this reason and all others.
 
-        With `HoldReason.COMMIT` the link is not written either, as if the socket took nothing.
+        With `HoldReason.COMMIT` the link is not written either, as if the socket took no bytes.
         """
         connection = self.connection
         if not connection.hold_reasons:
@@ -159,7 +159,7 @@ class LinkPort(ABC):
             self._broker.block(connection, self._loop.time(), self.unsent_bytes)
 
     def release(self, reason: int) -> None:
-        """Take back one reason of `hold`; harmless when the link is gone, or not held for it."""
+        """Remove one reason of `hold`. Harmless if the link is gone, or not held for it."""
         connection = self.connection
         if not connection.hold_reasons & reason:
             return
@@ -173,18 +173,18 @@ class LinkPort(ABC):
             self._broker.effects.deferred.append(connection.number)
             self._loop_driver.wake()
         if not connection.hold_reasons:
-            connection.last_heard = now  # the client may have spoken meanwhile
+            connection.last_heard = now  # the client may have sent packets meanwhile
             self._resume_reading()
         if reason == HoldReason.COMMIT and not self.gone and not self._paused:
             self._broker.unblock(connection, now)
 
     def pause_writing(self) -> None:
-        """The receiving end takes no bytes: the core keeps them."""
+        """The remote end takes no bytes: the core must keep them."""
         self._paused = True
         self._broker.block(self.connection, self._loop.time(), self.unsent_bytes)
 
     def resume_writing(self) -> None:
-        """The opposite of `pause_writing`."""
+        """The remote end takes bytes again."""
         self._paused = False
         if not self.connection.hold_reasons & HoldReason.COMMIT:
             self._broker.unblock(self.connection, self._loop.time())
@@ -193,8 +193,8 @@ class LinkPort(ABC):
 
 @final
 class Link(LinkPort):
-    """A listener makes one for each connection that it accepts. It has the methods of an `asyncio.Protocol` and does
-    not inherit from it: a compiled class cannot inherit from one that is not."""
+    """A listener creates one for each connection that it accepts. It has the methods of an `asyncio.Protocol` but does
+    not inherit from it, because a compiled class cannot inherit from an interpreted one."""
 
     __slots__ = ("_has_ended", "_linger", "_lost_by", "_on_lost", "_on_made", "_transport", "made")
 
@@ -223,17 +223,17 @@ class Link(LinkPort):
         self._has_ended = False
 
     def peer_certificate(self) -> dict[str, object] | None:
-        """The client's verified certificate as `getpeercert` gives it, if it showed one."""
+        """The client's verified certificate as `getpeercert` gives it; None if there is none."""
         if self.tls_version is None:
             return None
         found: dict[str, object] | None = self._transport.get_extra_info("peercert")
         return found or None
 
     def peer_certificate_der(self) -> bytes:
-        """The same in DER, for a client that showed one."""
+        """The same in DER, for a client with a certificate."""
         tls: ssl.SSLObject = self._transport.get_extra_info("ssl_object")
         found = tls.getpeercert(True)
-        assert found is not None, "the client showed a certificate"
+        assert found is not None, "the client has a certificate"
         return found
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -278,24 +278,24 @@ class Link(LinkPort):
             loop_driver.wake()
 
     def go_on(self) -> None:
-        """Handle more of what arrived. After the last of it, a connection whose socket is gone ends."""
+        """Handle more of the bytes that arrived. If none remain and the socket is gone, end the connection."""
         self.data_received(b"")
         if self.gone and not self.connection.deferred:
             self._end()
 
     def eof_received(self) -> None:
-        """The client sends no more. The transport closes, because this returns nothing true."""
+        """The client closed its sending side. The transport closes, because this returns no true value."""
 
     def connection_lost(self, error: Exception | None) -> None:
         self.gone = True
         if self._linger is not None:
             self._linger.cancel()
         self._lost_by = str(error) if error is not None else ""
-        if not self.connection.deferred:  # else some of its packets wait, and a DISCONNECT may be among them
+        if not self.connection.deferred:  # deferred: packets still wait, possibly a DISCONNECT
             self._end()
 
     def _end(self) -> None:
-        """The socket is gone and nothing that came from it is left. Harmless the second time."""
+        """End the connection: the socket is gone and all its bytes are handled. Harmless the second time."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -304,7 +304,7 @@ class Link(LinkPort):
         self._on_lost(self)
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to the socket. When it takes no more the transport calls `pause_writing`."""
+        """Write bytes to the socket. When it takes no more, the transport calls `pause_writing`."""
         if not self.gone:
             self._transport.write(data)
 
@@ -317,49 +317,49 @@ class Link(LinkPort):
             self._transport.resume_reading()
 
     def finish(self) -> None:
-        """Close once the last bytes are sent and the client closes its end, or after `LINGER_S`.
+        """Close after the last bytes are sent and the client has closed its side, or after `LINGER_S`.
 
-        Closing a socket with unread bytes resets it, and the client could lose the DISCONNECT that tells it why.
+        Closing a socket with unread bytes would reset it, and the client could lose the DISCONNECT with the reason.
         """
         if self.gone:
-            self._end()  # a link that is held does not go on with what came before
+            self._end()  # a held link does not handle its waiting bytes any more
             return
         transport = self._transport
         if self.connection.said_goodbye and transport.can_write_eof() and transport.get_write_buffer_size() == 0:
-            transport.close()  # the client sends nothing more and expects nothing more
+            transport.close()  # the client neither sends nor expects more
             return
         self._linger = self._loop.call_later(LINGER_S, transport.abort)
         if self.connection.hold_reasons:
-            self._resume_reading()  # else it would not see the client leave
+            self._resume_reading()  # to notice that the client leaves
         if transport.is_closing():
             return
         if transport.can_write_eof():
             try:
                 transport.write_eof()
-            except OSError:  # the client reset the connection, and the loop does not know it yet
+            except OSError:  # the client reset the connection, and the loop has not noticed yet
                 transport.abort()
-        else:  # TLS closes with an exchange of its own
+        else:  # TLS has its own closing handshake
             transport.close()
 
     def _discard(self) -> None:
-        """Nobody wants what came behind the end; read on later."""
+        """Discard bytes after the end of the connection, and continue to read later."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
             self._loop.call_later(DISCARD_S, self._resume_reading)
 
     @property
     def awaits_connect(self) -> bool:
-        """Whether its client is yet to send a whole CONNECT."""
+        """Whether its client has not sent a complete CONNECT yet."""
         return self.connection.state == AWAITING_CONNECT
 
     @property
     def unsent_bytes(self) -> int:
-        """How many bytes were written that the kernel has not taken yet."""
+        """How many written bytes the kernel has not taken yet."""
         return self._transport.get_write_buffer_size() if self.made else 0
 
     @property
     def is_drained(self) -> bool:
-        """Whether the kernel has all that was written."""
+        """Whether the kernel has taken all written bytes."""
         return self.unsent_bytes == 0
 
     def abort(self) -> None:
@@ -368,7 +368,7 @@ class Link(LinkPort):
 
 
 def about(link: LinkPort) -> dict[str, dict[str, object]]:
-    """The link's fields for a line of the log, as its `extra`."""
+    """The link's fields for a log record, as its `extra`."""
     connection = link.connection
     return {
         "fields": {
@@ -381,7 +381,7 @@ def about(link: LinkPort) -> dict[str, dict[str, object]]:
 
 
 def format_address(peername: object) -> str:
-    """`address:port` of what a transport calls its peer name; the path of a Unix socket, if it has one."""
+    """`address:port` for a transport's peer name; the path of a Unix socket, if it has one."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         host, port = peername[0], peername[1]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -1,11 +1,9 @@
-"""Listening sockets, and the connections they let in: how many, and through which handshakes [MQTT-4.2.0-1].
+"""Listening sockets: accepts connections, limits their number, and runs their handshakes [MQTT-4.2.0-1].
 
-What a proxy says, and a TLS handshake, come before the core hears of a connection; what goes wrong there is said with
-the client's address.
-A connection is half-open until its client has sent CONNECT. When there is no room, the oldest of these is closed for a
-new one, so that silent connections keep nobody out.
-Invariant: a listener holds at most `max_connections`, handshakes included, and `max_half_open` half-open ones, but for
-those that it has just closed.
+A PROXY header and a TLS handshake come before the core sees a connection; their errors are logged with the client's
+address. A connection is half-open until its client has sent CONNECT. When there is no room, the oldest half-open one is
+closed for a new one, so that silent connections cannot lock out clients. Invariant: a listener holds at most
+`max_connections`, including handshakes, and `max_half_open` half-open ones, not counting those it is closing.
 """
 
 import asyncio
@@ -38,23 +36,23 @@ from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.net.websocket import WebSocket
 
 PARTING_S: Final = 0.5
-"""How long clients may take to leave a broker that stops, once they have its last word."""
+"""How long clients of a stopping broker may take to close, after they have their last bytes."""
 
 HALF_OPEN_GRACE_S: Final = 1.0
-"""How long a half-open connection is safe from being closed because `max_connections` are open: a device that is quick
-enough gets through although others come all the time."""
+"""How long a half-open connection cannot be closed to make room within `max_connections`, so that a quick device gets
+in during a flood of connections."""
 
 COLLECT_EACH: Final = 16
-"""New connections after which Python looks through what is new for garbage. It would do so by itself when there are
-some thousand objects more than before; but while as many handshakes end as begin there are not, and after ten thousand
-connections it looked through all their objects at once, which took 50 ms."""
+"""After this many new connections, run Python's garbage collector on the youngest objects. By itself it runs after some
+thousand net allocations; with as many handshakes ending as beginning that took ten thousand connections, and then 50
+ms."""
 
 _log = logging.getLogger("mqttlite.net")
 
 
 class Listener:
-    """One endpoint, and what is spoken there. `identity_of` names the client whose certificate (as `getpeercert`
-    gives it) is shown; `certificate_id_of` identifies a certificate in DER where certificates can be `revoked`."""
+    """One endpoint and its protocol. `identity_of` gives the client's name from its certificate (as `getpeercert` gives
+    it); `certificate_id_of` gives the id of a DER certificate, if certificates can be `revoked`."""
 
     def __init__(
         self,
@@ -106,12 +104,12 @@ class Listener:
             connect_limits=connect_limits,
             mount_point=mount_point,
         )
-        """The peer of clients that show no certificate."""
+        """The `Peer` of clients without certificate."""
         self._identity_of: Final = identity_of
         self._certificate_id_of: Final = certificate_id_of
         self._revoked = revoked
         self._certificates: Final[dict[Link, Hashable]] = {}
-        """Those of the links whose client showed one; empty where none can be revoked."""
+        """The certificate ids of links; empty if certificates cannot be revoked."""
         self._broker: Final = broker
         self._loop_driver: Final = loop_driver
         self._frame_queue: Final = frame_queue
@@ -120,7 +118,7 @@ class Listener:
         self._acceptor: Final = Acceptor(turns, self._begin_handshake)
         self._connect_limits: Final = connect_limits
         self._keys: Final[dict[Link, str]] = {}
-        """The key of the address of each connection that the limits count."""
+        """The address key of each connection that the limits count."""
         self._limited = 0
         self._made = 0
         self._open = 0
@@ -128,23 +126,23 @@ class Listener:
         self._upgrades: Final[set[WebSocket]] = set()
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
         self.turned_away: int = 0
-        """Connections for which there was no room, or no open file."""
+        """Connections closed because there was no room, or no free file."""
         self.half_open_closed: int = 0
-        """Half-open connections that were closed to make room."""
+        """Half-open connections closed to make room."""
         self.failed_handshakes: int = 0
-        """Connections that did not get as far as MQTT: of TLS, and of proxies."""
+        """Connections whose TLS handshake or PROXY header failed."""
         self._files: Final = FileLimit(name)
         self._stopping = False
         self._emptied: Final = asyncio.Event()
 
     @property
     def port(self) -> int:
-        """The port asked for; once `start` has run, the real one. 0 for a Unix socket."""
+        """The requested port; after `start`, the real one. 0 for a Unix socket."""
         return self._endpoint.port
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens: `address:port` for each address of the host, or a path."""
+        """The addresses that it listens on: `address:port` for each address of the host, or a path."""
         return self._endpoint.addresses
 
     async def start(self) -> None:
@@ -156,21 +154,21 @@ class Listener:
             await self._endpoint.listen(self.name, self._plain)
 
     def use_context(self, context: ssl.SSLContext, revoked: frozenset[Hashable]) -> None:
-        """Let handshakes that begin from now on use other certificates; for a listener that speaks TLS."""
+        """Use other certificates for new handshakes. Only for a TLS listener."""
         self._tls["ssl"] = context
         self._revoked = revoked
 
     def revoked_links(self) -> list[Link]:
-        """The links whose clients have shown certificates that are revoked by now."""
+        """The links whose clients' certificates are now revoked."""
         return [link for link, certificate in self._certificates.items() if certificate in self._revoked]
 
     async def stop_accepting(self) -> None:
-        """No new connections, and an end to handshakes under way; the links stay as they are."""
+        """Stop accepting, and cancel handshakes under way. The links stay."""
         self._stopping = True
         self._acceptor.close()
         self._endpoint.close()
         self._files.close()
-        await asyncio.sleep(0)  # a task that has not begun would not close its socket
+        await asyncio.sleep(0)  # a task that has not started would not close its socket
         handshakes = list(self._handshakes)
         for task in handshakes:
             task.cancel()
@@ -181,9 +179,10 @@ class Listener:
         self._note_emptied()
 
     async def emptied(self) -> None:
-        """After `stop_accepting`, and the last words: wait until the last connection is gone.
+        """After `stop_accepting` and the last DISCONNECT: wait until the last connection is gone.
 
-        Who has its last bytes and stays is cut off after `PARTING_S`; who does not take them is given longer.
+        A client that has its last bytes and stays is cut off after `PARTING_S`. A client that does not read them has
+        longer.
         """
         try:
             async with asyncio.timeout(PARTING_S):
@@ -196,12 +195,12 @@ class Listener:
 
     @property
     def open(self) -> int:
-        """The connections it holds, handshakes included."""
+        """The number of connections, including handshakes."""
         return self._open
 
     @property
     def throttled(self) -> dict[str, int]:
-        """How often a client was over a quota, by whose that is."""
+        """How often a client exceeded a quota, by scope."""
         quotas = self._anonymous.quotas
         return {} if quotas is None else quotas.held
 
@@ -211,11 +210,11 @@ class Listener:
         return {} if self._connect_limits is None else self._connect_limits.refused
 
     def holds(self, link: LinkPort) -> bool:
-        """Whether it let this link in, and the link is still there."""
+        """Whether the link belongs to this listener and is open."""
         return link in self._links
 
     def abort(self) -> None:
-        """Close what is still open at once."""
+        """Close all connections at once."""
         for link in self._links:
             link.abort()
 
@@ -223,11 +222,11 @@ class Listener:
         return cast(asyncio.BaseProtocol, self._spoken_to(self._link())) if self._admit() else _Closed()
 
     def _link(self) -> Link:
-        """A link for one more connection."""
+        """Create a link for one more connection."""
         return Link(self.name, self.transport, self._broker, self._loop_driver, self._on_made, self._on_lost)
 
     def _spoken_to(self, link: Link) -> Link | WebSocket:
-        """The asyncio protocol of a new socket: a link, or a protocol in front of one."""
+        """The asyncio protocol for a new socket: a link, or a WebSocket in front of one."""
         if self._websocket is None:
             return link
         return WebSocket(
@@ -235,7 +234,7 @@ class Listener:
         )
 
     def _admit(self) -> bool:
-        """Count a new connection in, unless there are too many, or the broker stops."""
+        """Count a new connection. False if there are too many, or the broker stops."""
         if self._stopping:
             return False
         if self._half_open.is_full:
@@ -256,7 +255,7 @@ class Listener:
         return True
 
     def _close_oldest(self, opened_by: float) -> bool:
-        """Close the oldest half-open connection for a new one, if it was there at that time of the loop's clock."""
+        """Close the oldest half-open connection for a new one, if it was opened at `opened_by` or before."""
         if not self._half_open.close_oldest(opened_by):
             return False
         self.half_open_closed += 1
@@ -268,7 +267,7 @@ class Listener:
         return True
 
     def note_connect(self, link: LinkPort) -> None:
-        """The client of a link has sent CONNECT: the connection is no longer half-open."""
+        """The client of a link has sent CONNECT: its connection is no longer half-open."""
         self._half_open.discard(link)
 
     def _leave(self) -> None:
@@ -280,7 +279,7 @@ class Listener:
             self._emptied.set()
 
     def _is_limited(self, link: Link) -> bool:
-        """Whether the address of a link has too many connections, or opens them too often."""
+        """Whether the address of a link has too many connections, or connects too often."""
         limits = self._connect_limits
         if limits is None or link in self._keys:
             return False
@@ -299,7 +298,7 @@ class Listener:
         return True
 
     def _forget(self, link: Link) -> None:
-        """The connection is gone: its address may have another."""
+        """The connection is gone: uncount it for its address."""
         key = self._keys.pop(link, None)
         if key is not None and self._connect_limits is not None:
             self._connect_limits.close(key)
@@ -327,7 +326,7 @@ class Listener:
             )
         if certificate is not None and self._certificate_id_of is not None:
             self._certificates[link] = certificate_id = self._certificate_id_of(link.peer_certificate_der())
-            if certificate_id in self._revoked:  # since its handshake began
+            if certificate_id in self._revoked:  # revoked since its handshake began
                 self._loop.call_soon(link.abort)
         self._half_open.add(link, link.abort, self._loop.time())
         connection = self._broker.open(peer, self._loop.time())
@@ -393,7 +392,7 @@ class Listener:
     def _await(
         self, link: Link, protocol: Link | WebSocket, accepted: socket.socket, handshake: Coroutine[None, None, None]
     ) -> "asyncio.Task[None]":
-        """Let what comes before a connection run, and clean up if none comes of it."""
+        """Run the handshake of a connection, and clean up if it fails."""
         task = self._loop.create_task(handshake)
         self._handshakes.add(task)
 
@@ -403,12 +402,12 @@ class Listener:
                 accepted.close()
                 self._forget(link)
                 self._leave()
-            elif task.cancelled():  # just as the handshake came to its end
+            elif task.cancelled():  # cancelled just as the handshake ended
                 protocol.abort()
                 self._loop.call_soon(note_loss)
 
         def note_loss() -> None:
-            """uvloop closes the transport of a connection that it is not done with, and does not say so."""
+            """uvloop closes the transport of a connection with an unfinished handshake without a notification."""
             if not protocol.gone:
                 protocol.connection_lost(None)
 
@@ -437,15 +436,15 @@ class Listener:
                 *(self.name, link.address, explain_handshake(error)),
                 extra=self._about(link.address),
             )
-            error.__traceback__ = None  # in asyncio, a frame in there holds the error, and so the link
+            error.__traceback__ = None  # in asyncio it refers to the error, and keeps the link alive
             await tls.part(LINGER_S)
 
     def _about(self, address: str) -> dict[str, dict[str, object]]:
-        """The fields for a line of the log, as its `extra`, before there is a connection."""
+        """The fields for a log record, as its `extra`, before there is a connection."""
         return {"fields": {"peer": address, "listener": self.name}}
 
     async def _await_turn(self, accepted: socket.socket) -> None:
-        """Wait for the client's first bytes, then for the loop. Raises `TimeoutError` if nothing comes."""
+        """Wait for the client's first bytes, then for a turn of the loop. Raises `TimeoutError` if no bytes arrive."""
         try:
             async with asyncio.timeout(self._handshake_timeout_s):
                 await readable(accepted)
@@ -454,7 +453,7 @@ class Listener:
         await self._turns.turn()
 
     async def _ask_proxy(self, link: Link, accepted: socket.socket) -> None:
-        """Learn from a trusted proxy whose connection it is. Raises `BadHeader`."""
+        """Read the client's address from a trusted proxy's header. Raises `BadHeader`."""
         try:
             async with asyncio.timeout(self._handshake_timeout_s):
                 link.address = await read_header(accepted) or link.address
@@ -465,7 +464,7 @@ class Listener:
 
 
 class _Closed(asyncio.Protocol):
-    """Closes a connection that there is no room for."""
+    """Closes a connection for which there is no room."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast(asyncio.Transport, transport).abort()
@@ -490,15 +489,15 @@ _REJECTIONS: Final = {
     3: "no list of revoked certificates of the client's authority is there (crl_file)",
     23: "the client's certificate is revoked (crl_file)",
 }
-"""OpenSSL's codes of what is wrong with a client's certificate."""
+"""OpenSSL's error codes for a client's certificate."""
 
 
 def explain_handshake(error: OSError) -> str:
-    """Why a handshake failed, in words where the TLS library's own are not."""
+    """Why a handshake failed, in plain words if the TLS library's are unclear."""
     if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _REJECTIONS:
         return f"{_REJECTIONS[error.verify_code]} ({error.verify_message})"
     if isinstance(error, ssl.SSLError) and error.reason in _EXPLANATIONS:
         return f"{_EXPLANATIONS[error.reason]} ({error.reason})"
-    if isinstance(error, ConnectionResetError) and not error.args:  # what asyncio makes of a client that just leaves
+    if isinstance(error, ConnectionResetError) and not error.args:  # asyncio raises this when a client just leaves
         return "the client hung up; does it trust our certificate's CA, and did it dial a name in the certificate?"
     return str(error) or type(error).__name__

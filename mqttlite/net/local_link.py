@@ -1,8 +1,8 @@
-"""One end of a connection whose client is this program: frames wait in memory until the program asks for them.
+"""Our end of a connection whose client is this program: frames wait in memory until the program asks for them.
 
-To the core a local link is a 5.0 client like any other: it sends CONNECT, SUBSCRIBE and acknowledgements, it has a
-window and an outbox, and it blocks when the program is slow. Invariant: a frame is decoded when the program asks for
-it, so that a burst costs the loop nothing at once.
+For the core a local link is an ordinary 5.0 client: it sends CONNECT, SUBSCRIBE and acknowledgements, has a window and
+an outbox, and blocks when the program is slow. Invariant: a frame is decoded only when the program asks for it, so that
+a burst does not block the loop.
 """
 
 from collections import deque
@@ -27,8 +27,8 @@ from mqttlite.wire.packets import Connect, Disconnect, Packet, Suback, Subscribe
 from mqttlite.wire.properties import NONE, Properties
 
 _NO_FRAMES: Final[deque[bytes]] = deque()
-"""Nothing is ever added to it. It stands for the frames of a link that has none: a deque takes 600 bytes, and there may
-be very many links that wait."""
+"""Never added to. Shared by links without frames, because a deque takes 600 bytes and there may be very many idle
+links."""
 
 LOCAL: Final = "local"
 """The transport of local links in telemetry, metrics and the log, and the name of their listener."""
@@ -36,13 +36,13 @@ LOCAL: Final = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalClient:
-    """Somebody for whom the program connects, such as a caller over HTTP: the rules, limits and quotas hold for it as
-    for a client that comes in by a socket."""
+    """A client on whose behalf the program connects, for example an HTTP caller. Rules, limits and quotas apply to it
+    as to a client with a socket."""
 
     client_id: str = ""
-    """Empty: the broker assigns one."""
+    """The client identifier. Empty: the broker assigns one."""
     username: str | None = None
-    """The verified name of the user; None where there is none."""
+    """The verified user name; None for an anonymous client."""
     grants: Grants = NO_GRANTS
     clean_start: bool = True
     session_expiry_s: int = 0
@@ -50,9 +50,9 @@ class LocalClient:
     quotas: Quotas | None = None
     mount_point: bytes = b""
     is_told: bool = False
-    """Whether its messages say which they are."""
+    """Whether its messages carry their identity in user properties."""
     sees_publishers: bool = False
-    """Whether they always say from whom."""
+    """Whether they always name the publisher."""
 
 
 _TOLD: Final = Capabilities(tell_message=True)
@@ -60,9 +60,9 @@ _TOLD: Final = Capabilities(tell_message=True)
 
 @final
 class LocalLink(LinkPort):
-    """`on_readable` is called when there is something to read, or nothing more will come. It must not raise.
+    """`on_readable` is called when there is a packet to read, and at the end. It must not raise.
 
-    `listener`, `transport` and `address` are what logs, metrics and telemetry call it.
+    `listener`, `transport` and `address` name it in logs, metrics and telemetry.
     """
 
     __slots__ = ("_at", "_frames", "_on_readable", "_unread_bytes")
@@ -85,11 +85,11 @@ class LocalLink(LinkPort):
         self._on_readable: Final = on_readable
         self._frames = _NO_FRAMES
         self._at = 0
-        """Where the next packet begins in the first of the frames."""
+        """The offset of the next packet in the first frame."""
         self._unread_bytes = 0
 
     def connect(self, receive_maximum: int, client: LocalClient | None = None) -> None:
-        """Open the connection: of a client, or of the program itself, which no rules restrict.
+        """Open the connection of a client, or of the program itself, which no rules restrict.
 
         Raises `ConnectionRefusedError` if the broker does not accept it.
         """
@@ -120,21 +120,20 @@ class LocalLink(LinkPort):
             raise ConnectionRefusedError(connection.close_detail)
 
     def subscribe(self, topic_filter: bytes, qos: int, where: str | None = None) -> Suback:
-        """Subscribe as the first request of the connection, to messages that pass a filter; its answer.
+        """Subscribe, with a message filter or without. Must be the first request of the connection. Return the answer.
 
-        The answer is taken from the outbox, where it waits for the loop driver: the session is not durable, so it
-        waits for no commit.
+        The answer is taken from the outbox directly. It waits for no commit, because the session is not durable.
         """
         properties = NONE if where is None else Properties(user_properties=[(FILTER_PROPERTY, where)])
         self._send_at_once(Subscribe(1, (SubscriptionRequest(topic_filter, qos),), properties))
         self.write(self.connection.outbox.take())
         self.receive()  # CONNACK
         answer = self.receive()
-        assert isinstance(answer, Suback), "the second packet that the broker sends"
+        assert isinstance(answer, Suback), "SUBACK is the second packet"
         return answer
 
     def _send_at_once(self, packet: Packet) -> None:
-        """Have a packet handled now, even if this iteration has used up its work budget."""
+        """Make the core handle a packet now, even if this iteration has used up its budget."""
         effects = self._broker.effects
         work, pending_bytes = effects.work, effects.pending_bytes
         effects.work = effects.pending_bytes = 0
@@ -143,12 +142,12 @@ class LocalLink(LinkPort):
         effects.pending_bytes += pending_bytes
 
     def send(self, packet: Packet) -> None:
-        """Hand a packet of the program to the core. Harmless when the connection ended."""
+        """Pass a packet of the program to the core. Harmless after the end of the connection."""
         self._broker.feed(self.connection, encode(packet, V5), self._loop.time())
         self._loop_driver.wake()
 
     def receive(self) -> Packet | None:
-        """The next packet for the program; None if there is none now, and after the end for good."""
+        """The next packet for the program; None if there is none now. After the end it stays None."""
         if not self._frames:
             return None
         frames = self._frames[0]
@@ -181,12 +180,12 @@ class LocalLink(LinkPort):
             self._on_readable()
 
     def finish(self) -> None:
-        """The connection ended. The program may still read what it was sent."""
+        """The connection ended. The program may still read the remaining packets."""
         self.gone = True
         self._on_readable()
 
     def leave(self) -> None:
-        """The program wants no more: end the connection, and forget what it did not read."""
+        """The program ends the connection. Unread packets are discarded."""
         self.gone = True
         self._frames = _NO_FRAMES
         self._unread_bytes = 0
@@ -202,7 +201,7 @@ class LocalLink(LinkPort):
         return self._unread_bytes
 
     def _pause_reading(self) -> None:
-        """There is nothing to read: the program hands packets over itself."""
+        """Does nothing: the program passes packets itself."""
 
     def _resume_reading(self) -> None:
-        """The same."""
+        """Does nothing, too."""

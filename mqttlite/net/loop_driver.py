@@ -1,8 +1,8 @@
-"""Carries out the effects of the core, once for each iteration of the loop: commit, write, ask, close.
+"""Carries out the effects of the core once for each iteration of the loop: commit, write, ask, close.
 
-True on disk before true on the wire: an outbox that says so waits for the commit of the changes before it (`commits`);
-the others do not wait. Invariants: all effects of an iteration are carried out or have their turn in a later one; a
-closed connection's link is closed after its last write.
+True on disk before true on the wire: an outbox with `awaits_commit` waits for the commit of the earlier changes
+(`commits`); the others do not wait. Invariants: all effects of an iteration are carried out, or queued for a later one;
+the link of an ended connection is closed after its last write.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from mqttlite.net.reading_turns import ReadingTurns
 from mqttlite.net.shedding import Shedding
 
 CLOSES_PER_ITERATION: Final = 128
-"""How many links are closed at a time: the log, the dataset and presence take some 100 microseconds for each. The
-others follow in their order in the next iterations."""
+"""How many links one iteration closes: the log, the dataset and presence take some 100 microseconds for each. The
+others follow in order in the next iterations."""
 
 LATE_S: Final = 0.05
-"""A timer that fires this late shows that the loop, or the whole process, was held up."""
+"""A timer that fires this late shows that the loop, or the whole process, was blocked."""
 
 CATCH_UP_S: Final = 0.001
-"""How long a late timer waits then: the loop reads every socket before it fires again."""
+"""How long a late timer is postponed, so that the loop reads every socket before it fires again."""
 
 _log = logging.getLogger("mqttlite.store")
 
@@ -64,7 +64,7 @@ class LoopDriver(LinkDriver):
         self._on_closed: Final = on_closed
         self._on_question: Final = on_question
         self.iterations: int = 0
-        """How many there were in which something was to be done."""
+        """How many iterations had effects to carry out."""
         self._woken = False
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -80,8 +80,8 @@ class LoopDriver(LinkDriver):
             self._loop.call_soon(self._end_iteration)
 
     def _end_iteration(self) -> None:
-        """The loop has read all links: go on with those that sent much, carry out the effects, and then write the
-        outboxes that earlier iterations left."""
+        """The loop has read all links: continue deferred links, carry out the effects, and then write the outboxes left
+        by earlier iterations."""
         self.iterations += 1
         writer = self.writer
         writer.begin_iteration()
@@ -149,7 +149,8 @@ class LoopDriver(LinkDriver):
         self._arm()
 
     def _on_commit_done(self) -> None:
-        """Write the frames that waited for the commit, read links that were held for it, and see to the rest."""
+        """Write the frames that waited for the commit, release links that were held for it, and carry out new
+        effects."""
         commits = self.commits
         writer = self.writer
         writer.committed.extend(commits.held)
@@ -178,16 +179,16 @@ class LoopDriver(LinkDriver):
         self._reading_turns.wait(link)
         self.wake()
 
-    # ------------------------------------------------------------------ waiting for it
+    # ------------------------------------------------------------------ waiting for the driver
 
     async def settled(self) -> None:
-        """Wait until everything up to now is committed. Frames that waited for that are written, or their outboxes are
-        among those that the next iterations write."""
+        """Wait until all changes made so far are committed. Frames that waited for it are then written, or queued for
+        the next iterations."""
         self.run()
         await self.commits.settled()
 
     async def stop(self) -> None:
-        """Close the last links, stop the timer, and commit nothing more."""
+        """Close the last links, and stop the timer and the commits."""
         self._close_links(len(self._closing))
         self._stopped = True
         if self._timer is not None:
@@ -198,7 +199,7 @@ class LoopDriver(LinkDriver):
     # ------------------------------------------------------------------ closing
 
     def _close_links(self, most: int) -> None:
-        """Close the links whose connections ended, but for those with frames that are not written yet."""
+        """Close the links of ended connections, except those with unwritten frames."""
         numbers, self._closing = self._closing, []
         for position, number in enumerate(numbers):
             if most == 0:
@@ -212,7 +213,7 @@ class LoopDriver(LinkDriver):
                 continue
             most -= 1
             del self.links[number]
-            if outbox.chunks and not link.gone:  # it was blocked until now
+            if outbox.chunks and not link.gone:  # unwritten because it was blocked
                 self.writer.write_last(link)
             link.finish()
             self._report(self._on_closed, link)
@@ -220,14 +221,14 @@ class LoopDriver(LinkDriver):
     def _report(self, callback: Callable[[LinkPort], None], link: LinkPort) -> None:
         try:
             callback(link)
-        except Exception:  # a log line or a telemetry row may be lost, but no message
+        except Exception:  # a log line or telemetry row may be lost, but no message
             _log.exception("%s: a report about its connection failed", link.address, extra=about(link))
 
     # ------------------------------------------------------------------ time
 
     def _on_timer(self) -> None:
         if self._loop.time() - self._timer_at > LATE_S and not self._catching_up:
-            # The loop did not listen, so clients may not be silent: first it reads what they sent meanwhile.
+            # The loop was blocked, so clients that look silent may not be: first read what they sent.
             self._catching_up = True
             self._timer = self._loop.call_later(CATCH_UP_S, self._on_timer)
             return
@@ -239,7 +240,7 @@ class LoopDriver(LinkDriver):
             self.run()
 
     def _arm(self) -> None:
-        """Let the one timer fire when the core has something due."""
+        """Set the single timer to the time when the core has work due."""
         at = self.broker.due_at()
         if at is not None and not self._stopped and (self._timer is None or at < self._timer_at):
             if self._timer is not None:

@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, for programs whose own code is not asynchronous.
+"""An event loop in its own thread, for programs that are not asynchronous.
 
-Invariant: after `close` the thread has ended, and nothing that ran on its loop is left.
+Invariant: after `close` the thread has ended, and no task of its loop is left.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ class LoopThread:
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # harmless when the exception is the coroutine's own
+            future.cancel()  # harmless if the coroutine itself raised
             raise
 
     def close(self) -> None:
-        """Cancel what is left, end the thread and close the loop."""
+        """Cancel remaining tasks, end the thread and close the loop."""
         self.run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

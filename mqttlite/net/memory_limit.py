@@ -1,4 +1,4 @@
-"""How much memory this process may use: the machine's, or less where a container or a limit of the process says so."""
+"""How much memory this process may use: the machine's, or less if a container or a process limit restricts it."""
 
 import contextlib
 import os
@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Final
 
 UNKNOWN: Final = 4 * 1_024**3
-"""Assumed where the system does not tell."""
+"""Assumed if the system does not say."""
 
 _GROUPS: Final = Path("/proc/self/cgroup")
 _GROUP_ROOT: Final = Path("/sys/fs/cgroup")
 
 
 def usable_memory() -> int:
-    """Bytes of memory: the least of what the machine has, the control groups allow (versions 1 and 2) and
-    `RLIMIT_AS` and `RLIMIT_DATA` say."""
+    """In bytes: the least of the machine's memory, the limits of control groups (versions 1 and 2), `RLIMIT_AS` and
+    `RLIMIT_DATA`."""
     return min([physical_memory(), *group_limits(), *process_limits()])
 
 
@@ -26,7 +26,7 @@ def physical_memory() -> int:
 
 
 def group_limits(groups: Path = _GROUPS, root: Path = _GROUP_ROOT) -> list[int]:
-    """The limits of the process's control group and of all above it."""
+    """The limits of the process's control group and of all its parents."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for line in groups.read_text().splitlines():

@@ -1,7 +1,7 @@
 """Writes dirty outboxes to their links: a bounded number in each iteration of the loop, in order.
 
-The others follow in later iterations, after the loop has read all links again. Invariant: each dirty outbox is in one
-place: `Effects.dirty`, `unwritten`, `committed`, or with those that wait for a commit (`commits`).
+The rest follows in later iterations, after the loop has read all links again. Invariant: each dirty outbox is in
+exactly one place: `Effects.dirty`, `unwritten`, `committed`, or among those that wait for a commit (`commits`).
 """
 
 from collections import deque
@@ -18,12 +18,12 @@ WRITES_PER_ITERATION: Final = 256
 """How many outboxes one iteration of the loop writes: a write takes about 20 microseconds, most of it in the kernel."""
 
 BYTES_PER_ITERATION: Final = 2 * 1_048_576
-"""How many bytes one iteration writes, for long writes cost by their length: some milliseconds."""
+"""How many bytes one iteration writes, because the cost of a long write grows with its length: some milliseconds."""
 
 NEW_WRITES: Final = WRITES_PER_ITERATION // 2
 NEW_BYTES: Final = BYTES_PER_ITERATION // 2
-"""How much of that is for outboxes that became dirty in this iteration while others wait for their turn: a message for
-one client passes the copies of a message for thousands, and none of these waits for ever."""
+"""The part of `BYTES_PER_ITERATION` for outboxes that became dirty in this iteration while older ones wait. So a
+message for one client passes the copies of a message for thousands, and no copy waits for ever."""
 
 
 @final
@@ -32,35 +32,35 @@ class OutboxWriter:
 
     def __init__(self, effects: Effects, links: dict[int, LinkPort], commits: Commits) -> None:
         self.on_written: Callable[[int], None] | None = None
-        """Called with the number of a connection when its link took an outbox that holds traced messages. Traced
-        messages behind those that wait for a commit count as written with these."""
+        """Called with a connection number after an outbox with traced messages was written to its link. Traced messages
+        behind frames that wait for a commit are reported together with those frames."""
         self.unwritten: Final[deque[Outbox]] = deque()
-        """Dirty outboxes that an iteration had no room for, in their order."""
+        """Dirty outboxes that an iteration had no room for, in order."""
         self.unwritten_bytes: int = 0
-        """About how much those hold: the rest of `Effects.pending_bytes` after an iteration."""
+        """About how many bytes `unwritten` holds: the rest of `Effects.pending_bytes` after an iteration."""
         self.committed: Final[deque[tuple[Outbox, int]]] = deque()
-        """Outboxes whose commit is done, with the number of frames that waited for it, until an iteration has room for
-        them."""
+        """Outboxes whose commit is done, with the number of frames that waited for it. They wait for an iteration with
+        room."""
         self._effects: Final = effects
         self._links: Final = links
         self._commits: Final = commits
         self._writes_left = WRITES_PER_ITERATION
         self._bytes_left = BYTES_PER_ITERATION
         self._written = 0
-        """How many outboxes ever left `unwritten`."""
+        """How many outboxes have left `unwritten` so far."""
         self._waiting_links: Final[deque[tuple[LinkPort, int]]] = deque()
-        """Links that are held because they published too much, until `_written` is that number: then all outboxes that
-        were in `unwritten` have left it."""
+        """Links that are held because they published too much, each until `_written` reaches its number: by then all
+        outboxes that were in `unwritten` have left it."""
 
     def begin_iteration(self) -> None:
         self._writes_left = WRITES_PER_ITERATION
         self._bytes_left = BYTES_PER_ITERATION
 
     def write_dirty(self, in_time: bool) -> None:
-        """Write the outboxes that became dirty, as far as this iteration has room for them; `unwritten` has the others.
+        """Write the outboxes that became dirty, as far as this iteration has room; put the others into `unwritten`.
 
-        `in_time` says that the commit under way holds all changes up to now. Where others wait, and this iteration has
-        written its part, they stay the first of the next one.
+        `in_time` says that the commit under way contains all changes made so far. If older outboxes still wait, they
+        stay first in the next iteration.
         """
         effects = self._effects
         links = self._links
@@ -99,7 +99,7 @@ class OutboxWriter:
             effects.pending_bytes = 0
 
     def write_committed(self) -> None:
-        """Write the frames that waited for a commit, as far as this iteration has room for them; `committed` has the
+        """Write the frames that waited for a commit, as far as this iteration has room; `committed` keeps the
         others."""
         committed = self.committed
         while committed and self._writes_left > 0 and self._bytes_left > 0:
@@ -116,8 +116,8 @@ class OutboxWriter:
                     self._effects.dirty.append(outbox)
 
     def write_more(self) -> None:
-        """Write the outboxes that earlier iterations had no room for, as far as this one has; then release links that
-        wait for them."""
+        """Write the outboxes left by earlier iterations, as far as this one has room; then release the links that
+        waited for them."""
         effects = self._effects
         unwritten = self.unwritten
         before = len(unwritten)
@@ -125,7 +125,7 @@ class OutboxWriter:
             outbox = unwritten.popleft()
             self._written += 1
             if outbox.awaits_commit and self._commits.is_under_way:
-                self._commits.hold(outbox, False)  # since it was put there it got frames that wait for a commit
+                self._commits.hold(outbox, False)  # meanwhile it got frames that wait for a commit
                 continue
             outbox.awaits_commit = False
             link = self._links.get(outbox.number)
@@ -142,20 +142,20 @@ class OutboxWriter:
             self._waiting_links.popleft()[0].release(HoldReason.UNWRITTEN)
 
     def write_last(self, link: LinkPort) -> None:
-        """Write the frames of a connection that ended, such as DISCONNECT, behind those that its link still holds."""
+        """Write the last frames of an ended connection, such as DISCONNECT, after those that its link still holds."""
         outbox = link.connection.outbox
         link.write(outbox.take())
         if outbox.traced:
             self._tell_written(outbox)
 
     def hold_link(self, link: LinkPort) -> None:
-        """Hold a link until all outboxes that are in `unwritten` now have left it."""
+        """Hold a link until all outboxes now in `unwritten` have left it."""
         if not link.gone and not link.connection.hold_reasons & HoldReason.UNWRITTEN:
             link.hold(HoldReason.UNWRITTEN)
             self._waiting_links.append((link, self._written + len(self.unwritten)))
 
     def _tell_written(self, outbox: Outbox) -> None:
         """Report that traced messages were written."""
-        outbox.traced = outbox.dirty  # the rest may hold others
+        outbox.traced = outbox.dirty  # the remaining frames may contain more
         if self.on_written is not None:
             self.on_written(outbox.number)

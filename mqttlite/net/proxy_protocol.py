@@ -1,7 +1,7 @@
-"""The PROXY protocol, versions 1 and 2: a proxy in front of us says whose connection it passes on.
+"""The PROXY protocol, versions 1 and 2: a proxy sends the address of the client whose connection it forwards.
 
-It says so before anything else, TLS too. Of what version 2 may add nothing is used: who a client is must be shown to
-us, in TLS or in MQTT. Invariant: not one byte behind the header is taken from the socket.
+The header comes before everything else, including TLS. The optional fields of version 2 are ignored: clients must
+identify themselves to the broker, in TLS or MQTT. Invariant: no byte after the header is read from the socket.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ import msgspec
 from mqttlite.net.link import format_address
 
 LINE_BYTES: Final = 107
-"""The longest header of version 1, as its text says."""
+"""The longest header of version 1, by its specification."""
 
 BODY_BYTES: Final = 4_096
-"""The longest of version 2 that is read: two addresses take 36 bytes, or 216, and what proxies add a few hundred."""
+"""The longest header of version 2 that is read. Two addresses take 36 or 216 bytes, optional fields a few hundred."""
 
 _SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _LOCAL: Final = 0x20
@@ -31,11 +31,11 @@ _ADDRESS_BYTES: Final = {_TCP4: 12, _TCP6: 36, _UNIX: 216}
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From whom a header is required, and believed; nobody else may connect to the listener."""
+    """The proxies that must send a header. No other peer may connect to the listener."""
 
     trusted: tuple[str, ...] = ()
-    """Addresses and networks of the proxies, such as `10.0.0.5` or `10.0.0.0/8`. Every program that may open a Unix
-    socket is one."""
+    """Addresses and networks of the proxies, for example `10.0.0.5` or `10.0.0.0/8`. On a Unix socket every program
+    that may open it is a proxy."""
 
     def __post_init__(self) -> None:
         for network in self.trusted:
@@ -46,7 +46,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def _network_of(text: str) -> str:
-    """The network that an address in it was written for."""
+    """A hint with the network, if an address inside it was given."""
     try:
         return f"; write {ipaddress.ip_network(text, strict=False)}"
     except ValueError:
@@ -54,7 +54,7 @@ def _network_of(text: str) -> str:
 
 
 class BadHeader(ConnectionError):
-    """A trusted proxy sent no header, or none that can be read."""
+    """A trusted proxy sent no header, or an invalid one."""
 
 
 class Proxies:
@@ -64,18 +64,18 @@ class Proxies:
         self._networks: Final = tuple(ipaddress.ip_network(network) for network in options.trusted)
 
     def trusts(self, peername: object) -> bool:
-        """Whether a header from there is believed; `peername` is what a transport calls it."""
+        """Whether the peer with this transport peer name is a trusted proxy."""
         if not isinstance(peername, tuple):
-            return True  # a Unix socket: its file's mode has let them in
+            return True  # a Unix socket: its file mode has already admitted the peer
         address = ipaddress.ip_address(str(peername[0]).partition("%")[0])
         mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
         return any((mapped or address) in network for network in self._networks)
 
 
 async def read_header(accepted: socket.socket) -> str | None:
-    """Read a header from a non-blocking socket: the client's address, or None where the proxy speaks for itself.
+    """Read a header from a non-blocking socket. Return the client's address, or None if the proxy connects for itself.
 
-    Raises `BadHeader`, and `OSError` of the socket.
+    Raises `BadHeader`, and `OSError` from the socket.
     """
     start = await _exactly(accepted, len(_SIGNATURE))
     if start == _SIGNATURE:
@@ -89,7 +89,7 @@ async def read_header(accepted: socket.socket) -> str | None:
     while not line.endswith(b"\r\n"):
         if len(line) >= LINE_BYTES:
             raise BadHeader(f"a PROXY line of more than {LINE_BYTES} bytes")
-        line += await _exactly(accepted, 1 if line.endswith(b"\r") else 2)  # so many belong to it in any case
+        line += await _exactly(accepted, 1 if line.endswith(b"\r") else 2)  # these belong to it in any case
     return parse_line(line)
 
 
@@ -105,7 +105,7 @@ async def _exactly(accepted: socket.socket, length: int) -> bytes:
 
 
 def parse_line(line: bytes) -> str | None:
-    """The client's address in a whole header of version 1. Raises `BadHeader`."""
+    """The client's address in a complete header of version 1. Raises `BadHeader`."""
     words = line[:-2].split(b" ")
     if words[1] == b"UNKNOWN":
         return None
@@ -127,7 +127,7 @@ def parse_line(line: bytes) -> str | None:
 
 def parse_body(command: int, family: int, body: bytes) -> str | None:
     """The client's address in a header of version 2, of which `body` follows the length. Raises `BadHeader`."""
-    if command == _LOCAL:  # a health check of the proxy itself
+    if command == _LOCAL:  # a health check by the proxy itself
         return None
     if command != _PROXY:
         raise BadHeader(f"a PROXY header with version and command 0x{command:02x}")
@@ -142,4 +142,4 @@ def parse_body(command: int, family: int, body: bytes) -> str | None:
         return format_address((ipaddress.IPv4Address(body[:4]), *struct.unpack("!H", body[8:10])))
     if family == _TCP6:
         return format_address((ipaddress.IPv6Address(body[:16]), *struct.unpack("!H", body[32:34])))
-    return format_address("")  # a Unix socket of the proxy's
+    return format_address("")  # a Unix socket of the proxy

@@ -1,6 +1,6 @@
-"""Answers the core's questions for pages of long queues: waits for the commit of what it asks for, and reads the store.
+"""Answers the core's questions for pages of long queues: waits until the messages are committed, then reads the store.
 
-Invariant: a question is answered, however often the store fails, unless the broker stops.
+Invariant: a question is answered, with as many retries as needed, unless the broker stops.
 """
 
 import asyncio
@@ -14,13 +14,14 @@ from mqttlite.core.question import LoadPage
 from mqttlite.net.loop_driver import LoopDriver
 
 RETRY_S: Final = 0.25
-"""How long to wait before a store that failed is read again."""
+"""How long to wait before a failed read is retried."""
 
 _log = logging.getLogger("mqttlite.store")
 
 
 class QueueReader:
-    """`answer` gets the id of a question and its page. The core asks for `MAX_PAGES_AT_ONCE` pages at a time."""
+    """`answer` gets the id of a question and its page. The core asks for at most `MAX_PAGES_AT_ONCE` pages at a
+    time."""
 
     def __init__(self, store: Store, loop_driver: LoopDriver, answer: Callable[[int, object], None]) -> None:
         self._store: Final = store
@@ -29,20 +30,20 @@ class QueueReader:
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
     def read(self, question: LoadPage) -> None:
-        """Answer a question by and by."""
+        """Start a task that answers a question."""
         task = asyncio.get_running_loop().create_task(self._read(question))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Answer nothing more."""
+        """Cancel all open questions."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def page(self, client_id: str, first: int, count: int) -> list[Delivery | None]:
-        """The same for a look. Raises what the store raises."""
+        """Read a page to show it. Raises what the store raises."""
         await self._loop_driver.settled()
         return await self._store.page(client_id, first, count)
 

@@ -1,8 +1,8 @@
-"""Links whose clients send much are read in turn, a few in each iteration of the loop, so that iterations stay short.
+"""Reads links whose clients send much in turn, a few in each iteration of the loop, so that iterations stay short.
 
-The loop reads every socket that has bytes, up to a quarter of a megabyte of each, before anybody else has a turn: of a
-thousand clients that send as fast as they can, an iteration read 200 MB in 0.7 s. Invariant: a link that is held for
-its turn, and for nothing else, waits here once, and the others are read whenever they have something.
+By itself, the loop reads every socket that has bytes, up to a quarter of a megabyte each, in one iteration: with a
+thousand clients at full speed that was 200 MB in 0.7 s. Invariant: a link that is held only for its turn waits here
+once; all other links are read whenever they have bytes.
 """
 
 from typing import Final, final
@@ -13,16 +13,15 @@ from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import LinkPort
 
 READ_BYTES: Final = 262_144
-"""How much of links that send much an iteration reads, from the latest chunk of each, before they take turns: some
-tenths of a millisecond. An iteration in which one of them begins may read more."""
+"""How many bytes an iteration reads from heavy links before they take turns, estimated from the latest chunk of each:
+some tenths of a millisecond. The iteration in which a link becomes heavy may read more."""
 
 SHORT_READ_BYTES: Final = 131_072
 SHORT_READS: Final = 8
-"""The same while iterations are to be short, and how many of those links: each takes some 20 microseconds even if it
-has little."""
+"""The same while iterations are short, and the most links read: each takes some 20 microseconds even with few bytes."""
 
 USUAL_BYTES: Final = 65_536
-"""The bytes that are assumed of a link that was held for another reason when its turn came."""
+"""The bytes assumed for a link that was held for another reason when its turn came."""
 
 
 @final
@@ -35,15 +34,15 @@ class ReadingTurns:
         self._effects: Final = effects
         self._links: Final = links
         self._waiting: Final[dict[int, int]] = {}
-        """The links that are held for their turn alone, and how many bytes of each were read last."""
+        """The links that are held only for their turn, and how many bytes were last read from each."""
         self._left = READ_BYTES
-        """How many bytes this iteration may still read before they take turns."""
+        """How many bytes this iteration may still read before links take turns."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def note(self, link: LinkPort, size: int) -> None:
-        """So many bytes were read from a link that sends much."""
+        """`size` bytes were read from a link that sends much."""
         self._left -= size
         connection = link.connection
         if self._effects.is_short or self._left < 0:
@@ -54,11 +53,11 @@ class ReadingTurns:
             connection.much_bytes = LIGHT_BYTES
 
     def wait(self, link: LinkPort) -> None:
-        """A link is held for its turn alone from now on."""
+        """A link is now held only for its turn."""
         self._waiting[link.connection.number] = USUAL_BYTES
 
     def go_on(self) -> None:
-        """The next iteration begins: let the first in turn be read again."""
+        """The next iteration begins: release the first links in turn."""
         is_short = self._effects.is_short
         left = SHORT_READ_BYTES if is_short else READ_BYTES
         reads = SHORT_READS if is_short else len(self._waiting)

@@ -1,7 +1,7 @@
-"""Reports the state of the process to the service manager that started it: systemd, with a unit of `Type=notify`.
+"""Reports the state of the process to systemd, for units with `Type=notify`.
 
 The protocol is that of sd_notify(3): a datagram of `NAME=value` lines to the socket that `NOTIFY_SOCKET` names.
-Invariant: without that variable nothing is sent, and a report that cannot be sent holds up nobody.
+Invariant: without that variable nothing is sent, and a report that cannot be sent delays nothing.
 """
 
 import asyncio
@@ -19,23 +19,24 @@ class ServiceManager:
     """`environment` names the socket and the watchdog's interval."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._address: Final = environment.get("NOTIFY_SOCKET", "").replace("@", "\0", 1)  # @: an abstract address
+        self._address: Final = environment.get("NOTIFY_SOCKET", "").replace("@", "\0", 1)  # @ marks an abstract address
         self._watchdog_s: Final = _watchdog_s(environment) if self._address else 0.0
         self._feeds_watchdog = False
 
     def ready(self) -> None:
-        """Clients may connect, also after a reload. Begins the watchdog: it reports that the event loop runs."""
+        """Report that clients may connect, at the start or after a reload. Starts the watchdog reports of the event
+        loop."""
         self._send("READY=1")
         if self._watchdog_s and not self._feeds_watchdog:
             self._feeds_watchdog = True
             self._feed_watchdog()
 
     def reloading(self) -> None:
-        """The files are read again; `ready` follows."""
+        """Report that a reload began; `ready` must follow."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1_000}")
 
     def stopping(self, within_s: float) -> None:
-        """The end begins, and may take so long."""
+        """Report that the broker stops, within `within_s`."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={within_s * 1_000_000:.0f}")
 
     def _feed_watchdog(self) -> None:
@@ -54,7 +55,7 @@ class ServiceManager:
 
 
 def _watchdog_s(environment: Mapping[str, str]) -> float:
-    """Within what time the watchdog must hear of this process each time; 0 where none waits for it."""
+    """The interval in which the watchdog expects a report; 0 if there is no watchdog."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0.0
     try:

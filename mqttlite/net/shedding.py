@@ -1,6 +1,6 @@
-"""Drops QoS 0 messages of the clients that hold most while memory is short, and reports it.
+"""While memory is short, drops waiting QoS 0 messages of the clients that hold most, and reports it.
 
-The core chooses the clients. Invariant: the begin and the end of a shortage are reported once each.
+The core selects the clients. Invariant: the beginning and the end of a shortage are reported once each.
 """
 
 import logging
@@ -12,10 +12,10 @@ from mqttlite.core.memory import MemoryAccount
 from mqttlite.net.link import LinkPort, about
 
 REPORT_INTERVAL_S: Final = 1.0
-"""How often the clients that hold most are reported at most: memory can be short for many iterations."""
+"""The least interval between reports of the clients that hold most: memory can be short for many iterations."""
 
 MAX_REPORTED: Final = 10
-"""How many clients a report names: when many clients do not read, the first ones hold most."""
+"""The most clients named in a report, those that hold most."""
 
 _log = logging.getLogger("mqttlite.net")
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("mqttlite.net")
 @final
 class Shedding:
     """`links` is the loop driver's table, by the number of the connection. `on_memory_short` is called with True at the
-    begin of a shortage, with False at its end, and with what uses the memory."""
+    beginning of a shortage, with False at its end, and with a text on the memory in use."""
 
     __slots__ = (
         "_broker",
@@ -44,10 +44,10 @@ class Shedding:
         on_memory_short: Callable[[bool, str], None],
     ) -> None:
         self.is_short: bool = False
-        """Whether memory was short and has not recovered yet: `check` is to be called again."""
+        """Whether a shortage is not over. While it is true, `check` must be called again."""
         self.on_shed: Callable[[LinkPort, int, int], None] | None = None
-        """Called with each of the `MAX_REPORTED` clients that held most, whose QoS 0 messages were dropped, and how
-        many bytes and messages these were: once in `REPORT_INTERVAL_S` at most."""
+        """Called at most once in `REPORT_INTERVAL_S` with each of the up to `MAX_REPORTED` largest holders, and the
+        bytes and messages that each lost."""
         self._broker: Final = broker
         self._links: Final = links
         self._clock: Final = clock
@@ -57,7 +57,7 @@ class Shedding:
         """How often a client lost its messages."""
 
     def check(self, memory: MemoryAccount) -> None:
-        """Shed while memory is short; report the begin and the end of it."""
+        """Shed while memory is short, and report the beginning and the end of a shortage."""
         if memory.used > memory.shed_above:
             if not self.is_short:
                 self.is_short = True
@@ -81,7 +81,7 @@ class Shedding:
                 self.on_shed(link, size, messages)
 
     def _log_shed(self, number: int, size: int) -> None:
-        """Log the 1st, 2nd, 4th, 8th … time, and not a line for each."""
+        """Log only the 1st, 2nd, 4th, 8th … time."""
         self._times += 1
         link = self._links.get(number)
         if link is not None and self._times & (self._times - 1) == 0:

@@ -1,8 +1,8 @@
-"""Sends the alert of a TLS handshake that fails, so that a device learns why it is refused (RFC 8446 §6.2).
+"""Sends the alert of a failed TLS handshake, so that a device learns why it was refused (RFC 8446 §6.2).
 
-asyncio and uvloop close the socket of a failed handshake and leave the alert in the TLS library's outgoing buffer.
-Here the alert is taken from there and sent on a copy of the socket. A handshake that succeeds costs a method call more
-for each of its steps; reads and writes after it are the event loop's own.
+asyncio and uvloop close the socket of a failed handshake and leave the alert in the TLS library's outgoing buffer. This
+module takes the alert from there and sends it on a duplicate of the socket. A successful handshake costs one more
+method call for each step; later reads and writes are not affected.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _DRAIN_BYTES: Final = 65_536
 
 
 class Handshake:
-    """One TLS handshake on an accepted socket. Invariant: the task that made it makes no second."""
+    """One TLS handshake on an accepted socket. Invariant: each task makes at most one."""
 
     def __init__(self, accepted: socket.socket) -> None:
         self._accepted: Final = accepted
@@ -26,27 +26,27 @@ class Handshake:
         _UNDER_WAY.set(self)
 
     def send_alert(self, alert: bytes) -> None:
-        """Send what the TLS library has to say before the event loop closes the socket."""
-        with suppress(OSError):  # the client is gone, or there is no file left: then it learns nothing
+        """Send the TLS library's alert before the event loop closes the socket."""
+        with suppress(OSError):  # the client is gone, or no file is left: it gets no alert
             self._refused = socket.socket(fileno=os.dup(self._accepted.fileno()))
             self._refused.setblocking(False)
             self._refused.send(alert)
             self._refused.shutdown(socket.SHUT_WR)
 
     async def part(self, timeout_s: float) -> None:
-        """After a failure: wait for the client to leave. To close a socket with bytes unread is to reset it, and the
+        """After a failure: wait for the client to close. Closing a socket with unread bytes would reset it, and the
         client could lose the alert."""
         if self._refused is None:
             return
         loop = asyncio.get_running_loop()
-        with self._refused as refused, suppress(OSError):  # TimeoutError is one
+        with self._refused as refused, suppress(OSError):  # includes TimeoutError
             async with asyncio.timeout(timeout_s):
                 while await loop.sock_recv(refused, _DRAIN_BYTES):
                     pass
 
 
 _UNDER_WAY: Final[ContextVar[Handshake]] = ContextVar("handshake")
-"""The handshake of the current task: the event loop passes nothing of ours on to `wrap_bio`."""
+"""The handshake of the current task, because the event loop passes no arguments of ours to `wrap_bio`."""
 
 
 class AlertingSSLObject(ssl.SSLObject):
@@ -55,7 +55,7 @@ class AlertingSSLObject(ssl.SSLObject):
     on_failed: Callable[[], None]
 
     def do_handshake(self) -> None:
-        """As `SSLObject.do_handshake`."""
+        """Like `SSLObject.do_handshake`."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -66,7 +66,7 @@ class AlertingSSLObject(ssl.SSLObject):
 
 
 class ServerContext(ssl.SSLContext):
-    """A listener's. It is used in a task that has begun a `Handshake`."""
+    """The TLS context of a listener. It must be used in a task that has begun a `Handshake`."""
 
     sslobject_class: type[ssl.SSLObject] = AlertingSSLObject
 
@@ -78,7 +78,7 @@ class ServerContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> AlertingSSLObject:
-        """As `SSLContext.wrap_bio`."""
+        """Like `SSLContext.wrap_bio`."""
         tls = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(tls, AlertingSSLObject)
         handshake = _UNDER_WAY.get()

@@ -1,8 +1,7 @@
-"""Reads the HTTP request that asks for a WebSocket, and answers it: 101, or a refusal that says what to do.
+"""Reads the HTTP request for a WebSocket and builds the answer: 101, or a refusal with advice.
 
-Pure: bytes in, bytes out. The frames that follow live in `websocket`.
-Invariant: only a client that offers one of `SUBPROTOCOLS`, and has no origin, our own, or one in the options, gets a
-101.
+Pure: bytes in, bytes out. `websocket` handles the frames that follow. Invariant: only a client that offers one of
+`SUBPROTOCOLS`, and has no origin, our own origin, or one in the options, gets a 101.
 """
 
 import binascii
@@ -17,26 +16,26 @@ import msgspec
 from wsproto.utilities import generate_accept_token
 
 HEAD_BYTES: Final = 8_192
-"""How long a request with its headers may be: what other servers allow, and room for the cookies of a site."""
+"""The longest request with headers, as in other servers: enough for a site's cookies."""
 
 SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
-"""The subprotocols that are accepted, in order of preference: a client must offer one of them [MQTT-6.0.0-3]."""
+"""The accepted subprotocols, in order of preference. A client must offer one of them [MQTT-6.0.0-3]."""
 
 _KEY_BYTES: Final = 16
 
 _SHOWN: Final = 200
-"""Characters of a client's text in a line of the log."""
+"""The most characters of a client's text in a log line."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a listener speaks MQTT over WebSocket, and to the pages of whom."""
+    """The WebSocket endpoint of a listener, and the web sites that may use it."""
 
     path: str = "/mqtt"
-    """The path of its URL; a query behind it is ignored."""
+    """The path of its URL. A query after it is ignored."""
     origins: tuple[str, ...] = ()
-    """Sites whose pages may connect, such as `https://app.example`, or `*` for all. A browser names the site of a page,
-    most other programs name none and are always let in. By default only the broker's own address is one: a page from
-    anywhere could otherwise use the browser of somebody inside to reach a broker that is not open to the network."""
+    """Web sites whose pages may connect, for example `https://app.example`, or `*` for all. Browsers send the site of a
+    page; most other programs send none and are always allowed. By default only pages from the broker's own address may
+    connect: otherwise any page in an employee's browser could reach a broker in the internal network."""
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not self.path.isascii() or any(sign in self.path for sign in "?# "):
@@ -54,7 +53,7 @@ def _is_origin(text: str) -> bool:
 
 
 class Refused(Exception):
-    """No WebSocket for this request. `response` says why to the client."""
+    """The request is refused. `response` is the answer with the reason."""
 
     def __init__(self, status: int, sentence: str, *headers: tuple[str, str]) -> None:
         super().__init__(sentence)
@@ -71,7 +70,7 @@ class Refused(Exception):
 
 
 def upgrade(head: bytes, options: Options, *, secure: bool) -> bytes:
-    """The response to a request that becomes a WebSocket; `secure` if it came over TLS. Raises `Refused`."""
+    """The response that opens the WebSocket. `secure` says that the request came over TLS. Raises `Refused`."""
     request = _parse(head)
     headers = _Headers(request.headers)
     if request.method != b"GET":
@@ -102,9 +101,9 @@ def _parse(head: bytes) -> h11.Request:
     try:
         request = parser.next_event()
     except h11.RemoteProtocolError as error:
-        error.__traceback__ = None  # it holds h11's frames, and they it: garbage that is collected late
+        error.__traceback__ = None  # break the cycle with h11's frames, which would be collected late
         raise Refused(400, f"This is not HTTP: {error}.") from None
-    assert isinstance(request, h11.Request), "the head is whole"
+    assert isinstance(request, h11.Request), "the head is complete"
     return request
 
 
@@ -124,9 +123,10 @@ def _is_listed(origin: str, options: Options) -> bool:
 
 
 def _is_own(origin: str, host: str, secure: bool) -> bool:
-    """Whether a page comes from where it connects to.
+    """Whether a page comes from the address that it connects to.
 
-    A name proves it only under TLS: the owner of a name can point it to our address once the page is loaded.
+    A host name proves this only under TLS: without it, the owner of a name could point it to our address after the page
+    has loaded.
     """
     if origin.partition("://")[2].lower() != host.lower():
         return False
@@ -147,7 +147,7 @@ def _is_key(key: str) -> bool:
 
 
 class _Headers:
-    """Headers by name: one that may come once, or the words of one that is a list."""
+    """Headers by name: `one` for a header that may occur once, `words` for a list header."""
 
     def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
         self._values: Final[dict[str, list[str]]] = {}
@@ -155,12 +155,12 @@ class _Headers:
             self._values.setdefault(name.decode("ascii"), []).append(value.decode("latin-1"))
 
     def one(self, name: str) -> str:
-        """Empty where there is none. Two are refused: which one counts is not ours to guess."""
+        """The value; empty if absent. A repeated header is refused, because it is ambiguous."""
         values = self._values.get(name, [""])
         if len(values) > 1:
             raise Refused(400, f"The header {name} came twice.")
         return values[0]
 
     def words(self, name: str) -> list[str]:
-        """In small letters."""
+        """The items of a list header, in lower case."""
         return [word.strip().lower() for value in self._values.get(name, ()) for word in value.split(",")]

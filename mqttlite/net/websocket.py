@@ -1,11 +1,11 @@
-"""MQTT over WebSocket: between a socket and its link, the frames go on one side and MQTT's bytes on the other.
+"""MQTT over WebSocket: converts between WebSocket frames on a socket and MQTT bytes on its link.
 
-What the HTTP request must say lives in `upgrade`. The link knows nothing of it: a `WebSocket` is its socket's protocol,
-a `FrameTransport` its transport. A frame's boundary is no packet's boundary [MQTT-6.0.0-2]: payloads are handed on as
-they come, so a frame of any length costs no memory here, and what is too long is for the core to say. Towards clients
-each packet has a frame of its own, for some clients read only the first of several.
-Invariants: after our Close frame nothing is written, and nothing that comes is read but the client's; what is decoded
-counts as work of the loop iteration, and what that has no room for waits in the `FrameQueue`.
+`upgrade` checks the HTTP request. The link is unaware of WebSocket: a `WebSocket` is the protocol of the socket, and a
+`FrameTransport` the transport of the link. Frames and packets have different boundaries [MQTT-6.0.0-2]: payloads are
+passed on as they arrive, so a long frame costs no memory here, and the core enforces packet sizes. To clients, each
+packet is its own frame, because some clients read only the first packet of a frame. Invariants: after our Close frame
+nothing is written, and only the client's Close frame is read; decoding counts as work of the loop iteration, and frames
+beyond the budget wait in the `FrameQueue`.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from mqttlite.net.upgrade import HEAD_BYTES, Options, Refused, upgrade
 from mqttlite.wire.framer import packet_size
 
 MAX_EARLY_FRAMES: Final = 1_024
-"""How many frames may come before CONNECT. Clients send CONNECT in one frame; one that cuts it into a frame for each
-byte still fits, and a client that only sends empty frames is closed after a few milliseconds of work."""
+"""How many frames may arrive before CONNECT. Clients send CONNECT in one frame; one frame per byte still fits. A client
+that sends only empty frames is closed after a few milliseconds of work."""
 
 _SHORT_HEADERS: Final = tuple(bytes((0x82, length)) for length in range(126))
 """The headers of unmasked binary frames that are shorter than 126 bytes (RFC 6455 §5.2)."""
@@ -39,15 +39,14 @@ _CODES: Final = {
     CloseReason.PROTOCOL_ERROR: Code.PROTOCOL_ERROR,
     CloseReason.PACKET_TOO_LARGE: Code.MESSAGE_TOO_BIG,
 }
-"""The WebSocket close code for each reason, which is all that a page on MQTT 3.1.1 learns; for the others, 1008."""
+"""The WebSocket close code for each reason, the only information that an MQTT 3.1.1 page gets; 1008 for others."""
 
 _log = logging.getLogger("mqttlite.net")
 
 
 class WebSocket(asyncio.Protocol):
-    """Made by a listener for each connection, with the link that is to use it. `on_open` is called when the socket is
-    there; `on_ended` when the request was answered with a WebSocket (True: the link is told of all that follows) or
-    the socket is gone without (False)."""
+    """A listener creates one for each connection, with its link. `on_open` is called when the socket is connected.
+    `on_ended` is called with True when the WebSocket is open, and with False when the socket is gone without it."""
 
     def __init__(
         self,
@@ -73,22 +72,22 @@ class WebSocket(asyncio.Protocol):
         self._head: Final = bytearray()
         self._frames: Connection | None = None
         self._deaf = False
-        """Bytes that still come are discarded."""
+        """Whether to discard all further input."""
         self._full = False
         self._early_frames = 0
-        """Frames that came before CONNECT."""
+        """How many frames arrived before CONNECT."""
         self._is_deferred = False
-        """Whether frames wait to be decoded, in the queue."""
+        """Whether it waits in the frame queue."""
         self._deferred_bytes = 0
-        """How many bytes came while they wait."""
+        """How many bytes arrived while it waits."""
         self._is_held = False
-        """Whether the socket is not read because too much came while they wait."""
+        """Whether the socket is not read because too many bytes arrived while it waits."""
         self._is_paused = False
-        """Whether the link wants nothing to be read."""
+        """Whether the link paused reading."""
         self._error: Exception | None = None
-        """The error that ended the socket, once it is gone."""
+        """The error that ended the socket, after it is gone."""
         self._pong: bytes | None = None
-        """The payload of the latest ping, until it is answered: earlier ones need no answer of their own."""
+        """The payload of the latest unanswered ping. Earlier ones need no separate answer."""
         self._failure: Exception | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -120,7 +119,7 @@ class WebSocket(asyncio.Protocol):
         self.gone = True
         self._error = error
         self._deadline.cancel()
-        if not self._is_deferred:  # else what the client sent before it left is decoded first
+        if not self._is_deferred:  # deferred: first decode what the client sent before it left
             self._lose()
 
     def _lose(self) -> None:
@@ -198,7 +197,7 @@ class WebSocket(asyncio.Protocol):
         self._queue.put(self._go_on)
 
     def _decode(self, frames: Connection) -> None:
-        """Hand on what the next `PART_FRAMES` frames say; the others wait for their turn."""
+        """Decode the next `PART_FRAMES` frames and pass on their payloads. The others wait for their turn."""
         payloads: list[bytes | bytearray] = []
         end: CloseConnection | None = None
         count = 0
@@ -231,12 +230,12 @@ class WebSocket(asyncio.Protocol):
             self._end(frames, end)
 
     def _go_on(self) -> None:
-        """Decode the next part. Once that is all, a socket that was lost meanwhile is over."""
+        """Decode the next part. After the last one, report a socket that was lost meanwhile."""
         self._is_deferred = False
         try:
             if not self._deaf and self._frames is not None:
                 self._decode(self._frames)
-        except Exception:  # as where a protocol fails that the loop calls itself
+        except Exception:  # like the loop does for an exception in a protocol
             _log.exception("%s: what it sent could not be looked at", self.link.address)
             self._deaf = True
             self.abort()
@@ -259,15 +258,15 @@ class WebSocket(asyncio.Protocol):
     # ------------------------------------------------------------------ the end
 
     def _end(self, frames: Connection, event: CloseConnection) -> None:
-        """The client's Close frame, or what the client may not send."""
+        """Handle the client's Close frame, or a protocol error."""
         if frames.state is ConnectionState.OPEN:
             self._failure = ConnectionError(event.reason)
             self.close(event.code, event.reason or "")
             if self.gone:
                 self._deaf = True
             elif event.code is Code.UNSUPPORTED_DATA:
-                self._read_frames(frames, b"")  # the client's Close may be here already
-            else:  # the parser is lost, and so is the Close frame that it could have found
+                self._read_frames(frames, b"")  # the client's Close may have arrived already
+            else:  # the parser is out of sync and cannot find a Close frame any more
                 self._deaf = True
                 self._part()
             return
@@ -281,35 +280,35 @@ class WebSocket(asyncio.Protocol):
         self._transport.close()
 
     def write(self, data: bytes) -> None:
-        """Send whole packets, each in a binary frame, unless a Close frame was sent or came."""
+        """Send complete packets, each in a binary frame, unless a Close frame was sent or received."""
         frames = self._frames
         if data and frames is not None and frames.state is ConnectionState.OPEN and not self.gone:
-            is_cut = self._user is not self.link  # a relay hands on bytes that are cut anywhere
+            is_cut = self._user is not self.link  # a relay passes on bytes that are cut at any place
             self._transport.write(_header(len(data)) + data if is_cut else in_frames(data))
 
     def close(self, code: int, reason: str) -> None:
-        """Send a Close frame; when the client's has come, or does not come within `LINGER_S`, the socket is closed."""
+        """Send a Close frame. The socket is closed when the client's arrives, or after `LINGER_S`."""
         frames = self._frames
         if frames is not None and frames.state is ConnectionState.OPEN and not self.gone:
             self._transport.write(frames.send(CloseConnection(code, reason)))
             self._deadline = self._loop.call_later(LINGER_S, self._transport.abort)
 
     def set_user(self, user: asyncio.Protocol) -> None:
-        """From now on somebody else uses it in place of its link."""
+        """Pass further input to another protocol instead of its link."""
         self._user = user
 
     def finish(self) -> None:
-        """Close because the core has ended the connection."""
+        """Close, because the core has ended the connection."""
         reason = self.link.connection.close_reason
         self.close(_CODES.get(reason, Code.POLICY_VIOLATION), str(reason))
 
     def pause_reading(self) -> None:
-        """Read nothing until `resume_reading`."""
+        """Stop reading until `resume_reading`."""
         self._is_paused = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """The opposite of `pause_reading`; the socket is read again once no frames wait that fill the buffer."""
+        """Read again, as soon as no waiting frames fill the buffer."""
         self._is_paused = False
         if not self._is_held and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -318,20 +317,21 @@ class WebSocket(asyncio.Protocol):
         return self._transport.is_closing() or self._frames is None or self._frames.state is not ConnectionState.OPEN
 
     def _part(self) -> None:
-        """Send no more, and let the client close: to close a socket with bytes unread could cost our last word."""
+        """Close our sending side and let the client close. Closing a socket with unread bytes could lose our last
+        frame."""
         self._deadline.cancel()
         self._deadline = self._loop.call_later(LINGER_S, self._transport.abort)
         if self._transport.can_write_eof():
             try:
                 self._transport.write_eof()
-            except OSError:  # the client reset the connection, and the loop has yet to hear of it
+            except OSError:  # the client reset the connection, and the loop has not noticed yet
                 self._transport.abort()
         else:
             self._transport.close()
 
 
 def in_frames(packets: bytes) -> bytes:
-    """Whole packets, one after another, as unmasked binary frames with a packet in each."""
+    """Wrap each of the given complete packets in an unmasked binary frame."""
     end = len(packets)
     size = packet_size(packets, 0)
     if size == end:
@@ -340,7 +340,7 @@ def in_frames(packets: bytes) -> bytes:
     at = 0
     while at < end:
         size = packet_size(packets, at)
-        assert size, "only whole packets are written"
+        assert size, "only complete packets are written"
         pieces.append(_header(size))
         pieces.append(packets[at : at + size])
         at += size
@@ -362,8 +362,8 @@ class FrameTransport(asyncio.Transport):
 
     def __init__(self, web: WebSocket, socket: asyncio.Transport) -> None:
         super().__init__()
-        # Weak, for the WebSocket has the link, and that this transport: a circle would be garbage, and old garbage is
-        # collected late. The socket keeps the WebSocket as long as it is used.
+        # Weak, because the WebSocket refers to the link, and the link to this transport: a cycle would be collected
+        # late. The socket keeps the WebSocket alive.
         self._web: Final[WebSocket] = weakref.proxy(web)
         self._socket: Final = socket
 
