@@ -19,21 +19,21 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     user_per_s: float = 0.0
     """Accepted connections a second of each user."""
     connect_burst_s: float = 10.0
-    """How many seconds' worth of these may come at once, one at least."""
+    """How many seconds' worth of connections may come at once; at least one connection."""
     max_per_address: int = 0
     """Open connections from each address, or IPv6 network of 64 bits."""
     max_per_user: int = 0
     """Connected clients of each user."""
     flapping_client: int = 0
-    """How often one client may connect in `flapping_window_s`; with once more it is jailed."""
+    """How often one client may connect in `flapping_window_s`. One more time jails it."""
     flapping_user: int = 0
     """The same for the clients of one user together."""
     flapping_address: int = 0
     """The same for one address, or IPv6 network of 64 bits."""
     flapping_window_s: float = 60.0
-    """In how many seconds the connects of these three are counted."""
+    """The period in which the three limits above count connects."""
     jail_s: float = 60.0
-    """How long it is refused then, and each time twice as long …"""
+    """How long the first jail lasts. Each further one is twice as long …"""
     max_jail_s: float = 3_600.0
     """… up to this."""
 

@@ -38,8 +38,8 @@ _OCTAL: Final = frozenset({"mode"})
 """Options that people write in octal."""
 
 _HEAD: Final = """\
-# All options of mqttlite with their defaults. A line such as "#stop_timeout_s = 5.0" says what holds without it: take
-# away the # to change the value. Lines with ## belong to what is absent unless you write it, with values to fill in.
+# All options of mqttlite with their defaults. To change a default, remove the # from a line such as
+# "#stop_timeout_s = 5.0" and edit the value. Lines with ## belong to options and sections that are absent by default.
 """
 
 

@@ -33,40 +33,41 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: int = 8080
-    """0 lets the system choose."""
+    """The port. 0: the system chooses."""
     tls: TlsOptions | None = None
-    """Absent: it speaks no TLS."""
+    """TLS options. Absent: no TLS."""
     allow_anonymous: bool | None = None
-    """Whether requests without credentials are answered, where it is not as for MQTT."""
+    """Whether requests without credentials are accepted. Absent: as for MQTT."""
     anonymous_role: RoleName | None = None
-    """The role of such requests. Absent: `viewer` where only this machine reaches the gateway and callers have no mount
-    point, else `user`."""
+    """The role of requests without credentials. Absent: `viewer` if the gateway listens only on this machine and there
+    is no mount point, else `user`."""
     authentication: tuple[LoginMethod, ...] | None = None
-    """How callers may log in, beside API keys, as `authentication` of a listener. Absent: by all methods that are
-    configured; `"certificate"` has to be named."""
+    """Login methods in addition to API keys, like `authentication` of a listener. Absent: all configured methods except
+    `"certificate"`."""
     identity_from: IdentitySource = "cn"
-    """Which name in a client's certificate is its user."""
+    """Which name in a client certificate is the user."""
     roles: dict[Literal["viewer", "operator", "admin"], tuple[str, ...]] = {}
-    """The users of each role; everybody else who logs in is a `user`."""
+    """The users of each role. All other authenticated callers have the role `user`."""
     mount_point: str | None = None
-    """The prefix of each topic that callers name, as `mount_point` of a listener. It is required where a listener has
-    one: `""` is none."""
+    """The prefix of all topics of callers, like `mount_point` of a listener. Required if a listener has one; `""` means
+    none."""
     topic_creation: RoleName = "user"
-    """The least role that makes topics. Who makes one owns it, and may keep others out."""
+    """The least role that may create topics. The creator owns a topic, and may restrict others."""
     api_key_file: str | None = None
-    """The API keys, as `mqttlite token` writes them. Absent: `api-keys.json` in the data directory."""
+    """The API keys, as written by `mqttlite token`. Absent: `api-keys.json` in the data directory."""
     allowed_origins: tuple[str, ...] = ()
-    """Sites whose pages may use the gateway, such as `https://app.example` (CORS). Its own pages always may."""
+    """Web sites whose pages may use the gateway, for example `https://app.example` (CORS). Its own pages always may."""
     max_connections: int = 20_000
-    """One more is closed at once. A page that subscribes holds one."""
+    """The most connections. One more is closed at once. A page that subscribes holds one."""
     request_timeout_s: float = 10.0
-    """How long a request may take to arrive, and a client's TLS handshake."""
+    """The time limit for a request to arrive, and for a TLS handshake."""
     keep_alive_s: float = 75.0
     """How long a connection may be idle between two requests."""
     max_body_bytes: int = 4_194_304
-    """Of one request; a larger one is refused with 413."""
+    """The largest request body. A larger one is refused with 413."""
     requests_per_s: float = 200.0
-    """Of each caller, and as many at once. What is published counts as over MQTT instead (`quotas`). 0: no limit."""
+    """The most requests a second of each caller, and as many at once. Published messages count in `quotas` instead. 0:
+    no limit."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:

@@ -66,46 +66,46 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Where to listen. Port 0 lets the system choose."""
 
     name: str = ""
-    """Its name in log and telemetry. Empty: made from transport and port, such as `tcp-1883`."""
+    """Its name in log and telemetry. Empty: made from transport and port, for example `tcp-1883`."""
     host: str = "127.0.0.1"
-    """An address, or a name and all its addresses. `0.0.0.0` is every IPv4 address, `::` every IPv6 one, `""` both."""
+    """The address to listen on, or a host name for all its addresses. `0.0.0.0` is every IPv4 address, `::` every IPv6
+    address, `""` both."""
     port: int = 1883
-    """0: the system chooses, and the log says which."""
+    """The port. 0: the system chooses one, and the log shows it."""
     path: str | None = None
-    """A Unix socket to listen on, in place of `host` and `port`."""
+    """A Unix socket to listen on instead of `host` and `port`."""
     mode: int = 0o660
-    """The permissions of its file, which say who may connect to it."""
+    """The permissions of the socket file, which decide who may connect."""
     tls: TlsOptions | None = None
-    """Absent: it speaks no TLS."""
+    """TLS options. Absent: no TLS."""
     websocket: WebSocketOptions | bool = False
-    """MQTT over WebSocket; `true` is at `/mqtt`, for programs: pages need `origins`."""
+    """MQTT over WebSocket. `true` serves it at `/mqtt` for programs; web pages also need `origins`."""
     proxy_protocol: ProxyOptions | None = None
-    """Only the proxies it names may connect, and say of each connection whose it is (PROXY protocol)."""
+    """Requires the PROXY protocol: only the named proxies may connect, and send the client's address first."""
     max_connections: int = 50_000
-    """One more is closed at once: bounds what clients that only connect can cost."""
+    """The most connections. One more is closed at once. Bounds the cost of clients that only connect."""
     max_half_open: int | None = None
-    """Connections whose clients have yet to send CONNECT; for one more, the oldest of them is closed. Absent: a quarter
-    of `max_connections`, at least 64 and at most 10,000."""
+    """The most connections without a CONNECT yet; one more closes the oldest of them. Absent: a quarter of
+    `max_connections`, at least 64 and at most 10,000."""
     handshake_timeout_s: float = 10.0
-    """How long each may take of what comes before MQTT, half-open connections end here: a proxy's header, a TLS
-    handshake, a request for a WebSocket."""
+    """The time limit for each step before MQTT: a proxy's header, a TLS handshake, a WebSocket request."""
     capabilities: Capabilities = EVERYTHING
-    """The parts of MQTT that this listener offers."""
+    """The MQTT features that this listener offers."""
     mount_point: str = ""
-    """The prefix of each topic of its clients, with a slash at the end: the clients do not see it."""
+    """The prefix of all topics of its clients, ending with a slash. Clients do not see it."""
     connects: ConnectOptions | None = None
-    """How often its clients may connect, where it is not as with all."""
+    """Limits on connecting to this listener. Absent: the global ones."""
     quotas: QuotaOptions | None = None
-    """How much its clients may send and get, where it is not as with all."""
+    """Quotas for the clients of this listener. Absent: the global ones."""
     password_file: str | None = None
-    """The users of this listener, where they are not those of all."""
+    """The password file of this listener. Absent: the global one."""
     allow_anonymous: bool | None = None
-    """Whether clients without user name and password may come in here, where it is not as with all."""
+    """Whether this listener also accepts clients without user name and password. Absent: the global setting."""
     authentication: tuple[LoginMethod, ...] | None = None
-    """How clients may log in here; the first method that knows a client's credentials decides. Absent: by all methods
-    that are configured, `jwt` before `password` before `http`."""
+    """The login methods of this listener. The first method that recognises a client's credentials decides. Absent: all
+    configured methods, in the order `jwt`, `password`, `http`."""
     identity_from: IdentitySource = "cn"
-    """Which name in a client's certificate is its identity."""
+    """Which name in a client certificate is the client's identity."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -169,9 +169,9 @@ class LameDuckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """How a broker that is to be replaced sends its clients away (SIGUSR1)."""
 
     deadline_s: float = 30.0
-    """The last of them leaves by then."""
+    """The time in which all clients are disconnected."""
     server_reference: str = ""
-    """Where 5.0 clients should go instead, such as `other.example:1883` (§4.11)."""
+    """The server that 5.0 clients should use instead, for example `other.example:1883` (§4.11)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.deadline_s < math.inf:
@@ -182,63 +182,65 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Everything. Without a file: MQTT on 127.0.0.1:1883."""
 
     listeners: tuple[ListenerOptions, ...] = (ListenerOptions(),)
-    """Where clients connect, and what holds for those of one listener."""
+    """The listeners for MQTT clients, each with its own options."""
     limits: Limits = Limits()
-    """The limits of one client, and of all together."""
+    """Limits for single clients, and for the whole broker."""
     overload: OverloadLimits = OverloadLimits()
-    """When the broker counts as overloaded."""
+    """When the broker reacts to overload."""
     connects: ConnectOptions = ConnectOptions()
-    """How often clients may connect to each listener, and how many connections they may have."""
+    """Limits on connecting, for each listener without its own."""
     quotas: QuotaOptions = QuotaOptions()
-    """How much clients may send and get."""
+    """Quotas for messages and queues, for listeners without their own."""
     share_policies: dict[str, Literal["round_robin", "least_inflight", "hash_topic", "hash_key"]] = {}
-    """How a shared subscription's group chooses, by the group's name; `"*"` for those not named."""
+    """How the group of a shared subscription selects a member, by group name; `"*"` is for all other groups."""
     queues: tuple[QueueOptions, ...] = ()
-    """Queues that deliver each message until a consumer acknowledges it: `$queue/<name>`."""
+    """Queues (`$queue/<name>`), which deliver each message until a consumer acknowledges it."""
     delivery: DeliveryOptions = DeliveryOptions()
-    """The options of all queues together."""
+    """Options for all queues together."""
     push: PushOptions = PushOptions()
-    """Which endpoints are allowed beside those of the Internet over HTTPS, for queues that are pushed."""
+    """Push endpoints that are allowed in addition to HTTPS endpoints on the Internet."""
     retained_expiry_s: dict[str, int] = {}
-    """How long retained messages are kept at most, by topic filter: the most specific that matches counts. 0: as long
-    as they say."""
+    """The longest time that retained messages are kept, by topic filter; the most specific filter applies. 0: no
+    limit."""
     telemetry: TelemetryOptions | None = None
-    """Absent: no telemetry is written."""
+    """The telemetry dataset. Absent: none is written."""
     delivery_log: DeliveryLogOptions | None = None
-    """Of which messages it is known what became of them, for `mqttlite why`. Absent: of none."""
+    """The delivery log: which messages `mqttlite why` can explain. Absent: none."""
     sys: SysOptions = SysOptions()
-    """The broker's own figures below `$SYS`."""
+    """The broker's metrics below `$SYS`."""
     metrics: MetricsOptions | None = None
-    """Where metrics, health and status are served over HTTP. Absent: nowhere."""
+    """The HTTP port for metrics, health and status. Absent: none."""
     http: HttpOptions | None = None
-    """Where topics, clients and the rest are served over HTTP. Absent: nowhere."""
+    """The HTTP gateway: API, dashboard, publish and subscribe. Absent: none."""
     password_file: str | None = None
-    """Users and their passwords, as `mqttlite passwd` writes them. Absent: who comes in is not asked."""
+    """The password file, as written by `mqttlite passwd`. Absent: no passwords are checked."""
     allow_anonymous: bool = False
-    """Whether clients without user name and password may come in all the same."""
+    """Whether clients without user name and password are also accepted."""
     password_cache_s: float = CACHE_S
-    """How long a password that was right is known without being hashed again. 0: not at all."""
+    """How long a verified password is cached, which saves hashing it again. 0: it is not cached."""
     jwt: TokenOptions | None = None
-    """Which tokens let clients in, as their passwords. Absent: none."""
+    """JSON Web Tokens, which clients send as their password. Absent: not accepted."""
     http_auth: HttpAuthOptions | None = None
-    """The server that is asked about each login. Absent: none."""
+    """An HTTP server that decides logins. Absent: none."""
     acl_file: str | None = None
-    """The rules for reading and writing topics, in Mosquitto's syntax. Absent: all that no topic policy forbids."""
+    """The access rules for topics, in Mosquitto's syntax. Absent: everything is allowed that no topic policy
+    forbids."""
     groups: dict[str, tuple[str, ...]] = {}
     """The users of each group, for the sections `group` of the ACL file and for topic policies."""
     topic_policies: tuple[TopicPolicyOptions, ...] = ()
-    """Rules for the messages of some topics, and who may use these topics."""
+    """Policies for topics: access, and rules for their messages."""
     login_jail: JailOptions = JailOptions()
-    """When addresses that fail to log in are refused without a check."""
+    """After failed logins, further attempts are refused without a check for some time."""
     dynamic_security: DynamicSecurityOptions | None = None
-    """Users, groups and roles that clients change with Mosquitto's commands. Absent: `$CONTROL` is refused."""
+    """Dynamic security: clients manage users, groups and roles with Mosquitto's commands. Absent: `$CONTROL` is
+    refused."""
     data_dir: str | None = None
-    """The folder of what outlives the process: sessions, queued and retained messages. Empty: nothing does. Absent:
-    `mqttlite serve` takes the user's folder for such data, and a `Broker` in a program keeps everything in memory."""
+    """The folder for persistent data: sessions, queued and retained messages. Empty: nothing is persistent. Absent:
+    `mqttlite serve` uses the user's data folder, and a `Broker` in a program keeps everything in memory."""
     lame_duck: LameDuckOptions = LameDuckOptions()
-    """How a broker that is to be replaced sends its clients away."""
+    """How a broker that is being replaced disconnects its clients."""
     stop_timeout_s: float = 5.0
-    """How long a stop may take to send clients their last bytes."""
+    """How long a stop may take to send the last bytes to clients."""
 
     def __post_init__(self) -> None:
         if not self.listeners:

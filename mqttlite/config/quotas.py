@@ -28,60 +28,60 @@ class QuotaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     messages."""
 
     messages_per_s: float = 0.0
-    """Rate of each client's own messages."""
+    """Rate of messages from each client."""
     bytes_per_s: float = 0.0
     """The same in bytes."""
     user_messages_per_s: float = 0.0
-    """Rate of the messages from the clients of one user together."""
+    """Rate of messages from all clients of one user together."""
     user_bytes_per_s: float = 0.0
     """The same in bytes."""
     address_messages_per_s: float = 0.0
-    """Rate of the messages from the clients of one address, or IPv6 network of 64 bits, together."""
+    """Rate of messages from all clients of one address, or IPv6 network of 64 bits, together."""
     address_bytes_per_s: float = 0.0
     """The same in bytes."""
     all_messages_per_s: float = 0.0
-    """Rate of the messages from all clients together: those of the listener, or of the broker."""
+    """Rate of messages from all clients of the listener, or of the broker, together."""
     all_bytes_per_s: float = 0.0
     """The same in bytes."""
     to_client_messages_per_s: float = 0.0
-    """Rate of the messages to each client."""
+    """Rate of messages to each client."""
     to_client_bytes_per_s: float = 0.0
     """The same in bytes."""
     to_user_messages_per_s: float = 0.0
-    """Rate of the messages to the clients of one user together."""
+    """Rate of messages to all clients of one user together."""
     to_user_bytes_per_s: float = 0.0
     """The same in bytes."""
     to_address_messages_per_s: float = 0.0
-    """Rate of the messages to the clients of one address, or IPv6 network of 64 bits, together."""
+    """Rate of messages to all clients of one address, or IPv6 network of 64 bits, together."""
     to_address_bytes_per_s: float = 0.0
     """The same in bytes."""
     to_all_messages_per_s: float = 0.0
-    """Rate of the messages to all clients together: those of the listener, or of the broker."""
+    """Rate of messages to all clients of the listener, or of the broker, together."""
     to_all_bytes_per_s: float = 0.0
     """The same in bytes."""
     burst_s: float = 1.0
-    """How many seconds' worth may come at once, after a silence that was as long."""
+    """How many seconds' worth may come at once, after a pause of that length."""
     on_rate: Literal["hold", "disconnect"] = "hold"
-    """The action against a client that sends more than `messages_per_s` or `bytes_per_s`: it is not read, or it is
-    disconnected."""
+    """The action against a client above `messages_per_s` or `bytes_per_s`: `hold` stops reading it for a while,
+    `disconnect` ends its connection."""
     user_subscriptions: int = 0
     """Subscriptions of all sessions of one user together."""
     address_subscriptions: int = 0
-    """The same of the sessions whose clients connected from one address, or IPv6 network of 64 bits."""
+    """The same for all sessions of clients from one address, or IPv6 network of 64 bits, together."""
     all_subscriptions: int = 0
-    """The same of all sessions: those of the listener, or of the broker."""
+    """The same for all sessions of the listener, or of the broker, together."""
     user_queued_bytes: int = 0
-    """How much may wait in the queues of all sessions of one user together."""
+    """Bytes that may wait in the queues of all sessions of one user together."""
     address_queued_bytes: int = 0
-    """The same of the sessions whose clients connected from one address, or IPv6 network of 64 bits."""
+    """The same for all sessions of clients from one address, or IPv6 network of 64 bits, together."""
     all_queued_bytes: int = 0
-    """The same of all sessions: those of the listener, or of the broker."""
+    """The same for all sessions of the listener, or of the broker, together."""
     user_payload_bytes: dict[str, int] = {}
-    """The largest payload of a user, by its name, where that is less than `limits` and the listener say."""
+    """The largest payload, by user name, where lower than in `limits` and of the listener."""
     user_topic_levels: dict[str, int] = {}
-    """The same of the levels of its topics."""
+    """The most topic levels, by user name, likewise."""
     user_topic_bytes: dict[str, int] = {}
-    """The same of the bytes of its topics."""
+    """The most topic bytes, by user name, likewise."""
 
     def __post_init__(self) -> None:
         for name in _RATES:

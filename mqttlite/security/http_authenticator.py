@@ -41,13 +41,13 @@ class HttpAuthOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Which server is asked, and for how long its answers count."""
 
     url: str
-    """Where each login is asked about."""
+    """The URL for login requests."""
     ca_file: str | None = None
-    """The authorities of the server's certificate, where they are not the system's."""
+    """The CA certificates that verify the server, in PEM. Absent: the system's."""
     timeout_s: float = 5.0
-    """How long its answer may take."""
+    """The time limit for an answer."""
     cache_s: float = 30.0
-    """How long a login that was accepted is accepted again without a question; 0: not at all."""
+    """How long an accepted login is cached. 0: it is not cached."""
 
     def __post_init__(self) -> None:
         try:

@@ -42,19 +42,20 @@ class JailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """When failed logins bring an address into jail, and for how long."""
 
     address_failures: int = 20
-    """So many failed logins of an address within `window_s`. 0: no address is jailed."""
+    """How many failed logins of an address in `window_s` jail it. 0: never."""
     client_failures: int = 5
-    """So many of a user name, or of a client identifier, from one address. 0: none is jailed."""
+    """How many failed logins with a user name or client identifier from one address jail it there. 0: never."""
     window_s: float = 60.0
-    """It begins with a failure; the first one after its end begins the next."""
+    """The counting period. It begins with a failure; the first failure after its end begins the next."""
     jail_s: float = 60.0
-    """How long the first time; each further time takes twice as long."""
+    """How long the first jail lasts. Each further one is twice as long."""
     max_jail_s: float = 3_600.0
-    """The longest time; after as long without a failure the next time is the first again."""
+    """The longest jail. After this long without a failure, the next jail is a first one again."""
     delay_s: float = 1.0
-    """How long a client in jail waits for its refusal: one that tries again at once would keep the broker busy."""
+    """The delay before a jailed client gets its refusal, because a client that retries at once would keep the broker
+    busy."""
     exempt: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
-    """Addresses and networks that are never jailed, such as a proxy that does not speak the PROXY protocol."""
+    """Addresses and networks that are never jailed, for example a proxy without the PROXY protocol."""
 
     def __post_init__(self) -> None:
         for name in ("address_failures", "client_failures"):

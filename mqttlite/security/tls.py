@@ -30,17 +30,18 @@ class TlsOptions:
     cert_file: str
     """The server's certificate with its chain, in PEM."""
     key_file: str
-    """Its private key, in PEM, not encrypted."""
+    """The unencrypted private key, in PEM."""
     ca_file: str | None = None
-    """The authorities whose client certificates are accepted."""
+    """The CA certificates that verify client certificates, in PEM."""
     require_client_cert: bool = False
     """The same as `client_certificates = "required"`."""
     min_version: Literal["1.2", "1.3"] = "1.2"
-    """The oldest TLS version."""
+    """The oldest TLS version to accept."""
     crl_file: str | None = None
-    """Revoked client certificates, in lists that the authorities of `ca_file` have signed."""
+    """Certificate revocation lists, signed by the CAs of `ca_file`."""
     client_certificates: Literal["required", "optional", "none"] | None = None
-    """Whether clients are asked for a certificate, and must show one. Absent: optional with a `ca_file`, else none."""
+    """Whether client certificates are required, optional or not requested. Absent: `optional` with a `ca_file`, else
+    `none`."""
 
     def __post_init__(self) -> None:
         if self.require_client_cert and self.client_certificates in ("optional", "none"):

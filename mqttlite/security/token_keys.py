@@ -52,25 +52,25 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Which tokens are good, and what their claims mean. One of the three files has the keys."""
 
     algorithms: tuple[Algorithm, ...]
-    """The algorithms that a token may be signed with; its own header does not choose beyond them."""
+    """The accepted signature algorithms, whatever a token's header says."""
     secret_file: str | None = None
-    """The secret of `HS…`."""
+    """The secret for `HS…` algorithms."""
     public_key_file: str | None = None
-    """One public key, or a certificate, in PEM."""
+    """One public key or certificate, in PEM."""
     jwks_file: str | None = None
     """A JSON Web Key Set."""
     audience: str | None = None
-    """What `aud` has to be or to contain. Absent: tokens with an `aud` are refused."""
+    """The required audience: `aud` must be or contain it. Absent: tokens with an `aud` are refused."""
     issuer: str | None = None
-    """What `iss` has to be. Absent: anything."""
+    """The required issuer (`iss`). Absent: any."""
     leeway_s: float = 10.0
-    """How far the clocks of the issuer and the broker may be apart."""
+    """The allowed difference between the clocks of issuer and broker."""
     require_exp: bool = True
-    """Whether tokens that never expire are refused."""
+    """Whether tokens without expiry are refused."""
     user_claim: str = "sub"
-    """The claim that is the user name."""
+    """The claim with the user name."""
     user_name_must_match: bool = False
-    """Whether the user name in CONNECT has to be that of the token. Else it is ignored."""
+    """Whether the user name in CONNECT must equal that of the token. If not, it is ignored."""
     groups_claim: str | None = None
     """The claim with the client's groups."""
     publish_claim: str | None = None

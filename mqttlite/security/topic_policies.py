@@ -35,41 +35,41 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """One `[[topic_policies]]`: what holds for the topics of a prefix or a filter."""
 
     prefix: str = ""
-    """A topic, for which the policy holds, and for all topics below it."""
+    """The topic that the policy applies to, with all topics below it."""
     filter: str = ""
-    """A topic filter, in place of `prefix`."""
+    """A topic filter, instead of `prefix`."""
     access: Access = "PUBLIC"
-    """What those may do who are neither owner nor member."""
+    """The access of clients that are neither owner nor member."""
     owner: str = ""
     """A user who may publish and subscribe."""
     members: tuple[str, ...] = ()
     """Users who may publish and subscribe."""
     groups: tuple[str, ...] = ()
-    """Groups whose users may."""
+    """Groups whose users may publish and subscribe."""
     topic_class: TopicClass = msgspec.field(default="standard", name="class")
-    """What is stored of the messages."""
+    """How the messages are stored."""
     min_qos: int = 0
     """A message with a lower QoS is refused."""
     max_qos: int = 2
-    """Subscribers get messages with this QoS at most."""
+    """Subscribers get messages at this QoS at most."""
     max_payload_bytes: int = 0
-    """0: no limit but `limits.max_packet_bytes`."""
+    """The largest payload. 0: no limit but `limits.max_packet_bytes`."""
     ttl_s: int = 0
-    """The longest life of a message that waits; 0: as long as it says."""
+    """The longest expiry interval of messages. 0: no limit."""
     presence: bool = False
-    """Whether the broker says who subscribes to the topics."""
+    """Whether the broker publishes the presence of subscribers."""
     tell_publisher: bool = False
-    """Whether subscribers are told the publisher's client identifier, where they are told which message they get."""
+    """Whether messages name the publisher's client identifier, if they carry their identity (`tell_message`)."""
     on_overflow: Literal["", "drop_newest", "drop_oldest", "disconnect", "block", "reject"] = ""
-    """What happens where a receiver has no room for a message; empty: as `limits.on_overflow` says."""
+    """The policy for a receiver without room. Empty: `limits.on_overflow`."""
     priority: Literal["low", "normal"] = "normal"
-    """Whether its messages are the first to be dropped under overload."""
+    """Whether overload drops its messages first (`low`)."""
     description: str = ""
-    """For people."""
+    """A description for people."""
     schema: str = ""
-    """What payloads must be: a subject of the schema registry, or `subject:version`. Empty: anything."""
+    """The schema for payloads: a subject of the registry, or `subject:version`. Empty: none."""
     schema_violation: Literal["reject", "dead_letter", "count"] = "reject"
-    """What becomes of a message whose payload is something else."""
+    """The action for a message whose payload violates the schema."""
 
     def __post_init__(self) -> None:
         if bool(self.prefix) == bool(self.filter):

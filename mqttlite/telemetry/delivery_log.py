@@ -28,15 +28,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Which messages the delivery log knows, and how many."""
 
     topics: tuple[str, ...] = ()
-    """Filters: every message of these topics is traced, which costs time for each of them."""
+    """Topic filters: every message of these topics is traced, which costs time for each message."""
     clients: tuple[str, ...] = ()
     """Client identifiers: every message from them and to them is traced."""
     sampled: bool = True
-    """Whether sampled messages are entered as well. False, without topics and clients: only what is followed is."""
+    """Whether sampled messages are included. If false, without topics and clients, only traces at run time are."""
     entries: int = 10_000
-    """Messages, counted once for each receiver."""
+    """The most entries: messages, counted once for each receiver."""
     max_bytes: int = 16 * 1_048_576
-    """What they may take in memory."""
+    """The most memory for the entries."""
 
     def __post_init__(self) -> None:
         for number, topic_filter in enumerate(self.topics):

@@ -27,29 +27,29 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     directory: str
     """The folder of the dataset."""
     format: Literal["auto", "parquet", "jsonl"] = "auto"
-    """What a complete file is; `auto`: Parquet where there is pyarrow."""
+    """The file format. `auto`: Parquet if pyarrow is installed."""
     rotate_bytes: int = 64 * 1024 * 1024
     """A file is complete when it has this many bytes …"""
     rotate_after_s: float = 60.0
     """… or its first row is this old."""
     keep_s: float | None = None
-    """None: for ever."""
+    """How long files are kept. Absent: for ever."""
     keep_bytes: int | None = None
-    """None: all that the disk holds."""
+    """The most bytes of files to keep. Absent: no limit."""
     max_pending_rows: int = 10_000
-    """Of each table, so that a flood of events does not displace sessions."""
+    """The most rows that wait to be written, for each table, so that a flood of events does not displace sessions."""
     retry_after_s: float = 1.0
-    """How long to wait before a disk that failed is tried again."""
+    """How long to wait before a failed write is retried."""
     interval_s: float = 10.0
-    """What `traffic`, `activity`, `latency` and `drops` sum up in one row."""
+    """The interval that a row of `traffic`, `activity`, `latency` and `drops` covers."""
     samples_per_s: int = 200
-    """About how many messages a second are traced one by one. 0: none."""
+    """About how many messages a second are traced. 0: none."""
     max_topics: int = 1_000
-    """Topics that have rows of their own; others are summed up by their first levels."""
+    """The most topics with their own rows. The others are summed up by their first level."""
     pseudonymise: tuple[Kind, ...] = ()
     """Which names are written as pseudonyms."""
     pseudonym_key_file: str | None = None
-    """The key of these; a missing file is made. Needed with `pseudonymise`."""
+    """The key for pseudonyms. A missing file is created. Required with `pseudonymise`."""
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():

@@ -47,11 +47,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How often `$SYS` is published, and whether clients that connect and disconnect are announced."""
 
     interval_s: float = 10.0
-    """0: never."""
+    """The interval between updates. 0: no updates."""
     presence: bool = True
-    """Whether clients that come and go are told of."""
+    """Whether connects and disconnects of clients are published."""
     publishers: tuple[str, ...] = ()
-    """User names, or client ids, that may publish below `$SYS/analytics`, where nobody else may."""
+    """User names or client ids that may publish below `$SYS/analytics`. No other clients may."""
 
     def __post_init__(self) -> None:
         if self.interval_s != 0 and not 0.1 <= self.interval_s < math.inf:

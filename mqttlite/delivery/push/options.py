@@ -15,11 +15,11 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Which endpoints are allowed beside those of the Internet over HTTPS, and how theirs are known."""
 
     allowed_hosts: tuple[str, ...] = ()
-    """Names and addresses of endpoints that may be private, and may be asked over http:// and at any port."""
+    """Names and addresses of endpoints that may be private, and may use http:// and any port."""
     allowed_networks: tuple[str, ...] = ()
-    """Private networks in which endpoints may be, whatever their names, such as `10.1.0.0/16`."""
+    """Private networks in which endpoints may be, for example `10.1.0.0/16`."""
     ca_file: str | None = None
-    """The authorities of the endpoints' certificates, where they are not the system's."""
+    """The CA certificates that verify the endpoints, in PEM. Absent: the system's."""
 
     def __post_init__(self) -> None:
         for name in ("allowed_hosts", "allowed_networks"):

@@ -110,15 +110,15 @@ class PushTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The endpoint to which the messages of one queue are pushed."""
 
     url: str
-    """Where each message is POSTed to."""
+    """The URL that each message is POSTed to."""
     secret: str = ""
-    """Signs the requests, as Standard Webhooks has it: `whsec_` and 24 to 64 bytes in base64."""
+    """Signs the requests as in Standard Webhooks: `whsec_` and 24 to 64 bytes in base64."""
     previous_secret: str = ""
-    """Signs them too, while the receiver changes to another secret."""
+    """A second signing secret, for the time in which the receiver changes secrets."""
     max_requests: int = 100
-    """How many requests may be open. How many are, success decides."""
+    """The most open requests. The actual number adapts to the success of requests."""
     wrapper: bool = True
-    """Whether a body is Google's JSON with the message in it; else it is the payload alone."""
+    """Whether a body is Google's JSON envelope. If not, it is only the payload."""
 
     def __post_init__(self) -> None:
         try:

@@ -41,9 +41,9 @@ class RetryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long a message waits that a consumer refused: `min_s`, doubled with each attempt, up to `max_s`."""
 
     min_s: float = 10.0
-    """How long a message waits after its first refusal."""
+    """The delay after the first rejection."""
     max_s: float = 600.0
-    """The longest wait; up to a tenth is added by chance."""
+    """The longest delay. Up to a tenth is added at random."""
 
     def __post_init__(self) -> None:
         for name in ("min_s", "max_s"):
@@ -58,49 +58,49 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One queue."""
 
     name: str
-    """Consumers subscribe to `$queue/<name>`."""
+    """The name. Consumers subscribe to `$queue/<name>`."""
     filters: tuple[str, ...] = ()
-    """The topics whose messages it takes."""
+    """The topic filters whose messages it takes."""
     detached_from: str = ""
-    """The topic from which it was detached as a subscription of Google's API; of no meaning while it has `filters`."""
+    """The topic that it was detached from through Google's API. Ignored while it has `filters`."""
     filter: str = ""
-    """An expression of docs/reference/filters.md: it takes only messages that pass."""
+    """A message filter (docs/reference/filters.md). The queue takes only messages that pass."""
     ack_deadline_s: float = 10.0
-    """How long a consumer may have a message before it goes to another."""
+    """How long a consumer may hold a message before it goes to another consumer."""
     allow_short_deadlines: bool = False
     """Whether `ack_deadline_s` may be less than 10 seconds."""
     max_attempts: int = 5
-    """How often a message is delivered before it is a dead letter."""
+    """How often a message is delivered before it becomes a dead letter."""
     retry: RetryOptions = RetryOptions()
-    """How long a message waits that a consumer refused."""
+    """The delay before a rejected message is delivered again."""
     ordering: bool = False
-    """Whether messages with one `ordering-key` are delivered one after the other."""
+    """Whether messages with the same `ordering-key` are delivered one after the other."""
     priority: bool = False
     """Whether messages with a higher `priority` are delivered first."""
     max_messages: int = 1_000_000
-    """How many messages it holds, those that consumers have among them."""
+    """The most messages in the queue, including those held by consumers."""
     max_bytes: int = 1_073_741_824
-    """The same as bytes of memory, though of a long queue the store has the most part."""
+    """The same in bytes of memory, although most of a long queue is only in the store."""
     idle_expiry_s: int = 0
-    """After so long without a consumer the queue is deleted, with its messages and dead letters. 0: never."""
+    """A queue without consumers for this long is deleted with its messages and dead letters. 0: never."""
     expiry_s: int = 7 * 86_400
-    """How long a message is kept that nobody acknowledges. 0: as long as it says itself."""
+    """How long an unacknowledged message is kept. 0: only its own expiry interval applies."""
     max_rate: float = 0.0
-    """How many messages it delivers in a second at most, to all consumers together. 0: no limit."""
+    """The most messages delivered in a second, to all consumers together. 0: no limit."""
     retain_acked: bool = False
-    """Whether acknowledged messages are kept as long as others, so that a seek to a time can bring them back. They take
-    what the queue's limits leave, the latest of all."""
+    """Whether acknowledged messages are kept as long as others, so that a seek can deliver them again. Within the
+    queue's limits, the newest are kept."""
     dead_letter: bool = True
-    """Whether messages that were not acknowledged in `max_attempts` are kept as dead letters; else they are dropped."""
+    """Whether messages that were not acknowledged in `max_attempts` become dead letters. If not, they are dropped."""
     dead_letter_on: tuple[Refusal, ...] = ()
-    """What becomes a dead letter too: messages that do not pass `filter`, and those that expire."""
+    """Further causes for dead letters: messages that do not pass `filter`, and messages that expire."""
     dead_letter_topic: str = ""
-    """A topic to which each dead letter is published, beside `$dlq/<name>`."""
+    """A topic to which each dead letter is published in addition to `$dlq/<name>`."""
     on_overflow: Overflow = "drop_newest"
-    """What happens at the limits of messages and bytes: the message is refused, or the oldest is dropped or becomes a
+    """The policy at the limits of messages and bytes: refuse the new message, drop the oldest, or make the oldest a
     dead letter."""
     push: PushTarget | None = None
-    """The endpoint to which its messages are pushed. Absent: consumers get them."""
+    """The endpoint to push messages to. Absent: consumers get them."""
 
     def __post_init__(self) -> None:
         check_queue_name(self.name)
@@ -163,9 +163,10 @@ class DeliveryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """What holds for all queues."""
 
     create_by_subscribing: bool = False
-    """Whether a client that may subscribe to a filter makes a queue of it: `$queue/<name>/<filter>`."""
+    """Whether a SUBSCRIBE to `$queue/<name>/<filter>` may create the queue, if the client may subscribe to the
+    filter."""
     max_queues: int = 10_000
-    """Each takes some kilobytes, and a publish costs some microseconds for each that its topic is bound to."""
+    """The most queues. Each takes some kilobytes, and some microseconds for each message to its topics."""
 
     def __post_init__(self) -> None:
         if self.max_queues < 0:

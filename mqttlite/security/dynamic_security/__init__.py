@@ -21,7 +21,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Users and their permissions that clients change with Mosquitto's dynamic security commands."""
 
     file: str | None = None
-    """`dynamic-security.json` of Mosquitto's plugin. Absent: the file of that name in `data_dir`."""
+    """The file, in the format of Mosquitto's plugin. Absent: `dynamic-security.json` in `data_dir`."""
 
 
 def path_of(options: Options, data_dir: str | None) -> Path | None:
