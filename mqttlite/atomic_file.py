@@ -31,7 +31,7 @@ def save(path: Path, content: bytes) -> None:
 
 
 def _inherit(descriptor: int, path: Path) -> None:
-    """Owner and group stay, as does their right to read it: a broker may run as another user than who edits."""
+    """Keep owner, group and read permissions: the broker may run as another user than the editor."""
     if hasattr(os, "fchown") and path.exists():
         was = path.stat()
         with suppress(PermissionError):

@@ -1,4 +1,4 @@
-"""Who is at the other end, and how the line is kept private: certificates, TLS contexts, identity, authentication.
+"""Authentication, authorization and TLS: certificates, TLS contexts, identities, passwords, tokens, access rules.
 
 Sockets live in `net`; rules about packets live in `core`. Nothing here imports another adapter.
 """

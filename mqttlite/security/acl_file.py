@@ -8,8 +8,7 @@
     topic read plant/#
     pattern write sensors/%u/%c/data       for all clients, wherever it stands
 
-Only the text is read here; what follows from it is decided in `rules`. Invariant: a file with one wrong line gives no
-rules at all.
+This module only parses the text; `rules` decides with it. Invariant: a file with one wrong line gives no rules at all.
 """
 
 import difflib
@@ -26,13 +25,13 @@ READ: Final = 1
 WRITE: Final = 2
 
 MAX_RULES: Final = 250_000
-"""A rule takes some 800 bytes, and a second is enough to load 100,000: more belong into groups and patterns."""
+"""A rule takes some 800 bytes, and 100,000 load in a second. Use groups and patterns instead of more rules."""
 
 MAX_FILE_BYTES: Final = 64 * 1_048_576
-"""More than `MAX_RULES` rules of ordinary length: the wrong file must not fill the memory before a line is read."""
+"""More than `MAX_RULES` rules of usual length. Protects the memory from a wrong file."""
 
 MAX_PROBLEMS: Final = 20
-"""Wrong lines to tell of at once: a file of another kind has nothing else."""
+"""The most wrong lines to report: in a file of another kind all lines are wrong."""
 
 _ACCESS: Final = {"read": READ, "write": WRITE, "readwrite": READ | WRITE, "deny": DENY}
 _WORDS: Final = ("topic", "pattern", "user", "group")
@@ -42,7 +41,7 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class AclFileError(ValueError):
-    """An ACL file that cannot be used; each of `problems` says in which line and what would be right."""
+    """An unusable ACL file. Each of `problems` names the line and says what would be right."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
@@ -50,7 +49,7 @@ class AclFileError(ValueError):
 
 
 class AclFileUnreadable(AclFileError):
-    """What is in the file is not known: another attempt may succeed."""
+    """The file cannot be read, so its content is unknown. Another attempt may succeed."""
 
 
 class Rule(NamedTuple):
@@ -135,11 +134,11 @@ def parse(lines: Iterable[str], path: str) -> AclFile:
 
 
 class _Wrong(ValueError):
-    """What is wrong with a line, and what would be right."""
+    """The error in a line, with advice."""
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The first word, and what follows behind blanks."""
+    """The first word, and the rest after blanks."""
     word, *rest = _GAP.split(text, 1)
     return word, rest[0] if rest else ""
 
@@ -176,14 +175,14 @@ def _name(word: str, rest: str) -> str:
 
 
 def _check_blanks(word: str) -> None:
-    """A blank that is none of ASCII, as editors and web pages make them, would make `deny` a part of a topic."""
+    """Refuse non-ASCII blanks, as editors and web pages insert them: they would make `deny` a part of the topic."""
     found = re.search(r"\s", word)
     if found is not None:
         raise _Wrong(f"{word[:80]!r} has a blank U+{ord(found[0]):04X}: write an ordinary blank or a tab")
 
 
 def _check_controls(word: str, text: str) -> None:
-    """A control character is in no name; what ends lines for some editors would hide the next rule."""
+    """Refuse control characters: some editors show one as a line end, and so could hide a rule."""
     found = _CONTROL.search(text)
     if found is not None:
         raise _Wrong(f"the {word} has a control character U+{ord(found[0]):04X}: {text[:80]!r}")

@@ -1,20 +1,20 @@
-"""Whose an address is, as far as limits go: an IPv4 address, an IPv6 network, or a Unix socket.
+"""The part of an address that limits count: an IPv4 address, an IPv6 network, or a Unix socket.
 
-Invariant: addresses that one customer of a provider gets without asking are one.
+Invariant: all addresses that a provider gives to one customer count as one.
 """
 
 import ipaddress
 from typing import Final
 
 LOCAL: Final = "unix"
-"""All that come through Unix sockets: they have no addresses of their own."""
+"""Stands for all peers on Unix sockets, which have no addresses."""
 
 IPV6_PREFIX: Final = 64
-"""Bits of an IPv6 address that are counted: a customer has at least a network of that size, and may use all of it."""
+"""The counted bits of an IPv6 address: a customer has at least a network of that size."""
 
 
 def network_of(peer: str) -> str:
-    """The address of `address:port` without its port, the network of an IPv6 address, and `LOCAL` for all else."""
+    """The address of `address:port` without the port; its network for IPv6; `LOCAL` for everything else."""
     host = peer.rpartition(":")[0].strip("[]")
     try:
         address = ipaddress.ip_address(host)

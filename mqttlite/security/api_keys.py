@@ -1,6 +1,6 @@
-"""API keys: a file of random keys, hashed, each with a role; `mqttlite token` writes it and the gateway reads it.
+"""API keys: a file of hashed random keys, each with a role. `mqttlite token` writes it, and the gateway reads it.
 
-A key is 256 random bits, so a plain SHA-256 keeps it: nobody guesses it, and a request costs microseconds.
+A key has 256 random bits, which cannot be guessed, so a plain SHA-256 is safe, and a request costs microseconds.
 Invariant: a key is in the file as its hash only, and the file is replaced whole, so that no reader sees half of it.
 """
 
@@ -24,16 +24,16 @@ FILE_NAME: Final = "api-keys.json"
 """In the data directory."""
 
 PREFIX: Final = "mqk_"
-"""Marks a key, for people and for tools that look for secrets in sources."""
+"""Marks a key for people, and for tools that search sources for secrets."""
 
 MAX_KEYS: Final = 10_000
 """Keys of one file: some 2 MB, read in some 20 ms."""
 
 MAX_FILE_BYTES: Final = 8_388_608
-"""A larger file is not read: 10,000 keys have a quarter of it."""
+"""A larger file is not read. 10,000 keys take a quarter of it."""
 
 LOOK_S: Final = 0.5
-"""How often the file's version is looked at while requests come: a revoked key is refused within a second."""
+"""The interval between checks of the file's version while requests arrive: a revoked key is refused within a second."""
 
 KeyRole = Literal["user", "viewer", "operator", "admin"]
 
@@ -41,13 +41,13 @@ _log = logging.getLogger("mqttlite.security")
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One key. `id` names it for people: it is no secret."""
+    """One key. `id` names it for people and is not secret."""
 
     id: str
     sha256: str
     role: KeyRole
     user: str | None = None
-    """The user whose topics it may use; None: those of a client without a user name."""
+    """The user whose permissions it has; None: those of an anonymous client."""
     note: str = ""
     created_at: int
     expires_at: int | None = None
@@ -80,8 +80,8 @@ def load(path: Path) -> list[ApiKey]:
 
 
 def add(path: Path, role: KeyRole, user: str | None, expires_at: int | None, note: str = "") -> tuple[str, ApiKey]:
-    """Make a key and put it into a file, which is made if it is missing: the key, which nothing can show again, and
-    its entry. Raises `ApiKeyFileError`."""
+    """Create a key and add it to a file, which is created if missing. Return the key, which is not stored, and its
+    entry. Raises `ApiKeyFileError`."""
     keys = load(path)
     if len(keys) >= MAX_KEYS:
         raise ApiKeyFileError(f"{path} has {MAX_KEYS} keys, which is the limit; revoke some")
@@ -128,16 +128,16 @@ def _save(path: Path, keys: list[ApiKey]) -> None:
 
 
 class ApiKeys:
-    """The keys of a file, as it is now. A file that cannot be used any more is logged, and the former keys stay.
+    """The current keys of a file. If a changed file is unusable, that is logged, and the former keys stay.
 
-    `clock` is the time of the loop, `wall` the time that keys expire by. Without a `path` there are none.
+    `clock` is the time of the loop, `wall` the time for the expiry of keys. Without a `path` there are no keys.
     """
 
     def __init__(self, path: Path | None, *, clock: Callable[[], float], wall: Callable[[], float] = time.time) -> None:
         """Raises `ApiKeyFileError`."""
         self.path: Final = path
         self.changing: Final = asyncio.Lock()
-        """Held during a change of the file in this process: a change reads it and writes it whole."""
+        """Held during a change of the file in this process: a change reads and rewrites the whole file."""
         self._clock: Final = clock
         self._wall: Final = wall
         self._seen = version_of(path)
@@ -149,12 +149,12 @@ class ApiKeys:
         return len(self._keys)
 
     def entries(self) -> list[ApiKey]:
-        """All keys, in the order in which they were made."""
+        """All keys, in order of creation."""
         self._notice_change()
         return sorted(self._keys.values(), key=lambda each: (each.created_at, each.id))
 
     def find(self, secret: str) -> ApiKey | None:
-        """The entry of a key; None for one that is not known, was revoked, or has expired."""
+        """The entry of a key; None if it is unknown, revoked or expired."""
         self._notice_change()
         key = self._keys.get(_hash(secret))
         if key is None or (key.expires_at is not None and key.expires_at <= self._wall()):
@@ -162,12 +162,12 @@ class ApiKeys:
         return key
 
     def holds(self, key_id: str) -> bool:
-        """Whether there is a key of that id, expired or not."""
+        """Whether there is a key with this id, expired or not."""
         self._notice_change()
         return key_id in self._ids
 
     def look_again(self) -> None:
-        """Notice a change of the file at the next call, however soon it comes."""
+        """Check the file at the next call, without waiting for the interval."""
         self._looked_at = -LOOK_S
 
     def _notice_change(self) -> None:

@@ -1,7 +1,7 @@
-"""Who is asked about the clients of one listener, and what the core hears of it.
+"""Authenticates the clients of one listener, and turns the answers into verdicts for the core.
 
-The answers come from an `Authenticator`, which may be several in a row, and a `MethodAuthenticator`. Invariant:
-whatever happens to them, every question has its verdict, and none that went wrong lets anybody in.
+The answers come from an `Authenticator`, which may be a chain, and a `MethodAuthenticator`. Invariant: every question
+gets a verdict, and an error never accepts a client.
 """
 
 import logging
@@ -17,7 +17,7 @@ _log = logging.getLogger("mqttlite.security")
 
 
 class FirstOf:
-    """An `Authenticator` of several: the first that knows the credentials decides, and no other is asked."""
+    """A chain of `Authenticator`s. The first one that recognises the credentials decides."""
 
     def __init__(self, authenticators: Iterable[Authenticator]) -> None:
         self._authenticators: Final = tuple(authenticators)
@@ -32,8 +32,8 @@ class FirstOf:
 
 
 class AuthChain:
-    """Without authenticators it is open. With `allow_anonymous`, clients without user name and password that no
-    authenticator knows may come in, too."""
+    """Without authenticators it is open. With `allow_anonymous`, it also accepts clients without user name and password
+    that no authenticator recognises."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class AuthChain:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may come in, unasked."""
+        """Whether all clients are accepted without authentication."""
         return self._authenticator is None and self._method_authenticator is None
 
     async def verdict(self, question: Authenticate, credentials: Credentials) -> Verdict:
-        """The answer to a question of the core; `credentials` are those of the client it is about."""
+        """The answer to a question of the core about a client with these credentials."""
         try:
             if question.method:
                 return await self._step(question, credentials)
@@ -64,21 +64,21 @@ class AuthChain:
                 return self._in_full(await self._authenticator.authenticate(credentials), credentials)
         except TooBusy:
             return Verdict(ReasonCode.SERVER_BUSY)
-        except Exception:  # whatever it is, it must not let anybody in, nor leave the client waiting
+        except Exception:  # any error must refuse the client, and must not leave it waiting
             _log.exception(
                 "%s client %r: the authenticator failed",
                 *(credentials.peer, credentials.client_id),
                 extra=credentials.about(),
             )
-            return Verdict(ReasonCode.SERVER_UNAVAILABLE)  # so that clients come again when it works
+            return Verdict(ReasonCode.SERVER_UNAVAILABLE)  # so that clients retry later
         return Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 
     def forget(self, number: int) -> None:
-        """A connection is gone, and its exchange with it."""
+        """A connection is gone: forget its exchange."""
         self._exchanges.pop(number, None)
 
     def _in_full(self, answer: bool | Verdict | None, credentials: Credentials) -> Verdict:
-        """What an authenticator's answer means for the client."""
+        """Turn an authenticator's answer into a verdict."""
         if isinstance(answer, Verdict):
             if answer.reason_code == ReasonCode.CONTINUE_AUTHENTICATION:
                 raise ValueError("an authenticator answered 0x18, which only an authentication method may")

@@ -1,7 +1,7 @@
-"""The core's authentication questions: for each a task asks the listener's `AuthChain` and answers the core.
+"""Answers the core's authentication questions: a task for each asks the listener's `AuthChain`.
 
-A client that is connected and authenticates itself again is not subject to the jail: it has logged in. Invariant: a
-connection has one open question at most, and the end of the connection cancels it.
+The jail does not apply to a re-authentication, because that client has logged in before. Invariant: a connection has at
+most one open question, and the end of the connection cancels it.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from mqttlite.security.jail import LoginJail
 
 
 class AuthQuestions(Listener):
-    """`answer` takes the verdict on a question, by the id of the question. Who is in `jail` is not asked about."""
+    """`answer` takes the id of a question and its verdict. For clients in `jail` no authenticator is asked."""
 
     def __init__(self, answer: Callable[[int, Verdict], None], jail: LoginJail) -> None:
         self._answer: Final = answer
         self._jail: Final = jail
         self._tasks: Final[dict[int, asyncio.Task[None]]] = {}
         self._chains: Final[dict[int, AuthChain]] = {}
-        """By connection that asked: an authentication may have several steps."""
+        """By connection, because an authentication may have several steps."""
 
     def __len__(self) -> int:
         """Open questions."""
@@ -39,7 +39,7 @@ class AuthQuestions(Listener):
         task.add_done_callback(partial(self._on_done, question.number))
 
     async def login(self, credentials: Credentials, *, chain: AuthChain) -> Verdict:
-        """The verdict on somebody who is no client of the core, such as a caller over HTTP."""
+        """The verdict for a caller that is not a client of the core, for example over HTTP."""
         verdict = self._jail.refusal(credentials)
         if verdict is not None:
             await self._jail.delay()
@@ -48,7 +48,7 @@ class AuthQuestions(Listener):
         return self._jail.judge(credentials, await chain.verdict(question, credentials))
 
     def cancel(self) -> list[asyncio.Task[None]]:
-        """Cancel all open questions; an authenticator may take its time to notice."""
+        """Cancel all open questions, and return their tasks, which may take a while to end."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

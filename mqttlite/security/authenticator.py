@@ -1,6 +1,6 @@
-"""The ports for authentication: what the broker asks about a client that connects, and what may answer.
+"""The ports for authentication of clients that connect.
 
-The password file is one implementation and lives elsewhere. Invariant: a password never shows in a repr.
+`passwords` and others implement them. Invariant: a password never appears in a repr.
 """
 
 from dataclasses import dataclass, field
@@ -11,20 +11,20 @@ from mqttlite.core.authentication import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a CONNECT and its connection say about the client."""
+    """The credentials of a client from its CONNECT and its connection."""
 
     client_id: str
     username: str | None
     password: bytes | None = field(repr=False)
     identity: str | None
-    """The name in a verified client certificate: its common name, or what `identity_from` says."""
+    """The name in a verified client certificate: its common name, or the one selected by `identity_from`."""
     peer: str
     """`address:port`; of a Unix socket, `unix` or its path."""
     listener: str
     """The name of the listener."""
 
     def about(self) -> dict[str, dict[str, object]]:
-        """What a line of the log is about, as its `extra`."""
+        """The fields for a log record, as its `extra`."""
         return {
             "fields": {
                 "peer": self.peer,
@@ -36,17 +36,18 @@ class Credentials:
 
 
 class TooBusy(Exception):
-    """Too many clients wait for an answer: the broker refuses it with 0x89 (Server busy; 3.1.1: return code 3)."""
+    """Too many clients wait for an answer: the broker refuses this one with 0x89 (Server busy; 3.1.1: return code
+    3)."""
 
 
 class Authenticator(Protocol):
-    """Asked about a CONNECT without an authentication method, in the broker's event loop."""
+    """Decides on a CONNECT without an authentication method. Called in the broker's event loop."""
 
     async def authenticate(self, credentials: Credentials) -> bool | Verdict | None:
         """Whether the client may connect. False refuses it with 0x86 (Bad User Name or Password; 3.1.1: return code 4).
 
-        None passes on credentials that it does not know: the listener's next authenticator is asked, and after the last
-        one the client is refused. A `Verdict` may name the user and what it may do; it is not 0x18.
+        None means that it does not recognise the credentials: the broker asks the listener's next authenticator, and
+        refuses the client after the last one. A `Verdict` may name the user and its grants; its code must not be 0x18.
         `TooBusy` refuses it with 0x89, and any other exception with 0x88 (Server unavailable); both are return code 3
         in 3.1.1. The broker cancels the call when the connection ends, at the latest after `connect_timeout_s`.
         """
@@ -54,7 +55,7 @@ class Authenticator(Protocol):
 
 
 class MethodAuthenticator(Protocol):
-    """Asked about clients that name an authentication method of MQTT 5.0 (§4.12)."""
+    """Decides on clients that use an authentication method of MQTT 5.0 (§4.12)."""
 
     @property
     def methods(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""What an authority has issued: lists, renews and revokes its certificates.
+"""Lists, renews and revokes the certificates of an authority.
 
-`issued` in its directory has a copy of each, and `crl.pem` says which are revoked: nothing else is kept.
-Invariant: keys stay as they are, and a reader of a file sees the former one or the new one, whole.
+The folder `issued` has a copy of each certificate, and `crl.pem` lists the revoked ones; there is no other state.
+Invariant: keys never change, and a reader of a file sees either the old or the new content.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,12 +36,12 @@ from mqttlite.security.issuing import (
 )
 
 RENEW_WITHIN_DAYS = 30
-"""Certificates that end within these days are renewed, and warned of."""
+"""Certificates that expire within this many days are renewed, and cause warnings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """One certificate. `path` is None where only the copy is left: it moved away, or a newer one took its place."""
+    """One certificate. `path` is None if only the copy is left, because the original was moved or replaced."""
 
     name: str
     purpose: str
@@ -53,7 +53,7 @@ class Issued:
 
 
 def issued(directory: Path) -> list[Issued]:
-    """All certificates of the authority, and first its own. Raises `CertificateError`."""
+    """All certificates of the authority, its own first. Raises `CertificateError`."""
     ca_path = directory / "ca.crt"
     ca = load_certificate(ca_path)
     revoked_at = {each.serial_number: each.revocation_date_utc for each in _crl(directory) or ()}
@@ -121,7 +121,7 @@ def renew(
 
 
 def revoke(directory: Path, name: str, *, now: datetime | None = None) -> list[Issued]:
-    """Revoke all certificates of a name that are valid still. Raises `CertificateError` where there are none."""
+    """Revoke all valid certificates of a name. Raises `CertificateError` if there are none."""
     now = (now or datetime.now(UTC)).replace(microsecond=0)
     issuer = load_issuer(Pair.named(directory, "ca"), now)
     _checked(name)
@@ -155,12 +155,12 @@ def _newer(
 
 
 def _certificates(directory: Path, ca: x509.Certificate) -> list[tuple[x509.Certificate, Path | None]]:
-    """All that were issued here, each once, with its file in the directory where there is one."""
+    """All certificates issued here, each once, with its file if that is in the directory."""
     found: dict[int, tuple[x509.Certificate, Path | None]] = {}
     for path in sorted(directory.glob("*.crt")):
         try:
             certificate = load_certificate(path)
-        except CertificateError:  # another file of that name is none of ours
+        except CertificateError:  # the file is not one of ours
             continue
         if path.name != "ca.crt" and is_issued_by(certificate, ca):
             found[certificate.serial_number] = certificate, path
@@ -219,7 +219,7 @@ def _number(crl: x509.CertificateRevocationList | None) -> int:
 
 
 def _name(certificate: x509.Certificate, path: Path | None) -> str:
-    """What the commands call it: a client by its common name, a server by its file."""
+    """Its name in commands: the common name of a client, the file name of a server."""
     if _purpose(certificate) == "server":
         return "server" if path is None else path.stem
     return common_name(certificate)

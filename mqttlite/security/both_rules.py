@@ -1,7 +1,7 @@
-"""Two sets of rules of which both must allow: dynamic security beside an ACL file and topic policies.
+"""Combines two sets of rules that must both allow: dynamic security, and an ACL file with topic policies.
 
-An `Authorizer` around two others. `$CONTROL` is the first one's alone: an ACL file that knows nothing of it would lock
-the administrators of dynamic security out. Invariant: it never allows what one of the two forbids.
+An `Authorizer` around two others. Only the first one decides on `$CONTROL`: an ACL file without rules for it would lock
+out the administrators. Invariant: it never allows what one of the two forbids.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,17 +12,17 @@ from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE, Authorizer, Wh
 from mqttlite.core.topic_policy import TopicPolicy
 
 MAX_ROLES: Final = 200_000
-"""Pairs of roles in use at a time; when they are used up, those that no session has any more make room, and a client
-for which there is none may do nothing."""
+"""The most pairs of roles. When they are used up, those without a session are dropped; a client that still finds none
+may do nothing."""
 
 NO_ROLE: Final = 0
-"""The role of such a client."""
+"""The role of a client for which there was no pair."""
 
 _CONTROL: Final = b"$CONTROL/"
 
 
 class BothRules:
-    """`roles_in_use` says which roles of those that this object gave are still a session's."""
+    """`roles_in_use` returns the roles given by this object that sessions still have."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class BothRules:
         self._last = NO_ROLE
 
     def role_of(self, client_id: str, username: str | None, grants: Grants = NO_GRANTS) -> int:
-        """The number of what both say. A number is never used for anything else."""
+        """The number for the pair of roles. Numbers are never reused."""
         roles = self._first.role_of(client_id, username, grants), self._second.role_of(client_id, username, grants)
         number = self._numbers.get(roles)
         if number is None:
@@ -73,7 +73,7 @@ class BothRules:
         return self._second.policy_of(topic) if first.is_plain else first
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
-        """The reason of the one that denies, or those of both."""
+        """The reason of the one that denies, or the reasons of both."""
         return self._why(reason_of, role, action, topic)
 
     def told(self, role: int, action: str, topic: bytes) -> str:
@@ -91,7 +91,7 @@ class BothRules:
         return reasons[0] + "".join(f", and {each.removeprefix('allowed ')}" for each in reasons[1:])
 
     def roles_of_second(self, numbers: Iterable[int]) -> set[int]:
-        """The roles of the second in roles that this object gave."""
+        """The second parts of roles given by this object."""
         return {self._roles[number][1] for number in numbers if number in self._roles}
 
     def _asked(self, roles: tuple[int, int], topic: bytes) -> list[tuple[Authorizer, int]]:

@@ -1,7 +1,7 @@
-"""Keys and certificates as files: how they are read, created and replaced.
+"""Reads, creates and replaces key and certificate files.
 
-What a certificate says lives in `issuing`. Invariant: `create_all` changes no file that exists, and makes every file or
-none; a reader of a file that `replace` replaces sees the former content or the new one.
+`issuing` decides on the content of certificates. Invariant: `create_all` changes no existing file, and creates all
+files or none; `replace` is atomic for readers.
 """
 
 import os
@@ -21,11 +21,11 @@ SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519Pri
 
 
 class CertificateError(Exception):
-    """A sentence for the person at the terminal: which file or name, what is wrong with it, what to do."""
+    """A sentence for the operator: which file or name, what is wrong, what to do."""
 
 
 def ends_at(path: str | Path) -> datetime:
-    """When the first certificate of a chain in PEM is out of date. Raises `ValueError` for a file that holds none."""
+    """When the first certificate of a PEM chain expires. Raises `ValueError` for a file without one."""
     return min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(Path(path).read_bytes()))
 
 
@@ -46,12 +46,12 @@ class Pair:
 
     @property
     def present(self) -> list[Path]:
-        """The files of this pair that are there; a dangling symbolic link is there too."""
+        """The existing files of the pair; a dangling symbolic link counts as existing."""
         return [path for path in self.files if os.path.lexists(path)]
 
 
 def is_complete(pair: Pair) -> bool:
-    """Whether both files are there; one without the other is an error."""
+    """Whether both files exist. One without the other is an error."""
     present = pair.present
     if len(present) == 1:
         [alone] = present
@@ -101,8 +101,8 @@ def as_pem(pair: Pair, certificate: x509.Certificate, key: SigningKey) -> dict[P
 
 
 def create_all(directory: Path, files: Mapping[Path, bytes]) -> None:
-    """Create every file or none, in `directory` and folders in it. The first one, the CA key of a new set, also decides
-    between two runs at once."""
+    """Create all files or none, in `directory` and its folders. The first file, the CA key of a new set, also decides
+    between two concurrent runs."""
     if directory.exists() and not directory.is_dir():
         raise CertificateError(f"{directory} is a file, not a directory.")
     made: list[Path] = []
@@ -128,7 +128,7 @@ def create_all(directory: Path, files: Mapping[Path, bytes]) -> None:
 
 
 def _create(path: Path, content: bytes, made: list[Path]) -> None:
-    """Write a new file; a key is readable by its owner alone from its first moment."""
+    """Write a new file. A key is readable only by its owner from the start."""
     mode = 0o600 if path.suffix == ".key" else 0o644
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     made.append(path)
@@ -139,7 +139,7 @@ def _create(path: Path, content: bytes, made: list[Path]) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Give a file that everybody may read another content at once, or make it."""
+    """Atomically replace the content of a world-readable file, or create it."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         temporary = Path(name)
@@ -159,7 +159,7 @@ def replace(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Let no other process change this directory's list of revoked certificates meanwhile, where locks exist."""
+    """Lock the directory's revocation list against other processes, if the system has locks."""
     try:
         import fcntl
     except ImportError:  # Windows has none

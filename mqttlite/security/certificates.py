@@ -1,9 +1,8 @@
 """Issues a small certificate authority with server and client certificates, all ECDSA P-256, into one directory.
 
-What a certificate says lives in `issuing`, how files reach the disk in `certificate_files`, renewal and revocation in
-`authority`. A copy of each certificate is kept in `issued`, named by its serial number, so that it is known when the
-certificate itself has moved to its device or was renewed.
-Invariant: no file that exists is ever changed, and a run that fails takes back every file it made.
+`issuing` decides on the content of certificates, `certificate_files` writes files, `authority` renews and revokes. The
+folder `issued` keeps a copy of each certificate, named by serial number, because the original may be moved to its
+device or renewed. Invariant: no existing file is ever changed, and a failed run removes every file that it created.
 """
 
 import os
@@ -71,9 +70,9 @@ def init(
     crl_url: str | None = None,
     now: datetime | None = None,
 ) -> list[Entry]:
-    """Complete the set in `directory`: a CA with an empty list of revoked certificates, a server certificate, one
-    certificate per client. Keep what is there. Without `days`, each lasts as long as its kind; others get
-    the list from `crl_url`."""
+    """Complete the set in `directory`: a CA with an empty revocation list, a server certificate, and one certificate
+    per client. Existing files stay. Without `days`, each lasts for the default of its kind. `crl_url` is the public
+    address of the revocation list."""
     now = (now or datetime.now(UTC)).replace(microsecond=0)
     extra = [parse_host(host) for host in hosts]
     ca, server = Pair.named(directory, "ca"), Pair.named(directory, "server")
@@ -110,7 +109,7 @@ def issue(
     crl_url: str | None = None,
     now: datetime | None = None,
 ) -> list[Entry]:
-    """A certificate for each of these clients, none of which may have one here."""
+    """Issue a certificate for each of these clients, which must not have one here."""
     now = (now or datetime.now(UTC)).replace(microsecond=0)
     pairs = {name: Pair.named(directory, name) for name in _distinct_clients(clients)}
     for pair in pairs.values():
@@ -145,7 +144,7 @@ def _new(pair: Pair, says: x509.CertificateBuilder, issuer: Issuer, now: datetim
 
 
 def _distinct_clients(names: Iterable[str]) -> list[str]:
-    """Valid client names, each once; names that some disks would put in one file are refused."""
+    """The client names, validated and without duplicates. Names that differ only in case are refused."""
     seen = {"ca": "ca", "server": "server"}
     distinct = []
     for name in names:
@@ -173,7 +172,7 @@ def _refuse_orphans(pairs: Iterable[Pair]) -> None:
 
 
 def _check_names(server: Pair, wanted: Iterable[x509.GeneralName]) -> None:
-    """Asking for a name that the kept certificate lacks must not look like a success."""
+    """Refuse host names that an existing server certificate does not have."""
     present = names_of(load_certificate(server.certificate))
     for name in wanted:
         if str(name.value) not in present:

@@ -1,4 +1,4 @@
-"""When the files of a listener are out of date, and sentences that warn of it."""
+"""When the certificate files of a listener expire, and warnings about it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -14,7 +14,7 @@ from mqttlite.security.revocation import crl_ends_at
 from mqttlite.security.tls import TlsOptions
 
 WARN_WITHIN: Final = timedelta(days=30)
-"""How long before its end a file is warned of: time enough to renew by hand."""
+"""How long before the expiry warnings begin: enough time to renew by hand."""
 
 _AFTERWARDS: Final = {
     "cert_file": "clients refuse a broker whose certificate is out of date",
@@ -25,16 +25,16 @@ _AFTERWARDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A file, and when what it holds is out of date."""
+    """A file, and when its content expires."""
 
     path: str
     at: datetime
 
 
 def ends_of(options: TlsOptions) -> dict[str, End]:
-    """The ends of the files of a listener, by option, as far as these can be read.
+    """The expiry of each readable file of a listener, by option.
 
-    A chain ends with its first certificate; a file of authorities with the first of them that has not ended.
+    A chain expires with its first certificate; a file of CAs with the first of the valid ones.
     """
     readers: tuple[tuple[str, str | None, Callable[[str], datetime]], ...] = (
         ("cert_file", options.cert_file, ends_at),
@@ -44,13 +44,13 @@ def ends_of(options: TlsOptions) -> dict[str, End]:
     found = {}
     for option, path, read in readers:
         if path is not None:
-            with suppress(ValueError, OSError):  # the TLS library takes some files that are not quite right
+            with suppress(ValueError, OSError):  # the TLS library accepts some malformed files
                 found[option] = End(path, read(path))
     return found
 
 
 def expiry_warnings(listener: str, ends: Mapping[str, End], now: datetime | None = None) -> Iterator[str]:
-    """A sentence for each file that is out of date, or will be within `WARN_WITHIN`."""
+    """A sentence for each file that has expired, or will within `WARN_WITHIN`."""
     now = now or datetime.now(UTC)
     for option, end in ends.items():
         if end.at <= now:

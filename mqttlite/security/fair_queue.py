@@ -1,7 +1,6 @@
-"""Runs what takes long in a few threads, fairly: addresses that wait take turns, however much one of them asks.
+"""Runs slow work in a few threads, fairly: waiting addresses take turns, however many requests one of them has.
 
-What is run lives elsewhere. Invariant: there is always a waiting place for an address that has none, unless as many
-addresses wait as there are places.
+Invariant: an address without a waiting request can always add one, unless as many addresses wait as there are places.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ T = TypeVar("T")
 class FairQueue:
     """Used in one event loop. `threads` run at once, and `places` wait for one of them.
 
-    An address may take as many places as it leaves free: one alone has half of them, two have a third each.
+    An address may use at most as many places as it leaves free: one alone gets half, two get a third each.
     """
 
     def __init__(self, threads: int, places: int, name: str) -> None:
@@ -28,10 +27,10 @@ class FairQueue:
         self._running = 0
         self._waiting = 0
         self._lanes: Final[OrderedDict[str, deque[asyncio.Future[None]]]] = OrderedDict()
-        """Who waits, by address; the first address is the next to have its turn."""
+        """The waiting requests by address. The first address has the next turn."""
 
     async def run(self, address: str, work: Callable[[], T]) -> T:
-        """What `work` returns, from a thread. Raises `TooBusy`, and what `work` raises."""
+        """Run `work` in a thread and return its result. Raises `TooBusy`, and what `work` raises."""
         if self._running < self._at_once:
             self._running += 1
         else:
@@ -56,20 +55,20 @@ class FairQueue:
             if turn.cancelled():
                 self._leave(address, turn)
             else:
-                self._pass_on()  # its turn came at the same moment
+                self._pass_on()  # it got its turn at the same moment
             raise
 
     def _leave(self, address: str, turn: asyncio.Future[None]) -> None:
         lane = self._lanes.get(address)
         if lane is None or turn not in lane:
-            return  # a thread was free in between, and found it gone
+            return  # a thread has taken and skipped it already
         lane.remove(turn)
         self._waiting -= 1
         if not lane:
             del self._lanes[address]
 
     def _pass_on(self) -> None:
-        """A thread is free: the next address has its turn, then comes last."""
+        """A thread is free: give the next address its turn, and move it to the end."""
         while self._lanes:
             address, lane = self._lanes.popitem(last=False)
             turn = lane.popleft()

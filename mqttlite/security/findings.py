@@ -1,6 +1,6 @@
-"""What an examination of certificates found, in sentences, and what files and certificates say by themselves.
+"""Findings of a certificate examination, and checks of single files and certificates.
 
-What a broker shows is examined in `remote_examination`, a directory in `local_examination`.
+`remote_examination` examines a broker, `local_examination` a directory.
 """
 
 import ipaddress
@@ -23,7 +23,7 @@ class Level(StrEnum):
     OK = "ok"
     NOTE = "note"
     WARNING = "warning"
-    """It works, and will not for long, or it is probably not meant."""
+    """It works, but not for long, or is probably unintended."""
     PROBLEM = "problem"
     """A client fails."""
 
@@ -53,7 +53,7 @@ def problem(text: str) -> Finding:
 
 
 def dates(what: str, certificate: x509.Certificate, now: datetime, warn_days: int) -> Finding:
-    """Whether a certificate is in date, and for how long."""
+    """Whether a certificate is valid now, and for how long."""
     starts, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < starts:
         return problem(
@@ -93,7 +93,7 @@ def serves(certificate: x509.Certificate, purpose: x509.ObjectIdentifier) -> boo
 
 
 def fits(certificate_path: Path, key_path: Path) -> Iterator[Finding]:
-    """What is wrong with a certificate and its key as files; nothing where they can be used."""
+    """The errors in a certificate file and its key file."""
     try:
         certificate, key = load_certificate(certificate_path), load_key(key_path)
     except CertificateError as error:

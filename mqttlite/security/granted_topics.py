@@ -1,7 +1,6 @@
-"""Keeps clients to the topics that their credentials name: an `Authorizer` around the rules, which decide beside it.
+"""Restricts clients to the topics that their credentials name: an `Authorizer` around the rules, which must also allow.
 
-Where the credentials come from is the authenticators' matter. Invariant: it never allows what the rules forbid, and a
-role that it does not know may do nothing.
+Invariant: it never allows what the rules forbid, and an unknown role may do nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,15 +13,15 @@ from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import parse_filter
 
 MAX_ROLES: Final = 100_000
-"""Sets of permissions in use at once: one for each client, where each token names topics of its own. When they are used
-up, those that no session has any more make room; a client for which there is none may do nothing."""
+"""The most sets of permissions: one per client if each token names its own topics. When they are used up, those without
+a session are dropped; a client that still finds none may do nothing."""
 
 NO_ROLE: Final = 1
 """The role of a client for which there is no room."""
 
 
 class _Role(NamedTuple):
-    """The role that the rules give, and what the credentials name; None where they do not limit it."""
+    """The role in the rules, and the topics in the credentials; None if they do not restrict it."""
 
     rules: int
     publish: tuple[bytes, ...] | None
@@ -30,9 +29,9 @@ class _Role(NamedTuple):
 
 
 class GrantedTopics:
-    """`authorizer` has the rules; without it everything is allowed that the credentials do not forbid.
+    """`authorizer` has the rules. Without it, everything is allowed that the credentials do not exclude.
 
-    `roles_in_use` says which roles of those that this object gave are still a session's.
+    `roles_in_use` returns the roles given by this object that sessions still have.
     """
 
     def __init__(self, authorizer: Authorizer | None, roles_in_use: Callable[[], Iterable[int]]) -> None:
@@ -40,12 +39,12 @@ class GrantedTopics:
         self._roles_in_use: Final = roles_in_use
         self._numbers: Final[dict[_Role, int]] = {}
         unlimited = _Role(ANYBODY, None, None)
-        self._roles: Final[dict[int, _Role]] = {ANYBODY: unlimited}  # which a session has that came from the store
+        self._roles: Final[dict[int, _Role]] = {ANYBODY: unlimited}  # the role of sessions from the store
         self._numbers[unlimited] = ANYBODY
         self._last = NO_ROLE
 
     def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
-        """The number of what rules and credentials allow. A number is never used for anything else."""
+        """The number for a role with its granted topics. Numbers are never reused."""
         rules = ANYBODY if self._authorizer is None else self._authorizer.role_of(client_id, username, grants)
         role = _Role(rules, grants.publish, grants.subscribe)
         number = self._numbers.get(role)
@@ -61,11 +60,11 @@ class GrantedTopics:
         return number
 
     def is_open(self, topic: bytes) -> bool:
-        """No topic is open to all: there may be credentials that do not name it."""
+        """False: some credentials may not name the topic."""
         return False
 
     def is_readable(self, topic: bytes) -> bool:
-        """As `is_open`."""
+        """Like `is_open`."""
         return False
 
     def may_publish(self, role: int, topic: bytes) -> bool:
@@ -83,7 +82,7 @@ class GrantedTopics:
         return rules is None or rules.is_readable(topic) or rules.may_receive(known.rules, topic)
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        """The whole filter has to lie within one that the credentials name."""
+        """The whole filter must lie within one that the credentials name."""
         known = self._roles.get(role)
         if known is None or not _cover(known.subscribe, topic_filter):
             return False
@@ -109,7 +108,7 @@ class GrantedTopics:
         return "" if self._authorizer is None else why(self._authorizer, known.rules, action, topic)
 
     def rules_roles(self, numbers: Iterable[int]) -> set[int]:
-        """The roles of the rules in roles that this object gave."""
+        """The rules' roles in roles given by this object."""
         return {self._roles[number].rules for number in numbers if number in self._roles}
 
     def _forget_unused(self) -> None:
@@ -130,7 +129,7 @@ def _cover(granted: tuple[bytes, ...] | None, topic_filter: bytes) -> bool:
 
 
 def covers(granted: bytes, wanted: bytes) -> bool:
-    """Whether a topic filter matches every topic that another one matches."""
+    """Whether a topic filter matches every topic that another filter matches."""
     if granted[:1] in (b"+", b"#") and wanted.startswith(b"$"):  # [MQTT-4.7.2-1]
         return False
     levels, wanted_levels = granted.split(b"/"), wanted.split(b"/")

@@ -1,6 +1,6 @@
-"""Hashes of passwords other than SCRAM's: Mosquitto's, scrypt and Argon2id, as they stand in a password file.
+"""Password hashes in a password file other than SCRAM: Mosquitto's, scrypt and Argon2id.
 
-SCRAM's keys live in `keys`. Invariant: what a line asks for in time and memory is bounded when the line is read.
+`keys` handles SCRAM. Invariant: the cost in time and memory of a line is bounded when the line is read.
 """
 
 import base64
@@ -18,13 +18,13 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from mqttlite.security.keys import TextError
 
 MAX_PBKDF2_ITERATIONS: Final = 10_000_000
-"""Some seconds of work for each login, as with SCRAM's keys. Mosquitto 2.0 writes 101."""
+"""Some seconds of work for each login, as for SCRAM. Mosquitto 2.0 writes 101."""
 
 MAX_MEMORY_KIB: Final = 262_144
-"""Of scrypt and Argon2id, for one login: 256 MiB, and `HASHES_AT_ONCE` logins take that much at a time."""
+"""For scrypt and Argon2id: 256 MiB for one login, times `HASHES_AT_ONCE` logins."""
 
 MAX_PASSES: Final = 100
-"""Over the memory of Argon2id, and of scrypt in parallel: with the most memory, some ten seconds."""
+"""The most passes of Argon2id over its memory, and the most parallelism of scrypt: some ten seconds at most."""
 
 MAX_LANES: Final = 16
 """Threads that Argon2id may use."""
@@ -34,14 +34,14 @@ MIN_SALT_BYTES: Final = 8
 
 MIN_HASH_BYTES: Final = 16
 MAX_HASH_BYTES: Final = 128
-"""Of scrypt and Argon2id: less can be guessed, and more adds no strength."""
+"""The most hash bytes of scrypt and Argon2id: more adds no strength."""
 
 NEW_SALT_BYTES: Final = 16
 NEW_HASH_BYTES: Final = 32
 
 ARGON2ID_MEMORY_KIB: Final = 19_456
 ARGON2ID_PASSES: Final = 2
-"""OWASP's least for a server that checks passwords: 19 MiB, some 30 ms for each login."""
+"""OWASP's minimum for servers: 19 MiB, some 30 ms for each login."""
 
 SCRYPT_COST: Final = 14
 SCRYPT_BLOCK_SIZE: Final = 8
@@ -53,24 +53,24 @@ _SCRYPT: Final = re.compile(r"\$scrypt\$ln=(\d{1,10}),r=(\d{1,10}),p=(\d{1,10})\
 
 
 class PasswordHash(Protocol):
-    """What a server keeps of a password that clients send as it is."""
+    """A stored hash of a password that clients send in plain."""
 
     def matches(self, password: bytes) -> bool:
-        """Whether it is this password. Takes milliseconds, without Python's lock."""
+        """Whether the password matches. Takes milliseconds, without Python's lock."""
         ...
 
     def decoy(self, seed: bytes) -> "PasswordHash":
-        """One that costs as much, and that no password matches; the same for the same seed."""
+        """A hash of the same cost that no password matches; deterministic for a seed."""
         ...
 
     def format(self) -> str:
-        """As it stands behind a user's name."""
+        """Its text in a password file, after the user name."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MosquittoHash:
-    """`$7$`, PBKDF2-HMAC-SHA512, or `$6$`, one round of SHA-512; `iterations` is 0 for that."""
+    """`$7$` is PBKDF2-HMAC-SHA512; `$6$` is one round of SHA-512, with `iterations` 0."""
 
     iterations: int
     salt: bytes
@@ -169,7 +169,7 @@ def new_argon2id(password: str) -> Argon2idHash:
 
 
 def parse_hash(text: str) -> PasswordHash:
-    """The hash that a line holds; it begins with `$`. Raises `TextError`."""
+    """Parse the hash of a line, which begins with `$`. Raises `TextError`."""
     if match := _MOSQUITTO.fullmatch(text):
         return _mosquitto(match)
     if match := _ARGON2ID.fullmatch(text):

@@ -1,6 +1,6 @@
-"""Asks a server over HTTP whether a client may log in: one POST for each login, whose answer may be kept for a while.
+"""Asks an HTTP server whether a client may log in: one POST for each login, with a cache of accepted logins.
 
-The connections are `http_client`'s. Invariant: only the status 200 lets a client in; what goes wrong lets nobody in.
+`http_client` keeps the connections. Invariant: only the status 200 accepts a client; every error refuses it.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.reason_codes import ReasonCode
 
 MAX_REQUESTS: Final = 20
-"""Requests under way at once: enough for a thousand logins a second where an answer takes 20 ms; each is a socket."""
+"""Requests at the same time: enough for a thousand logins a second with answers in 20 ms. Each takes a socket."""
 
 MAX_WAITING: Final = 500
-"""Clients that wait for one of these. One more is refused with Server busy (0x89) and comes again."""
+"""Clients that wait for a request. One more is refused with Server busy (0x89)."""
 
 MAX_KEPT_ANSWERS: Final = 10_000
-"""Answers that are kept, some 500 bytes each. The oldest goes first."""
+"""Cached answers, some 500 bytes each. The oldest is dropped first."""
 
 _REFUSED: Final = Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 _UNAVAILABLE: Final = Verdict(ReasonCode.SERVER_UNAVAILABLE)
@@ -63,7 +63,7 @@ class HttpAuthOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on the network can read the questions."""
+        """Whether the requests cannot be read on the network."""
         url = Url.parse(self.url)
         return url.is_https or url.host in ("localhost", "::1") or url.host.startswith("127.")
 
@@ -73,7 +73,7 @@ class HttpAuthOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class _Allowed(msgspec.Struct, frozen=True):
-    """What an answer may say about the client; all of it may be missing."""
+    """The optional content of an answer."""
 
     username: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     groups: frozenset[str] = frozenset()
@@ -83,8 +83,8 @@ class _Allowed(msgspec.Struct, frozen=True):
 
 
 class HttpAuthenticator:
-    """An `Authenticator` that knows everybody with a user name, a password or a certificate. `loop_time` is the time of
-    the broker, in seconds."""
+    """An `Authenticator` for all clients with a user name, a password or a certificate. `loop_time` gives the broker's
+    seconds."""
 
     def __init__(self, options: HttpAuthOptions, *, loop_time: Callable[[], float]) -> None:
         """Raises `TlsConfigError`."""
@@ -96,16 +96,16 @@ class HttpAuthenticator:
         self._waiting = 0
         self._mac_key: Final = secrets.token_bytes(32)
         self._kept: Final[dict[bytes, tuple[float, Verdict]]] = {}
-        """The answers that let clients in, and until when they count; the oldest first."""
+        """The cached accepting answers with their expiry, oldest first."""
         self._is_failing = False
 
     async def authenticate(self, credentials: Credentials) -> Verdict | None:
-        """The server's verdict; None for a client without anything to judge. Raises `TooBusy`."""
+        """The server's verdict; None for a client without credentials. Raises `TooBusy`."""
         if credentials.username is None and credentials.password is None and credentials.identity is None:
             return None
         try:
             password = None if credentials.password is None else credentials.password.decode()
-        except UnicodeDecodeError:  # which JSON cannot hold
+        except UnicodeDecodeError:  # JSON cannot contain it
             return None
         key = self._key(credentials)
         kept = self._kept.get(key)
@@ -117,7 +117,7 @@ class HttpAuthenticator:
         return verdict
 
     def forget(self) -> None:
-        """Forget all answers, so that the server is asked about every client again."""
+        """Clear the cache, so that the server is asked again."""
         self._kept.clear()
 
     async def close(self) -> None:
@@ -155,7 +155,7 @@ class HttpAuthenticator:
         return verdict
 
     def _verdict(self, status: int, content: bytes) -> Verdict:
-        """What an answer means. Raises `HttpFailed` for one that has no meaning, and `TooBusy`."""
+        """Turn an answer into a verdict. Raises `HttpFailed` for an invalid one, and `TooBusy`."""
         if status == _TOO_MANY_REQUESTS:
             raise TooBusy(f"{self._url.authority} has too many requests")
         if 400 <= status < 500:
@@ -174,7 +174,7 @@ class HttpAuthenticator:
         return Verdict(ReasonCode.SUCCESS, None, allowed.username, grants)
 
     def _on_failure(self, why: str) -> Verdict:
-        """Log the first failure of a row."""
+        """Log the first of consecutive failures as an error."""
         if not self._is_failing:
             self._is_failing = True
             _log.error("clients cannot log in: %s", why)
@@ -183,7 +183,7 @@ class HttpAuthenticator:
         return _UNAVAILABLE
 
     def _key(self, credentials: Credentials) -> bytes:
-        """Stands for the credentials without showing them; the port of the client does not count."""
+        """A keyed hash of the credentials, without the client's port."""
         host = credentials.peer.rpartition(":")[0] or credentials.peer
         facts = (credentials.client_id, credentials.username, credentials.identity, host, credentials.listener)
         return hmac.digest(self._mac_key, msgspec.msgpack.encode((*facts, credentials.password)), "sha256")

@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 client for one URL: POST a JSON document, get a status and a body, over connections that are kept.
+"""A small HTTP/1.1 client for one URL: POSTs a JSON document over kept-alive connections, and returns status and body.
 
-What is asked and what the answer means is `http_authenticator`'s. Redirects are answers like others: they are not
-followed. Invariant: a connection is kept only when the answer was read to its end.
+`http_authenticator` builds the requests and interprets the answers. Redirects are not followed. Invariant: a connection
+is kept only after its answer was read completely.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 import h11
 
 MAX_RESPONSE_BYTES: Final = 65_536
-"""Of an answer's body. A client's groups and filters take some kilobytes; what is longer is a mistake, or an attack."""
+"""The longest answer. Real ones take some kilobytes; a longer one is a mistake or an attack."""
 
 _READ_BYTES: Final = 16_384
 
 
 class HttpFailed(Exception):
-    """There is no answer that could be used: why, in words."""
+    """There is no usable answer; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """Where to POST. `target` is the path with its query."""
+    """The URL to POST to. `target` is the path with its query."""
 
     host: str
     port: int
@@ -67,7 +67,7 @@ class HttpClient:
     async def post(self, body: bytes) -> tuple[int, bytes]:
         """The status and the body of the answer. Raises `HttpFailed`.
 
-        Where a kept connection turns out to be closed, the request is sent again over a new one.
+        If a kept connection turns out to be closed, the request is sent again over a new one.
         """
         while self._kept:
             connection = self._kept.pop()
@@ -78,7 +78,7 @@ class HttpClient:
                     raise
         try:
             streams = await asyncio.open_connection(self._url.host, self._url.port, ssl=self._context)
-        except (OSError, UnicodeError) as error:  # ssl.SSLError, too; the other is for names that no host can have
+        except (OSError, UnicodeError) as error:  # UnicodeError: an impossible host name
             raise HttpFailed(f"{self._url.authority} cannot be connected to: {error}") from None
         return await self._exchange(_Connection(self._url, *streams), body)
 
@@ -111,7 +111,7 @@ class _Connection:
         self._writer: Final = writer
         self._http: Final = h11.Connection(h11.CLIENT)
         self.has_answered = False
-        """Whether anything of the answer to the last request has come."""
+        """Whether the answer to the last request has begun."""
 
     async def post(self, body: bytes) -> tuple[int, bytes]:
         """Raises `HttpFailed`, `OSError` and `h11.RemoteProtocolError`."""
@@ -144,7 +144,7 @@ class _Connection:
                 raise HttpFailed(f"{self._url.authority} closed the connection")
 
     def is_reusable(self) -> bool:
-        """Whether another request may follow; it prepares for that."""
+        """Whether another request may follow. Prepares the connection for it."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE or self._reader.at_eof():
             return False
         self._http.start_next_cycle()
@@ -157,7 +157,7 @@ class _Connection:
         """Wait until it is."""
         try:
             await self._writer.wait_closed()
-        except OSError:  # what went wrong does not matter any more
+        except OSError:  # errors no longer matter
             pass
 
     async def _next(self) -> object:

@@ -1,6 +1,7 @@
-"""Names a TLS peer from its verified certificate, and lets it log in with that alone where a listener says so.
+"""Gets the name of a TLS peer from its verified certificate, and authenticates peers by certificate alone if a listener
+allows it.
 
-Invariant: an unclear certificate names nobody.
+Invariant: an ambiguous certificate gives no name.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,13 @@ from mqttlite.wire.reason_codes import ReasonCode
 IdentitySource = Literal["cn", "san_dns", "san_uri", "san_email"]
 
 _ALTERNATIVE_NAMES: Final = {"san_dns": "DNS", "san_uri": "URI", "san_email": "email"}
-"""How `getpeercert` calls the kinds of Subject Alternative Names."""
+"""The kinds of Subject Alternative Names, as named by `getpeercert`."""
 
 
 def identity_of(peercert: Mapping[str, object] | None, source: IdentitySource = "cn") -> str | None:
-    """The subject's common name, or the alternative name of a kind, in what `SSLSocket.getpeercert()` returns.
+    """The subject's common name, or its alternative name of a kind, from the result of `SSLSocket.getpeercert()`.
 
-    None when there is not exactly one, or when it is blank or has characters that cannot be printed.
+    None if there is not exactly one, or if it is blank or not printable.
     """
     if source == "cn":
         subject = (peercert or {}).get("subject", ())
@@ -36,7 +37,7 @@ def identity_of(peercert: Mapping[str, object] | None, source: IdentitySource = 
 
 
 class CertificateAuthenticator:
-    """An `Authenticator` that lets in clients with a verified certificate that has a name. That name is the user."""
+    """An `Authenticator` that accepts clients with a name in a verified certificate. The name is the user."""
 
     async def authenticate(self, credentials: Credentials) -> Verdict | None:
         """The verdict on a client with a certificate; None for one without."""

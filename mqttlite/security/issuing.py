@@ -1,6 +1,6 @@
-"""What certificates say: of an authority, of servers and of clients, all ECDSA P-256.
+"""The content of certificates of authorities, servers and clients, all ECDSA P-256.
 
-How they reach the disk lives in `certificate_files`, which of them there are in `certificates`.
+`certificate_files` writes them to disk; `certificates` decides which to create.
 """
 
 import ipaddress
@@ -27,9 +27,9 @@ from mqttlite.security.certificate_files import (
 )
 
 CA_DAYS = 3650
-SERVER_DAYS = 397  # the longest that browsers accept of public authorities, and that tools which judge TLS expect
-CLIENT_DAYS = 825  # a device gets a new one by hand: the longest that Apple's TLS accepts for a private CA
-CLOCK_SKEW = timedelta(hours=1)  # devices wake up with clocks a little behind ours
+SERVER_DAYS = 397  # the longest that browsers accept from public CAs, and that TLS scanners expect
+CLIENT_DAYS = 825  # renewed by hand: the longest that Apple's TLS accepts from a private CA
+CLOCK_SKEW = timedelta(hours=1)  # devices' clocks may be a little behind
 
 _DNS_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?")
 
@@ -41,7 +41,7 @@ class Issuer:
 
     @property
     def digest(self) -> hashes.SHA256 | None:
-        """What it hashes with; None where the kind of its key says that."""
+        """The hash for signatures; None if the key type determines it."""
         return None if isinstance(self.key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey) else hashes.SHA256()
 
     def sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
@@ -49,16 +49,16 @@ class Issuer:
 
 
 def local_hosts() -> list[x509.GeneralName]:
-    """The names this machine answers to without asking the network."""
+    """The names of this machine that are known without the network."""
     names = [parse_host(name) for name in ("localhost", "127.0.0.1", "::1")]
     try:
         return [*names, parse_host(socket.gethostname())]
-    except CertificateError:  # a machine may carry a name that no certificate can hold
+    except CertificateError:  # a machine's name may be invalid in a certificate
         return names
 
 
 def parse_host(text: str) -> x509.GeneralName:
-    """An IP address or a DNS name, as a certificate spells it."""
+    """An IP address or a DNS name, for a certificate."""
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
@@ -72,7 +72,7 @@ def parse_host(text: str) -> x509.GeneralName:
 
 
 def parse_crl_url(text: str) -> x509.CRLDistributionPoints:
-    """Where a list of revoked certificates is to be had, as a certificate says it."""
+    """The address of a revocation list, for a certificate."""
     try:
         parts = urlsplit(text)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and " " not in text
@@ -133,9 +133,9 @@ def client_certificate(name: str) -> x509.CertificateBuilder:
 def sign(
     says: x509.CertificateBuilder, key: CertificatePublicKeyTypes, issuer: Issuer, now: datetime, days: int
 ) -> x509.Certificate:
-    """A certificate of that public key."""
+    """Sign a certificate for a public key."""
     starts_at = max(now - CLOCK_SKEW, issuer.certificate.not_valid_before_utc)
-    # A certificate is worth nothing once its CA has ended, so it does not pretend to last longer.
+    # A certificate is useless after its CA has expired, so it does not last longer.
     expires_at = min(starts_at + timedelta(days=days), issuer.certificate.not_valid_after_utc)
     return issuer.sign(
         says.issuer_name(issuer.certificate.subject)
@@ -151,12 +151,12 @@ def sign(
 
 
 def with_crl_url(says: x509.CertificateBuilder, crl_url: str | None) -> x509.CertificateBuilder:
-    """The same, and where the list of revoked certificates is."""
+    """Add the address of the revocation list."""
     return says if crl_url is None else says.add_extension(parse_crl_url(crl_url), critical=False)
 
 
 def says_the_same(certificate: x509.Certificate, crl_url: str | None = None) -> x509.CertificateBuilder:
-    """What a certificate says of whom it is for, for a newer one; with another address of the list, if one is given."""
+    """The subject and extensions of a certificate for its renewal, with a new `crl_url` if one is given."""
     builder = x509.CertificateBuilder().subject_name(certificate.subject)
     kinds: list[type[x509.ExtensionType]] = [x509.SubjectAlternativeName, x509.ExtendedKeyUsage]
     if crl_url is None:
@@ -171,10 +171,10 @@ def says_the_same(certificate: x509.Certificate, crl_url: str | None = None) -> 
 
 
 def sign_crl(issuer: Issuer, revoked: Iterable[x509.RevokedCertificate], number: int, now: datetime) -> bytes:
-    """A list of revoked certificates, in PEM. Raises `CertificateError` for an authority that may not sign one.
+    """A revocation list in PEM. Raises `CertificateError` for an authority that may not sign one.
 
-    It is valid as long as its authority: who makes it anew does so when there is something to revoke, and a list that
-    is out of date would shut out every client.
+    It is valid as long as its authority: it is only renewed when a certificate is revoked, and an expired list would
+    lock out every client.
     """
     if not _may_sign_crls(issuer.certificate):
         raise CertificateError(
@@ -196,13 +196,13 @@ def sign_crl(issuer: Issuer, revoked: Iterable[x509.RevokedCertificate], number:
 
 
 def common_name(certificate: x509.Certificate) -> str:
-    """The common name of its subject, or all of that where there is not exactly one."""
+    """The common name of its subject, or the whole subject if there is not exactly one."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if len(names) == 1 else certificate.subject.rfc4514_string()
 
 
 def _authority_identifier(issuer: Issuer) -> x509.AuthorityKeyIdentifier:
-    """Repeat the issuer's own identifier, which another tool may have computed in its own way."""
+    """The issuer's own key identifier, which another tool may have computed differently."""
     try:
         own = issuer.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:

@@ -1,8 +1,8 @@
-"""Refuses addresses that fail to log in again and again, without checking their passwords, for a while.
+"""Refuses addresses with repeated failed logins for a while, without checking their passwords.
 
-A *suspect* is an address, or a user name or client identifier of one address: a device with a wrong password behind a
-router is refused alone, and the others of that address are not. Invariant: what is kept is bounded, whatever strangers
-send; and no answer tells whether a password is right while its sender is in jail.
+A *suspect* is an address, or a user name or client identifier at one address: a device with a wrong password behind a
+router is jailed alone. Invariant: memory is bounded, whatever clients send; and no answer to a jailed client reveals
+whether its password is right.
 """
 
 import asyncio
@@ -23,23 +23,24 @@ from mqttlite.security.authenticator import Credentials
 from mqttlite.wire.reason_codes import ReasonCode
 
 MAX_ADDRESSES: Final = 10_000
-"""Addresses with failed logins that are known at a time; the longest quiet one is forgotten first. About 3 MB."""
+"""The most addresses with failed logins. The one that was quiet for longest is dropped first. About 3 MB."""
 
 MAX_CLIENTS: Final = 20_000
-"""The same of user names and client identifiers, which an address can make up: apart, so that they push no address out.
-About 5 MB."""
+"""The same for user names and client identifiers. They have their own table, because an address can make up many. About
+5 MB."""
 
 MAX_DELAY_S: Final = 5.0
-"""Of a refusal: well below the default of `connect_timeout_s`, which would end the connection without one."""
+"""The longest delay of a refusal: well below the default of `connect_timeout_s`, which would end the connection without
+one."""
 
 MAX_DELAYED: Final = 1_000
-"""Refusals that wait at a time: few beside `MAX_OPEN_QUESTIONS`. One more leaves at once."""
+"""The most delayed refusals: few compared with `MAX_OPEN_QUESTIONS`. A further one leaves at once."""
 
 _FAILURES: Final = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 
 
 class JailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When failed logins bring an address into jail, and for how long."""
+    """When failed logins jail an address, and for how long."""
 
     address_failures: int = 20
     """How many failed logins of an address in `window_s` jail it. 0: never."""
@@ -76,22 +77,22 @@ class JailOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class _Suspect:
-    """What is known of one suspect."""
+    """The record of one suspect."""
 
     __slots__ = ("began", "failures", "jailed", "latest", "until")
 
     def __init__(self) -> None:
         self.began = 0.0
-        """When the first of the failures was that count."""
+        """When the first of the counted failures happened."""
         self.failures = 0
         self.latest = 0.0
         self.jailed = 0
-        """How often, the times that are forgotten left out."""
+        """How often it was jailed, without forgotten times."""
         self.until = 0.0
 
 
 class _Suspects:
-    """Suspects of one kind, the longest quiet first."""
+    """Suspects of one kind, the one that was quiet for longest first."""
 
     def __init__(self, options: JailOptions, failures: int, limit: int) -> None:
         self._options: Final = options
@@ -107,13 +108,13 @@ class _Suspects:
         return suspect is not None and now < suspect.until
 
     def clear(self, key: bytes) -> None:
-        """A good login: earlier failures count no more."""
+        """After a successful login, forget earlier failures."""
         suspect = self._suspects.get(key)
         if suspect is not None:
             suspect.failures = 0
 
     def fail(self, key: bytes, now: float) -> tuple[int, float] | None:
-        """Count a failure; failures and duration where it brings the suspect into jail."""
+        """Count a failure. If it jails the suspect, return the number of failures and the duration."""
         if not self._failures:
             return None
         options = self._options
@@ -138,7 +139,7 @@ class _Suspects:
 
 
 class LoginJail:
-    """`tell` hears of everybody who comes into jail; `clock` shows seconds."""
+    """`tell` is called for every new jail; `clock` returns seconds."""
 
     def __init__(self, options: JailOptions, tell: Callable[[Jailed], None], clock: Callable[[], float]) -> None:
         self._tell: Final = tell
@@ -151,18 +152,18 @@ class LoginJail:
         self._key: Final = secrets.token_bytes(16)
 
     def __len__(self) -> int:
-        """Suspects that are known, in jail or not."""
+        """The number of suspects, jailed or not."""
         return len(self._addresses) + len(self._clients)
 
     def refusal(self, credentials: Credentials) -> Verdict | None:
-        """What to answer without asking anybody; None for a client whose login is to be checked."""
+        """The refusal for a jailed client; None if its login must be checked."""
         if self._is_exempt(credentials.peer):
             return None
         held = self._holds(network_of(credentials.peer), credentials.username, credentials)
         return Verdict(ReasonCode.CONNECTION_RATE_EXCEEDED) if held else None
 
     async def delay(self) -> None:
-        """Keep somebody who is refused waiting, unless very many do."""
+        """Delay a refusal, unless very many are delayed already."""
         if not self._delay_s or self._delayed >= MAX_DELAYED:
             return
         self._delayed += 1
@@ -172,8 +173,8 @@ class LoginJail:
             self._delayed -= 1
 
     def judge(self, credentials: Credentials, verdict: Verdict) -> Verdict:
-        """Count a login that was checked, and say what its client hears: also a right password is refused where its
-        sender came into jail meanwhile, with guesses that it sent at the same time."""
+        """Count a checked login, and return the verdict for the client. Even a right password is refused if parallel
+        guesses have jailed its sender meanwhile."""
         if self._is_exempt(credentials.peer):
             return verdict
         network, username = network_of(credentials.peer), verdict.username or credentials.username
@@ -207,7 +208,7 @@ class LoginJail:
         return [(what, self._hash(network, what, text)) for what, text in found if text]
 
     def _hash(self, *parts: str) -> bytes:
-        """Of one size, however long a name is that a stranger sends."""
+        """A key of fixed size, however long the name is."""
         return hashlib.blake2b("\0".join(parts).encode(), digest_size=16, key=self._key).digest()
 
     def _is_exempt(self, peer: str) -> bool:

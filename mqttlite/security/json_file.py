@@ -12,9 +12,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def load(path: Path, kind: type[T], error: type[Exception], *, max_bytes: int, content: str, advice: str) -> T | None:
-    """The struct in a file; None where there is no file. Raises `error` with a sentence.
+    """The struct in a file; None if there is no file. Raises `error` with a sentence.
 
-    `content` names the records, such as "API keys"; `advice` says what to do with a file that is damaged.
+    `content` names the records, for example "API keys"; `advice` says what to do with a damaged file.
     """
     try:
         if path.stat().st_size > max_bytes:

@@ -1,7 +1,7 @@
-"""The keys of a password, as SCRAM-SHA-256 defines them (RFC 5802, RFC 7677): what a server keeps in its place.
+"""The keys that a server stores instead of a password for SCRAM-SHA-256 (RFC 5802, RFC 7677).
 
-How a file holds them lives in `password_file`, who checks a client against them in `passwords`. Invariant: names and
-passwords are compared in one form, that of SASLprep (RFC 4013).
+`password_file` has their text form; `passwords` checks clients against them. Invariant: names and passwords are
+compared in the form of SASLprep (RFC 4013).
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from scramp.utils import saslprep
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 
 MIN_ITERATIONS: Final = 4_096
-"""Less makes guessing a password too cheap (RFC 7677 §4), and the library refuses it."""
+"""Fewer make guessing too cheap (RFC 7677 §4), and the library refuses them."""
 
 MAX_ITERATIONS: Final = 10_000_000
 """Some seconds of work for each CONNECT. The library refuses more."""
@@ -27,16 +27,16 @@ MIN_SALT_BYTES: Final = 12
 """The library refuses shorter ones. `mqttlite passwd` and PostgreSQL make 16."""
 
 MAX_CHARACTERS: Final = 1_024
-"""Of a user name or a password, before and after SASLprep, which takes some microseconds for each."""
+"""The longest user name or password, before and after SASLprep, which takes some microseconds per character."""
 
 
 class TextError(ValueError):
-    """A text that cannot be a user name or a password, or a line that holds no keys; the message says why."""
+    """An invalid user name, password or line of a password file; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What a server keeps of a password: enough to check it, not enough to log in elsewhere (RFC 5802 §3)."""
+    """The stored keys of a password: enough to check it, not enough to log in elsewhere (RFC 5802 §3)."""
 
     iterations: int
     salt: bytes
@@ -45,14 +45,14 @@ class Keys:
 
 
 def prepare(text: str) -> str:
-    """A user name or password in the form in which it is compared. Raises `TextError`.
+    """A user name or password in the form for comparison. Raises `TextError`.
 
-    Takes milliseconds for a long text that is not ASCII. Characters that Unicode 3.2 did not have stay as they are, as
-    RFC 4013 lets a query hold them, so an emoji may be part of a password; the library refuses them.
+    Takes milliseconds for a long non-ASCII text. Characters that are not in Unicode 3.2 stay unchanged, as RFC 4013
+    allows for queries, so a password may contain an emoji; the library alone would refuse it.
     """
     _check_length(text)
     if text and text.isascii() and text.isprintable():
-        return text  # SASLprep changes nothing in it
+        return text  # SASLprep would not change it
     _check_length(unicodedata.ucd_3_2_0.normalize("NFKC", text))  # one character may become eighteen
     try:
         prepared = "".join(
@@ -72,12 +72,12 @@ def _check_length(text: str) -> None:
 
 
 def keys_of(password: str, salt: bytes, iterations: int) -> Keys:
-    """The keys of a password. Takes milliseconds on purpose. Raises `TextError` for a text that cannot be one."""
+    """The keys of a password. Takes milliseconds on purpose. Raises `TextError` for an invalid password."""
     return derive(prepare(password), salt, iterations)
 
 
 def derive(prepared: str, salt: bytes, iterations: int) -> Keys:
-    """The keys of a password that is prepared. Takes milliseconds, most of them without Python's lock."""
+    """The keys of a prepared password. Takes milliseconds, mostly without Python's lock."""
     salted = hashlib.pbkdf2_hmac("sha256", prepared.encode(), salt, iterations)
     stored_key = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     return Keys(iterations, salt, stored_key, hmac.digest(salted, b"Server Key", "sha256"))

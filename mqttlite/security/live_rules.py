@@ -1,6 +1,6 @@
-"""The rules of a running broker: reads the ACL file again when it changes, and gives the broker the new rules.
+"""The rules of a running broker: reloads the ACL file when it changes, and gives the broker the new rules.
 
-What the rules say lives in `rules`. Invariant: a file that cannot be used changes nothing, and is logged once.
+`rules` evaluates them. Invariant: an unusable file changes nothing, and is logged once.
 """
 
 import asyncio
@@ -18,13 +18,14 @@ from mqttlite.security.rules import NO_PERMISSIONS, Rules
 from mqttlite.security.topic_policies import CheckOf, TopicPolicyOptions
 
 POLL_S: Final = 0.5
-"""How often the file's version is looked at: a change holds within a second, with the time to read 10,000 rules."""
+"""The interval between checks of the file: a change is in force within a second, including the time to read 10,000
+rules."""
 
 _log = logging.getLogger("mqttlite.security")
 
 
 class LiveRules:
-    """`rules` is None where there is neither an ACL file nor a policy. `on_rules` is told of other rules."""
+    """`rules` is None without ACL file and policies. `on_rules` is called with new rules."""
 
     def __init__(
         self,
@@ -61,23 +62,23 @@ class LiveRules:
         policies: Sequence[TopicPolicyOptions],
         groups: Mapping[str, Collection[str]],
     ) -> None:
-        """Take another file, other policies and groups, unless the file cannot be used; log what came of it."""
+        """Use another file, other policies and groups, unless the file is unusable. Log the result."""
         async with self._reading:
             former = self._acl_file, self._policies, self._groups
             self._acl_file, self._policies, self._groups = acl_file, policies, groups
-            self._complaint = ""  # a fault is logged again
+            self._complaint = ""  # so that an error is logged again
             if not await self._read_again():
                 self._acl_file, self._policies, self._groups = former
             self._note_file()
 
     @property
     def acl_file(self) -> str | None:
-        """The ACL file that is in use."""
+        """The ACL file in use."""
         return self._acl_file
 
     @property
     def groups(self) -> Mapping[str, Collection[str]]:
-        """The users of each group, of the configuration."""
+        """The users of each group in the configuration."""
         return self._groups
 
     @property
@@ -86,8 +87,8 @@ class LiveRules:
         return self._policies
 
     async def use_topics(self, topics: Sequence[TopicPolicyOptions]) -> bool:
-        """Take other policies of topics made over HTTP; False where the ACL file cannot be used now, and the rules
-        stay as they were."""
+        """Use other policies of topics created over HTTP. False if the ACL file is unusable now; the rules then
+        stay."""
         async with self._reading:
             former, self._topics = self._topics, topics
             if await self._read_again():
@@ -96,16 +97,16 @@ class LiveRules:
             return False
 
     async def reload(self) -> None:
-        """Read the file now, changed or not; log what came of it."""
+        """Read the file now, changed or not. Log the result."""
         if self._acl_file is not None:
             async with self._reading:
                 self._complaint = ""
                 await self._read_again()
 
     async def replace_file(self, content: bytes) -> int:
-        """Put other rules into the file and in force; how many they are.
+        """Write other rules to the file and put them into force. Return how many there are.
 
-        Raises `AclFileError` for rules that cannot be used, and `OSError`; then all is as it was.
+        Raises `AclFileError` for invalid rules, and `OSError`; both change nothing.
         """
         path = self._acl_file
         assert path is not None, "the caller asked for it"
@@ -127,7 +128,7 @@ class LiveRules:
             await asyncio.sleep(POLL_S)
             if await asyncio.to_thread(version_of, self._acl_file) != self._seen:
                 async with self._reading:
-                    if version_of(self._acl_file) != self._seen:  # else a reload has read it meanwhile
+                    if version_of(self._acl_file) != self._seen:  # equal: a reload has read it meanwhile
                         await self._read_again()
 
     def _note_file(self) -> None:
@@ -176,8 +177,8 @@ class LiveRules:
 
 
 def _let_go(former: list[Rules | None]) -> None:
-    """Free rules in small parts, in a thread: 100,000 of them take a tenth of a second, during which nothing else runs
-    if that is done in one go."""
+    """Free rules in small parts, in a thread. Freeing 100,000 at once would block everything for a tenth of a
+    second."""
     rules = former.pop()
     parts = [] if rules is None else rules.parts()
     del rules

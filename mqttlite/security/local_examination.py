@@ -1,4 +1,4 @@
-"""Says what is wrong with the certificates in a directory of `mqttlite certs`."""
+"""Examines the certificates in a directory of `mqttlite certs`."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ from mqttlite.security.revocation import RevocationError, certificate_id, load_r
 
 
 def examine_directory(directory: Path, now: datetime, warn_days: int) -> Iterator[Finding]:
-    """Everything about the authority, each certificate with its key, and the list of revoked ones."""
+    """Examine the authority, each certificate with its key, and the revocation list."""
     try:
         ca = load_certificate(directory / "ca.crt")
     except CertificateError as error:
@@ -70,7 +70,7 @@ def _leaf(
 
 
 def _open_keys(directory: Path) -> Iterator[Finding]:
-    if os.name == "nt":  # which has no permission bits
+    if os.name == "nt":  # Windows has no permission bits
         return
     for path in sorted(directory.glob("*.key")):
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:

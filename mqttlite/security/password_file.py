@@ -4,8 +4,8 @@
     bob:$7$101$<salt>$<hash>
     eve:$argon2id$v=19$m=19456,t=2,p=1$<salt>$<hash>
 
-Empty lines, and those that begin with "#", are kept as they are. Who may come in is decided in `passwords`.
-Invariant: the file on disk is whole at every moment, and readable by nobody new.
+Empty lines, and lines that begin with "#", are preserved. `passwords` decides on logins. Invariant: the file on disk is
+complete at every moment, and its readers stay the same.
 """
 
 import base64
@@ -32,7 +32,7 @@ from mqttlite.security.keys import (
 )
 
 ITERATIONS: Final = 15_000
-"""Some milliseconds for each guess, but also for each CONNECT with a plain password, and devices come in thousands."""
+"""Some milliseconds for each guess, and for each CONNECT with a plain password, of which there may be thousands."""
 
 SALT_BYTES: Final = 16
 
@@ -41,20 +41,20 @@ _SECRET: Final = re.compile(rf"{SCRAM_SHA_256}\$(\d{{1,10}}):([^$:]+)\$([^$:]+):
 
 
 class PasswordFileError(ValueError):
-    """A password file that cannot be used; the text says which, where in it, and what is wrong."""
+    """An unusable password file. The text says which file, where in it, and what is wrong."""
 
 
 class PasswordFileUnreadable(PasswordFileError):
-    """What is in it is not known: it may be well, and another attempt may succeed."""
+    """The file cannot be read, so its content is unknown. Another attempt may succeed."""
 
 
 Entry = Keys | PasswordHash
-"""What a line holds of a password."""
+"""The stored form of a password."""
 
 
 @final
 class Users:
-    """What a password file holds."""
+    """The users of a password file."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._entries: Final = dict(entries)
@@ -76,11 +76,10 @@ class Users:
         return set(self._entries)
 
     def find(self, name: str) -> Entry:
-        """What is kept of a user's password. One who does not exist has an entry too, the same each time, that no
-        password fits.
+        """The entry of a user. An unknown user gets a decoy, always the same, that no password matches.
 
-        It looks like some other user's. Its secret is made of all entries in the file: nobody outside can tell which
-        users exist, not even by asking again after a restart.
+        The decoy resembles another user's entry, and is derived from all entries of the file, so that an attacker
+        cannot tell which users exist, not even across restarts.
         """
         known = self._entries.get(name)
         if known is not None:
@@ -90,7 +89,7 @@ class Users:
         return _decoy(seed, like) if like is None or isinstance(like, Keys) else like.decoy(seed)
 
     def scram_keys(self, name: str) -> Keys:
-        """The keys for SCRAM, made up as in `find` for a user who has none."""
+        """The keys for SCRAM; a decoy as in `find` for a user without keys."""
         known = self._entries.get(name)
         if isinstance(known, Keys):
             return known
@@ -106,7 +105,7 @@ class Users:
 
 
 def _decoy(seed: bytes, like: Keys | None) -> Keys:
-    """Keys that no password has."""
+    """Keys that no password matches."""
     iterations, salt_bytes = (ITERATIONS, SALT_BYTES) if like is None else (like.iterations, len(like.salt))
     salt = hashlib.shake_256(seed).digest(salt_bytes)
     stored_key, server_key = (hmac.digest(seed, which, "sha256") for which in (b"StoredKey", b"ServerKey"))
@@ -138,7 +137,7 @@ def _users(path: Path, lines: Iterable[str]) -> Users:
 
 
 def check_name(name: str) -> str:
-    """A user name in the form it has in the file. Raises `TextError`."""
+    """A user name in the form of the file. Raises `TextError`."""
     try:
         prepared = prepare(name)
     except TextError as error:
@@ -149,7 +148,7 @@ def check_name(name: str) -> str:
 
 
 def set_user(path: Path, name: str, entry: Entry, *, create: bool) -> bool:
-    """Give a user this entry; whether the user is new. Raises `PasswordFileError`."""
+    """Set the entry of a user. Return whether the user is new. Raises `PasswordFileError`."""
     new = f"{name}:{format_entry(entry)}"
     added = True
 
@@ -163,7 +162,7 @@ def set_user(path: Path, name: str, entry: Entry, *, create: bool) -> bool:
 
 
 def delete_user(path: Path, name: str) -> None:
-    """Remove a user. Raises `PasswordFileError`, also where there is none of that name."""
+    """Remove a user. Raises `PasswordFileError`, also for an unknown user."""
 
     def change(lines: list[str]) -> list[str]:
         kept = [line for line in lines if _name_of(line) != name]
@@ -175,12 +174,12 @@ def delete_user(path: Path, name: str) -> None:
 
 
 def format_entry(entry: Entry) -> str:
-    """The entry as it stands behind a user's name."""
+    """The text of an entry after the user name."""
     return format_keys(entry) if isinstance(entry, Keys) else entry.format()
 
 
 def format_keys(keys: Keys) -> str:
-    """The keys as they stand behind a user's name."""
+    """The text of the keys after the user name."""
     salt, stored_key, server_key = (
         base64.b64encode(each).decode() for each in (keys.salt, keys.stored_key, keys.server_key)
     )
@@ -211,7 +210,7 @@ def _parse(secret: str) -> Entry:
 
 
 def _name_of(line: str) -> str | None:
-    """Whose line it is; None for an empty one and for a comment. As in Mosquitto, blanks around a name do not count."""
+    """The user of a line; None for an empty line or a comment. As in Mosquitto, blanks around a name are ignored."""
     return None if not line.strip() or line.startswith("#") else line.partition(":")[0].strip(_BLANKS)
 
 
@@ -231,8 +230,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _rewrite(path: Path, change: Callable[[list[str]], Iterable[str]], *, create: bool) -> None:
-    """Put a changed copy in the file's place. `FILE.new` is the copy, and keeps two changes from losing one."""
-    path = path.resolve()  # where `path` is a link, the link stays
+    """Replace the file with a changed copy. The copy, `FILE.new`, also locks out a second concurrent change."""
+    path = path.resolve()  # keep a symbolic link
     new = path.with_name(f"{path.name}.new")
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
@@ -249,7 +248,7 @@ def _rewrite(path: Path, change: Callable[[list[str]], Iterable[str]], *, create
             if not create and not path.exists():
                 raise PasswordFileError(f"{path}: no such file; --create makes it")
             lines = list(change([] if create else _lines(path)))
-            _users(path, lines)  # who adds a user to a file that brokers refuse is to know
+            _users(path, lines)  # report a file that brokers would refuse
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             os.fsync(descriptor)
@@ -265,7 +264,7 @@ def _rewrite(path: Path, change: Callable[[list[str]], Iterable[str]], *, create
 
 
 def _inherit(descriptor: int, path: Path) -> None:
-    """Owner and group stay, as does their right to read it: a broker may run as another user than who edits."""
+    """Keep owner, group and read permissions: the broker may run as another user than the editor."""
     if hasattr(os, "fchown"):
         was = path.stat()
         with suppress(PermissionError):

@@ -1,7 +1,7 @@
-"""Lets clients in by a password file: with user name and password in CONNECT, or by SCRAM-SHA-256, which sends none.
+"""Authenticates clients with a password file: by user name and password in CONNECT, or by SCRAM-SHA-256.
 
-How the file looks lives in `password_file`; the exchange is `scramp`'s. Invariant: names and passwords are prepared and
-hashed in threads, once for each CONNECT, and no answer tells whether a user exists.
+`password_file` reads the file; `scramp` runs the exchange. Invariant: names and passwords are prepared and hashed in
+threads, once for each CONNECT, and no answer reveals whether a user exists.
 """
 
 import asyncio
@@ -34,48 +34,48 @@ from mqttlite.security.verified import VerifiedPasswords
 from mqttlite.wire.reason_codes import ReasonCode
 
 HASHES_AT_ONCE: Final = 2
-"""Threads that prepare and hash, however many clients come back at once: the loop needs a processor, too."""
+"""The number of threads that prepare and hash. Few, because the loop needs a processor, too."""
 
 MAX_WAITING: Final = 500
-"""Clients that wait for one of these threads. With 15,000 iterations the last waits some three seconds, less than
-`connect_timeout_s`; one more is refused with Server busy (0x89) and comes again. One address gets no more places than
-it leaves free."""
+"""Clients that wait for a thread. With 15,000 iterations the last one waits some three seconds, less than
+`connect_timeout_s`. One more is refused with Server busy (0x89). An address may use at most as many places as it leaves
+free."""
 
 CACHE_S: Final = 300.0
-"""How long a password that was right is known without a hash: a network that fails for a minute brings all its clients
-back at once. Who can read the broker's memory could guess passwords faster meanwhile, so it is not for ever."""
+"""How long a right password is cached without another hash, because after a network failure all clients come back at
+once. Limited, because an attacker who can read the broker's memory could guess a cached password faster."""
 
 MAX_PASSWORD_BYTES: Final = 4 * MAX_CHARACTERS
-"""Of a password or user name in CONNECT; a longer one has more than `MAX_CHARACTERS` and does not wait."""
+"""The longest password or user name in CONNECT. A longer one exceeds `MAX_CHARACTERS` and is refused at once."""
 
 MAX_MESSAGE_CHARACTERS: Final = 2 * MAX_CHARACTERS
-"""Of a client's SCRAM message, before and after Unicode's normalisation: a user name and a nonce."""
+"""The longest SCRAM message from a client, before and after Unicode normalisation: a user name and a nonce."""
 
 PAUSE_PER_WORK: Final = 9
-"""SASLprep holds Python's lock, four milliseconds for a thousand characters, and the loop waits for it. So a thread
-pauses nine times as long as it prepared: strangers get a tenth of the lock, however much they send."""
+"""SASLprep holds Python's lock, four milliseconds for a thousand characters, and blocks the loop. So a thread pauses
+nine times as long as it prepared, and unauthenticated clients get at most a tenth of the lock."""
 
 RETRY_S: Final = 1.0
-"""How long to wait before a file that could not be read is tried again, for clients go on coming."""
+"""How long to wait before an unreadable file is tried again while clients keep connecting."""
 
 _log = logging.getLogger("mqttlite.security")
 
 T = TypeVar("T")
 
 POLL_S: Final = 0.4
-"""How often the file's version is looked at: clients of a user who is missing twice are gone within a second."""
+"""The interval between checks of the file: clients of a user who is missing twice are disconnected within a second."""
 
 
 class PasswordAuthenticator:
-    """An `Authenticator` and a `MethodAuthenticator`. When the file has changed, the next client that connects
-    has it read again, and clients that connect meanwhile wait. A broken file is logged, and the former users stay valid
-    until it is mended.
+    """An `Authenticator` and a `MethodAuthenticator`. The next client that connects after a change of the file triggers
+    a reload, and clients that connect meanwhile wait. A broken file is logged, and the former users stay valid until it
+    is repaired.
     """
 
     methods: Final = frozenset({SCRAM_SHA_256})
 
     def __init__(self, path: str | Path, *, cache_s: float = CACHE_S) -> None:
-        """A right password is known for `cache_s`; 0: not at all. Raises `PasswordFileError`."""
+        """A right password is cached for `cache_s`; 0: not cached. Raises `PasswordFileError`."""
         self.path: Final = Path(path)
         self._seen = version_of(self.path)
         self._users = load(self.path)
@@ -87,7 +87,7 @@ class PasswordAuthenticator:
         self._preparing: Final = threading.Lock()
 
     async def authenticate(self, credentials: Credentials) -> bool | None:
-        """Whether user name and password are in the file; None for a user who is not, or cannot be, and without either.
+        """Whether user name and password match the file; None for an unknown or invalid user, and without credentials.
 
         An unknown user takes as long as a known one. Raises `TooBusy`.
         """
@@ -103,14 +103,14 @@ class PasswordAuthenticator:
         if self._verified.knows(name, about, password):
             return True
         fits = await self._queue.run(network_of(credentials.peer), lambda: self._fits(entry, password))
-        if name not in users:  # the file has prepared names: one in another form is not in it
+        if name not in users:  # names in the file are prepared, so an unprepared one is not in it
             return None
         if fits:
             self._verified.add(name, about, password)
         return fits
 
     def begin(self, method: str, credentials: Credentials) -> "ScramExchange":
-        """A client begins with SCRAM."""
+        """Begin the SCRAM exchange of a client."""
         return ScramExchange(self, credentials)
 
     async def users(self) -> Users:
@@ -123,17 +123,17 @@ class PasswordAuthenticator:
         return self._users
 
     def knows(self, name: str) -> bool:
-        """Whether the file had a user of that name when it was last read."""
+        """Whether the file had a user with this name when it was last read."""
         return name in self._users
 
     async def reload(self) -> None:
-        """Read the file now, changed or not; log what came of it."""
+        """Read the file now, changed or not. Log the result."""
         async with self._reading:
-            self._complaint = ""  # a fault is logged again
+            self._complaint = ""  # so that an error is logged again
             await self._read_again(version_of(self.path))
 
     async def watch(self, on_removed: Callable[[frozenset[str | None]], Awaitable[None]]) -> None:
-        """Look at the file all the time, and tell which users it has no longer, until the task is cancelled."""
+        """Watch the file and report removed users, until the task is cancelled."""
         removed_users = RemovedUsers(self._users)
         while True:
             await asyncio.sleep(POLL_S)
@@ -160,7 +160,8 @@ class PasswordAuthenticator:
         self._complaint, self._seen = complaint, seen
 
     async def prepare(self, peer: str, work: Callable[[], T]) -> T:
-        """What `work` returns, which prepares a text of that peer. Raises `TooBusy`, and what `work` raises."""
+        """Run `work`, which prepares a text from a peer, and return its result. Raises `TooBusy`, and what `work`
+        raises."""
         return await self._queue.run(network_of(peer), lambda: self._paced(work))
 
     def _fits(self, entry: Entry, password: bytes) -> bool:
@@ -169,7 +170,7 @@ class PasswordAuthenticator:
         try:
             text = password.decode()
             prepared = prepare(text) if text.isascii() else self._paced(lambda: prepare(text))
-        except ValueError:  # it is not UTF-8, or cannot be a password
+        except ValueError:  # not UTF-8, or not a valid password
             return False
         return hmac.compare_digest(derive(prepared, entry.salt, entry.iterations).stored_key, entry.stored_key)
 
@@ -193,7 +194,7 @@ class ScramExchange:
         self._name: str | None = None
 
     async def step(self, data: bytes | None) -> Verdict:
-        """Challenge the client, then believe its proof or not. Raises `TooBusy`."""
+        """Challenge the client, then check its proof. Raises `TooBusy`."""
         try:
             message, peer = _text_of(data), self._credentials.peer
             if self._users is None:
@@ -209,7 +210,7 @@ class ScramExchange:
         return Verdict(ReasonCode.SUCCESS, self._server.get_server_final().encode(), self._name)
 
     def _find(self, name: str) -> tuple[bytes, bytes, bytes, int]:
-        """The keys of the user that the first message names, in the library's order."""
+        """The keys of the user named in the first message, in the library's order."""
         assert self._users is not None, "the file is read before the first message"
         self._name = name
         keys = self._users.scram_keys(name)
@@ -227,15 +228,15 @@ def _text_of(message: bytes | None) -> str:
 
 
 class RemovedUsers:
-    """Which users a file has no longer, at two looks one after the other: an editor that writes a file in place makes
-    it empty for a moment."""
+    """Finds users that are missing from a file at two consecutive checks: an editor that writes in place leaves the
+    file empty for a moment."""
 
     def __init__(self, users: Users) -> None:
         self._known = users
         self._missing: frozenset[str] = frozenset()
 
     def look(self, users: Users) -> frozenset[str | None]:
-        """The users that were missing at the last look, and are missing still."""
+        """The users that were missing at the last check and still are."""
         removed = frozenset(name for name in self._missing if name not in users)
         self._missing = frozenset() if users is self._known else frozenset(self._known.names() - users.names())
         self._known = users

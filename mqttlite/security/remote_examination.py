@@ -1,7 +1,7 @@
-"""Connects to a broker as a client would, and says in words why a client fails.
+"""Connects to a broker like a client, and explains why clients fail.
 
-Each question is a connection of its own: whether TLS is spoken, which versions, whether the certificate is accepted,
-and whether MQTT is answered. Invariant: nothing is left open, and nothing is published.
+Each check uses its own connection: TLS or not, its versions, the certificate, and the answer to CONNECT. Invariant: no
+connection stays open, and nothing is published.
 """
 
 import secrets
@@ -37,10 +37,10 @@ _SENT_BY: Final = {
     "PROTOCOL_VERSION": "The broker refuses this version of TLS.",
     "INSUFFICIENT_SECURITY": "The broker refuses the ciphers that were offered.",
 }
-"""What the ends of OpenSSL's names of alerts mean that a broker sends."""
+"""Explanations of TLS alerts from a broker, by the end of OpenSSL's name."""
 
 _OUT_OF_DATE_CODES: Final = (9, 10)
-"""OpenSSL's for a certificate that is not valid yet, or no longer."""
+"""OpenSSL's codes for a certificate that is not valid yet or has expired."""
 
 _VERSIONS: Final = {
     "TLS 1.0": ssl.TLSVersion.TLSv1,
@@ -53,7 +53,7 @@ _OUT_OF_DATE: Final = frozenset({"TLS 1.0", "TLS 1.1"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """Where a client connects, with which files, and as when."""
+    """Where to connect, with which files, and the time to assume."""
 
     host: str
     port: int
@@ -70,7 +70,7 @@ class Visit:
 
 
 def examine_broker(visit: Visit) -> Iterator[Finding]:
-    """Everything that a client of this host would meet, in the order in which it would."""
+    """Run all checks for a host, in the order in which a client would meet the problems."""
     own = list(_own_certificate(visit))
     yield from own
     if any(each.level == Level.PROBLEM for each in own):
@@ -103,10 +103,10 @@ def _own_certificate(visit: Visit) -> Iterator[Finding]:
     yield from fits(Path(visit.cert), Path(visit.key or visit.cert))
     try:
         certificate = load_certificate(Path(visit.cert))
-    except CertificateError:  # it was said
+    except CertificateError:  # reported before
         return
     found = dates(f"The client certificate {visit.cert}", certificate, visit.now, visit.warn_days)
-    if found.level == Level.PROBLEM:  # the broker has its own clock: let it say what it thinks
+    if found.level == Level.PROBLEM:  # the broker decides by its own clock
         yield warning(found.text)
     else:
         yield found
@@ -115,7 +115,7 @@ def _own_certificate(visit: Visit) -> Iterator[Finding]:
 
 
 def _certificate(visit: Visit) -> x509.Certificate:
-    """What the broker shows, believed or not."""
+    """The broker's certificate, trusted or not."""
     with _handshake(visit, _lenient(visit)) as secured:
         der = secured.getpeercert(True)
     if der is None:
@@ -124,7 +124,7 @@ def _certificate(visit: Visit) -> x509.Certificate:
 
 
 def _no_tls(visit: Visit, error: OSError) -> Finding:
-    """Why there was no handshake even though nothing was verified."""
+    """Why the handshake failed although nothing was verified."""
     if said := _alert(error):
         return problem(said)
     if isinstance(error, ssl.SSLError) and "HANDSHAKE_FAILURE" in (error.reason or ""):
@@ -154,7 +154,7 @@ def _versions(visit: Visit) -> Iterator[Finding]:
     for name, version in _VERSIONS.items():
         context = _lenient(visit)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # to ask for an old version is the point
+            warnings.simplefilter("ignore", DeprecationWarning)  # old versions are used on purpose
             context.minimum_version = context.maximum_version = version
         try:
             with _handshake(visit, context):
@@ -186,7 +186,7 @@ def _name(visit: Visit, shown: x509.Certificate) -> Finding:
 
 def _trust(visit: Visit, shown: x509.Certificate) -> Iterator[Finding]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # the name is a question of its own
+    context.check_hostname = False  # the name is checked separately
     trusted = "the system's authorities"
     if visit.cafile is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
@@ -223,7 +223,7 @@ def _trust(visit: Visit, shown: x509.Certificate) -> Iterator[Finding]:
                 "behind its own."
             )
         return
-    except OSError:  # the client's part, which is asked next
+    except OSError:  # about the client certificate, which is checked next
         pass
     yield ok(f"The broker's certificate is of an authority in {trusted}.")
 
@@ -241,7 +241,7 @@ def _held(visit: Visit, shown: x509.Certificate) -> str:
 
 
 def _mqtt(visit: Visit) -> Iterator[Finding]:
-    """In TLS 1.3 a client learns only now whether its certificate is accepted."""
+    """Check the answer to CONNECT. In TLS 1.3, only now the client learns whether its certificate is accepted."""
     try:
         with _handshake(visit, _lenient(visit)) as secured:
             secured.sendall(_connect())
@@ -265,7 +265,7 @@ def _mqtt(visit: Visit) -> Iterator[Finding]:
 
 
 def _lenient(visit: Visit) -> ssl.SSLContext:
-    """A client that believes everything, and speaks every version."""
+    """A context that trusts every certificate, and supports every version."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -296,7 +296,7 @@ def _connect() -> bytes:
 
 
 def _alert(error: OSError) -> str:
-    """What an alert of the broker means; empty for anything else."""
+    """The explanation of an alert from the broker; empty for other errors."""
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if "ALERT_" not in reason:
         return ""
@@ -304,7 +304,7 @@ def _alert(error: OSError) -> str:
 
 
 def _is_refused_for_another_reason(error: OSError) -> bool:
-    """Whether the broker has ended a handshake whose version it speaks: it may want a certificate."""
+    """Whether the broker ended a handshake in a version that it supports: it may require a certificate."""
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     return "ALERT_" in reason and not reason.endswith("PROTOCOL_VERSION")
 

@@ -1,7 +1,7 @@
-"""Reads lists of revoked certificates (CRL), and tells whether a connected client's certificate is on one.
+"""Reads certificate revocation lists (CRLs), for the check of clients that are already connected.
 
-The TLS library refuses revoked certificates in handshakes; what is here serves clients that are connected already.
-Invariant: a list is accepted only if the TLS library would: signed by an authority of the listener, and in date.
+The TLS library itself refuses revoked certificates in handshakes. Invariant: a list is accepted only if the TLS library
+would accept it: signed by a CA of the listener, and not expired.
 """
 
 import re
@@ -18,7 +18,7 @@ _LISTS: Final = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----"
 
 
 class RevocationError(ValueError):
-    """Which list cannot be used, why, and what to do."""
+    """An unusable list. The text says which, why, and what to do."""
 
 
 def certificate_id(der: bytes) -> CertificateId:
@@ -28,7 +28,7 @@ def certificate_id(der: bytes) -> CertificateId:
 
 
 def load_revoked(crl_file: str, ca_file: str) -> frozenset[CertificateId]:
-    """The certificates that the lists of a file revoke, once each list is verified. Raises `RevocationError`."""
+    """The certificates revoked by the lists of a file, after verifying each list. Raises `RevocationError`."""
     try:
         authorities = x509.load_pem_x509_certificates(Path(ca_file).read_bytes())
     except (ValueError, OSError) as error:
@@ -40,7 +40,7 @@ def load_revoked(crl_file: str, ca_file: str) -> frozenset[CertificateId]:
 
 
 def crl_ends_at(crl_file: str) -> datetime:
-    """When the first list of a file is out of date; every client is refused from then on. Raises `RevocationError`."""
+    """When the first list of a file expires; after that every client is refused. Raises `RevocationError`."""
     return min(_end(each) for each in _lists(crl_file))
 
 
@@ -82,7 +82,7 @@ def _verify(
 def _is_signed_by(crl: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
     try:
         return crl.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
-    except TypeError:  # a kind of key that signs nothing
+    except TypeError:  # a key type that cannot sign
         return False
 
 

@@ -1,4 +1,4 @@
-"""What is odd about rules that are right one by one: rules that decide nothing, and denials that do not hold.
+"""Finds suspicious rules that are valid one by one: rules without effect, and denials that can be bypassed.
 
 `mqttlite check` prints it. Invariant: nothing here changes a verdict.
 """
@@ -14,11 +14,11 @@ from mqttlite.security.topic_policies import TopicPolicies, TopicPolicyOptions, 
 _NAME: Final = re.compile(rb"%[uc]")
 
 MAX_FINDINGS: Final = 200
-"""Sentences about one ACL file: more would hide the others."""
+"""The most findings for an ACL file."""
 
 
 class Finding(NamedTuple):
-    """A sentence about a line of the ACL file; about the file or the configuration where the line is 0."""
+    """A sentence about a line of the ACL file, or with line 0 about the file or the configuration."""
 
     line: int
     sentence: str
@@ -27,8 +27,8 @@ class Finding(NamedTuple):
 def acl_findings(
     acl: AclFile, known_groups: Mapping[str, Collection[str]], known_users: Collection[str] | None
 ) -> list[Finding]:
-    """What is odd about an ACL file, by lines. `known_groups` has the users of each group; `known_users` is None where
-    users need not be in a password file."""
+    """The findings for an ACL file, by line. `known_groups` has the users of each group; `known_users` is None if users
+    need not be in a password file."""
     found: list[Finding] = []
     for each in _acl_findings(acl, known_groups, known_users):
         found.append(each)
@@ -66,7 +66,7 @@ def _acl_findings(
 
 
 def sections(acl: AclFile) -> Iterator[tuple[str, list[Rule]]]:
-    """All sections with rules, by what a sentence calls them."""
+    """All sections with rules, by their titles for sentences."""
     yield "anonymous clients", acl.anonymous
     for name, rules in acl.users.items():
         yield f"user {name}", rules
@@ -76,10 +76,10 @@ def sections(acl: AclFile) -> Iterator[tuple[str, list[Rule]]]:
 
 
 def _section_findings(title: str, rules: Sequence[Rule], others: Sequence[Rule]) -> Iterator[Finding]:
-    """`others` are the rules of a user's groups, which may deny what the user's own allow."""
+    """`others` are the rules of the user's groups, which may deny what the user's own rules allow."""
     depth = max((rule.topic_filter.count(b"/") + 2 for rule in (*rules, *others)), default=0)
     denied, allowed = RuleTree(()), RuleTree(())
-    # The broader rules first: what covers a rule is in the tree when it is looked up.
+    # Broader rules first, so that rules that cover a rule are in the tree when it is looked up.
     for rule in sorted(rules, key=_breadth):
         if rule.topic_filter in (b"read", b"write", b"readwrite", b"deny"):
             yield Finding(rule.line, f"the rule is for a topic named {_shown(rule)}: is the topic missing?")
@@ -108,7 +108,7 @@ def _section_findings(title: str, rules: Sequence[Rule], others: Sequence[Rule])
 
 
 def _half_denied(title: str, rule: Rule, allowed: RuleTree, denied: RuleTree, depth: int) -> Iterator[Finding]:
-    """A denial beside which a broader rule still allows what was probably meant, too."""
+    """A denial that probably should cover more, which a broader rule still allows."""
     if rule.topic_filter == b"#":
         _, read, write = allowed.find([b"$SYS", b"+"])
         if read or write:
@@ -157,7 +157,7 @@ def _defeated_patterns(
 
 
 def _is_of_one_client(templates: Sequence[bytes], part: Sequence[bytes]) -> bool:
-    """Whether there are a user name and a client identifier with which a pattern has all these levels."""
+    """Whether one user name and client identifier fit all these levels of a pattern."""
     names: dict[bytes, bytes] = {}
     for template, level in zip(templates, part, strict=False):
         if level in (b"+", b"#") or (b"%u" not in template and b"%c" not in template):
@@ -172,7 +172,7 @@ def _is_of_one_client(templates: Sequence[bytes], part: Sequence[bytes]) -> bool
 
 
 def policy_findings(policies: Sequence[TopicPolicyOptions], known_groups: Collection[str]) -> Iterator[Finding]:
-    """What is odd about topic policies."""
+    """The findings for topic policies."""
     for number, each in enumerate(policies):
         has_members = each.owner or each.members or each.groups
         if each.access == "PRIVATE" and not has_members:
@@ -188,8 +188,8 @@ def policy_findings(policies: Sequence[TopicPolicyOptions], known_groups: Collec
 
 
 def queue_findings(policies: Sequence[TopicPolicyOptions], queues: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Queues, by their filters, from which everybody may take messages that policies keep from some: who may subscribe
-    to a queue gets all of it."""
+    """Queues that give every client messages that policies restrict: a client that may subscribe to a queue gets all
+    its messages."""
     all_policies = TopicPolicies(policies)
     for name, filters in queues.items():
         own = all_policies.find(f"$queue/{name}".encode())
@@ -206,7 +206,7 @@ def queue_findings(policies: Sequence[TopicPolicyOptions], queues: Mapping[str, 
 
 
 def unkept_findings(policies: Sequence[TopicPolicyOptions], queues: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Queues, by their filters, that are bound to ephemeral topics, whose messages they do not take."""
+    """Queues that are bound to ephemeral topics, whose messages they do not take."""
     all_policies = TopicPolicies(policies)
     ephemeral = [each for each in all_policies.policies if each.core.is_ephemeral]
     for name, filters in queues.items():
@@ -221,11 +221,11 @@ def unkept_findings(policies: Sequence[TopicPolicyOptions], queues: Mapping[str,
 
 
 def _covering(tree: RuleTree, rule: Rule, depth: int) -> tuple[int, int, int]:
-    """Lines of rules in a tree, each of which matches every topic that this one matches; 0: there is none."""
+    """The lines of rules in a tree that match every topic that this rule matches; 0: none."""
     levels = rule.topic_filter.split(b"/")
     if levels[-1] != b"#":
         return tree.find(levels)
-    # Topics on which nothing but wildcards match: the shortest and one that is longer than any rule.
+    # Topics that only wildcards match: the shortest one, and one longer than any rule.
     shortest = levels[:-1] or [b"+"]
     longest = [*levels[:-1], *[b"+"] * max(1, depth + 1 - len(levels))]
     first, last = tree.find(shortest), tree.find(longest)
@@ -234,7 +234,7 @@ def _covering(tree: RuleTree, rule: Rule, depth: int) -> tuple[int, int, int]:
 
 
 def _breadth(rule: Rule) -> tuple[bool, int, int, int]:
-    """In this order a rule comes before those whose topics are some of its own."""
+    """A sort key that puts a rule before the rules that it covers."""
     levels = rule.topic_filter.split(b"/")
     return levels[-1] != b"#", len(levels), -levels.count(b"+"), rule.line
 

@@ -1,9 +1,9 @@
-"""The rules of one section of an ACL file, by the levels of their topic filters: which match a topic, which overlap a
-filter.
+"""A tree of the rules of one ACL section, by the levels of their topic filters. Finds the rules that match a topic or
+overlap a filter.
 
-What a match means is decided in `rules`. Levels with `%u` or `%c` are kept as they are and filled in for the client
-that asks, so a tree serves all clients. Invariant: a look-up costs the levels of the topic and the branches that match
-them, however many rules there are.
+`rules` interprets the matches. Levels with `%u` or `%c` stay templates and are filled in at look-up, so one tree serves
+all clients. Invariant: the cost of a look-up depends on the levels of the topic and the matching branches, not on the
+number of rules.
 """
 
 import re
@@ -16,14 +16,14 @@ _PATTERN: Final = re.compile(rb"%[uc]")
 
 
 class Names(NamedTuple):
-    """What the patterns `%u` and `%c` stand for; None: levels with it match nothing."""
+    """The values of `%u` and `%c`; None: levels with it match nothing."""
 
     username: bytes | None = None
     client_id: bytes | None = None
 
 
 class Found(NamedTuple):
-    """The lines of the first rules that match, by what they say; 0: there is none."""
+    """The lines of the first matching rules, by kind; 0: none."""
 
     deny: int
     read: int
@@ -36,7 +36,8 @@ NOBODY: Final = Names()
 
 @final
 class Node:
-    """Where filters branch or end. The numbers are lines: of rules that end here, and `…_below` with a `#` after it."""
+    """A place where filters branch or end. The numbers are lines of rules that end here; `…_below` is for rules with
+    `#` after it."""
 
     __slots__ = (
         "children",
@@ -56,9 +57,9 @@ class Node:
         self.children: dict[bytes, Node] | None = None
         self.plus: Node | None = None
         self.templates: dict[bytes, Node] | None = None
-        """By levels with `%u` or `%c` in them."""
+        """Children by levels that contain `%u` or `%c`."""
         self.ends_here: bool = False
-        """Whether one of the numbers without `…_below` is set, as `has_below` says of the others."""
+        """Whether one of the numbers without `…_below` is set; `has_below` is for the others."""
         self.has_below: bool = False
         self.deny: int = 0
         self.read: int = 0
@@ -70,7 +71,7 @@ class Node:
 
 @final
 class RuleTree:
-    """`has_names`: `%u` and `%c` are patterns; else they are ordinary levels."""
+    """With `has_names`, `%u` and `%c` are patterns; otherwise they are ordinary levels."""
 
     __slots__ = ("_has_names", "_root", "depth")
 
@@ -83,9 +84,9 @@ class RuleTree:
             self.add(rule)
 
     def nodes(self) -> list[Node]:
-        """All of them, each before those below it."""
+        """All nodes, parents first."""
         found = [self._root]
-        for node in found:  # which grows meanwhile
+        for node in found:  # the list grows meanwhile
             for below in (node.children, node.templates):
                 if below is not None:
                     found += below.values()
@@ -94,7 +95,7 @@ class RuleTree:
         return found
 
     def add(self, rule: Rule) -> None:
-        """Add a rule; where there is one of the same filter, its line stays."""
+        """Add a rule. An earlier rule with the same filter keeps its line."""
         levels = rule.topic_filter.split(b"/")
         self.depth = max(self.depth, len(levels))
         is_below = levels[-1] == b"#"
@@ -174,7 +175,7 @@ class RuleTree:
         return Found(deny, read, write)
 
     def overlaps(self, wanted: Sequence[bytes], names: Names = NOBODY) -> Iterator[list[bytes]]:
-        """For each read rule that has topics in common with a filter: the filter of these topics, in levels."""
+        """For each read rule that overlaps a filter: the filter of the common topics, in levels."""
         return _overlaps(self._root, wanted, 0, [], names)
 
 
@@ -199,7 +200,7 @@ def _overlaps(node: Node, wanted: Sequence[bytes], at: int, way: list[bytes], na
 
 
 def _all_reads(node: Node, way: list[bytes], names: Names) -> Iterator[list[bytes]]:
-    """The filters of all read rules at a node and below it, as far as `#` reaches them."""
+    """The filters of all read rules at a node and below it that `#` covers."""
     if node.read_below:
         yield [*way, b"#"]
     elif node.read:
@@ -210,7 +211,7 @@ def _all_reads(node: Node, way: list[bytes], names: Names) -> Iterator[list[byte
 
 
 def _ways_on(node: Node, names: Names) -> Iterator[tuple[bytes, Node]]:
-    """Where a node leads, by levels that are literal or `+`."""
+    """The children of a node, by literal level or `+`."""
     if node.plus is not None:
         yield b"+", node.plus
     if node.children is not None:
@@ -223,14 +224,14 @@ def _ways_on(node: Node, names: Names) -> Iterator[tuple[bytes, Node]]:
 
 
 def fill(template: bytes, names: Names) -> bytes | None:
-    """A level with the client's names in place of `%u` and `%c`; None where the client has no such name."""
+    """A level with `%u` and `%c` replaced by the client's names; None if the client lacks the name."""
     username, client_id = names
     if (username is None and b"%u" in template) or (client_id is None and b"%c" in template):
         return None
-    # One pass: a name that holds `%c` itself stays as it is.
+    # One pass, so that `%c` inside a name is not replaced.
     return _PATTERN.sub(lambda found: (username if found[0] == b"%u" else client_id) or b"", template)
 
 
 def _first(line: int, other: int) -> int:
-    """The first of two lines; 0 is none."""
+    """The smaller of two line numbers, where 0 means none."""
     return min(line, other) if line and other else line or other

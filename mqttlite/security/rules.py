@@ -1,14 +1,14 @@
-"""Who may publish and subscribe to what: the rules of an ACL file, and topic policies.
+"""Evaluates the rules of an ACL file, and topic policies.
 
-How an ACL file is written lives in `acl_file`, what a policy may say in `topic_policies`. Credentials may name fewer
-topics: `granted_topics` stands around these rules. The order is Mosquitto's:
+`acl_file` parses ACL files, `topic_policies` defines policies, and `granted_topics` adds the restrictions of
+credentials. The order of evaluation is Mosquitto's:
 
-1. a `deny` of the user's section, or of one of its groups' (or of the anonymous section), that matches the topic;
-2. another rule of these sections that matches and allows what it wants to do;
-3. a pattern that denies; 4. a pattern that allows; 5. nothing: denied.
+1. a `deny` of the user's section, or of one of its groups' (or of the anonymous section), that matches the topic; 2.
+another matching rule of these sections that allows the action; 3. a pattern that denies; 4. a pattern that allows; 5.
+nothing: denied.
 
-Below `$SYS` clients may read where nothing denies it. Then the policy that holds for the topic must allow it, too.
-Invariant: rules never change; other rules are another `Rules`.
+Below `$SYS` clients may read unless a rule denies it. After that, the topic's policy must also allow the action.
+Invariant: a `Rules` object never changes; new rules are a new object.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,27 +22,27 @@ from mqttlite.security.rule_tree import NOBODY, Names, RuleTree
 from mqttlite.security.topic_policies import CheckOf, TopicPolicies, TopicPolicyOptions, intersection
 
 MAX_ROLES: Final = 200_000
-"""Roles that are known at a time, some 500 bytes each, where nobody says how many sessions there may be. Clients of the
-same permissions share one, so there are many only where patterns make each client its own. Those of no session are
-forgotten when there is no room: a broker has room for twice its sessions, and so forgets half of all at a time."""
+"""The default for the most roles, some 500 bytes each. Clients with the same permissions share a role, so there are
+many only if patterns give each client its own. When there is no room, roles without a session are dropped. A broker
+sets twice its limit of sessions, so at least half can be dropped each time."""
 
 MAX_OVERLAPS: Final = 10_000
-"""Pairs of a rule and a policy that are looked at for one SUBSCRIBE. Behind them it is let in: each message is asked
-about anyway, and the loop does not stand still for it."""
+"""Pairs of a rule and a policy to check for one SUBSCRIBE. If more overlap, the SUBSCRIBE is allowed without a full
+check, to protect the loop: each message is checked anyway."""
 
 NO_PERMISSIONS: Final = 0
-"""The role of clients that come when all `MAX_ROLES` are in use: they may do nothing."""
+"""The role of a client when all `MAX_ROLES` are in use: it may do nothing."""
 
 
 class Ruling(NamedTuple):
-    """A verdict and what it comes from. `line` is that of the ACL file; 0 where no rule of it decided."""
+    """A verdict and its origin. `line` is the line in the ACL file; 0 if no rule of it decided."""
 
     is_allowed: bool
     line: int
     reason: str
-    """Such as `/etc/acl.conf:12 (user alice)`, or why there is no rule."""
+    """For example `/etc/acl.conf:12 (user alice)`, or why there is no rule."""
     told: str = ""
-    """What the client is told instead, where the reason has a path of the server."""
+    """The reason for the client, if `reason` contains a path of the server."""
 
 
 @final
@@ -58,7 +58,7 @@ class _Section:
 
 @final
 class _Role:
-    """What clients with the same permissions have in common."""
+    """The permissions that several clients share."""
 
     __slots__ = ("memberships", "names", "sections", "unsafe")
 
@@ -66,16 +66,16 @@ class _Role:
         self.sections: Final = sections
         self.names: Final = names
         self.unsafe: Final = unsafe
-        """Why patterns give nothing to the client; empty where they do."""
+        """Why patterns do not apply to the client; empty if they do."""
         self.memberships: Final = memberships
 
 
 @final
 class Rules:
-    """An `Authorizer`. `acl` is None where there is no ACL file: then what no policy forbids is allowed. `groups` are
-    the users of each group, besides those that credentials name. `roles_in_use` gives the roles that clients still
-    have, when some are to be forgotten. Roles have the next of `numbers`, so that a role of former rules is none of
-    these. `check_of` makes the checks of schemas; without it nothing is asked about payloads.
+    """An `Authorizer`. `acl` is None without an ACL file: then everything is allowed that no policy forbids. `groups`
+    has the users of each group; credentials may add groups. `roles_in_use` returns the roles that clients still have,
+    when roles must be dropped. Roles are taken from `numbers`, so that a role of former rules is never one of these.
+    `check_of` creates schema checks; without it payloads are not checked.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Rules:
         self._next: Final = count(NO_PERMISSIONS + 1) if numbers is None else numbers
 
     def parts(self) -> list[object]:
-        """What they are made of: who lets go of it one by one, from the end, does not do so in one go."""
+        """The objects they consist of. Freeing them one by one, from the end, avoids one long pause."""
         found: list[object] = [] if self.acl is None else [*self.acl.users.values(), *self.acl.groups.values()]
         sections = (self._anonymous, *self._users.values(), *self._groups.values())
         for tree in (self._patterns, *(section.tree for section in sections)):
@@ -125,7 +125,7 @@ class Rules:
         return found
 
     def user_names(self) -> set[str]:
-        """The users that a section, a group or a policy names."""
+        """The users named by a section, a group or a policy."""
         found = {*self._users, *self._groups_of}
         for policy in self.policies.policies:
             found.update(filter(None, (policy.options.owner, *policy.options.members)))
@@ -134,7 +134,7 @@ class Rules:
     # ------------------------------------------------------------------ roles
 
     def role_of(self, client_id: str, username: str | None, grants: Grants = NO_GRANTS) -> int:
-        """A number for all clients with the same permissions; `NO_PERMISSIONS` where no number is left."""
+        """The number for clients with these permissions; `NO_PERMISSIONS` if no number is left."""
         groups = set(grants.groups)
         own: _Section | None = self._anonymous
         if username is not None:
@@ -158,14 +158,14 @@ class Rules:
 
     @property
     def role_count(self) -> int:
-        """How many roles are known."""
+        """The number of roles."""
         return len(self._roles)
 
     def _names_of(self, client_id: str, username: str | None) -> tuple[Names, str]:
-        """What patterns are filled in with, as far as there are any; and why they give this client nothing.
+        """The names for patterns, if there are any, and why patterns do not apply to this client.
 
-        A name with a wildcard would make a pattern match the topics of others (CVE-2017-7650), one with a slash is more
-        than the level that it stands for, and one that begins with `$` may be a namespace of the broker's.
+        A name with a wildcard would match topics of other clients (CVE-2017-7650), one with a slash spans more than one
+        level, and one that begins with `$` may be a namespace of the broker.
         """
         if not self._has_patterns:
             return NOBODY, ""
@@ -187,7 +187,7 @@ class Rules:
         ), ""
 
     def _forget(self) -> None:
-        """Forget the roles that no client has any more; their numbers are not given again."""
+        """Drop the roles that no client has. Their numbers are not reused."""
         used = set(self._roles_in_use())
         self._roles = {number: role for number, role in self._roles.items() if number in used}
         self._numbers = {key: number for key, number in self._numbers.items() if number in used}
@@ -195,14 +195,14 @@ class Rules:
     # ------------------------------------------------------------------ verdicts
 
     def is_open(self, topic: bytes) -> bool:
-        """Never with an ACL file: a user without rules may do nothing."""
+        """False with an ACL file: a user without rules may do nothing."""
         if self.acl is not None:
             return False
         policy = self.policies.find(_target(topic))
         return policy is None or policy.publish_is_open
 
     def is_readable(self, topic: bytes) -> bool:
-        """As `is_open`."""
+        """Like `is_open`."""
         if self.acl is not None:
             return False
         policy = self.policies.find(topic)
@@ -215,7 +215,7 @@ class Rules:
         return self.ruling(role, "receive", topic).is_allowed
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        """Whether the filter matches any topic from which the role may receive."""
+        """Whether the filter matches at least one topic that the role may receive."""
         return self.ruling(role, "subscribe", topic_filter).is_allowed
 
     def policy_of(self, topic: bytes) -> TopicPolicy:
@@ -232,7 +232,7 @@ class Rules:
         return f"{'allowed' if ruling.is_allowed else 'denied'} by {ruling.told or ruling.reason}"
 
     def ruling(self, role: int, action: str, topic: bytes) -> Ruling:
-        """The verdict on a topic, or on a topic filter for "subscribe", and what it comes from."""
+        """The verdict on a topic, or for "subscribe" on a topic filter, and its origin."""
         known = self._roles.get(role)
         if known is None:
             return Ruling(False, 0, f"a limit: {self._max_roles} roles are in use, and there is none for the client")
@@ -292,7 +292,7 @@ class Rules:
         found = self._readable_part(known, topic_filter)
         if found is not None:
             return found
-        # Every topic that the filter matches is denied: the reason for one that no rule names stands for all.
+        # All topics that the filter matches are denied: take the reason for one that no rule names.
         levels = _plain_filter(topic_filter).split(b"/")
         if levels[-1] == b"#" and len(levels) > 1:
             levels.pop()
@@ -303,11 +303,10 @@ class Rules:
         return ruling
 
     def _readable_part(self, role: _Role, topic_filter: bytes) -> Ruling | None:
-        """The ruling on a topic that a filter matches and from which a role may receive; None where there is none.
+        """The ruling on a topic that a filter matches and that a role may receive; None if there is none.
 
-        If there is one at all, there is one among these: what the filter has in common with one rule that allows
-        reading, and with one policy, and in it a topic whose levels are as unusual as can be. What denies that topic
-        denies all others there.
+        It is enough to check these: for each overlap of the filter with a read rule and a policy, a topic whose levels
+        are not named by any rule. A rule that denies this topic denies all topics of the overlap.
         """
         looked_at = 0
         for part in self._parts(role, _plain_filter(topic_filter).split(b"/")):
@@ -347,8 +346,8 @@ class Rules:
 
 
 def _samples(topic_filter: list[bytes], depth: int) -> Iterator[list[bytes]]:
-    """Topics that a filter matches, one of each number of levels that a rule can tell from others. A level `+` stands
-    for a text that no rule has."""
+    """Topics that a filter matches, one for each number of levels that rules distinguish. A level `+` stands for a text
+    that no rule contains."""
     if topic_filter[-1] != b"#":
         yield topic_filter
         return
@@ -360,7 +359,7 @@ def _samples(topic_filter: list[bytes], depth: int) -> Iterator[list[bytes]]:
 
 
 def _target(topic: bytes) -> bytes:
-    """The topic for which the rules are asked: of `$delayed/<seconds>/<topic>`, the one on which the message comes."""
+    """The topic to check: for `$delayed/<seconds>/<topic>`, the topic at the end."""
     if topic.startswith(b"$delayed/"):
         *_, target = topic.split(b"/", 2)
         return target
@@ -368,7 +367,7 @@ def _target(topic: bytes) -> bytes:
 
 
 def _plain_filter(topic_filter: bytes) -> bytes:
-    """The filter behind `$share/<share name>/`."""
+    """The filter after `$share/<share name>/`."""
     if topic_filter.startswith(b"$share/"):
         *_, topic_filter = topic_filter.split(b"/", 2)
     return topic_filter

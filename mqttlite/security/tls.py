@@ -1,7 +1,6 @@
-"""Builds the TLS contexts of listeners and clients, and says in sentences why files cannot be used.
+"""Builds the TLS contexts of listeners and clients, and explains why files are unusable.
 
-Sockets live in `net` and `client`; making certificates lives in `certificates`.
-Invariant: a context is returned only when its files were loaded and fit together.
+`certificates` creates certificates. Invariant: a context is returned only if its files were loaded and fit together.
 """
 
 import ssl
@@ -10,13 +9,14 @@ from pathlib import Path
 from typing import Final, Literal, NoReturn
 
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2: forward secrecy and authenticated encryption (AEAD), which all ciphers of 1.3 have."""
+"""For TLS 1.2: forward secrecy and authenticated encryption (AEAD), as all ciphers of 1.3 have."""
 
 _HOW_TO_MAKE_ONE = "'mqttlite certs init' makes a set for development."
 
 
 class TlsConfigError(ValueError):
-    """TLS cannot be set up: `option` names the setting at fault, the message which file, what is wrong, what to do."""
+    """TLS cannot be set up. `option` names the wrong setting; the message says which file, what is wrong, what to
+    do."""
 
     def __init__(self, option: str, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class TlsConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """How a listener speaks TLS. With a `ca_file` clients may show a certificate; they must if it is required."""
+    """The TLS options of a listener."""
 
     cert_file: str
     """The server's certificate with its chain, in PEM."""
@@ -52,14 +52,14 @@ class TlsOptions:
 
     @property
     def client_certificate_mode(self) -> Literal["required", "optional", "none"]:
-        """What holds for client certificates."""
+        """The mode for client certificates in force."""
         if self.require_client_cert:
             return "required"
         return self.client_certificates or ("none" if self.ca_file is None else "optional")
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All files that are named."""
+        """All files in the options."""
         return tuple(filter(None, (self.cert_file, self.key_file, self.ca_file, self.crl_file)))
 
 
@@ -69,11 +69,11 @@ _VERIFY_MODES: Final = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTI
 def server_context(
     options: TlsOptions, kind: type[ssl.SSLContext] = ssl.SSLContext, *, protocol: str = "mqtt"
 ) -> ssl.SSLContext:
-    """The context of a listener, of the class `kind`; `protocol` is what is spoken over it, for clients that name
-    theirs (ALPN). Clients that name another are let in all the same.
+    """The context of a listener, of class `kind`. `protocol` is its protocol for ALPN. Clients that name only other
+    protocols are accepted all the same.
 
-    Session tickets stay on: a device that reconnects skips half of the handshake. The keys of tickets belong to the
-    context, so that a new one for a new list of revoked certificates has every certificate verified again.
+    Session tickets stay enabled: a device that reconnects skips half of the handshake. The ticket keys belong to the
+    context, so a new context after a new revocation list verifies every certificate again.
     """
     mode = options.client_certificate_mode
     if mode != "none" and options.ca_file is None:
@@ -84,8 +84,8 @@ def server_context(
     context.set_ciphers(CIPHERS)
     context.set_alpn_protocols([protocol])
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if options.min_version == "1.3" else ssl.TLSVersion.TLSv1_2
-    context.num_tickets = 1  # a device keeps one to come back with, and each is a twentieth of a handshake's work
-    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could make us do the dear half of a handshake for ever
+    context.num_tickets = 1  # a device needs only one, and each costs a twentieth of a handshake
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could force expensive renegotiations
     _load_chain(context, ("cert_file", options.cert_file), ("key_file", options.key_file))
     if options.ca_file is not None:
         _load_authorities(context, "ca_file", options.ca_file)
@@ -98,8 +98,8 @@ def server_context(
 
 
 def revoked_certificates(options: TlsOptions) -> frozenset[tuple[str, int]]:
-    """What the `crl_file` revokes, as `certificate_id` identifies it. Raises `TlsConfigError`."""
-    from mqttlite.security.revocation import RevocationError, load_revoked  # here, for clients start without it
+    """The ids (`certificate_id`) of certificates revoked by `crl_file`. Raises `TlsConfigError`."""
+    from mqttlite.security.revocation import RevocationError, load_revoked  # clients do not need it
 
     if options.crl_file is None:
         return frozenset()
@@ -116,8 +116,8 @@ def client_context(
 ) -> ssl.SSLContext:
     """The context of a client; without `cafile` the system's authorities are trusted.
 
-    `insecure` means what it means to mosquitto_pub: the host name is not compared. With no `cafile` either,
-    nothing at all is verified.
+    `insecure` is the option of mosquitto_pub: the host name is not checked. Without `cafile`, nothing is verified at
+    all.
     """
     # Not create_default_context: since Python 3.13 it is strict about details that many private CAs lack.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -153,7 +153,7 @@ def _load_authorities(context: ssl.SSLContext, option: str, path: str) -> None:
 
 
 def _load_chain(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, str]) -> None:
-    """Load a certificate chain and its key; each of the two is an option's name and a path."""
+    """Load a certificate chain and its key. Each is given as the name of an option and a path."""
     cert_option, cert_path = cert
     key_option, key_path = key
     cert_content, key_content = _read(cert_option, cert_path), _read(key_option, key_path)

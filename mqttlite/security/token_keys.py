@@ -1,7 +1,7 @@
 """The keys that verify tokens, read from a secret, a public key or a JSON Web Key Set (RFC 7517).
 
-What a token claims is checked in `tokens`. Invariant: a key is used only with the algorithms of its own kind, so that a
-public key never serves as a shared secret, whatever a token's header says.
+`tokens` checks the claims. Invariant: a key is used only with the algorithms of its own kind, so that a public key is
+never used as a shared secret, whatever a token's header says.
 """
 
 import base64
@@ -25,23 +25,24 @@ Algorithm = Literal[
 VerifyingKey = bytes | rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
 MAX_FILE_BYTES: Final = 1_048_576
-"""Of a file with keys: a thousand keys of 4,096 bits. It is read whole."""
+"""The largest key file: a thousand keys of 4,096 bits."""
 
 MAX_KEYS: Final = 100
-"""Of a key set: an issuer publishes its present key and the next one; a key takes some 50 µs to read."""
+"""The most keys in a set. An issuer usually publishes the current key and the next one; reading a key takes some 50
+µs."""
 
 MIN_RSA_BITS: Final = 2_048
-"""RFC 7518 (§3.3) asks for as many."""
+"""The minimum of RFC 7518 (§3.3)."""
 
 _SECRET_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""The least bytes of a secret: as many as the hash has (RFC 7518, §3.2)."""
+"""The minimum bytes of a secret: as many as the hash has (RFC 7518, §3.2)."""
 
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 class TokenConfigError(ValueError):
-    """Tokens cannot be verified: `option` is the setting at fault; the message says what is wrong and what to do."""
+    """Tokens cannot be verified. `option` is the wrong setting; the message says what is wrong and what to do."""
 
     def __init__(self, option: str, message: str) -> None:
         super().__init__(message)
@@ -49,7 +50,7 @@ class TokenConfigError(ValueError):
 
 
 class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tokens are good, and what their claims mean. One of the three files has the keys."""
+    """Which tokens are accepted, and the meaning of their claims. Exactly one of the three key files must be set."""
 
     algorithms: tuple[Algorithm, ...]
     """The accepted signature algorithms, whatever a token's header says."""
@@ -101,7 +102,7 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def limits_topics(self) -> bool:
-        """Whether tokens say where their clients may publish or subscribe."""
+        """Whether tokens may restrict the topics of their clients."""
         return self.publish_claim is not None or self.subscribe_claim is not None
 
 
@@ -129,7 +130,7 @@ class TokenKeys:
         return len(self._keys)
 
     def missing(self, algorithms: Iterable[str]) -> list[str]:
-        """Which of the algorithms have no key."""
+        """The algorithms without a key."""
         served = frozenset[str]().union(*(each.algorithms for each in self._keys))
         return sorted(frozenset(algorithms) - served)
 
@@ -142,7 +143,7 @@ class TokenKeys:
 
 
 def load_keys(options: TokenOptions) -> TokenKeys:
-    """The keys in the file that the options name; each algorithm has one. Raises `TokenConfigError`."""
+    """The keys in the configured file. Each algorithm must have one. Raises `TokenConfigError`."""
     keys = read_keys(options)
     if missing := keys.missing(options.algorithms):
         raise _no_key(options, missing)
@@ -150,8 +151,8 @@ def load_keys(options: TokenOptions) -> TokenKeys:
 
 
 def read_keys(options: TokenOptions) -> TokenKeys:
-    """The keys in the file that the options name, of which one was taken out perhaps, and with it the only one of an
-    algorithm. Raises `TokenConfigError` where no algorithm has a key."""
+    """The keys in the configured file after a change. Some algorithms may have lost their key. Raises
+    `TokenConfigError` if no algorithm has a key."""
     option, path = options.key_file
     content = _read(option, path)
     wanted = frozenset[str](options.algorithms)
@@ -229,7 +230,7 @@ def _public_key(path: Path, content: bytes, wanted: frozenset[str]) -> TokenKey:
 
 
 class _Jwk(msgspec.Struct):
-    """One entry of a key set, as far as it decides about its use."""
+    """The fields of a key set entry that decide about its use."""
 
     kty: str
     kid: str | None = None
@@ -262,7 +263,7 @@ def _key_set(path: Path, content: bytes, wanted: frozenset[str]) -> list[TokenKe
 
 
 def _jwk(entry: object, wanted: frozenset[str]) -> TokenKey | None:
-    """A key of a set; None for one that is not for the signatures that are wanted. Raises `ValueError` and others."""
+    """A key of a set; None if it is not for one of the wanted algorithms. Raises `ValueError` and others."""
     says = msgspec.convert(entry, _Jwk)
     fields = cast(dict[str, Any], entry)
     if "d" in fields:
@@ -292,7 +293,7 @@ def _jwk(entry: object, wanted: frozenset[str]) -> TokenKey | None:
 
 
 def _algorithms_of(key: object) -> frozenset[str]:
-    """What a public key may be used with. Raises `ValueError` for a key that is of no use."""
+    """The algorithms for a public key. Raises `ValueError` for an unsupported key."""
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < MIN_RSA_BITS:
             raise ValueError(f"an RSA key of {key.key_size} bits, and {MIN_RSA_BITS} are needed")

@@ -1,7 +1,7 @@
-"""Tokens as passwords: the password of CONNECT is a JSON Web Token (RFC 7519) that somebody else signed.
+"""Authenticates clients whose password in CONNECT is a JSON Web Token (RFC 7519).
 
-Which keys are trusted is in `token_keys`. Invariant: no claim is believed before the signature is verified, and a token
-is refused for anything about it that is not understood.
+`token_keys` loads the trusted keys. Invariant: no claim is used before the signature is verified, and a token with
+unknown critical parts is refused.
 """
 
 import asyncio
@@ -26,16 +26,17 @@ from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.reason_codes import ReasonCode
 
 MAX_TOKEN_BYTES: Final = 8_192
-"""Of a token. The largest in use, with many groups, have some four thousand; a longer one is refused unread."""
+"""The longest token. Large ones with many groups have some four thousand; a longer one is refused unread."""
 
 LAST_TIME: Final = 253_402_300_799
-"""The last second of the year 9999. A later time is a mistake, such as one in milliseconds: the token would not end."""
+"""The last second of the year 9999. A later time is a mistake, for example milliseconds: the token would never
+expire."""
 
 _THREE_PARTS: Final = re.compile(rb"(e[wy][A-Za-z0-9_-]*)\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
-"""In base64url, the first of them beginning with a brace, and perhaps a space or line break behind it."""
+"""Three base64url parts, the first of which decodes to a text that begins with a brace."""
 
 _BRACE_AND_QUOTE: Final = b"eyJ"
-"""How the JSON object of nearly every token begins in base64url. No password is like that by chance."""
+"""The beginning of nearly every token in base64url. No password begins like this by chance."""
 
 _REFUSED: Final = Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 
@@ -43,11 +44,11 @@ _log = logging.getLogger("mqttlite.security")
 
 
 class TokenRefused(Exception):
-    """What is wrong with a token, in words for the log; it holds nothing of the token's signature."""
+    """Why a token is refused, for the log. Contains nothing of the token's signature."""
 
 
 class _Header(msgspec.Struct):
-    """The header of a token, as far as it is understood. `kid` is a name to look up, nothing else."""
+    """The supported fields of a token's header. `kid` is only used as a name to look up."""
 
     alg: str
     kid: str | None = None
@@ -56,10 +57,10 @@ class _Header(msgspec.Struct):
 
 
 class TokenAuthenticator:
-    """An `Authenticator` that knows clients that send something that looks like a token.
+    """An `Authenticator` for clients whose password looks like a token.
 
-    When the key file has changed, the next client with a token has it read again. A broken file is logged, and the
-    former keys stay in force. `clock` is the time that tokens speak of, `loop_time` that of the broker, in seconds.
+    After a change of the key file, the next client with a token triggers a reload. A broken file is logged, and the
+    former keys stay in force. `clock` is the Unix time for tokens, `loop_time` the broker's seconds.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class TokenAuthenticator:
             return _refuse(credentials, str(error))
 
     def verify(self, token: bytes, username: str | None = None) -> Verdict:
-        """Who a token's client is and what it may do. `username` is that of CONNECT. Raises `TokenRefused`."""
+        """The user and grants of a token's client. `username` is from CONNECT. Raises `TokenRefused`."""
         claims = self._claims(token)
         options = self._options
         expires_at = self._expiry(claims)
@@ -149,7 +150,7 @@ class TokenAuthenticator:
         self._seen = seen
 
     def _claims(self, token: bytes) -> dict[str, Any]:
-        """The claims of a token whose signature is good."""
+        """Verify the signature of a token, and return its claims."""
         signed, _, signature = token.rpartition(b".")
         head, _, payload = signed.partition(b".")
         header = _header_of(head)
@@ -172,7 +173,7 @@ class TokenAuthenticator:
         return claims
 
     def _expiry(self, claims: dict[str, Any]) -> float:
-        """When the token expires, in the broker's time. Raises `TokenRefused` for one that is not valid now."""
+        """When the token expires, in the broker's seconds. Raises `TokenRefused` if it is not valid now."""
         now = self._clock()
         leeway = self._options.leeway_s
         not_before = max(_time(claims, "nbf", -math.inf), _time(claims, "iat", -math.inf))
@@ -188,13 +189,13 @@ class TokenAuthenticator:
 
 
 def looks_like_token(password: bytes) -> bool:
-    """Whether a password is meant as a token, good or bad."""
+    """Whether a password is meant as a token, valid or not."""
     parts = _THREE_PARTS.fullmatch(password)
     if parts is None or password.startswith(_BRACE_AND_QUOTE) or len(password) > MAX_TOKEN_BYTES:
         return parts is not None
     try:
         _header_of(parts[1])
-    except TokenRefused:  # such as "eye.for.eye"
+    except TokenRefused:  # for example "eye.for.eye"
         return False
     return True
 
@@ -213,7 +214,7 @@ def _from_base64url(encoded: bytes) -> bytes:
 
 
 def _time(claims: dict[str, Any], name: str, default: float) -> float:
-    """A claim that is a time. Raises `TokenRefused` for what is no number of seconds up to `LAST_TIME`."""
+    """A claim with a time. Raises `TokenRefused` unless it is a number of seconds up to `LAST_TIME`."""
     if name not in claims:
         return default
     value = claims[name]
@@ -225,7 +226,7 @@ def _time(claims: dict[str, Any], name: str, default: float) -> float:
 
 
 def _claim(claims: dict[str, Any], name: str) -> object:
-    """A claim by its name; with dots, where no claim has that name, one in an object: `realm_access.roles`."""
+    """A claim by name. A name with dots that no claim has refers to a nested claim: `realm_access.roles`."""
     if name in claims:
         return claims[name]
     value: object = claims
@@ -235,7 +236,7 @@ def _claim(claims: dict[str, Any], name: str) -> object:
 
 
 def _texts(claims: dict[str, Any], name: str | None) -> list[str] | None:
-    """A claim that is a list of texts, or one text; None where none is configured. Missing, it is empty."""
+    """A claim with one text or a list of texts. None if none is configured; empty if the claim is missing."""
     if name is None:
         return None
     value = _claim(claims, name)
@@ -247,7 +248,7 @@ def _texts(claims: dict[str, Any], name: str | None) -> list[str] | None:
 
 
 def _filters(claims: dict[str, Any], name: str | None) -> tuple[bytes, ...] | None:
-    """A claim that is a list of topic filters. A token without it allows nothing."""
+    """A claim with a list of topic filters. A token without it allows no topics."""
     texts = _texts(claims, name)
     if texts is None:
         return None

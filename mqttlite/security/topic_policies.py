@@ -1,7 +1,7 @@
-"""What an operator says about topics, for all clients: `[[topic_policies]]`, and which of them holds for a topic.
+"""Topic policies (`[[topic_policies]]`): their options, and which policy applies to a topic.
 
-Whether a client may read or write is decided in `rules`, which asks here, too. Invariant: one policy at most holds for
-a topic, and which one does not depend on the client.
+`rules` decides whether a client may read or write. Invariant: at most one policy applies to a topic, whatever the
+client.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,23 +16,23 @@ from mqttlite.topics.names import check_filter, has_wildcard, matches, shown
 from mqttlite.wire.errors import TopicFilterInvalid
 
 Access = Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"]
-"""What those may do with a topic who are neither owner nor member."""
+"""The access of clients that are neither owner nor member."""
 
 TopicClass = Literal["ephemeral", "standard", "durable"]
-"""What is stored of the messages of a topic."""
+"""How messages of a topic are stored."""
 
 MAX_POLICIES: Final = 10_000
-"""A policy is for a part of the topics: more of them are rules for single topics, which belong into an ACL file."""
+"""A policy is for a group of topics. Rules for many single topics belong in an ACL file."""
 
 MAX_PRESENCE: Final = 1_000
-"""Policies that ask for presence: each is compared with a new filter with wildcards."""
+"""The most policies with presence: each is compared with every new wildcard filter."""
 
 MAX_SECONDS: Final = 0xFFFF_FFFF
 """The longest Message Expiry Interval (5.0 §3.3.2.3.3)."""
 
 
 class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One `[[topic_policies]]`: what holds for the topics of a prefix or a filter."""
+    """One `[[topic_policies]]`: the policy for the topics of a prefix or a filter."""
 
     prefix: str = ""
     """The topic that the policy applies to, with all topics below it."""

@@ -305,7 +305,7 @@ def _watched_topic(topic_filter: bytes) -> bytes:
 
 
 def _plain(topic_filter: bytes) -> bytes:
-    """The filter behind `$share/<share name>/`."""
+    """The filter after `$share/<share name>/`."""
     return topic_filter.split(b"/", 2)[2] if topic_filter.startswith(b"$share/") else topic_filter
 
 

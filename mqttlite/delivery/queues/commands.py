@@ -116,7 +116,7 @@ class QueueCommands:
         return True
 
     def has_room(self, message: Message, qos: int) -> bool:
-        return True  # one command too many is refused by itself
+        return True  # a request beyond the limit gets its own error
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         """As `Sink`."""

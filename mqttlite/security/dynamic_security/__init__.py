@@ -1,5 +1,5 @@
-"""Clients, groups and roles that are changed while the broker runs, with the commands and the file of Mosquitto's
-dynamic security plugin. `assembly` makes a `DynamicSecurity` and connects it."""
+"""Clients, groups and roles that can be changed at run time, with the commands and file format of Mosquitto's dynamic
+security plugin. `assembly` creates a `DynamicSecurity` and connects it."""
 
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from mqttlite.security.dynamic_security.rules import DynamicRules
 __all__ = ["DynamicSecurity", "DynamicSecurityError", "Options", "path_of"]
 
 FILE_NAME: Final = "dynamic-security.json"
-"""In the data directory, where the configuration names no file."""
+"""Its name in the data directory, if the configuration names no file."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,7 +25,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def path_of(options: Options, data_dir: str | None) -> Path | None:
-    """Where the file is; None where neither names a place."""
+    """The path of the file; None if neither option is set."""
     if options.file is not None:
         return Path(options.file)
     return Path(data_dir) / FILE_NAME if data_dir else None
@@ -48,7 +48,7 @@ class DynamicSecurity:
         return self._control
 
     async def execute(self, payload: bytes, who: str) -> list[Json]:
-        """The responses to commands that come over HTTP. Raises `Busy`."""
+        """The responses to commands sent over HTTP. Raises `Busy`."""
         assert self._control is not None, "the broker runs"
         return await self._control.execute(payload, who)
 

@@ -1,4 +1,4 @@
-"""One command of `$CONTROL/dynamic-security/v1`: what is in it, checked, and whose connections it ends.
+"""One command of `$CONTROL/dynamic-security/v1`: its checked arguments, and the users whose connections it ends.
 
 The texts of errors are those of Mosquitto's plugin.
 """
@@ -30,7 +30,7 @@ _NAMES: Final = {
     "groupname": "Group name",
     "rolename": "Role name",
 }
-"""The names that commands have, as errors call them."""
+"""The names of arguments in error texts."""
 
 
 class CommandError(Exception):
@@ -42,14 +42,14 @@ class Change:
 
     def __init__(self) -> None:
         self.changed = False
-        """Whether anything is to be saved."""
+        """Whether the state must be saved."""
         self.kicked: Final[set[str | None]] = set()
         """The users whose connections end; None: clients without user name."""
 
 
 class Command:
-    """One command with the state that it is about; keys are in small letters. `password` is the hash of the password
-    in it, where it has one."""
+    """One command, with the state that it changes. Keys are in lower case. `password` is the hash of its password, if
+    it has one."""
 
     def __init__(self, state: State, tree: Json, change: Change, password: Password | None) -> None:
         self.state: Final = state
@@ -60,14 +60,14 @@ class Command:
     # ------------------------------------------------------------------ what is in it
 
     def text(self, key: str, missing: str = "") -> str | None:
-        """A text that may be absent. Raises `CommandError` with the plugin's words for something else."""
+        """An optional text. Raises `CommandError` with the plugin's error text for another type."""
         value = self.tree.get(key)
         if value is not None and (not isinstance(value, str) or not is_text(value)):
             raise CommandError(missing or f"Invalid/missing {key}")
         return value
 
     def name(self, key: str) -> str:
-        """A name that must be there."""
+        """A required name."""
         value = self.tree.get(key)
         if not isinstance(value, str):
             raise CommandError(f"Invalid/missing {key}")
@@ -83,12 +83,12 @@ class Command:
         return value or None
 
     def check_names(self, *keys: str) -> None:
-        """All of these names must be there, before any is looked up."""
+        """Check that all of these names are present."""
         for key in keys:
             self.name(key)
 
     def new_name(self, key: str, known: dict[str, Any], most: int, kind: str) -> str:
-        """The name of something that is to be created."""
+        """The name of an object to create."""
         name = self.name(key)
         if not name:
             raise CommandError(f"Empty {key}")
@@ -179,7 +179,7 @@ class Command:
         return known
 
     def page(self, kind: str, known: dict[str, T], tree: Callable[[T], Json]) -> Json:
-        """The part of a list that `count` and `offset` ask for: names, or with `verbose` all that is known."""
+        """The part of a list selected by `count` and `offset`: names, or complete objects with `verbose`."""
         count, offset = self.number("count", -1), max(self.number("offset", 0), 0)
         names = list(known)[offset:]
         names = names if count < 0 else names[: max(count, 1)]
@@ -189,7 +189,7 @@ class Command:
     # ------------------------------------------------------------------ what it changes
 
     def give_role(self, roles: dict[str, int], role: Role, already: str) -> None:
-        """Add a role to those of a client or group; `already` is the error for one that is among them."""
+        """Add a role to a client or group. `already` is the error if it has the role."""
         if role.name in roles:
             raise CommandError(already)
         check_count(len(roles) + 1, "roles")
@@ -214,7 +214,7 @@ class Command:
 
 
 def sort_by_name(known: dict[str, Any]) -> None:
-    """By name, which is the order of lists and of the file."""
+    """Sort by name, the order of lists and of the file."""
     ordered = sorted(known.items(), key=lambda each: each[0].encode())
     known.clear()
     known.update(ordered)

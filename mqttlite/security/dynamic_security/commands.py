@@ -17,7 +17,7 @@ READERS: Final[dict[str, Callable[[Command], Json]]] = {
     "getRole": role_commands.get_role,
     "listRoles": role_commands.list_roles,
 }
-"""The commands that change nothing, and what gives the data of their answers."""
+"""The commands that change nothing, with the functions for the data of their answers."""
 
 WRITERS: Final[dict[str, Callable[[Command], None]]] = {
     "setDefaultACLAccess": role_commands.set_default,
@@ -47,13 +47,13 @@ WRITERS: Final[dict[str, Callable[[Command], None]]] = {
 """The commands that change something."""
 
 NAME_OF: Final = {each.lower(): each for each in (*READERS, *WRITERS)}
-"""The plugin does not distinguish case."""
+"""By name in lower case, because the plugin ignores case."""
 
 SETS_PASSWORD: Final = frozenset({"createClient", "setClientPassword", "modifyClient"})
 
 
 def execute(command: Command, name: str) -> Json | None:
-    """Execute the command of a name in `NAME_OF`; the data of its answer, if it has some. Raises `CommandError`."""
+    """Execute a command by its name in `NAME_OF`. Return the data of its answer, if any. Raises `CommandError`."""
     if name in READERS:
         return READERS[name](command)
     WRITERS[name](command)

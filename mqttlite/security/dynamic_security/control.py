@@ -1,7 +1,7 @@
 """The topic of the commands: `$CONTROL/dynamic-security/v1`, a `Sink` with one task behind it.
 
-Requests are handled one after another, each saved before it is answered. Invariant: what a client hears was done is on
-disk, and a change that could not be saved is undone.
+Requests are handled one after another, each saved before it is answered. Invariant: a confirmed change is on disk, and
+a change that could not be saved is undone.
 """
 
 import asyncio
@@ -33,24 +33,24 @@ TITLE: Final = "dynamic security"
 """What explanations call it."""
 
 MAX_REQUEST_BYTES: Final = 256 * 1024
-"""Of one request: a thousand commands and more, parsed in some milliseconds."""
+"""The largest request: more than a thousand commands, parsed in some milliseconds."""
 
 MAX_COMMANDS: Final = 1_000
-"""Of one request, which hashes a thousand passwords in ten seconds at most."""
+"""The most commands in a request, which may hash a thousand passwords in up to ten seconds."""
 
 MAX_WAITING: Final = 100
-"""Requests that wait for those before them; one more is refused with Quota exceeded (0x97)."""
+"""Requests that wait. One more is refused with Quota exceeded (0x97)."""
 
 _log = logging.getLogger("mqttlite.security")
 
 
 class Port(NamedTuple):
-    """What the broker does for the commands."""
+    """The functions of the broker that commands need."""
 
     respond: Callable[[str, bytes, bytes], bool]
-    """Send a payload to a client, by its identifier, on a topic; False if it is gone or has not subscribed to that."""
+    """Send a payload on a topic to a client, by its identifier. False if it is gone or has not subscribed."""
     apply: Callable[[], None]
-    """Have the core ask the rules again."""
+    """Make the core use the changed rules."""
     kick: Callable[[frozenset[str | None]], Awaitable[None]]
     """End the connections of these users; None: of clients without user name."""
 
@@ -63,11 +63,11 @@ class _Request(NamedTuple):
     client_id: str
     payload: bytes
     answer: asyncio.Future[list[Json]] | None = None
-    """Gets the responses instead of the client."""
+    """Receives the responses instead of a client."""
 
 
 class ControlTopic:
-    """A `Sink`. `save_file` writes the file of a path: another one in tests."""
+    """A `Sink`. `save_file` writes the file; tests pass another function."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ControlTopic:
         return True
 
     def has_room(self, message: Message, qos: int) -> bool:
-        return True  # one command too many is refused by itself
+        return True  # a request beyond the limit gets its own error
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         if len(self._requests) >= MAX_WAITING:
@@ -121,14 +121,14 @@ class ControlTopic:
         return True
 
     async def execute(self, payload: bytes, who: str) -> list[Json]:
-        """The responses to the commands of somebody who is no client. Raises `Busy`."""
+        """The responses to commands of a caller that is not a client. Raises `Busy`."""
         answer: asyncio.Future[list[Json]] = asyncio.get_running_loop().create_future()
         if not self._put(_Request(who, payload, answer)):
             raise Busy
         return await answer
 
     async def stop(self) -> None:
-        """End when the request under way is done; forget the others."""
+        """Stop after the request under way; drop the others."""
         for request in self._requests:
             if request.answer is not None:
                 request.answer.cancel()
@@ -145,7 +145,7 @@ class ControlTopic:
                 request = self._requests.popleft()
                 try:
                     await self._handle(request)
-                except Exception as error:  # a fault of ours in one request must not end the others
+                except Exception as error:  # a defect in one request must not stop the others
                     if request.answer is not None and not request.answer.done():
                         request.answer.set_exception(error)
                     _log.exception("dynamic security: a request of client %r failed", request.client_id)
@@ -163,7 +163,7 @@ class ControlTopic:
                 responses = [{"command": each["command"], "error": error} for each in responses]
         payload = json.dumps({"responses": responses}, ensure_ascii=False, separators=(",", ":")).encode()
         if request.answer is not None:
-            if not request.answer.done():  # else the client that asked is gone
+            if not request.answer.done():  # done: the caller is gone
                 request.answer.set_result(responses)
         elif not self._port.respond(request.client_id, RESPONSE_TOPIC, payload):
             _log.debug("client %r does not hear the response to its commands", request.client_id)
@@ -211,14 +211,14 @@ class ControlTopic:
         return response
 
     async def _password(self, item: Json) -> Password | None:
-        """The hash of the password in a command; None where there is none that can be."""
+        """The hash of the password in a command; None without a valid one."""
         given = item.get("password")
         if not isinstance(given, str) or not given or not is_text(given, MAX_PASSWORD_BYTES):
             return None
         return await self._passwords.make(given)
 
     async def _keep(self) -> str:
-        """Save the state; what to tell the client where that failed, and the state is that of the file again."""
+        """Save the state. If that fails, restore the state of the file and return the error for the client."""
         try:
             await asyncio.to_thread(self._write)
         except OSError as error:
@@ -239,7 +239,7 @@ def _failure(command: str, error: str, correlation: str | None) -> Json:
 
 
 def _log_command(level: int, client_id: str, name: str, item: Json, outcome: str) -> None:
-    """One line for a command: who gave it, and what it is about, which is never a password."""
+    """Log a command with its client and its subject, never a password."""
     about = {key: item[key] for key in ("username", "groupname", "rolename", "acltype", "topic") if key in item}
     said = "".join(f" {key}={value!r:.200}" for key, value in about.items())
     _log.log(level, "dynamic security: client %r: %s%s%s", client_id, name, said, outcome)

@@ -1,7 +1,7 @@
 """The file: `dynamic-security.json` as Mosquitto's plugin and `mosquitto_ctrl dynsec init` write it.
 
-Keys are read without regard to case, as the plugin reads them. Invariant: the file on disk is whole at every moment,
-and a file that cannot be read is never written.
+The case of keys is ignored, as in the plugin. Invariant: the file on disk is complete at every moment, and an
+unreadable file is never overwritten.
 """
 
 import base64
@@ -33,7 +33,7 @@ from mqttlite.topics.names import check_filter
 from mqttlite.wire.errors import TopicFilterInvalid
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""More than the limits of `model` leave room for in practice: a larger file is some other file."""
+"""More than the limits of `model` allow in practice: a larger file is another kind of file."""
 
 HASH_BYTES: Final = 64
 MAX_SALT_BYTES: Final = 64
@@ -41,7 +41,7 @@ MAX_ITERATIONS: Final = 1_000_000
 """About half a second for a CONNECT: a larger number is a mistake."""
 
 MAX_NAME_BYTES: Final = 65_535
-"""Of a user name, which is what CONNECT can carry, and of any other."""
+"""The longest user name or other name, as CONNECT allows."""
 
 _PLANES: Final = range(0, 0x110000, 0x10000)
 _NOT_IN_NAMES: Final = re.compile(
@@ -54,11 +54,11 @@ T = TypeVar("T")
 
 
 class DynamicSecurityError(ValueError):
-    """A file that cannot be used; the text says which, where in it, and what is wrong."""
+    """An unusable file. The text says which file, where in it, and what is wrong."""
 
 
 class _Wrong(ValueError):
-    """What is wrong, with its place in the document."""
+    """An error with its place in the document."""
 
 
 def load(path: Path) -> State:
@@ -141,7 +141,7 @@ def dump(state: State) -> bytes:
 
 
 def priorities_tree(priorities: dict[str, int], key: str) -> list[Json]:
-    """Roles, groups or clients with their priorities, where these are given."""
+    """Roles, groups or clients with their priorities, if set."""
     return [
         {key: name} if priority == NO_PRIORITY else {key: name, "priority": priority}
         for name, priority in priorities.items()
@@ -149,13 +149,13 @@ def priorities_tree(priorities: dict[str, int], key: str) -> list[Json]:
 
 
 def texts_tree(item: Client | Group | Role) -> Json:
-    """Its name and description for people, where it has them."""
+    """Its text name and description, if set."""
     pairs = {"textname": item.text_name, "textdescription": item.text_description}
     return {key: value for key, value in pairs.items() if value is not None}
 
 
 def role_tree(role: Role) -> Json:
-    """A role as it is in the file and in answers."""
+    """A role as in the file and in answers."""
     acls = [
         {"acltype": kind, "topic": each.topic, "priority": each.priority, "allow": each.allow}
         for kind, found in role.acls.items()
@@ -192,7 +192,7 @@ def _group_tree(group: Group) -> Json:
 
 
 def small_keys(pairs: list[tuple[str, Any]]) -> Json:
-    """An object with its keys in small letters; of two that are then equal the first counts, as for the plugin."""
+    """An object with keys in lower case. Of two equal keys the first one counts, as in the plugin."""
     found: Json = {}
     for key, value in pairs:
         found.setdefault(key.lower(), value)
@@ -200,7 +200,7 @@ def small_keys(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def is_text(text: str, most: int = MAX_NAME_BYTES) -> bool:
-    """Whether MQTT can carry a text."""
+    """Whether a text is valid in MQTT."""
     try:
         return "\0" not in text and len(text.encode()) <= most
     except UnicodeEncodeError:
@@ -208,8 +208,8 @@ def is_text(text: str, most: int = MAX_NAME_BYTES) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """Whether Mosquitto takes a text as a name, client identifier or topic: without controls and noncharacters, which
-    MQTT lets a receiver refuse. Names that a file has already are read as they are."""
+    """Whether Mosquitto accepts a text as a name, client identifier or topic: without control characters and
+    noncharacters, which MQTT lets a receiver refuse. Names already in a file are not checked."""
     return is_text(text) and _NOT_IN_NAMES.search(text) is None
 
 

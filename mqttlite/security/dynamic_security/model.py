@@ -1,7 +1,7 @@
 """Clients, groups, roles and their access rules, as Mosquitto's dynamic security plugin has them.
 
-How they look in the file lives in `document`, how they are changed in `commands`, and what they allow in `rules`.
-Invariant: a role or group that a client or group names exists, and each list is in the order in which it is asked.
+`document` has their file format, `commands` changes them, and `rules` evaluates them. Invariant: every role or group
+that a client or group names exists, and each list is in order of evaluation.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ ACL_TYPES: Final = (
     UNSUBSCRIBE_PATTERN,
 )
 ACL_TYPE_OF: Final = {each.lower(): each for each in ACL_TYPES}
-"""By its name in small letters: the plugin does not distinguish case."""
+"""By name in lower case, because the plugin ignores case."""
 
 SUBSCRIBE: Final = "subscribe"
 UNSUBSCRIBE: Final = "unsubscribe"
@@ -31,20 +31,20 @@ DEFAULT_TYPES: Final = (PUBLISH_SEND, PUBLISH_RECEIVE, SUBSCRIBE, UNSUBSCRIBE)
 DEFAULT_TYPE_OF: Final = {each.lower(): each for each in DEFAULT_TYPES}
 
 NO_PRIORITY: Final = -1
-"""The priority of a role or group for which none is given; it is not written."""
+"""Stands for an unset priority; it is not written to the file."""
 
 MAX_CLIENTS: Final = 20_000
-"""Each change writes the whole file: some six megabytes for that many clients."""
+"""Each change writes the whole file: some six megabytes with this many clients."""
 
 MAX_GROUPS: Final = 5_000
 MAX_ROLES: Final = 5_000
-"""Fewer than clients, for they are what clients have in common."""
+"""Fewer than clients, because clients share roles."""
 
 MAX_ACLS: Final = 1_000
-"""Of one role: a verdict may have to look at each."""
+"""The most rules of a role. A verdict may have to check each."""
 
 MAX_MEMBERSHIPS: Final = 100
-"""Roles of one client or group, and groups of one client: a verdict may have to look at each."""
+"""The most roles of a client or group, and groups of a client. A verdict may have to check each."""
 
 
 @dataclass(slots=True)
@@ -62,10 +62,10 @@ class Role:
     text_name: str | None = None
     text_description: str | None = None
     acls: dict[str, list[Acl]] = field(default_factory=lambda: {each: [] for each in ACL_TYPES})
-    """By type, each list with the highest priority first; of equal priority, the older first."""
+    """By type. Each list is sorted by priority, highest first, then by age."""
 
     def add(self, acl_type: str, acl: Acl) -> None:
-        """Add a rule behind those of its priority."""
+        """Add a rule after those of the same priority."""
         acls = self.acls[acl_type]
         acls.append(acl)
         acls.sort(key=lambda each: -each.priority)
@@ -92,7 +92,7 @@ class Group:
     roles: dict[str, int] = field(default_factory=dict)
     """The priority of each role by its name, in order."""
     clients: dict[str, int] = field(default_factory=dict)
-    """The priority that the group has for each client, by user name, in no order: there may be thousands."""
+    """The priority of the group for each client, by user name; unordered, because there may be thousands."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Client:
     text_name: str | None = None
     text_description: str | None = None
     client_id: str | None = None
-    """With one, the user may connect with that client identifier alone."""
+    """If set, the user may only connect with this client identifier."""
     disabled: bool = False
     password: Password | None = None
     roles: dict[str, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Client:
 
 @dataclass(slots=True)
 class State:
-    """All of it."""
+    """All clients, groups and roles, and the default access."""
 
     clients: dict[str, Client] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class State:
         group.clients[client.username] = priority
 
     def leave(self, client: Client, group: Group) -> None:
-        """The opposite of `join`; harmless for a client that is not in the group."""
+        """Remove a client from a group. Harmless if it is not a member."""
         client.groups.pop(group.name, None)
         group.clients.pop(client.username, None)
 
@@ -135,7 +135,7 @@ class State:
             self.leave(client, self.groups[name])
 
     def role_sets_of(self, username: str | None) -> tuple[str, ...] | None:
-        """The names of a user's roles in the order in which they are asked: its own, then those of its groups.
+        """The names of a user's roles in order of evaluation: its own, then those of its groups.
 
         None for a user that does not exist or is disabled. Without a user name: the roles of the anonymous group.
         """

@@ -1,4 +1,4 @@
-"""Lets clients in by user name and password: an `Authenticator`, and the hashes of new passwords.
+"""Checks user names and passwords (an `Authenticator`), and hashes new passwords.
 
 Invariant: passwords are hashed in threads, once for each CONNECT, and no answer tells whether a user exists.
 """
@@ -16,19 +16,20 @@ from mqttlite.security.dynamic_security.model import Client, Password
 from mqttlite.security.dynamic_security.rules import DynamicRules
 
 ITERATIONS: Final = 15_000
-"""Of new passwords: some ten milliseconds for each guess, but also for each CONNECT. Mosquitto's own 101 are kept."""
+"""For new passwords: some ten milliseconds for each guess, and for each CONNECT. Existing hashes keep Mosquitto's
+101."""
 
 SALT_BYTES: Final = 12
-"""The only length that Mosquitto's plugin reads before 2.1."""
+"""The only length that Mosquitto's plugin accepts before 2.1."""
 
 HASHES_AT_ONCE: Final = 2
-"""Threads that hash, however many clients come back at once: the loop needs a processor, too."""
+"""The number of hashing threads. Few, because the loop needs a processor, too."""
 
 MAX_WAITING: Final = 500
-"""Clients that wait for one of these threads; one more is refused with Server busy (0x89) and comes again."""
+"""Clients that wait for a thread. One more is refused with Server busy (0x89)."""
 
 MAX_PASSWORD_BYTES: Final = 65_535
-"""What CONNECT can carry."""
+"""The longest password in CONNECT."""
 
 
 class DynamicAuthenticator:
@@ -39,11 +40,11 @@ class DynamicAuthenticator:
         self._passwords: Final = passwords
 
     def knows(self, name: str) -> bool:
-        """Whether there is a user of that name, who is not disabled."""
+        """Whether there is an enabled user with this name."""
         return self._rules.state.role_sets_of(name) is not None
 
     async def authenticate(self, credentials: Credentials) -> bool | None:
-        """Whether user, password and client identifier fit; None for a user that has no password here.
+        """Whether user, password and client identifier match; None for a user without a password here.
 
         Raises `TooBusy`.
         """
@@ -66,13 +67,13 @@ class DynamicAuthenticator:
         )
 
     def _decoy(self, clients: dict[str, Client]) -> Password:
-        """A password that nobody has, which costs what one of the others does."""
+        """A password that never matches, with the cost of a real one."""
         like = next((each.password for each in clients.values() if each.password is not None), None)
         return Password(b"", bytes(SALT_BYTES), ITERATIONS if like is None else like.iterations)
 
 
 class Passwords:
-    """Hashes in threads of its own."""
+    """Hashes passwords in its own threads."""
 
     def __init__(self) -> None:
         self._threads: Final = ThreadPoolExecutor(HASHES_AT_ONCE, thread_name_prefix="mqttlite-dynamic-security")

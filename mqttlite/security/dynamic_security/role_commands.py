@@ -1,4 +1,4 @@
-"""The commands of `$CONTROL/dynamic-security/v1` for roles, and for what holds where no role says anything.
+"""The commands of `$CONTROL/dynamic-security/v1` for roles and the default access.
 
 Invariant: a command that fails changes nothing.
 """

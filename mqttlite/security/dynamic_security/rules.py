@@ -1,8 +1,8 @@
-"""What clients may do, by their roles: an `Authorizer`.
+"""Evaluates the roles of clients: an `Authorizer`.
 
-Asked in this order, as Mosquitto's plugin does: the roles of the client, then those of its groups; of each role the
-rules with the highest priority first; where no rule matches, the default access. Invariant: nothing is allowed to a
-user who does not exist, and the default access never opens `$CONTROL`.
+The order of evaluation is that of Mosquitto's plugin: the roles of the client, then those of its groups; within a role,
+rules by priority; if no rule matches, the default access. Invariant: an unknown user may do nothing, and the default
+access never opens `$CONTROL`.
 """
 
 import logging
@@ -23,18 +23,18 @@ from mqttlite.security.dynamic_security.model import (
 from mqttlite.topics.names import matches
 
 MAX_ROLE_SETS: Final = 100_000
-"""Different lists of roles that clients had since the start; clients with one more may do nothing."""
+"""The most different lists of roles since the start. Clients with a further one may do nothing."""
 
 NOBODY: Final = 0
-"""The role of users who do not exist."""
+"""The role of unknown users."""
 
 _log = logging.getLogger("mqttlite.security")
 
 
 class DynamicRules:
-    """An `Authorizer`. `state` may change at any time; the caller then has the core ask again (`Broker.authorize`).
+    """An `Authorizer`. `state` may change at any time; the caller must then call `Broker.authorize`.
 
-    A number stands for the same names of roles for good: sessions without a connection keep theirs.
+    A number always stands for the same list of role names, because sessions without a connection keep theirs.
     """
 
     def __init__(self, state: State, max_role_sets: int = MAX_ROLE_SETS) -> None:
@@ -95,7 +95,7 @@ class DynamicRules:
     def _subscribe_verdict(self, role: int, topic_filter: bytes) -> tuple[bool, str]:
         filters = [topic_filter]
         if topic_filter.startswith(b"$share/"):
-            filters.append(topic_filter.split(b"/", 2)[2])  # else a share would get round what is denied
+            filters.append(topic_filter.split(b"/", 2)[2])  # otherwise a shared subscription would bypass denials
         for name in self._names[role]:
             found = self.state.roles.get(name)
             if found is None:
@@ -117,7 +117,8 @@ class DynamicRules:
 
 
 def covers(pattern: bytes, topic_filter: bytes) -> bool:
-    """Whether a `subscribePattern` rule is about a filter: the plugin's comparison, in which `#` covers everything."""
+    """Whether a `subscribePattern` rule applies to a filter, by the plugin's comparison, in which `#` covers
+    everything."""
     if pattern == b"#":
         return True
     wanted, levels = pattern.split(b"/"), topic_filter.split(b"/")
