@@ -9,7 +9,7 @@ import asyncio
 import json
 import ssl
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
@@ -53,9 +53,11 @@ class Target:
         return cls(parts.hostname, port, parts.scheme == "mqtts", username, password)
 
 
-def topic_of(kind: str, client_id: str | None) -> str:
-    """Below `TOPIC`; what may not be in a level of a topic name is in percent."""
-    return f"{TOPIC}/{kind}/{quote(client_id, safe='')}" if client_id else f"{TOPIC}/{kind}"
+def topic_of(finding: Mapping[str, Any]) -> str:
+    """Below `TOPIC`: the kind, the queue, the client and the ordering key, as far as it is about one. What may not be
+    in a level of a topic name is in percent."""
+    named = [finding[name] for name in ("queue", "client_id", "ordering_key") if finding[name]]
+    return "/".join((TOPIC, finding["kind"], *(quote(each, safe="") for each in named)))
 
 
 class Alerts:
@@ -80,7 +82,7 @@ class Alerts:
     async def _publish(self, findings: list[dict[str, Any]]) -> None:
         async with self._connected() as client:
             for finding in findings:
-                topic = topic_of(finding["kind"], finding["client_id"])
+                topic = topic_of(finding)
                 payload = json.dumps(finding, ensure_ascii=False).encode()
                 await client.publish(topic, payload, qos=1)
 

@@ -54,7 +54,8 @@ class Terminal:
         if not self._going_on:
             return "Watching; nothing goes wrong." if self._told else "Watching; nothing to tell so far."
         latest = max(self._going_on.values(), key=lambda line: str(line["end"]))
-        what = f"{latest['kind']} {latest['client_id'] or 'fleet'} ({latest['number']:,} so far)"
+        named = latest["client_id"] or latest["ordering_key"] or latest["queue"] or "fleet"
+        what = f"{latest['kind']} {named} ({latest['number']:,} so far)"
         others = len(self._going_on) - 1
         return f"Watching; {what}{f' and {others:,} more go on' if others else ' goes on'}."
 

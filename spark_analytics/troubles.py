@@ -21,14 +21,19 @@ QUIET_US: Final = 900_000_000
 SILENT: Final = "silent"
 """Is not over because time passes, but because the client publishes again: see `Silences`."""
 
-_SUMMED: Final = frozenset({"flapping", "drop_burst"})
-"""Of these the numbers of several windows add up; the others count clients, of which the most at a time are told."""
+_SUMMED: Final = frozenset({"flapping", "drop_burst", "failing_consumer", "failing_queue", "dead_letters"})
+"""Of these the numbers of several windows add up; the others count clients or messages, of which the most at a time are
+told."""
 
 _OVER: Final = {
     "flapping": "{who} connected {number:,} times in {minutes}; it is steady again",
     "drop_burst": "{number:,} messages for {who} were dropped in {minutes}; no more are",
     "keep_alive_burst": "up to {number:,} clients fell silent within 5 minutes, for {minutes}; it is over",
     "reconnect_storm": "up to {number:,} clients reconnected within 5 minutes, for {minutes}; it is over",
+    "failing_consumer": "{who} failed {number:,} deliveries of queue {queue} in {minutes}; it works again",
+    "failing_queue": "the consumers of queue {queue} failed {number:,} deliveries in {minutes}; they work again",
+    "dead_letters": "{number:,} messages of queue {queue} were given up in {minutes}; no more are",
+    "stuck_key": "key {key} of queue {queue} was stuck for {minutes}; it is not any more",
     SILENT: "{who} publishes again, after {minutes}",
 }
 
@@ -43,22 +48,29 @@ class Trouble:
     end: int
     number: int
     sentence: str
+    queue: str | None = None
+    ordering_key: str | None = None
 
     @property
     def key(self) -> str:
-        return f"{self.kind}/{self.client_id or 'fleet'}"
+        named = [each for each in (self.queue, self.client_id, self.ordering_key) if each is not None]
+        return "/".join((self.kind, *(named or ["fleet"])))
 
     def line(self, status: str) -> dict[str, Any]:
         """As it is told: times as in the dataset, and a name that tells a repeated line from a new one."""
         sentence = self.sentence
         if status == ENDED and self.kind != SILENT:
             minutes = f"{max(1, round((self.end - self.start) / 60_000_000))} min"
-            sentence = _OVER[self.kind].format(who=self.client_id, number=self.number, minutes=minutes)
+            sentence = _OVER[self.kind].format(
+                who=self.client_id, queue=self.queue, key=self.ordering_key, number=self.number, minutes=minutes
+            )
         return {
             "id": f"{self.key}/{_text(self.start)}",
             "kind": self.kind,
             "status": status,
             "client_id": self.client_id,
+            "queue": self.queue,
+            "ordering_key": self.ordering_key,
             "start": _text(self.start),
             "end": _text(self.end),
             "number": self.number,
@@ -67,7 +79,7 @@ class Trouble:
 
 
 class Troubles:
-    """Those that go on, by kind and client; `state` is all of it, and makes another such object."""
+    """Those that go on, by what they are and of whom; `state` is all of it, and makes another such object."""
 
     def __init__(self, state: Iterable[Mapping[str, Any]] = ()) -> None:
         self._open: Final = {trouble.key: trouble for trouble in (Trouble(**row) for row in state)}

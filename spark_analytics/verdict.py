@@ -1,9 +1,12 @@
-"""The report in three sentences: its devices, the broker itself, and what was moved, lost and is to come.
+"""The report in three sentences: its devices, the broker itself, and what was moved, lost and is to come; and a fourth
+about queues, where there are any.
 
 Invariant: each number is one of a table of the report.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -11,18 +14,23 @@ from pyspark.sql import functions as F
 from spark_analytics import units
 from spark_analytics.reports.capacity import MET, TOO_LITTLE_DATA, WILL_BE_MET
 from spark_analytics.reports.minutes import CLIENTS
+from spark_analytics.reports.queue_tables import AS_OTHERS, FAILS
 from spark_analytics.reports.runs import CRASHED, STOPPED
 from spark_analytics.tables import Tables
 
+NAMED: Final = 5
+"""Queues that a sentence names."""
+
 
 def verdict(tables: Tables) -> list[str]:
-    """Three sentences."""
+    """Three sentences, or four."""
     totals = tables["totals"].first()
     assert totals is not None, "a table of one row"
     said = (
         _devices(tables, totals["clients"]),
         _broker(tables),
         f"{_moved(totals)}{_lost(tables)} {_limits(tables)}.",
+        *_queues(tables),
     )
     return [units.printable(sentence) for sentence in said]
 
@@ -81,6 +89,48 @@ def _lost(tables: Tables) -> str:
     if worst is None:
         return ";"
     return f" (most to {worst['client_id']}: {units.count(worst['n'])}, {worst['reason']});"
+
+
+def _queues(tables: Tables) -> list[str]:
+    """What is wrong with queues, the worst of each kind by name."""
+    totals = tables["queues"].agg(
+        F.count("*").alias("queues"), F.sum("attempts").alias("attempts"), F.sum("dead_letters").alias("letters")
+    )
+    found = totals.first()
+    assert found is not None, "a sum has one row"
+    if not found["queues"]:
+        return []
+    wrong = [*_failing(tables["queue_consumers"]), *_stuck(tables["stuck_keys"])]
+    storms = tables["retry_storms"].count()
+    if storms:
+        wrong.append(units.some(storms, "retry storm"))
+    if found["letters"]:
+        wrong.append(units.some(found["letters"], "dead letter"))
+    of = f"{units.some(found['queues'], 'queue')} with {units.some(found['attempts'], 'delivery', 'deliveries')}"
+    return [f"{of}: {'; '.join(wrong) or 'nothing is wrong'}."]
+
+
+def _failing(consumers: DataFrame) -> list[str]:
+    said = []
+    failing = consumers.where(F.col("verdict") == FAILS)
+    worst = failing.orderBy(F.desc("failed"), "queue", "consumer").first()
+    if worst is not None:
+        most = f"{worst['consumer']} in {worst['queue']} ({units.share(worst['failing_share'])})"
+        said.append(f"{units.some(failing.count(), 'consumer fails', 'consumers fail')}, most of all {most}")
+    alike = consumers.where(F.col("verdict") == AS_OTHERS).select("queue").distinct().orderBy("queue").collect()
+    if alike:
+        names = units.listed([row["queue"] for row in alike[:NAMED]], len(alike))
+        said.append(f"all consumers of {names} fail alike")
+    return said
+
+
+def _stuck(keys: DataFrame) -> list[str]:
+    stuck = keys.where("ending is null")
+    longest = stuck.orderBy(F.desc("stuck_s"), "queue", "ordering_key").first()
+    if longest is None:
+        return []
+    number = units.some(stuck.count(), "ordering key is stuck", "ordering keys are stuck")
+    return [f"{number}, longest {longest['ordering_key']} in {longest['queue']}"]
 
 
 def _limits(tables: Tables) -> str:

@@ -1,7 +1,8 @@
 """Findings while the dataset grows: Structured Streaming over its folder, with checkpoints and room for what is late.
 
-Two queries read what brokers add. `windows` counts what each client did in five minutes; `silences` joins what a client
-publishes to stretches that end when it is silent for long. Both look at a stretch once, when no more rows of it are
+Three queries read what brokers add. `windows` counts what each client did in five minutes; `queue_windows` what became
+of the deliveries of queues; `silences` joins what a client publishes to stretches that end when it is silent for long.
+All look at a stretch once, when no more rows of it are
 awaited; `troubles` makes of them what begins, goes on and ends. Invariant: what a batch tells depends on its rows and
 on what the batch before left, and is in one file that the batch names. So one that is repeated after a crash writes the
 same file again: no line is lost, none is there twice.
@@ -23,6 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_analytics.errors import InputUnusable, OutputRefused
+from spark_analytics.reports.queue_tables import ACKNOWLEDGED, AS_OTHERS, FAILS, STUCK_ATTEMPTS, failed, judged
 from spark_analytics.schema import TABLES, TIME_COLUMNS
 from spark_analytics.troubles import GOES_ON, Silences, Trouble, Troubles
 
@@ -44,6 +46,9 @@ BURST_DROPS: Final = 100
 STORM_CLIENTS: Final = 10
 STORM_SHARE: Final = 0.3
 """So many, and so large a share of the clients that do anything in five minutes, come back without a goodbye."""
+
+BURST_LETTERS: Final = 10
+"""Messages of a queue that are given up in five minutes; one by one messages are wrong now and then."""
 
 SILENT_S: Final = 3600
 SILENT_INTERVALS: Final = 10
@@ -94,6 +99,7 @@ def watch(
         for name, frame, teller in (
             ("silences", silences(source_rows(spark, source)), SilenceTeller(known)),
             ("windows", windows(source_rows(spark, source)), WindowTeller(known)),
+            ("queues", queue_windows(queue_rows(spark, source)), QueueTeller()),
         ):
             sink = Sink(spark, f"{target.rstrip('/')}/findings", f"{place}/{name}", name, teller, report)
             queries.append(_started(frame, sink, f"{place}/{name}", once=once))
@@ -165,6 +171,42 @@ def _counted(rows: DataFrame, **counters: Column) -> DataFrame:
     return rows.select("time", "client_id", *named)
 
 
+def queue_rows(spark: SparkSession, source: str) -> DataFrame:
+    """What became of deliveries and messages of queues. Rows about clients come between them, without a queue: by their
+    times what is over is known to be over, also where queues have nothing more to do."""
+    attempts = _stream(spark, source, "attempts")
+    number = F.col("one_in")
+    rows = [
+        _of_queue(
+            attempts,
+            *("queue", "consumer", "ordering_key"),
+            attempts=number,
+            failed=F.when(failed(), number),
+            acknowledged=F.when(F.col("outcome") == ACKNOWLEDGED, number),
+            tried=F.when(failed(), F.col("attempt")),
+            behind=F.when(failed(), F.col("behind")),
+        ),
+        _of_queue(_stream(spark, source, "dead_letters"), "queue", letters=number),
+        *(_of_queue(_stream(spark, source, table)) for table in ("events", "activity")),
+    ]
+    return reduce(DataFrame.unionByName, rows).withWatermark("time", f"{LATE_S} seconds")
+
+
+_OF_QUEUES: Final = ("attempts", "failed", "acknowledged", "letters")
+_MOST: Final = ("tried", "behind")
+
+
+def _of_queue(rows: DataFrame, *names: str, **counters: Column) -> DataFrame:
+    named = [
+        (F.col(name) if name in names else F.lit(None).cast("string")).alias(name)
+        for name in ("queue", "consumer", "ordering_key")
+    ]
+    counted = [
+        F.coalesce(counters.get(name, F.lit(0)), F.lit(0)).cast("long").alias(name) for name in (*_OF_QUEUES, *_MOST)
+    ]
+    return rows.select("time", *named, *counted)
+
+
 def _stream(spark: SparkSession, source: str, table: str) -> DataFrame:
     """A table in both formats, also where its folder is not there yet: a pattern may match nothing so far."""
     pattern = f"{source.rstrip('/')}/{{table={table}}}"
@@ -185,6 +227,16 @@ def windows(rows: DataFrame) -> DataFrame:
         rows.groupBy(F.window("time", f"{WINDOW_S} seconds").alias("window"), "client_id")
         .agg(*(F.sum(name).alias(name) for name in _COUNTERS))
         .select(F.col("window.start").alias("start"), F.col("window.end").alias("end"), "client_id", *_COUNTERS)
+    )
+
+
+def queue_windows(rows: DataFrame) -> DataFrame:
+    """What each consumer did with each ordering key of a queue in each five minutes."""
+    by = ("queue", "consumer", "ordering_key")
+    return (
+        rows.groupBy(F.window("time", f"{WINDOW_S} seconds").alias("window"), *by)
+        .agg(*(F.sum(name).alias(name) for name in _OF_QUEUES), *(F.max(name).alias(name) for name in _MOST))
+        .select(F.col("window.start").alias("start"), F.col("window.end").alias("end"), *by, *_OF_QUEUES, *_MOST)
     )
 
 
@@ -236,6 +288,55 @@ def window_findings(counted: DataFrame) -> DataFrame:
     return reduce(DataFrame.unionByName, parts)
 
 
+def queue_findings(counted: DataFrame) -> DataFrame:
+    """Of rows of `queue_windows`: consumers that fail, as in the report; queues that give up messages; and ordering
+    keys of which nothing was acknowledged in five minutes, though a message was tried for the third time at least, and
+    others waited behind it."""
+    of_queues = counted.where("queue is not null")
+    consumers = (
+        of_queues.where("consumer is not null")
+        .groupBy("start", "end", "queue", "consumer")
+        .agg(F.sum("attempts").alias("attempts"), F.sum("failed").alias("failed"))
+    )
+    verdicts = judged(consumers, "start").withColumn("percent", F.col("failed") / F.col("attempts") * 100)
+    alike = (
+        verdicts.where(F.col("verdict") == AS_OTHERS)
+        .groupBy("start", "end", "queue")
+        .agg(F.sum("attempts").alias("attempts"), F.sum("failed").alias("failed"))
+        .withColumn("percent", F.col("failed") / F.col("attempts") * 100)
+    )
+    letters = of_queues.groupBy("start", "end", "queue").agg(F.sum("letters").alias("letters"))
+    keys = (
+        of_queues.where("ordering_key is not null")
+        .groupBy("start", "end", "queue", "ordering_key")
+        .agg(F.sum("acknowledged").alias("acknowledged"), *(F.max(name).alias(name) for name in _MOST))
+    )
+    queue, nobody = F.col("queue"), F.lit(None).cast("string")
+    parts = [
+        _found(
+            verdicts.where(F.col("verdict") == FAILS), "failing_consumer", F.col("consumer"), "failed",
+            F.format_string("%s failed %d deliveries of queue %s in 5 minutes, %.0f %% of what it got",
+                            "consumer", "failed", "queue", "percent"), queue,
+        ),
+        _found(
+            alike, "failing_queue", nobody, "failed",
+            F.format_string("the consumers of queue %s all fail alike: %d deliveries in 5 minutes, %.0f %% of them",
+                            "queue", "failed", "percent"), queue,
+        ),
+        _found(
+            letters.where(F.col("letters") >= BURST_LETTERS), "dead_letters", nobody, "letters",
+            F.format_string("%d messages of queue %s were given up in 5 minutes", "letters", "queue"), queue,
+        ),
+        _found(
+            keys.where((F.col("acknowledged") == 0) & (F.col("tried") >= STUCK_ATTEMPTS) & (F.col("behind") > 0)),
+            "stuck_key", nobody, "behind",
+            F.format_string("key %s of queue %s is stuck: a message was tried %d times, and %d wait behind it",
+                            "ordering_key", "queue", "tried", "behind"), queue, F.col("ordering_key"),
+        ),
+    ]  # fmt: skip
+    return reduce(DataFrame.unionByName, parts)
+
+
 def silence_findings(stretches: DataFrame) -> DataFrame:
     """Of rows of `silences`: who broke off without a goodbye, and is usually heard more often."""
     length_s = F.col("end").cast("double") - F.col("start").cast("double")
@@ -246,7 +347,16 @@ def silence_findings(stretches: DataFrame) -> DataFrame:
     return _found(silent, "silent", F.col("client_id"), "publishes", sentence)
 
 
-def _found(rows: DataFrame, kind: str, client_id: Column, number: str, sentence: Column) -> DataFrame:
+def _found(
+    rows: DataFrame,
+    kind: str,
+    client_id: Column,
+    number: str,
+    sentence: Column,
+    queue: Column | None = None,
+    ordering_key: Column | None = None,
+) -> DataFrame:
+    none = F.lit(None).cast("string")
     return rows.select(
         F.lit(kind).alias("kind"),
         client_id.alias("client_id"),
@@ -254,6 +364,8 @@ def _found(rows: DataFrame, kind: str, client_id: Column, number: str, sentence:
         F.unix_micros("end").alias("end"),
         F.col(number).cast("long").alias("number"),
         sentence.alias("sentence"),
+        (none if queue is None else queue).alias("queue"),
+        (none if ordering_key is None else ordering_key).alias("ordering_key"),
     )
 
 
@@ -327,8 +439,29 @@ class WindowTeller:
         return [self._silences.heard(client_id, start) for client_id, start in first.items()]
 
 
+class QueueTeller:
+    """What began, goes on and is over in queues."""
+
+    def __init__(self) -> None:
+        self._troubles = Troubles()
+
+    @property
+    def state(self) -> list[dict[str, Any]]:
+        return self._troubles.state
+
+    def restore(self, state: list[dict[str, Any]]) -> None:
+        self._troubles = Troubles(state)
+
+    def tell(self, batch: DataFrame) -> list[Finding]:
+        last = batch.agg(F.unix_micros(F.max("end"))).first()
+        if last is None or last[0] is None:
+            return []
+        return self._troubles.take(_troubles(queue_findings(batch)), last[0])
+
+
 def _troubles(found: DataFrame) -> list[Trouble]:
-    return [Trouble(**row.asDict()) for row in found.orderBy("start", "kind", "client_id").collect()]
+    ordered = found.orderBy("start", "kind", "client_id", "queue", "ordering_key")
+    return [Trouble(**row.asDict()) for row in ordered.collect()]
 
 
 # ---------------------------------------------------------------------------------------------------------- the sink

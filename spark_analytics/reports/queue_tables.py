@@ -49,7 +49,7 @@ def queues(frames: Frames) -> DataFrame:
         F.sum("one_in").alias("attempts"),
         _sum_if(F.col("attempt") > 1, "retries"),
         _sum_if(F.col("outcome") == ACKNOWLEDGED, "acknowledged"),
-        _sum_if(_failed(), "failed"),
+        _sum_if(failed(), "failed"),
         F.approx_count_distinct("consumer", ACCURACY).alias("consumers"),
         *_first_and_last("ended_at"),
     )
@@ -78,7 +78,7 @@ def queue_consumers(frames: Frames) -> DataFrame:
     it failed, or over the whole time where these tell nothing; `others_share` is what the queue's others failed then.
     """
     by = ("queue", "consumer")
-    of_hour = _judged(_counted(frames.attempts, (*by, F.date_trunc("hour", "delivered_at").alias("hour"))), "hour")
+    of_hour = judged(_counted(frames.attempts, (*by, F.date_trunc("hour", "delivered_at").alias("hour"))), "hour")
     fails = F.col("verdict") == FAILS
     hours = of_hour.groupBy(*by).agg(
         F.count_if(fails).alias("failing_hours"),
@@ -86,7 +86,7 @@ def queue_consumers(frames: Frames) -> DataFrame:
         F.max(F.when(F.col("verdict") == AS_OTHERS, F.lit(True))).alias("fails_alike"),
         *(F.sum(F.when(fails, F.col(name))).alias(f"hours_{name}") for name in _SUMS),
     )
-    whole = _judged(_counted(frames.attempts, by)).withColumnRenamed("verdict", "whole_verdict")
+    whole = judged(_counted(frames.attempts, by)).withColumnRenamed("verdict", "whole_verdict")
     alike = (F.col("whole_verdict") == AS_OTHERS) | F.col("fails_alike")
     verdict = (
         F.when((F.col("failing_hours") > 0) | (F.col("whole_verdict") == FAILS), FAILS)
@@ -134,8 +134,8 @@ def stuck_keys(frames: Frames) -> DataFrame:
             F.max("behind").alias("behind"),
             F.min("delivered_at").alias("first_at"),
             F.max("ended_at").alias("last_at"),
-            F.max_by("consumer", F.when(_failed(), F.col("attempt"))).alias("consumer"),
-            F.max_by("outcome", F.when(_failed(), F.col("attempt"))).alias("failure"),
+            F.max_by("consumer", F.when(failed(), F.col("attempt"))).alias("consumer"),
+            F.max_by("outcome", F.when(failed(), F.col("attempt"))).alias("failure"),
             F.max(F.when(F.col("outcome") == ACKNOWLEDGED, F.lit(ACKNOWLEDGED))).alias("acknowledged"),
         )
         .withColumn("stuck_s", F.col("last_at").cast("double") - F.col("first_at").cast("double"))
@@ -224,7 +224,8 @@ def dead_letters_by_cause(frames: Frames) -> DataFrame:
 # ------------------------------------------------------------------------------------------------------------ inside
 
 
-def _failed() -> Column:
+def failed() -> Column:
+    """Whether a delivery failed."""
     return F.col("outcome").isin(*FAILURES)
 
 
@@ -240,14 +241,14 @@ def _counted(attempts: DataFrame, by: tuple[str | Column, ...]) -> DataFrame:
             F.sum("one_in").alias("attempts"),
             _sum_if(F.col("outcome") == ACKNOWLEDGED, "acknowledged"),
             *(_sum_if(F.col("outcome") == outcome, outcome) for outcome in FAILURES),
-            _sum_if(_failed(), "failed"),
+            _sum_if(failed(), "failed"),
             *_first_and_last("ended_at"),
         )
     )
 
 
-def _judged(counted: DataFrame, *within: str) -> DataFrame:
-    """With what the other consumers of the queue did, and a `verdict`."""
+def judged(counted: DataFrame, *within: str) -> DataFrame:
+    """Deliveries counted by queue and consumer, with what the other consumers of the queue did, and a `verdict`."""
     of_queue = Window.partitionBy("queue", *within)
     share = F.col("failed") / F.col("attempts")
     often = (F.col("failed") >= FEWEST_FAILED) & (share >= FAILING_SHARE)

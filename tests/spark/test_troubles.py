@@ -86,6 +86,7 @@ def line(status: str, number: int = 6, client_id: str | None = "pump") -> dict[s
     times = {"start": "11:00", "end": "11:05"}
     return (
         {"id": name, "kind": "flapping", "status": status, "client_id": client_id, "number": number}
+        | {"queue": None, "ordering_key": None}
         | times
         | {"sentence": "it flaps"}
     )

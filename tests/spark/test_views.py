@@ -37,6 +37,10 @@ def judged(spark: SparkSession, **rows: Rows) -> list[str]:
         "slow_minutes": "who string",
         "drops_by_client": "client_id string, reason string, messages long",
         "capacity": "metric string, limit_name string, limit double, verdict string, met_at timestamp",
+        "queues": "queue string, attempts long, dead_letters long",
+        "queue_consumers": "queue string, consumer string, verdict string, failed long, failing_share double",
+        "stuck_keys": "queue string, ordering_key string, stuck_s double, ending string",
+        "retry_storms": "queue string",
     }
     given = {"totals": [(2, 6979, 12000, 0, 0)], "broker_runs": [("running",)]} | rows
     return verdict({name: Given(spark)(ddl, *given.get(name, [])) for name, ddl in columns.items()})
@@ -65,6 +69,26 @@ def test_the_verdict_names_the_worst_device_and_tells_the_broker_from_its_client
         " clients in 1 minute.",
         "100 messages came and 200 went out; 50 were dropped, 30 of them on the way to a client (most to viewer: 20,"
         " queue_full); the first limit to be met is max_connections, about 2026-12-24.",
+    ]
+
+
+def test_the_verdict_has_a_sentence_about_queues_where_there_are_any(spark: SparkSession) -> None:
+    queues: Rows = [("jobs", 900, 17), ("mail", 100, 0)]
+    assert judged(spark, queues=queues[1:])[3:] == ["1 queue with 100 deliveries: nothing is wrong."]
+    assert judged(
+        spark,
+        queues=queues,
+        queue_consumers=[
+            ("jobs", "ann", "fails", 40, 0.5),
+            ("jobs", "bob", "fails", 70, 0.25),
+            ("jobs", "eve", "works", 90, 0.1),
+            ("mail", "dan", "fails as the others do", 20, 0.4),
+        ],
+        stuck_keys=[("mail", "a", 99.0, None), ("mail", "b", 100.0, None), ("mail", "c", 200.0, "nacked")],
+        retry_storms=[("jobs",)],
+    )[3:] == [
+        "2 queues with 1,000 deliveries: 2 consumers fail, most of all bob in jobs (25.0 %); all consumers of mail fail"
+        " alike; 2 ordering keys are stuck, longest b in mail; 1 retry storm; 17 dead letters."
     ]
 
 

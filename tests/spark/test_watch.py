@@ -191,6 +191,65 @@ def test_a_device_that_breaks_off_is_silent_and_one_that_said_goodbye_is_not(fol
     assert over["sentence"] == "gone publishes again, after 121 min"
 
 
+def attempt(minutes: float, outcome: str = "acknowledged", consumer: str | None = "a", **changes: Any) -> Row:
+    """A delivery of the queue `jobs`; `number` of them."""
+    row: Row = {"schema_version": 2, "broker_id": "b1", "queue": "jobs", "message_id": "1", "topic": "t"}
+    row |= {"consumer": consumer, "ordering_key": None, "attempt": 1, "outcome": outcome, "detail": None}
+    row |= {"delivered_at": at(minutes), "ended_at": at(minutes), "held_us": 16, "behind": 0, "one_in": 1}
+    return row | changes
+
+
+def letters(minutes: float, queue: str, number: int) -> Row:
+    row: Row = {"schema_version": 2, "broker_id": "b1", "queue": queue, "message_id": "1", "topic": "t"}
+    row |= {"cause": "nacked", "detail": None, "attempts": 5, "consumer": "a", "ordering_key": None}
+    row |= {"payload_bytes": 1, "published_at": at(0), "first_at": at(0), "last_at": at(0), "at": at(minutes)}
+    return row | {"one_in": number}
+
+
+def test_troubles_of_queues(folder: Folder) -> None:
+    keyed = {"ordering_key": "k", "behind": 7, "attempt": 3}
+    folder.add(
+        "attempts",
+        *(attempt(1, one_in=100), attempt(2, "nacked", one_in=25)),  # a fifth, and the other fails less
+        *(attempt(1, consumer="b", one_in=100), attempt(2, "deadline", consumer="b", one_in=5)),
+        *(attempt(3, "nacked", consumer=each, queue="mail", one_in=20) for each in ("c", "d")),
+        *(attempt(each, "nacked", consumer="c", queue="keys", **keyed) for each in (1, 4)),
+        *(attempt(4, "nacked", consumer="c", queue="keys", **keyed | {"ordering_key": "goes on"}),),
+        *(attempt(4.5, consumer="c", queue="keys", ordering_key="goes on"),),
+        *(attempt(4, "nacked", consumer="c", queue="keys", **keyed | {"ordering_key": "alone", "behind": 0}),),
+        *(attempt(6, "nacked", consumer="a", one_in=19), attempt(6, one_in=1)),  # too few
+    )
+    folder.add("dead_letters", letters(1, "jobs", 10), letters(1, "mail", 9))
+    folder.watch()
+    assert folder.found() == []  # more may come
+    folder.add("activity", activity(60, "other"))
+    folder.watch()
+    told = {row["kind"]: row for row in folder.lines("began")}
+    assert {kind: (row["queue"], row["client_id"], row["ordering_key"]) for kind, row in told.items()} == {
+        "failing_consumer": ("jobs", "a", None),
+        "failing_queue": ("mail", None, None),
+        "dead_letters": ("jobs", None, None),
+        "stuck_key": ("keys", None, "k"),
+    }
+    assert len(folder.lines("began")) == 4
+    assert [told[kind]["sentence"] for kind in ("failing_consumer", "failing_queue", "dead_letters", "stuck_key")] == [
+        "a failed 25 deliveries of queue jobs in 5 minutes, 20 % of what it got",
+        "the consumers of queue mail all fail alike: 40 deliveries in 5 minutes, 100 % of them",
+        "10 messages of queue jobs were given up in 5 minutes",
+        "key k of queue keys is stuck: a message was tried 3 times, and 7 wait behind it",
+    ]
+    assert told["stuck_key"]["id"] == f"stuck_key/keys/k/{at(0)}"
+    folder.add("activity", activity(120, "other"))  # the queues have nothing to do, and clients have
+    folder.watch()
+    over = sorted(row["sentence"] for row in folder.lines("ended"))
+    assert over == [
+        "10 messages of queue jobs were given up in 5 min; no more are",
+        "a failed 25 deliveries of queue jobs in 5 min; it works again",
+        "key k of queue keys was stuck for 5 min; it is not any more",
+        "the consumers of queue mail failed 40 deliveries in 5 min; they work again",
+    ]
+
+
 def test_both_formats_and_lines_that_are_torn(folder: Folder) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -211,15 +270,18 @@ def test_both_formats_and_lines_that_are_torn(folder: Folder) -> None:
 
 
 def finding(kind: str, client_id: str | None) -> Row:
-    return {"id": f"{kind}/{client_id}", "kind": kind, "client_id": client_id, "start": at(0), "sentence": "…"}
+    named: Row = {"client_id": client_id, "queue": None, "ordering_key": None}
+    return {"id": f"{kind}/{client_id}", "kind": kind, "start": at(0), "sentence": "…"} | named
 
 
 def test_an_alert_has_a_topic_that_its_client_cannot_choose() -> None:
     from spark_analytics.alerts import topic_of
 
-    assert topic_of("silent", "meter-7") == "$SYS/analytics/alerts/silent/meter-7"
-    assert topic_of("silent", "a/+/#") == "$SYS/analytics/alerts/silent/a%2F%2B%2F%23"
-    assert topic_of("reconnect_storm", None) == "$SYS/analytics/alerts/reconnect_storm"
+    assert topic_of(finding("silent", "meter-7")) == "$SYS/analytics/alerts/silent/meter-7"
+    assert topic_of(finding("silent", "a/+/#")) == "$SYS/analytics/alerts/silent/a%2F%2B%2F%23"
+    assert topic_of(finding("reconnect_storm", None)) == "$SYS/analytics/alerts/reconnect_storm"
+    stuck = finding("stuck_key", None) | {"queue": "jobs", "ordering_key": "a/b"}
+    assert topic_of(stuck) == "$SYS/analytics/alerts/stuck_key/jobs/a%2Fb"
 
 
 @pytest.mark.parametrize(
