@@ -70,6 +70,7 @@ def list_queues(as_json: bool, client: Asker) -> None:
 @click.option("--max-messages", type=int, metavar="N", help="Messages that the queue holds.")
 @click.option("--max-bytes", type=int, metavar="N", help="Bytes that the queue holds.")
 @click.option("--expiry", type=int, metavar="SECONDS", help="How long a message is kept; 0: for ever.")
+@click.option("--idle-expiry", type=int, metavar="SECONDS", help="Delete the queue when it had no consumer so long.")
 @click.option("--max-rate", type=float, metavar="N", help="Messages that the queue delivers in a second at most.")
 @click.option("--retain-acked", is_flag=True, help="Keep acknowledged messages as long as others, to seek back to.")
 @click.option(
@@ -100,7 +101,12 @@ def create(name: str, filters: tuple[str, ...], as_json: bool, client: Asker, **
         retry["min_s"] = min(retry["max_s"], 10.0)
     given["dead_letter_on"] = list(given["dead_letter_on"]) or None
     body = {"name": name, "filters": list(filters), "retry": retry}
-    names = {"ack_deadline": "ack_deadline_s", "expiry": "expiry_s", "filter_": "filter"}
+    names = {
+        "ack_deadline": "ack_deadline_s",
+        "expiry": "expiry_s",
+        "idle_expiry": "idle_expiry_s",
+        "filter_": "filter",
+    }
     if push:
         body["push"] = push
     body |= {names.get(key, key): value for key, value in given.items() if value is not None and value is not False}

@@ -57,13 +57,16 @@ async def refuse(consumer: Device) -> None:
 
 
 async def test_queues_are_made_listed_shown_and_deleted(broker: Broker, directory: Path) -> None:
-    made = await printed(directory, "queue", "create", "mail", "mail/+", "post", "--ack-deadline", "20", "--ordering")
+    given = ("--ack-deadline", "20", "--ordering", "--idle-expiry", "60")
+    made = await printed(directory, "queue", "create", "mail", "mail/+", "post", *given)
     assert made == "Queue mail made: consumers subscribe to $queue/mail.\n"
     assert await printed(directory, "queue", "ls") == (
         "jobs\t0\t0\t0\t-\t0\t0\trunning\twork/#\nmail\t0\t0\t0\t-\t0\t0\trunning\tmail/+ post\n"
     )
     found = json.loads(await printed(directory, "queue", "show", "mail", "--json"))
-    assert (found["options"]["ack_deadline_s"], found["options"]["ordering"], found["origin"]) == (20.0, True, "admin")
+    options = found["options"]
+    assert (options["ack_deadline_s"], options["ordering"], options["idle_expiry_s"]) == (20.0, True, 60)
+    assert found["origin"] == "admin"
     assert "options.max_attempts\t1\n" in await printed(directory, "queue", "show", "jobs")
     again = await run(directory, "queue", "create", "mail", "mail/+")
     assert (again.exit_code, again.stderr) == (4, "Error: There is a queue mail already.\n")
