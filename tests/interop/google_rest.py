@@ -30,6 +30,8 @@ def _over_rest(client: Any) -> None:
     client.from_service_account_file = staticmethod(of_service_account)
 
 
-_over_rest(pubsub_v1.PublisherClient)
-_over_rest(pubsub_v1.SubscriberClient)
-google.auth.default = lambda: (None, PROJECT)
+def pytest_configure() -> None:
+    """In the pytest that has it as a plugin, and in no other that imports it."""
+    _over_rest(pubsub_v1.PublisherClient)
+    _over_rest(pubsub_v1.SubscriberClient)
+    google.auth.default = lambda: (None, PROJECT)
