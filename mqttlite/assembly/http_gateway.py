@@ -15,7 +15,7 @@ from mqttlite.assembly.runtime import Runtime
 from mqttlite.assembly.schemas import Schemas
 from mqttlite.assembly.telemetry import Telemetry
 from mqttlite.config import ConfigError
-from mqttlite.config.checks import api_key_file, http_warnings, is_loopback, open_gateway
+from mqttlite.config.checks import answers_anybody, api_key_file, http_warnings, is_loopback, open_gateway
 from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def build_gateway(
     if auth_chain.is_open and (problems := [str(each) for each in open_gateway(config, bool(api_keys))]):
         raise ConfigError(*problems)
     is_local = is_loopback(listener.host)
-    may_be_anonymous = config.passwords_of(listener)[1] or (auth_chain.is_open and is_local)
+    may_be_anonymous = config.passwords_of(listener)[1] or (auth_chain.is_open and answers_anybody(config))
     for sentence in http_warnings(config, not may_be_anonymous):
         _log.warning("%s", sentence)
     topic_rules = None if permissions.has_authorizer else permissions.live_rules

@@ -18,6 +18,7 @@ from mqttlite.cli.serve_flags import Flags
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import (
     address_problems,
+    answers_anybody,
     certificate_warnings,
     conflicts,
     file_problems,
@@ -135,7 +136,7 @@ def _served(config: Config) -> Iterator[str]:
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         where = listener.path or f"port {listener.port} of {in_words(listener.host)}"
         below = f", below {listener.mount_point}" if listener.mount_point else ""
-        yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {_who(config, listener)}{below} ({name})"
+        yield f"{_TRANSPORTS[listener.transport()]} on {where}, for {_clients(config, listener)}{below} ({name})"
     if config.data_dir:
         yield f"sessions, queued and retained messages kept in {config.data_dir}"
     if config.metrics is not None:
@@ -145,15 +146,27 @@ def _served(config: Config) -> Iterator[str]:
         scheme = "HTTP" if config.http.tls is None else "HTTPS"
         below = f", below {config.http.mount_point}" if config.http.mount_point else ""
         where = f"port {gateway.port} of {in_words(gateway.host)}"
-        yield f"topics and the dashboard over {scheme} on {where}, for {_who(config, gateway)}{below} (http)"
+        yield f"topics and the dashboard over {scheme} on {where}, for {_callers(config, gateway)}{below} (http)"
     if config.telemetry is not None:
         yield f"telemetry into {config.telemetry.directory}"
     if config.delivery_log is not None:
         yield "a delivery log for 'mqttlite why'"
 
 
-def _who(config: Config, listener: ListenerOptions) -> str:
+def _clients(config: Config, listener: ListenerOptions) -> str:
     """For whom a listener is."""
+    known = _known(config, listener)
+    return _listed(known) if known else "everybody"
+
+
+def _callers(config: Config, gateway: ListenerOptions) -> str:
+    """For whom the gateway is."""
+    known = _known(config, gateway)
+    return "everybody" if not known and answers_anybody(config) else _listed(["callers with an API key", *known])
+
+
+def _known(config: Config, listener: ListenerOptions) -> list[str]:
+    """Who may log in at a listener; nobody where it asks nobody."""
     passwords, anonymous = config.passwords_of(listener)
     words = {
         "password": f"users of {passwords}",
@@ -163,9 +176,11 @@ def _who(config: Config, listener: ListenerOptions) -> str:
         "certificate": "clients with a certificate",
     }
     known = [words[method] for method in config.login_methods(listener)]
-    if known and anonymous:
-        known.append("anonymous clients")
-    return " and ".join(filter(None, (", ".join(known[:-1]), known[-1]))) if known else "everybody"
+    return [*known, "anonymous clients"] if known and anonymous else known
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _ports_in_use(config: Config) -> Iterator[str]:

@@ -381,6 +381,16 @@ def is_refused(config: Config, listener: ListenerOptions) -> bool:
     return is_open(config, listener) and not config.passwords_of(listener)[1]
 
 
+def answers_anybody(config: Config) -> bool:
+    """Whether the gateway answers requests without credentials, as far as the config says it: a program may have an
+    authenticator."""
+    listener = config.http_listener()
+    if listener is None:
+        return False
+    is_left_open = listener.allow_anonymous is None and is_loopback(listener.host)
+    return config.passwords_of(listener)[1] or (is_left_open and not config.login_methods(listener))
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches it."""
     return host.startswith("127.") or host in ("localhost", "::1")

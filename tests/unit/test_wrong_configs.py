@@ -305,6 +305,30 @@ def test_a_check_says_what_a_broker_would_do_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
+    ("text", "callers"),
+    [
+        ("", "everybody"),
+        ("allow_anonymous = false", "callers with an API key"),
+        ("host = '0.0.0.0'\nallow_anonymous = true", "everybody"),
+        ("authentication = ['password']", "callers with an API key and users of users"),
+        (
+            "authentication = ['password']\nallow_anonymous = true",
+            "callers with an API key, users of users and anonymous clients",
+        ),
+    ],
+)
+def test_a_check_says_for_whom_the_gateway_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, callers: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "users").touch()
+    first = "password_file = 'users'\n" if "authentication" in text else ""
+    (tmp_path / "broker.toml").write_text(f"{first}[[listeners]]\nport = 0\n[http]\nport = 0\n{text}")
+    result = CliRunner().invoke(main, ["config", "check", "broker.toml"])
+    assert f", for {callers} (http)\n" in result.stdout
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         (

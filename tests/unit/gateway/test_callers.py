@@ -115,6 +115,14 @@ async def test_on_the_network_keys_are_enough_and_nobody_comes_in_without(tmp_pa
         assert (await gateway.client(Role.USER).get("/api/v1/me")).status_code == 200
 
 
+async def test_on_this_machine_too_nobody_comes_in_without_credentials_if_the_config_says_so(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"allow_anonymous": False}) as gateway:
+        for path in ("/api/v1/me", "/api/v1/clients", "/topics/a", "/events?filter=a"):
+            assert (await gateway.client().get(path)).status_code == 401
+        assert (await gateway.client().put("/topics/a", content=b"1")).status_code == 401
+        assert (await gateway.client(Role.USER).get("/api/v1/me")).status_code == 200
+
+
 async def test_an_open_gateway_on_the_network_is_asked_for_twice(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"host": "0.0.0.0", "allow_anonymous": True}) as gateway:
         assert (await gateway.client(host="mine.example").get("/api/v1/me")).json()["role"] == "user"
