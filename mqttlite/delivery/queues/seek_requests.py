@@ -60,15 +60,16 @@ class Seeks:
                 await asyncio.wait_for(done.wait(), SEEK_TIMEOUT_S)
             except TimeoutError:
                 raise SeekTimedOut("the store did not answer in time; the queue is sought when it does") from None
-        await self._finish(name)
+        await self.finish(name)
         if name not in self._queues:
             raise NoSuchQueue(f"the queue {name} was deleted")
 
     async def to_snapshot(self, name: str, snapshot: str) -> None:
         """Seek a queue to a snapshot. Raises `NoSuchQueue`, `NoSuchSnapshot` and `SnapshotRefused`."""
         self._queues.seek_snapshot(name, snapshot)
-        await self._finish(name)
+        await self.finish(name)
 
-    async def _finish(self, name: str) -> None:
+    async def finish(self, name: str) -> None:
+        """Wait until what was done to a queue is committed, and no push of a message is open that it lost."""
         await self._commit()
         await self._end_pushes(name)

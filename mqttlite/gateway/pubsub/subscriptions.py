@@ -201,7 +201,7 @@ def router(context: GatewayContext) -> APIRouter:
         if options.filters:
             queues.change(msgspec.structs.replace(options, filters=(), detached_from=options.filters[0]))
         queues.purge(name)
-        await context.loop_driver.settled()
+        await context.seeks.finish(name)
         return answer({})
 
     @routes.post("/{subscription}:pull", summary="Lease messages", openapi_extra=BODY, dependencies=[TRAFFIC])

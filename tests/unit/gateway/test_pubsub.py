@@ -717,6 +717,23 @@ async def test_a_detached_subscription_has_no_messages_and_gets_none(gateway: Ga
     assert (await done(client.get(MAIL)))["topic"] == shown["topic"]
 
 
+async def test_nothing_is_pushed_once_a_subscription_is_detached(tmp_path: Path) -> None:
+    async with (
+        Receiver() as receiver,
+        running_gateway(tmp_path, push=PushOptions(allowed_hosts=("127.0.0.1",))) as gateway,
+    ):
+        client = await orders(gateway, pushConfig={"pushEndpoint": receiver.url("/hang")})
+        await publish(client, {"data": encoded(b"x")})
+        await until(lambda: len(receiver.requests) == 1)
+        detached = asyncio.create_task(done(client.post(f"{MAIL}:detach")))
+        await until(lambda: gateway.broker.queues.state("shop.mail").depth == 0)
+        await publish(client, {"data": encoded(b"y")})  # which waits for a commit, as the other does
+        assert not detached.done()  # the request is still open
+        receiver.released.set()
+        await detached
+        assert len(receiver.requests) == 1
+
+
 async def test_a_pull_that_is_open_during_a_seek_is_answered_before_it(tmp_path: Path) -> None:
     store = SlowStore()
     store.patient = False
