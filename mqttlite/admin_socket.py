@@ -56,7 +56,7 @@ _log = logging.getLogger("mqttlite.admin")
 
 
 class Refused(Exception):
-    """A request that cannot be served: a status, and a sentence that says why."""
+    """A failed request: a status, and a sentence with the reason."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)

@@ -1,1 +1,1 @@
-"""What is promised beyond MQTT about messages and their delivery. The packages in it do not import each other."""
+"""Delivery features beyond MQTT: filters, queues, push, schemas. These packages do not import each other."""

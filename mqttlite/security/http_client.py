@@ -33,7 +33,7 @@ class Url:
 
     @classmethod
     def parse(cls, text: str) -> "Url":
-        """Raises `ValueError` with what is wrong."""
+        """Parse a URL. Raises `ValueError` with the reason."""
         if not text.isascii() or not text.isprintable() or " " in text:
             raise ValueError("it has characters that a URL cannot have")
         parts = urlsplit(text)

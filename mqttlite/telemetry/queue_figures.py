@@ -27,7 +27,7 @@ class QueueFigures:
 
     name: str
     depth: int
-    """Messages that have not come to their end."""
+    """The number of unfinished messages."""
     leased: int
     scheduled: int
     growth_per_s: float
@@ -41,7 +41,7 @@ class QueueFigures:
     retained: int
     snapshots: int
     returned: int
-    """Messages that had ended and that a seek had wait again."""
+    """Ended messages that a seek brought back."""
     attempts: int
     redeliveries: int
     ends: Mapping[str, int]

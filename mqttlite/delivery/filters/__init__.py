@@ -1,8 +1,8 @@
-"""The filter language: which messages a subscription gets, by their properties, payload and topic.
+"""The filter language: selects messages by their properties, payload and topic.
 
-The broker, the client and the commands share this package; it knows nothing of them but the wire's values. An
-expression becomes nodes (`grammar`, `nodes`), and these a closure (`conditions`), once. Invariant: a filter never
-raises, whatever the message holds.
+The broker, the client and the commands share this package, which depends only on `wire`. An expression is parsed to
+nodes (`grammar`, `nodes`) and compiled to a closure (`conditions`) once. Invariant: a filter never raises, whatever the
+message contains.
 """
 
 from mqttlite.delivery.filters.compiler import Filters

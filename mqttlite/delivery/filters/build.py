@@ -1,4 +1,4 @@
-"""From a tree of tokens to nodes. Invariant: what is built is within its limits, and compares what can be compared."""
+"""Builds nodes from a parse tree. Invariant: nodes are within the limits, and compare comparable types."""
 
 from functools import lru_cache
 from typing import Final
@@ -34,7 +34,7 @@ _WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
 
 
 MAX_REMEMBERED: Final = 64
-"""Expressions whose nodes are remembered: options of a queue are checked, and soon after compiled."""
+"""How many parsed expressions are cached: the options of a queue are checked, and compiled soon after."""
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
@@ -87,7 +87,7 @@ def _field(tree: "Tree[Token]") -> Field:
 
 
 def _steps(tree: "Tree[Token]") -> tuple[str | int, ...]:
-    """The names and numbers of a path, or the one name of a key."""
+    """The names and indexes of a path, or the single name of a key."""
     steps: list[str | int] = []
     for each in tree.children:
         if isinstance(each, Tree):
@@ -118,7 +118,7 @@ def _text(token: Token) -> str:
 
 
 def _check(field: Field, operator: str, value: Value, position: int) -> None:
-    """Raises `FilterError` for a comparison that could never be true."""
+    """Raises `FilterError` for a comparison that can never be true."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if operator not in ("=", "!=") and not is_number:
         raise FilterError(position, f"{operator} compares numbers", f"payload.order.total {operator} 1000")

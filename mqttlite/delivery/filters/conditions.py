@@ -1,7 +1,7 @@
-"""From nodes to closures: what an evaluation calls. Its truth has two values, and nothing here raises.
+"""Compiles nodes to closures. Results are only true or false, and the closures never raise.
 
-A condition on what is not there, or has another type, is false, and NOT makes that true: `!=` is NOT `=`. A message may
-have a user property several times: a condition holds if it holds for one of them.
+A condition on a missing value, or one of another type, is false, and NOT makes that true: `!=` is NOT `=`. If a message
+has a user property several times, a condition holds if it holds for one of the values.
 """
 
 import operator as operators
@@ -41,11 +41,11 @@ _ORDER: Final[dict[str, Callable[[int | float, int | float], bool]]] = {
 }
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?")
-"""What a user property must be to be compared as a number: written as JSON writes numbers."""
+"""The form of a user property that can be compared as a number: a JSON number."""
 
 
 def compiled(node: Node, mount_point: bytes = b"") -> Test:
-    """The closure of a node; topic names in it are those behind the mount point."""
+    """The closure of a node. Topic names in it are relative to the mount point."""
     if isinstance(node, Not):
         return _negated(compiled(node.part, mount_point))
     if isinstance(node, All):
@@ -60,7 +60,7 @@ def compiled(node: Node, mount_point: bytes = b"") -> Test:
 
 
 def value_of(field: Field, message: Filterable) -> object:
-    """What a condition looks at; the values of an attribute are a list."""
+    """The value that a condition tests. For an attribute it is a list of values."""
     if isinstance(field, Attribute):
         return [value for name, value in message.properties.user_properties if name == field.key]
     if isinstance(field, Payload):
@@ -168,7 +168,7 @@ def _compared(node: Comparison, mount_point: bytes) -> Test:
 
 
 def _mounted(topic: str, mount_point: bytes) -> bytes:
-    """A topic name, or its beginning: `$SYS` is the same for everybody."""
+    """A topic name or prefix with the mount point, except for `$SYS`, which is the same for all clients."""
     return topic.encode() if topic.startswith("$") else mount_point + topic.encode()
 
 

@@ -1,4 +1,4 @@
-"""A filter: an expression that was compiled, asked about messages."""
+"""A filter: a compiled expression that is evaluated for messages."""
 
 from dataclasses import dataclass
 from typing import Final, final
@@ -10,7 +10,7 @@ from mqttlite.delivery.filters.nodes import All, Any, Attribute, Node, Not, Payl
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A part of an expression, and what it came to. A condition has no parts, and says what it found."""
+    """A part of an expression with its result. A condition has no parts, but the value that it found."""
 
     text: str
     result: bool
@@ -20,22 +20,22 @@ class Evaluated:
 
 @final
 class Filter:
-    """Raises `FilterError` for an expression that is none. May be used in several threads.
+    """Raises `FilterError` for an invalid expression. May be used in several threads.
 
-    For a client below a mount point the topic names in it are those behind that.
+    For a client below a mount point, topic names in it are relative to the mount point.
     """
 
     __slots__ = ("__weakref__", "_mount_point", "_root", "_test", "expression", "reads_payload")
 
     def __init__(self, expression: str, mount_point: bytes = b"") -> None:
-        from mqttlite.delivery.filters.build import parse  # here, so that programs without filters do not wait for lark
+        from mqttlite.delivery.filters.build import parse  # imported here: programs without filters do not need lark
 
         self._root: Final = parse(expression)
         self._test: Final = compiled(self._root, mount_point)
         self._mount_point: Final = mount_point
         self.expression: Final = expression
         self.reads_payload: Final = any(isinstance(each, Payload) for each in fields_of(self._root))
-        """Whether two messages that differ in their payloads alone may differ for it."""
+        """Whether the result may depend on the payload."""
 
     def __repr__(self) -> str:
         return f"Filter({self.expression!r})"
@@ -44,7 +44,7 @@ class Filter:
         return self._test(message.properties.user_properties, message)
 
     def explain(self, message: Filterable) -> Evaluated:
-        """Each part with its result, also those that `matches` need not look at."""
+        """Each part with its result, also parts that `matches` does not evaluate."""
         return self._explain(self._root, message)
 
     def _explain(self, node: Node, message: Filterable) -> Evaluated:

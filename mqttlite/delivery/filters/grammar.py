@@ -1,7 +1,7 @@
-"""The grammar, and what an expression that breaks it gets told: Google Pub/Sub's, and what is added to it.
+"""The grammar, an extension of Google Pub/Sub's, and the messages for syntax errors.
 
-The parser is LALR: it reads each token once, and its patterns do not backtrack. Each token stands for one thing in one
-place, so that a name may be any word. What the trees mean is in `build`.
+The parser is LALR: it reads each token once, and its patterns do not backtrack. A token has one meaning in each place,
+so that a name may be any word. `build` interprets the trees.
 """
 
 from functools import cache
@@ -13,7 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from mqttlite.delivery.filters.errors import FilterError
 
 MAX_FILTER_BYTES: Final = 1_024
-"""Bytes of an expression: four times as many as Google's, for paths into payloads. To parse this many takes about two
+"""The longest expression: four times Google's limit, for paths into payloads. Parsing it takes about two
 milliseconds."""
 
 GRAMMAR: Final = r"""
@@ -83,17 +83,17 @@ _EXPECTED: Final[tuple[tuple[str, str, str], ...]] = (
     ("RPAR", '")"', '(attributes.region = "us" OR attributes.region = "eu")'),
     ("$END", "AND, OR or the end", 'attributes.region = "us" AND attributes.tier = "1"'),
 )
-"""What to say where one of these tokens could follow: the first of them that could decides."""
+"""What was expected, by a token that could follow. The first such token in the table is used."""
 
 _SIGNS: Final = {"==": "=", "&&": "AND", "||": "OR", "<>": "!="}
 
 _FOUND_CHARACTERS: Final = 20
-"""So much of what was found is shown."""
+"""How many characters of the found text an error shows."""
 
 
 @cache
 def parser() -> Lark:
-    """Takes about a tenth of a second, once."""
+    """The parser. Creating it takes about a tenth of a second, once."""
     return Lark(GRAMMAR, parser="lalr", propagate_positions=True)
 
 
@@ -139,7 +139,7 @@ def _found_at(expression: str, at: int) -> str:
 
 
 def _hint(rest: str, accepted: set[str]) -> str:
-    """What is probably meant."""
+    """A hint at what was probably meant."""
     word = rest.split(maxsplit=1)[0] if rest.strip() else ""
     if word.upper() in ("AND", "OR", "NOT") and word != word.upper():
         return f" (operators are in upper case: {word.upper()})"

@@ -1,21 +1,21 @@
-"""Payloads as JSON: decoded once for all filters that look at one. Invariant: nothing here raises."""
+"""Decodes payloads as JSON, once for all filters that read one. Invariant: nothing here raises."""
 
 from typing import Final, final
 
 import msgspec
 
 MAX_JSON_BYTES: Final = 65_536
-"""A longer payload is not looked into, and so matches no condition: to decode as much takes a fraction of a
+"""A longer payload is not decoded, and so matches no condition. Decoding this many bytes takes a fraction of a
 millisecond."""
 
 KEPT_BYTES: Final = 262_144
-"""Decoded payloads that are kept for the next filter, by what they took as bytes: those of a batch, for there may be
-many filters, and each goes through the batch. As objects they take some times as much."""
+"""Decoded payloads to cache, by their size in bytes: enough for a batch, because each of many filters goes through the
+whole batch. As objects they take a multiple of this."""
 
 
 @final
 class Missing:
-    """What stands for a value that is not there, or for a payload that is no JSON."""
+    """Stands for a missing value, or for a payload that is not JSON."""
 
     def __repr__(self) -> str:
         return "missing"
@@ -28,7 +28,7 @@ _kept_bytes = 0
 
 
 def decoded(payload: bytes) -> object:
-    """The payload's value; `MISSING` where it is no JSON or too long. Look, change nothing."""
+    """The payload's value; `MISSING` if it is not JSON or too long. Read only."""
     value = _decoded.get(payload, _decoded)
     if value is not _decoded:
         return value
@@ -53,7 +53,7 @@ def _decode(payload: bytes) -> object:
 
 
 def at_path(payload: bytes, path: tuple[str | int, ...]) -> object:
-    """What stands at a path: names lead into objects, numbers into arrays; else `MISSING`."""
+    """The value at a path, through objects by name and arrays by index; `MISSING` if there is none."""
     value = decoded(payload)
     for step in path:
         if type(value) is dict and type(step) is str:

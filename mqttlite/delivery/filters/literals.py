@@ -1,4 +1,4 @@
-"""What numbers and quoted strings stand for, the latter with Google's escape sequences."""
+"""The values of numbers and of quoted strings, with Google's escape sequences."""
 
 import re
 from typing import Final
@@ -16,7 +16,7 @@ _MAX_CODE_POINT: Final = 0x10FFFF
 
 
 class BadEscape(ValueError):
-    """`at` is where in the quoted string it stands."""
+    """`at` is its offset in the quoted string."""
 
     def __init__(self, at: int, sequence: str) -> None:
         super().__init__(sequence)
@@ -27,7 +27,7 @@ _INTEGER: Final = re.compile("-?[0-9]+")
 
 
 def number(text: str) -> int | float:
-    """The number that a text in JSON's form stands for."""
+    """The value of a JSON number."""
     return int(text) if _INTEGER.fullmatch(text) else float(text)
 
 

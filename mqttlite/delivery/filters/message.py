@@ -1,4 +1,4 @@
-"""What a filter looks at: any object with these attributes, such as the broker's own message."""
+"""The input of a filter: any object with these attributes, for example the broker's message."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,7 +27,7 @@ class Filterable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A message that is nothing else."""
+    """A plain message for filters."""
 
     topic: bytes = b""
     payload: bytes = b""

@@ -1,4 +1,4 @@
-"""An expression as a tree. A node knows where it stands in the expression; nothing here evaluates anything."""
+"""The tree of an expression. Nodes know their position in the expression. They only hold data."""
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 Value: TypeAlias = str | int | float | bool | None
 
 MAX_DEPTH: Final = 16
-"""Levels of NOT, AND and OR inside each other: an evaluation recurses as deep."""
+"""The deepest nesting of NOT, AND and OR: an evaluation recurses as deep."""
 
 MAX_CONDITIONS: Final = 64
 """Conditions of one expression: an evaluation takes some hundred nanoseconds for each."""
@@ -14,14 +14,14 @@ MAX_CONDITIONS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """The values of the user properties with that name: there may be several."""
+    """The values of the user properties with a name; there may be several."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What stands at that path in a JSON payload; without a path, all of it."""
+    """The value at a path in a JSON payload; without a path, the whole payload."""
 
     path: tuple[str | int, ...]
 
@@ -33,12 +33,12 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """The QoS with which the message came."""
+    """The QoS with which the message was published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """Whether the message came with RETAIN."""
+    """Whether the message was published with RETAIN."""
 
 
 Field: TypeAlias = Attribute | Payload | Topic | Qos | Retain

@@ -1,7 +1,7 @@
-"""Which addresses a request of a stranger may go to: those of the Internet, and of nothing nearer.
+"""Decides which addresses push requests may go to: public addresses of the Internet.
 
-Pure. The lists are written out, for those of `ipaddress` differ from one release of Python to the next. Invariant: an
-address that is in no list of ours is not public.
+Pure. The lists are explicit, because those of `ipaddress` differ between Python releases. Invariant: an IPv6 address
+outside `GLOBAL_V6` is not public.
 """
 
 import ipaddress
@@ -38,7 +38,7 @@ METADATA: Final = frozenset(
         "fe80::a9fe:a9fe",  # OpenStack
     )
 )
-"""Where clouds tell a machine its credentials. No option allows them."""
+"""Metadata services of clouds, which give out credentials. No option allows them."""
 
 NEVER: Final = _networks(
     "0.0.0.0/8",  # this host: the kernel connects to the loopback interface
@@ -56,7 +56,7 @@ NEVER: Final = _networks(
     "fec0::/10",  # site-local, deprecated
     "ff00::/8",  # multicast
 )
-"""No endpoint is there, or it is another address in disguise. No option allows them."""
+"""Addresses that are no endpoints, or embed another address. No option allows them."""
 
 PRIVATE: Final = _networks(
     "10.0.0.0/8",
@@ -79,18 +79,19 @@ PRIVATE: Final = _networks(
     "fc00::/7",  # unique local
     "fe80::/10",  # link-local
 )
-"""Addresses that mean something in one network alone. An operator may allow them."""
+"""Addresses that are only valid within one network. An operator may allow them."""
 
 GLOBAL_V6: Final = ipaddress.IPv6Network("2000::/3")
-"""All IPv6 addresses that are given to anybody."""
+"""All assigned public IPv6 addresses."""
 
 _LOOPBACK_V6: Final = ipaddress.IPv6Address("::1")
 
 
 def why_denied(address: Address, allowed: Iterable[Network] = (), is_named: bool = False) -> str:
-    """Why no request may go to an address; empty where it may.
+    """Why no request may go to an address; empty if it may.
 
-    `allowed` are the private networks that the operator allows; an endpoint `is_named` whose name the operator allows.
+    `allowed` are the private networks that the operator allows; `is_named` says that the operator allows the endpoint
+    by name.
     """
     shown = str(address)
     if ipaddress.ip_address(shown.partition("%")[0]) in METADATA:
@@ -104,7 +105,7 @@ def why_denied(address: Address, allowed: Iterable[Network] = (), is_named: bool
 
 
 def parse_address(text: str) -> Address | None:
-    """An address as `getaddrinfo` gives it; None for a text that is none. A zone (`%eth0`) stays with it."""
+    """Parse an address from `getaddrinfo`, keeping a zone (`%eth0`). None for another text."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:

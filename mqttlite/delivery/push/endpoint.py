@@ -1,7 +1,7 @@
 """The HTTP connections to one endpoint, by aiohttp.
 
-One client for each target: a slow one has no connection that another waits for. Invariants: redirects are not followed,
-no proxy of the environment is used, nothing of a response is kept but its status and `Retry-After`.
+Each target has its own client, so that a slow one blocks no connection of another. Invariants: redirects are not
+followed, proxies of the environment are not used, and only the status and `Retry-After` of a response are kept.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ from mqttlite.delivery.push.target import Target
 
 MAX_BODY_BYTES: Final = 65_536
 BODY_S: Final = 1.0
-"""How much of a response's body is read, and for how long: then the connection is closed, and not used again."""
+"""How much of a response's body is read, and for how long. If more follows, the connection is closed."""
 
 KEEP_ALIVE_S: Final = 4.0
-"""How long an idle connection is used again. Servers close theirs after five seconds or more: a request that meets the
-close would have failed."""
+"""How long an idle connection is kept. Most servers close idle ones after five seconds or more, and a request that
+meets the close would fail."""
 
 ADDRESSES_S: Final = 10
-"""How long the addresses of a name count: a connect after that asks for them again."""
+"""How long the addresses of a name are cached."""
 
 CONNECT_S: Final = 10.0
-"""How long one address may take to answer a connect."""
+"""The time limit for a connect to one address."""
 
 _HEADERS: Final = {"User-Agent": "mqttlite", "Accept": "*/*", "Accept-Encoding": "identity"}
 
 _LARGE_BYTES: Final = 1_048_576
-"""A body from this size on is written in parts."""
+"""Bodies from this size on are written in parts."""
 
 
 class Endpoint:
@@ -50,7 +50,7 @@ class Endpoint:
             resolver=_Resolver(guard, target),
             socket_factory=lambda info: guard.open_socket(target, info),
             ssl=tls if tls is not None else True,
-            limit=0,  # the window limits
+            limit=0,  # the window limits connections
             keepalive_timeout=KEEP_ALIVE_S,
             ttl_dns_cache=ADDRESSES_S,
         )
@@ -64,7 +64,7 @@ class Endpoint:
         )
 
     async def post(self, body: bytes, headers: Mapping[str, str], within_s: float) -> Result:
-        """Send a request; what became of it."""
+        """Send a request. Return its result."""
         data = body if len(body) < _LARGE_BYTES else io.BytesIO(body)
         try:
             async with asyncio.timeout(within_s):
@@ -77,7 +77,7 @@ class Endpoint:
         try:
             await _drain(answer)
         finally:
-            answer.close()  # does nothing where all of it was read
+            answer.close()  # does nothing if all of it was read
         return response(answer.status, answer.headers.get("Retry-After"))
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ class Endpoint:
 
 
 class _Resolver(AbstractResolver):
-    """The addresses of the one name for which this client is."""
+    """Resolves only the name of this client's target."""
 
     def __init__(self, guard: Guard, target: Target) -> None:
         self._guard: Final = guard
@@ -98,7 +98,7 @@ class _Resolver(AbstractResolver):
         return await self._guard.addresses(self._target, port, family)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
 
 async def _drain(answer: aiohttp.ClientResponse) -> None:
@@ -114,7 +114,7 @@ async def _drain(answer: aiohttp.ClientResponse) -> None:
 
 
 def _denied(error: BaseException) -> AddressDenied | None:
-    """The denial that is the cause of an error."""
+    """The denial that caused an error, if any."""
     seen = 0
     found: BaseException | None = error
     while found is not None and seen < 5:
@@ -126,7 +126,7 @@ def _denied(error: BaseException) -> AddressDenied | None:
 
 
 def _words(error: BaseException) -> str:
-    """An error in a few words: texts of aiohttp may quote what the other end sent."""
+    """An error in a few words. aiohttp's texts are not used because they may quote the response."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"the certificate is not accepted: {str(error.certificate_error)[:120]}"
     if isinstance(error, aiohttp.ClientSSLError):

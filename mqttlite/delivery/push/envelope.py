@@ -1,4 +1,4 @@
-"""The bodies of pushed messages: Google's JSON, or the payload alone."""
+"""Builds the bodies of pushed messages: Google's JSON, or only the payload."""
 
 from typing import Any, Final
 
@@ -16,14 +16,14 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """A `PubsubMessage` of Google's. Bytes are in base64 once it is encoded."""
+    """A Google `PubsubMessage`. The JSON encoder writes bytes as base64."""
     found: dict[str, Any] = {"messageId": str(message.number), "publishTime": time_text(message.number)}
     if message.payload:
         found["data"] = message.payload
     attributes: dict[str, str] = {}
     for name, value in message.properties.user_properties:
         if name != ORDERING_KEY:
-            attributes.setdefault(name, value)  # the first of several counts, as for queues
+            attributes.setdefault(name, value)  # the first of several values counts, as for queues
     if QUEUE in attributes:
         attributes.update(_dead_letter_source(attributes))
     if attributes:
@@ -35,7 +35,7 @@ def message_json(message: Message) -> dict[str, Any]:
 
 
 def _dead_letter_source(attributes: dict[str, str]) -> dict[str, str]:
-    """What Google adds to a message that it forwards to a dead letter topic."""
+    """The attributes that Google adds to messages on a dead letter topic."""
     source = subscription_resource(attributes[QUEUE]).split("/")
     if len(source) != 4:
         return {}
@@ -48,7 +48,7 @@ def _dead_letter_source(attributes: dict[str, str]) -> dict[str, str]:
 
 
 def wrapped(message: Message, subscription: str, attempt: int) -> bytes:
-    """The body of a push. Google has two members in both spellings, and there are receivers that read either."""
+    """The body of a push. Like Google, it has two members in both spellings, for all receivers."""
     found = message_json(message)
     found["message_id"] = found["messageId"]
     found["publish_time"] = found["publishTime"]
@@ -56,7 +56,7 @@ def wrapped(message: Message, subscription: str, attempt: int) -> bytes:
 
 
 def content_type(message: Message) -> str:
-    """Of a payload that is the body: what the publisher says, if a header can have it."""
+    """The Content-Type of a plain payload: the publisher's, if it is valid in a header."""
     properties = message.properties
     given = properties.content_type
     if given and given.isascii() and given.isprintable() and len(given) <= MAX_CONTENT_TYPE:
@@ -65,4 +65,4 @@ def content_type(message: Message) -> str:
 
 
 MAX_CONTENT_TYPE: Final = 256
-"""Characters of a Content Type that become a header."""
+"""The longest Content Type that is sent as a header."""

@@ -1,8 +1,8 @@
-"""Keeps pushed messages from what is no endpoint of the Internet (server-side request forgery).
+"""Protects against server-side request forgery: pushes only go to allowed endpoints.
 
-A URL is checked when it is given, so that the answer says what is wrong with it. What counts is the check of the
-address at each connect: of each address that a name has, and again of the one to which a socket is opened. Invariant:
-no socket of an endpoint is opened to an address that is not allowed.
+A URL is checked when it is configured, for a helpful error. The check that protects is the one at each connect: of all
+addresses of the name, and again of the address of the socket. Invariant: no socket is opened to an address that is not
+allowed.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from mqttlite.delivery.push.target import PushTarget, Target
 LOCAL_NAMES: Final = frozenset(
     {"corp", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain", "localhost", "onion", "private"}
 )
-"""The last labels of names that mean something in one network alone, or nothing."""
+"""The last labels of names that are only valid within one network, or never."""
 
 LOWEST_PORT: Final = 1_024
-"""Ports below it are other services', but for those of HTTP."""
+"""Ports below this belong to other services, except those of HTTP."""
 
 HTTP_PORTS: Final = frozenset({80, 443})
 
@@ -32,24 +32,24 @@ EXTRA_MISSING: Final = "aiohttp is missing, which push needs: pip install 'mqttl
 T = TypeVar("T")
 
 Resolve = Callable[[str, int], list[tuple[Any, ...]]]
-"""As `getaddrinfo`: blocking."""
+"""Like `getaddrinfo`, blocking."""
 
 IsOwn = Callable[[str], bool]
 
 MAX_RESOLVING: Final = 32
-"""Names that are looked up at a time: one whose servers do not answer takes a thread for some seconds."""
+"""Concurrent name look-ups. A name whose servers do not answer blocks a thread for some seconds."""
 
 
 class PushRefused(ValueError):
-    """A target that is not allowed, or cannot be served; the text says why and what to do."""
+    """A target that is not allowed or not possible. The text says why and what to do."""
 
 
 class AddressDenied(OSError):
-    """A name has an address to which no request may go."""
+    """A name has an address that is not allowed."""
 
 
 class Guard:
-    """One for each broker. `resolve` gives the addresses of a name, `is_own` says which are of this machine."""
+    """One for each broker. `resolve` returns the addresses of a name, `is_own` whether an address is this machine's."""
 
     def __init__(self, options: PushOptions, resolve: Resolve | None = None, is_own: IsOwn | None = None) -> None:
         self._hosts: Final = frozenset(options.allowed_hosts)
@@ -59,7 +59,7 @@ class Guard:
         self._free: Final = asyncio.Semaphore(MAX_RESOLVING)
 
     def check(self, push: PushTarget) -> None:
-        """Raises `PushRefused` for a URL that is not allowed as it is written."""
+        """Raises `PushRefused` for a URL that is never allowed."""
         target = push.target
         if self.is_named(target):
             if target.address is not None:
@@ -83,7 +83,7 @@ class Guard:
         return target.host in self._hosts
 
     def why_denied(self, target: Target, address_text: str) -> str:
-        """Why no request to a target may go to an address; empty where it may."""
+        """Why no request for a target may go to an address; empty if it may."""
         address = parse_address(address_text)
         if address is None:
             return f"{address_text[:60]} is no address"
@@ -94,7 +94,7 @@ class Guard:
         return f"{address_text} is an address of this machine" if self._is_own(address_text) else ""
 
     def open_socket(self, target: Target, address_info: Sequence[Any]) -> socket.socket:
-        """A socket for a connection to that very address. Raises `AddressDenied`."""
+        """Open a socket for a connection to exactly this address. Raises `AddressDenied`."""
         family, kind, protocol, _, where = address_info
         why = self.why_denied(target, str(where[0]))
         if why:
@@ -104,7 +104,7 @@ class Guard:
     async def addresses(self, target: Target, port: int, family: int) -> list[dict[str, Any]]:
         """The addresses of a target's name, as an aiohttp resolver gives them. Raises `OSError`.
 
-        A name with one address that is denied is denied: it is not for its owner to try which of them gets through.
+        A name with one denied address is denied completely, so that its owner cannot try out addresses.
         """
         await self._free.acquire()
         found = await _in_thread(lambda: self._resolve(target.host, port), self._free.release)
@@ -138,7 +138,7 @@ class Guard:
 
 
 def check_push(guard: Guard, target: PushTarget) -> None:
-    """Raises `PushRefused` for a target that is not allowed, or cannot be served."""
+    """Raises `PushRefused` for a target that is not allowed or not possible."""
     guard.check(target)
     if find_spec("aiohttp") is None:
         raise PushRefused(EXTRA_MISSING)
@@ -153,19 +153,19 @@ def _getaddrinfo(host: str, port: int) -> list[tuple[Any, ...]]:
 
 
 def _is_own(address: str) -> bool:
-    """Whether an address is of this machine: then it is the source of what is sent there. Nothing is sent."""
+    """Whether an address is this machine's: then the source address of a route to it is the same. Sends nothing."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))
             return bool(probe.getsockname()[0] == address)
-        except OSError:  # no way leads there
+        except OSError:  # there is no route
             return False
 
 
 async def _in_thread(call: Callable[[], T], on_end: Callable[[], None]) -> T:
-    """The result of a blocking call, on a thread that does not hold up the end of the program as those of a pool do.
+    """Run a blocking call in a daemon thread, which does not delay the end of the program like a pool's threads.
 
-    `on_end` is called when the thread ends, also where nobody waits for the result any more.
+    `on_end` is called when the thread ends, even if the caller was cancelled.
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()

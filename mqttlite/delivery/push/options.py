@@ -1,4 +1,4 @@
-"""What holds for all that is pushed: the section `push` of the configuration."""
+"""The section `push` of the configuration: options for all pushed queues."""
 
 import ipaddress
 from typing import Final
@@ -8,11 +8,11 @@ import msgspec
 from mqttlite.delivery.push.addresses import NEVER, Network
 
 MAX_ALLOWED: Final = 1_000
-"""Names, or networks, that may be allowed: each connection looks through the networks."""
+"""The most allowed names, or networks. Each connection checks all networks."""
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which endpoints are allowed beside those of the Internet over HTTPS, and how theirs are known."""
+    """Which endpoints are allowed in addition to HTTPS on the Internet, and how they are verified."""
 
     allowed_hosts: tuple[str, ...] = ()
     """Names and addresses of endpoints that may be private, and may use http:// and any port."""

@@ -1,8 +1,8 @@
-"""Pushes the messages of one queue to its endpoint: takes as many as the window allows, and sends each as a request.
+"""Pushes the messages of one queue to its endpoint, one request for each message, as many as the window allows.
 
-A message is taken, its attempt is committed, it is sent; then the result of its request says what becomes of it.
-Invariants: no message is sent before its attempt is on disk; one is acknowledged by a 2xx alone; when the pusher ends,
-what it has goes back to the queue.
+It takes a message, waits until the attempt is committed, and sends it; the result of the request decides on the
+message. Invariants: no message is sent before its attempt is on disk; only a 2xx acknowledges it; when the pusher ends,
+its messages go back to the queue.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from mqttlite.delivery.queues.feed import Feed
 from mqttlite.delivery.queues.outcomes import DEADLINE, DISCONNECTED, NACKED
 
 MARGIN_S: Final = 5.0
-"""How much longer than a request its message is leased: for the commit before it, and the body of its response."""
+"""How much longer the lease is than the request: time for the commit before it, and the response's body."""
 
 MAX_TAKEN: Final = 100
-"""Messages that are taken at a time: others have their turn meanwhile."""
+"""Messages taken at a time, before other work gets its turn."""
 
 LARGE_BYTES: Final = 1_048_576
-"""The request of a payload from this size on is made on a thread: it takes more than some milliseconds."""
+"""For payloads from this size on, the request is built in a thread, because that takes milliseconds."""
 
 LOG_S: Final = 60.0
-"""How often a queue may log that its endpoint fails."""
+"""The least interval between log lines about a failing endpoint of a queue."""
 
 _CAUSES: Final = {TIMED_OUT: DEADLINE, NOT_REACHED: DISCONNECTED, DENIED: DISCONNECTED}
 
@@ -38,7 +38,7 @@ _log = logging.getLogger("mqttlite.push")
 
 
 class Sender(Protocol):
-    """An endpoint, as `Endpoint` is one."""
+    """The interface of `Endpoint`."""
 
     async def post(self, body: bytes, headers: dict[str, str], within_s: float) -> Result: ...
 
@@ -52,9 +52,9 @@ class Latency(Protocol):
 
 
 class Pusher:
-    """`subscription` is the queue's name in bodies. `connect` makes the connections to the endpoint, and `committed`
-    waits until everything is committed. `deadline_s` says how long a request may take, and `on_gone` is called when
-    the endpoint wants no more."""
+    """`subscription` is the queue's name in bodies. `connect` creates the connections to the endpoint, and `committed`
+    waits until all changes are committed. `deadline_s` is the time limit of a request. `on_gone` is called when the
+    endpoint answers that it is gone."""
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class Pusher:
         self.window: Final = Window(target.max_requests, random.random)
         self.results: Final[dict[str, int]] = dict.fromkeys(RESULTS, 0)
         self.latest_failure: str = ""
-        """What was wrong with the latest request that failed; empty once one succeeds."""
+        """The error of the latest failed request; empty after a success."""
         self._open: Final[dict[asyncio.Task[None], tuple[Entry, int]]] = {}
-        """The requests that are open, each with its message and attempt."""
+        """The open requests with their messages and attempts."""
         self._ready: Final = asyncio.Event()
         self._is_over = False
         self._is_gone = False
@@ -104,22 +104,22 @@ class Pusher:
 
     @property
     def queue(self) -> str:
-        """The name of the queue that it pushes."""
+        """The name of the queue."""
         return self._queue
 
     @property
     def target(self) -> PushTarget:
-        """To where it pushes."""
+        """The target of the push."""
         return self._target
 
     @property
     def open(self) -> int:
-        """Requests that are open."""
+        """The number of open requests."""
         return len(self._open)
 
     @property
     def held_s(self) -> float:
-        """How long the endpoint is still left alone."""
+        """For how many more seconds no requests are sent, after failures."""
         return max(0.0, self.window.held_until - self._clock())
 
     # ------------------------------------------------------------------ life
@@ -130,25 +130,26 @@ class Pusher:
         self._ready.set()
 
     def retire(self) -> None:
-        """Take no more messages. The requests that are open go on."""
+        """Take no more messages. Open requests continue."""
         if not self._is_over:
             self._is_over = True
             self._feed.on_ready(None)
             self._ready.set()
 
     async def finished(self) -> None:
-        """Wait until no request is open, once it is retired."""
+        """After `retire`: wait until no request is open."""
         await asyncio.wait([self._task])
 
     async def abort(self) -> None:
-        """Cancel the requests that are open: their messages go back to the queue."""
+        """Cancel open requests. Their messages go back to the queue."""
         self.retire()
         for task in list(self._open):
             task.cancel()
         await self.finished()
 
     async def end_stale(self, within_s: float) -> None:
-        """Wait until no request is open whose attempt is over, as after a seek; those that take longer are cut off."""
+        """Wait until no request is open whose attempt has ended, for example by a seek. Cancel those that take
+        longer."""
         stale = [task for task, (entry, attempt) in self._open.items() if not self._feed.left_s(entry, attempt)]
         if not stale:
             return
@@ -203,7 +204,7 @@ class Pusher:
         within_s = min(self.deadline_s, self._feed.left_s(entry, attempt))
         if self._is_over:
             self._feed.fail(entry, attempt, "the push ended before the request", DISCONNECTED, 0.0)
-        elif within_s > 0:  # else the commit took longer than the lease
+        elif within_s > 0:  # otherwise the commit took longer than the lease
             task = self._loop.create_task(self._push(sender, entry, attempt, within_s))
             self._open[task] = (entry, attempt)
             task.add_done_callback(self._on_done)

@@ -1,4 +1,4 @@
-"""What became of a request: the response of the endpoint in what counts of it, or why there is none."""
+"""The result of a request: the relevant part of the response, or why there is none."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,20 +9,20 @@ TIMED_OUT: Final = "timeout"
 NOT_REACHED: Final = "failed"
 DENIED: Final = "denied"
 RESULTS: Final = ("2xx", "3xx", "4xx", "5xx", TIMED_OUT, NOT_REACHED, DENIED)
-"""How requests are counted: by the class of their status, or why there was no response."""
+"""The kinds of results for metrics: the class of the status, or why there was no response."""
 
 GONE: Final = 410
 MAY_RETRY_LATER: Final = frozenset({429, 503})
-"""The statuses with which `Retry-After` counts."""
+"""The statuses for which `Retry-After` is respected."""
 
 MAX_RETRY_AFTER_S: Final = 3_600.0
-"""An endpoint that says more is asked after as long: an error in a date must not silence it for ever."""
+"""The longest respected `Retry-After`: a wrong date must not stop the push for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`kind` is one of `RESULTS`, and `status` 0 without a response. `detail` says it in words, and nothing of the
-    response's body: that is not for those who chose the URL."""
+    """`kind` is one of `RESULTS`; `status` is 0 without a response. `detail` is a text that never contains the
+    response's body, because whoever chose the URL must not read it."""
 
     kind: str
     status: int
@@ -31,14 +31,14 @@ class Result:
 
     @property
     def is_success(self) -> bool:
-        """Whether the endpoint has the message."""
+        """Whether the endpoint accepted the message."""
         return self.kind == "2xx"
 
 
 def response(status: int, retry_after: str | None, now: datetime | None = None) -> Result:
-    """The result of a response with a status, and with that header if it has it."""
+    """The result for a response with a status and an optional `Retry-After`."""
     kind = f"{status // 100}xx"
-    if kind not in RESULTS:  # 1xx does not end a request, and there are no others
+    if kind not in RESULTS:  # 1xx does not end a request; other statuses do not exist
         return Result(NOT_REACHED, status, f"the status {status}, which is none of HTTP")
     seconds = 0.0
     if retry_after is not None and status in MAY_RETRY_LATER:
@@ -47,7 +47,7 @@ def response(status: int, retry_after: str | None, now: datetime | None = None) 
 
 
 def parse_retry_after(text: str, now: datetime) -> float:
-    """Seconds to wait, from a number of them or a date (RFC 9110 §10.2.3); 0.0 for what is neither, or past."""
+    """The seconds to wait, from a number or a date (RFC 9110 §10.2.3); 0.0 for an invalid or past value."""
     text = text.strip()
     if text.isascii() and text.isdecimal():
         return float(text[:9])

@@ -1,6 +1,6 @@
-"""All queues that are pushed: begins and ends their pushers as the queues are made, changed and deleted.
+"""Manages the pushers of all queues: starts and stops them as queues are created, changed and deleted.
 
-Invariant: a queue with a target that is not stopped has one pusher that takes messages.
+Invariant: a queue with a target has exactly one active pusher, unless its push is stopped.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.service import Queues
 
 CONSUMER: Final = "push"
-"""The name of a pusher where others have a client identifier."""
+"""The name of a pusher in place of a client identifier."""
 
 MAX_SHOWN: Final = 20
-"""Queues that an alarm names."""
+"""The most queues that an alarm names."""
 
 STALE_S: Final = 5.0
-"""How long a seek waits for requests with messages that it took back. Then they are cut off, and their endpoint may
-have them or not, as with any request that is cut off."""
+"""How long a seek waits for open requests whose messages it took back. After that they are cancelled, and the endpoint
+may or may not have the messages."""
 
 _log = logging.getLogger("mqttlite.push")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushState:
-    """How the push of a queue stands; the counts are since its target was set, or the broker started."""
+    """The state of a queue's push. Counters start when the target is set or the broker starts."""
 
     url: str
     state: str
@@ -48,9 +48,9 @@ class PushState:
 
 
 class Push:
-    """`committed` waits until everything is committed, `wake` has the loop driver carry out what was decided, and
-    `subscription_of` gives the name of a queue in bodies. `on_alarm` hears whether the push of some queue is stopped,
-    and of which."""
+    """`committed` waits until all changes are committed, `wake` makes the loop driver carry out effects, and
+    `subscription_of` returns the name of a queue in bodies. `on_alarm` is called with whether a push is stopped, and of
+    which queues."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Push:
         self._ends: Final[set[asyncio.Task[None]]] = set()
         self._tls: asyncio.Future[ssl.SSLContext] | None = None
         self._stopped: Final[dict[str, str]] = {}
-        """The queues whose push is stopped, and why."""
+        """The reason for each queue whose push is stopped."""
 
     def start(self) -> None:
         """Push from now on."""
@@ -88,20 +88,20 @@ class Push:
             self._on_changed(name)
 
     async def finish(self) -> None:
-        """Take no more messages, and wait for the requests that are open."""
+        """Take no more messages, and wait for open requests."""
         self._retire_all()
         if self._ends:
             await asyncio.wait(list(self._ends))
 
     async def abort(self) -> None:
-        """Cancel the requests that are open: their messages go back to their queues."""
+        """Cancel open requests. Their messages go back to their queues."""
         self._retire_all()
         await asyncio.gather(*(each.abort() for each in list(self._retired)))
         if self._ends:
             await asyncio.wait(list(self._ends))
 
     def state(self, name: str) -> PushState | None:
-        """How the push of a queue stands; None for one without. Raises `NoSuchQueue`."""
+        """The state of a queue's push; None for a queue without one. Raises `NoSuchQueue`."""
         target = self._queues.options(name).push
         if target is None:
             return None
@@ -123,8 +123,9 @@ class Push:
         )
 
     async def end_stale(self, name: str) -> None:
-        """Wait until no request is open with a message that a seek took back: nothing older comes then."""
-        pushers = [each for each in self._retired if each.queue == name]  # of a target that it had before
+        """Wait until no request is open with a message that a seek took back, so that no older message arrives
+        later."""
+        pushers = [each for each in self._retired if each.queue == name]  # from its former target
         if name in self._pushers:
             pushers.append(self._pushers[name])
         await asyncio.gather(*(each.end_stale(STALE_S) for each in pushers))
@@ -132,7 +133,7 @@ class Push:
     # ------------------------------------------------------------------ inside
 
     def _on_changed(self, name: str) -> None:
-        """A queue was made, changed or deleted."""
+        """A queue was created, changed or deleted."""
         options: QueueOptions | None = None
         why = ""
         try:
@@ -193,7 +194,7 @@ class Push:
     def _on_gone(self, name: str, target: PushTarget, why: str) -> None:
         try:
             if self._queues.options(name).push != target:
-                return  # the operator has set another meanwhile
+                return  # the operator has set another target meanwhile
         except NoSuchQueue:
             return
         _log.error("queue %s is not pushed any more: %s; `mqttlite queue resume` begins again", name, why)
@@ -210,7 +211,7 @@ class Push:
         self._on_alarm(bool(shown), "; ".join(shown))
 
     async def _connect(self, target: Target) -> Sender:
-        """The connections to an endpoint. What takes long to load is loaded on a thread, once."""
+        """Create the connections to an endpoint. Slow imports run in a thread, once."""
         endpoint = await asyncio.to_thread(importlib.import_module, "mqttlite.delivery.push.endpoint")
         tls = None
         if target.scheme == "https":

@@ -1,4 +1,4 @@
-"""Signs requests as Standard Webhooks has it, so that a receiver knows who sent them, when, and which are repeated."""
+"""Signs requests as in Standard Webhooks, so that a receiver can verify the sender and the time, and detect repeats."""
 
 import base64
 import hmac
@@ -14,13 +14,13 @@ SIGNATURE: Final = "webhook-signature"
 
 
 def keys_of(target: PushTarget) -> list[bytes]:
-    """The keys of a target's secrets, the newest first."""
+    """The keys of a target's secrets, newest first."""
     keys = (secret_bytes(text) for text in (target.secret, target.previous_secret) if text)
     return [key for key in keys if key is not None]
 
 
 def webhook_id(queue: str, number: int) -> str:
-    """The same for each attempt to push a message of a queue, and another for each other."""
+    """A unique id for a message of a queue, the same for each attempt."""
     return f"msg_{number}_{zlib.crc32(queue.encode()):08x}"
 
 

@@ -1,7 +1,7 @@
-"""Where the messages of a queue are pushed to: what can be said of it, and what is wrong with a URL by itself.
+"""The target of a queue's push: its options, and the syntax check of its URL.
 
-Whether a URL is allowed is not known here: `guard` decides it. Invariant: the parts of a `Target` are what a request is
-made of, and nothing parses the URL again.
+`guard` decides whether a URL is allowed. Invariant: requests are built from the parts of a `Target`; nothing parses the
+URL again.
 """
 
 import base64
@@ -15,15 +15,15 @@ import msgspec
 from mqttlite.delivery.push.addresses import Address, parse_address
 
 MAX_URL: Final = 2_048
-"""Characters of a URL: servers refuse longer ones."""
+"""The longest URL. Servers refuse longer ones."""
 
 MAX_REQUESTS: Final = 1_000
-"""Requests of one queue that may be open: each is a socket."""
+"""The most open requests of one queue. Each is a socket."""
 
 SECRET_PREFIX: Final = "whsec_"
 MIN_SECRET_BYTES: Final = 24
 MAX_SECRET_BYTES: Final = 64
-"""As Standard Webhooks has it."""
+"""The limit of Standard Webhooks."""
 
 _NEW_SECRET_BYTES: Final = 32
 
@@ -35,14 +35,14 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Target(NamedTuple):
-    """A URL in parts. `host` is a name in lower case or an address without brackets, `path` begins with a slash."""
+    """A parsed URL. `host` is a name in lower case or an address without brackets; `path` begins with a slash."""
 
     scheme: str
     host: str
     port: int
     path: str
     address: Address | None
-    """The host, where it is an address."""
+    """The host as an address; None if it is a name."""
 
     @property
     def url(self) -> str:
@@ -58,9 +58,9 @@ class Target(NamedTuple):
 
 
 def parse_url(url: str) -> Target:
-    """Raises `ValueError` with what is wrong.
+    """Parse a URL. Raises `ValueError` with the reason.
 
-    Stricter than browsers: what two programs could read in two ways is refused.
+    Stricter than browsers: refuses everything that two programs could parse differently.
     """
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError("has a character that is no visible ASCII; write names in their xn-- form, and others as %XX")
@@ -98,7 +98,7 @@ def _host(host: str) -> tuple[str, Address | None]:
         raise ValueError("has no host" if not host else "has a host that ends with a dot: leave it out")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise ValueError("has a host that is no name: it has letters, digits and hyphens between its dots")
-    if _NUMBER.fullmatch(labels[-1]):  # which some programs read as an IPv4 address, and others do not
+    if _NUMBER.fullmatch(labels[-1]):  # some programs read this as an IPv4 address, others do not
         address = parse_address(host)
         if address is None or str(address) != host:
             raise ValueError("has an address in an unusual form: write four decimal numbers, as in 192.0.2.7")
@@ -139,7 +139,7 @@ class PushTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def target(self) -> Target:
-        """Its URL in parts."""
+        """The parsed URL."""
         return parse_url(self.url)
 
     def __repr__(self) -> str:
@@ -147,12 +147,12 @@ class PushTarget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def shown_url(url: str) -> str:
-    """A URL for logs and errors: without a query, which may be secret, and not too long."""
+    """A URL for logs and errors: shortened, and without the query, which may be secret."""
     return url.partition("?")[0][:200]
 
 
 def secret_bytes(text: str) -> bytes | None:
-    """The key in a secret; None for a text that is none."""
+    """The key in a secret; None for an invalid text."""
     if not text.startswith(SECRET_PREFIX):
         return None
     try:
@@ -163,5 +163,5 @@ def secret_bytes(text: str) -> bytes | None:
 
 
 def new_secret() -> str:
-    """A secret that nobody else has."""
+    """A new random secret."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_NEW_SECRET_BYTES)).decode()

@@ -1,7 +1,7 @@
-"""How many requests to an endpoint may be open, and when it is to be left alone: decided by what became of the last.
+"""Flow control for an endpoint: how many requests may be open, and pauses after failures.
 
-Pure. As TCP does: twice as many with each round of successes at first, then one more with each, and half of them after
-a failure. Invariant: at least one request may be open, and `most` are the limit.
+Pure. Works like TCP: the window doubles with each round of successes at first, then grows by one, and is halved after a
+failure. Invariant: the window is between 1 and `most`.
 """
 
 from collections.abc import Callable
@@ -9,25 +9,25 @@ from typing import Final
 
 FIRST_HOLD_S: Final = 0.1
 LONGEST_HOLD_S: Final = 60.0
-"""How long an endpoint is left alone where one request at a time fails: doubled with each failure, as with Google."""
+"""The longest pause when even single requests fail. The pause doubles with each failure, as at Google."""
 
 JITTER: Final = 0.1
-"""The part of that which chance may add, so that queues with one endpoint do not ask it at the same moment."""
+"""The random part added to a pause, so that queues with the same endpoint do not retry at the same moment."""
 
 
 class Window:
-    """`jitter` gives numbers from 0 to 1."""
+    """`jitter` returns random numbers from 0 to 1."""
 
     def __init__(self, most: int, jitter: Callable[[], float]) -> None:
         self._most: Final = float(most)
         self._jitter: Final = jitter
         self._size = 1.0
         self._threshold = float(most)
-        """Up to this size it doubles."""
+        """The window doubles up to this size."""
         self._failures = 0
-        """Rounds that failed one after the other."""
+        """Consecutive failed rounds."""
         self.round: int = 0
-        """Grows when the window shrinks. A request keeps the number with which it began."""
+        """Incremented when the window shrinks. A request keeps the number with which it began."""
         self.held_until: float = 0.0
 
     @property
@@ -41,7 +41,7 @@ class Window:
         return self._failures > 0
 
     def on_success(self, in_use: int) -> None:
-        """A request succeeded while `in_use` were open: a window that is not full does not grow."""
+        """A request succeeded while `in_use` were open. A window that is not full does not grow."""
         self._failures = 0
         if in_use * 2 < self._size:
             return
@@ -49,7 +49,7 @@ class Window:
         self._size = min(self._size, self._most)
 
     def on_failure(self, began_in: int, now: float) -> None:
-        """A request failed. Those that were open together count as one."""
+        """A request failed. Failures of the same round count as one."""
         if began_in != self.round:
             return
         self.round += 1
@@ -60,5 +60,5 @@ class Window:
         self._size = self._threshold = max(1.0, self._size / 2.0)
 
     def hold(self, until: float) -> None:
-        """Leave the endpoint alone until then."""
+        """Send no requests until then."""
         self.held_until = max(self.held_until, until)

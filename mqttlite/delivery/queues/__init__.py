@@ -1,1 +1,1 @@
-"""Queues that deliver (`$queue/<name>`): each message is acknowledged, or comes to one other end that is known."""
+"""Queues (`$queue/<name>`): each message is acknowledged, dead-lettered, expired or purged, exactly once."""

@@ -1,8 +1,7 @@
-"""The queues over HTTP: list, make, look at, purge, pause, seek and delete them; snapshots; and dead letters.
+"""The HTTP API of queues: list, create, show, purge, pause, seek and delete them; snapshots; dead letters.
 
-Where it is served (the admin socket, the gateway), and who may use it, is not decided here: `QueuesApi` takes a request
-in parts. Invariant: an answer to a change leaves when the change is committed, and a request that cannot be served
-changes nothing.
+The admin socket and the gateway serve it and check permissions; `QueuesApi` takes a parsed request. Invariant: a change
+is answered after its commit, and a failed request changes nothing.
 """
 
 import asyncio
@@ -29,25 +28,25 @@ from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
 
 MAX_PAGE: Final = 1_000
-"""Entries of one answer."""
+"""The most entries in one answer."""
 
 MAX_PREVIEW_BYTES: Final = 1_048_576
-"""Payloads of one answer, together."""
+"""The most bytes of payloads in one answer."""
 
 REPLAY_SLICE: Final = 20
-"""Dead letters that are replayed or dropped in one loop iteration."""
+"""Dead letters replayed or dropped in one loop iteration."""
 
 LOOK_BYTES: Final = 500_000
-"""Dead letters of which a filter reads so much in one loop iteration: some milliseconds."""
+"""Bytes of dead letters that a filter reads in one loop iteration: some milliseconds."""
 
 LETTER_BYTES: Final = 500
-"""What one counts there beside its payload."""
+"""What a dead letter counts there in addition to its payload."""
 
 MAX_LOGGED: Final = 500
 """Characters of a path that the log shows."""
 
 MAX_CHANGED: Final = 10_000
-"""Dead letters that one request replays or drops: as many as a queue has."""
+"""Dead letters that one request replays or drops: as many as a queue can have."""
 
 _log = logging.getLogger("mqttlite.admin")
 
@@ -63,7 +62,7 @@ class Answer:
 
 
 class Refused(Exception):
-    """A request that cannot be served: a status, and a sentence that says why."""
+    """A failed request: a status, and a sentence with the reason."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -75,8 +74,8 @@ class Refused(Exception):
 
 
 class QueuesApi:
-    """`commit` carries out what changed and waits until it is committed. `push_state` says how the push of a queue
-    stands, as a dataclass; None for a queue without."""
+    """`commit` carries out changes and waits until they are committed. `push_state` returns the state of a queue's push
+    as a dataclass; None for a queue without push."""
 
     def __init__(
         self,
@@ -99,7 +98,7 @@ class QueuesApi:
         who: str = "admin socket",
         mount_point: bytes = b"",
     ) -> Answer:
-        """Answer a request for `/queues…` or `/dead-letters…`, as the admin socket does; `who` is for the log."""
+        """Answer a request for `/queues…` or `/dead-letters…`. `who` is for the log."""
         try:
             found = await self.ask(method, segments, query, body, mount_point)
         except Refused as error:
@@ -197,7 +196,7 @@ class QueuesApi:
         raise Refused(404, f"There is no {method} /{'/'.join(segments)} of queues or dead letters.")
 
     def _page(self, query: Mapping[str, str]) -> tuple[list[str], str]:
-        """The names of one page, and the first of the next one; empty on the last."""
+        """The names of one page, and the first name of the next page, empty on the last one."""
         limit = _limit(query, MAX_PAGE)
         names = sorted(self._queues.names)
         first = bisect_left(names, query.get("cursor", ""))
@@ -205,7 +204,7 @@ class QueuesApi:
         return names[first : first + limit], following[0] if following else ""
 
     async def _done(self, options: QueueOptions, do: Callable[[QueueOptions], None]) -> Json:
-        """Make or change a queue. A secret that it got here is told, this once."""
+        """Create or change a queue. A new secret is returned only this once."""
         had = options.push.secret if options.push is not None else ""
         before = self._secret(options.name)
         try:
@@ -261,8 +260,8 @@ class QueuesApi:
         return {"entries": [_row(each) for each in letters[:limit]], "cursor": str(following)}
 
     async def _found(self, name: str, query: Mapping[str, str], first: int, most: int) -> list[DeadLetter]:
-        """The dead letters from `first` on that pass the filter, if any: `most` at most. Others have their turn
-        meanwhile. Raises `Refused` and `NoSuchQueue`."""
+        """Up to `most` dead letters from `first` on that pass the filter, if any. Gives other work its turn meanwhile.
+        Raises `Refused` and `NoSuchQueue`."""
         wanted = _wanted(query)
         found: list[DeadLetter] = []
         looked_at_bytes = 0
@@ -278,7 +277,7 @@ class QueuesApi:
         return found
 
     async def _change(self, name: str, query: Mapping[str, str], change: Callable[[str, int], bool]) -> Json:
-        """Replay or drop the dead letters that a query names: one by its number, or those that match."""
+        """Replay or drop the dead letters selected by a query: one by number, or those that match."""
         if number := query.get("number"):
             numbers = [self._letter(name, number).number]
         else:
@@ -328,7 +327,7 @@ def options_of(body: bytes, name: str = "") -> QueueOptions:
 
 
 def _wanted(query: Mapping[str, str]) -> Filter | None:
-    """The filter of `filter`; None for all. Raises `Refused`."""
+    """The compiled filter of a query; None for all. Raises `Refused`."""
     expression = query.get("filter", "")
     try:
         return Filter(expression) if expression else None
@@ -382,7 +381,7 @@ def _previews(messages: list[Message]) -> list[dict[str, object]]:
 
 
 def _text(payload: bytes, whole_bytes: int) -> tuple[str | bytes, str]:
-    """A payload as text, or as bytes (JSON has them in base64) where it is no UTF-8."""
+    """A payload as text, or as bytes (base64 in JSON) if it is not UTF-8."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(payload, final=len(payload) == whole_bytes)
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""Reads what waits in a long queue back from the store, page by page, while there are consumers.
+"""Reads the backlog of a long queue from the store, page by page, while there are consumers.
 
-Invariant: one page of a queue is under way at a time, and the messages of the backlog stay in their order.
+Invariant: at most one page of a queue is being read, and the messages of the backlog stay in order.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _NOTHING: Final = Delivery(Message(b"", b""), 0, False)
 
 @final
 class BacklogPages:
-    """A `PageReader`. `on_page` is called when there are more messages here."""
+    """A `PageReader`. `on_page` is called when more messages are in memory."""
 
     __slots__ = ("_contents", "_effects", "_is_loading", "_lost_at", "_on_page", "_pages", "is_over")
 
@@ -30,11 +30,11 @@ class BacklogPages:
         self._on_page: Final = on_page
         self._is_loading = False
         self._lost_at = -1
-        """The sequence of a message that the store has lost: it is passed over when those before it are taken."""
+        """The sequence of a message that the store has lost. It is skipped when those before it are taken."""
         self.is_over: bool = False
 
     def want(self) -> None:
-        """Have the next messages here, if few are left and there are more."""
+        """Read the next page if few messages are left in memory and more are stored."""
         backlog = self._contents.backlog
         if not backlog.stored:
             return
@@ -45,12 +45,12 @@ class BacklogPages:
             self._pages.want(self)
 
     def forget(self) -> None:
-        """There are no consumers: only the first messages stay here."""
+        """There are no consumers: keep only the first messages in memory."""
         if self._contents.has_pages:
             self._contents.backlog.forget_page()
 
     def next_page(self) -> LoadPage | None:
-        """As `PageReader`."""
+        """Implements `PageReader`."""
         backlog = self._contents.backlog
         if self.is_over or not backlog.wants_page:
             self._is_loading = False
@@ -60,7 +60,7 @@ class BacklogPages:
         return LoadPage(self._contents.key, backlog.first + len(backlog.deliveries), min(backlog.stored, most))
 
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
-        """As `PageReader`."""
+        """Implements `PageReader`."""
         self._is_loading = False
         backlog = self._contents.backlog
         for sequence, delivery in enumerate(page, first):
@@ -69,10 +69,10 @@ class BacklogPages:
             if delivery is not None:
                 backlog.take_page(delivery)
             elif self._contents.retention.is_hole(sequence):
-                backlog.take_page(_NOTHING)  # it is passed over
+                backlog.take_page(_NOTHING)  # it is skipped
             elif not backlog.deliveries:
                 self._contents.skip_lost()
             else:
-                self._lost_at = sequence  # the next page begins with it
+                self._lost_at = sequence  # the next page begins with the lost message
                 break
         self._on_page()

@@ -1,6 +1,6 @@
-"""Makes queues of their options.
+"""Builds queues from their options.
 
-Invariant: what a queue is made of is the same whether it is new, changed or comes from the store.
+Invariant: a queue is built in the same way whether it is new, changed or restored.
 """
 
 import random
@@ -24,8 +24,8 @@ from mqttlite.delivery.queues.queue_filter import QueueFilter
 
 
 class QueueBuilder:
-    """`on_lost_snapshot` hears of snapshots whose queue does not keep what they need. `has_consumer` says whether a
-    queue has one now, and `end` deletes a queue that nobody uses."""
+    """`on_lost_snapshot` is called with snapshots whose queue no longer keeps the messages they need. `has_consumer`
+    says whether a queue has a consumer now, and `end` deletes an idle queue."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class QueueBuilder:
         )
 
     def make(self, options: QueueOptions, origin: str, mount_point: str) -> ManagedQueue:
-        """A queue that nothing is bound to yet."""
+        """Create a queue without bindings."""
         publish: Callable[[Message], object] = self._core.publish_own
         dead_letters = DeadLetters(options.name, self._core.effects, publish, self._forwarding.add, self._wall_ahead_us)
         retry = options.retry
@@ -63,7 +63,7 @@ class QueueBuilder:
         return kept
 
     def set_up(self, kept: ManagedQueue) -> None:
-        """Give a queue what is made of its options."""
+        """Apply the options to a queue."""
         options = kept.options
         if kept.idle is not None:
             kept.idle.stop()
@@ -77,13 +77,14 @@ class QueueBuilder:
         kept.queue.filter = None
         if options.filter:
             compiled = self._filters.compile(options.filter, kept.mount_point.encode())
-            # One that an earlier version of the broker took, and this one does not, lets every message pass.
+            # A filter that an earlier version accepted and this one does not lets every message pass.
             message_filter = StoredFilter(options.filter) if isinstance(compiled, str) else compiled
             core = self._core
             kept.queue.filter = QueueFilter(message_filter, kept.queue.contents, core.router.drops, core.effects)
 
     def _may_receive(self, session: Session, topic: bytes) -> bool:
-        """Whether a client may get a message of a queue that no operator made; if not, it is counted and told."""
+        """Whether a client may receive a message of a queue that was not created by an operator. Counts and reports a
+        denial."""
         permissions = self._core.permissions
         if permissions.may_receive(session, topic):
             return True

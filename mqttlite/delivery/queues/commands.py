@@ -50,7 +50,7 @@ SNAPSHOT: Final = "$snapshot"
 COMMANDS: Final = (CREATE, DELETE, SEEK, PURGE, PAUSE, RESUME, SNAPSHOT, REPLAY)
 
 MAX_WAITING: Final = 100
-"""Commands that wait for those before them; one more is refused with Quota exceeded (0x97)."""
+"""Commands that wait. One more is refused with Quota exceeded (0x97)."""
 
 MAX_COMMAND_BYTES: Final = 4_096
 """The payload of one: the options of a queue, a time, a filter, or the name of a snapshot."""
@@ -61,7 +61,7 @@ Respond = Callable[[str, bytes, bytes | None], None]
 """Publishes an answer: its topic, payload and Correlation Data."""
 
 Tell = Callable[[str, str, str, bool], None]
-"""Hears what somebody changed: who, which action, of what, and whether it was done."""
+"""Reports a change: the actor, the action, its subject, and whether it succeeded."""
 
 
 class _Command(NamedTuple):
@@ -112,21 +112,21 @@ class QueueCommands:
     # ------------------------------------------------------------------ the sink
 
     def prepare(self, messages: int) -> bool:
-        """As `Sink`."""
+        """Implements `Sink`."""
         return True
 
     def has_room(self, message: Message, qos: int) -> bool:
         return True  # a request beyond the limit gets its own error
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
-        """As `Sink`."""
+        """Implements `Sink`."""
         name = f"$queue/{parse_name(message.topic).name.decode()}"
         if len(self._waiting) >= MAX_WAITING:
             return [planned_sink(name, DROPPED, QUEUE_FULL)]
         return [planned_sink(name, SENT, "", "it looks after the queue")]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        """As `Sink`."""
+        """Implements `Sink`."""
         parsed = parse_name(message.topic)
         action, _, response = parsed.rest.partition(b"/")
         name = parsed.name.decode()
@@ -162,7 +162,7 @@ class QueueCommands:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """As `Sink`."""
+        """Implements `Sink`."""
         for at in range(batch.count):
             self.accept(batch.delivery(at, 0).message, source, tally)
 
@@ -185,7 +185,7 @@ class QueueCommands:
                 command = self._waiting.popleft()
                 try:
                     await self._carry_out(command)
-                except Exception:  # a fault of ours in one command must not end the others
+                except Exception:  # a defect in one command must not stop the others
                     _log.exception("a command of %s to queue %s failed", _who(command), command.queue)
         finally:
             self._task = None

@@ -1,6 +1,6 @@
-"""Who consumes from a queue by MQTT: sessions with a subscription to it, in the order of their turns.
+"""The MQTT consumers of a queue: sessions with a subscription to it, in the order of their turns.
 
-Invariant: a consumer is in the ring of one queue, once, while it may have room for a message.
+Invariant: a consumer that may have room for a message is once in the ring of its queue.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from mqttlite.core.subscription import Subscription
 
 @final
 class Consumer:
-    """A `Puller`: a session with its subscription to a queue, `asked` as the rules know it."""
+    """A `Puller`: a session with its subscription to a queue. `asked` is the filter to check against the rules."""
 
     __slots__ = (
         "_asked",
@@ -39,7 +39,7 @@ class Consumer:
         self._is_allowed = True
         self.subscription: Subscription = subscription
         self.ring: ConsumerRing | None = None
-        """That of its queue; None while there is no queue of that name."""
+        """The ring of its queue; None while the queue does not exist."""
         self.in_ring: bool = False
         self.delivered: int = 0
 
@@ -49,8 +49,8 @@ class Consumer:
             ring.on_room(self)
 
     def may_consume(self) -> bool:
-        """Whether the rules in force let it subscribe to the queue: asked once for each change of the rules, or of its
-        role. A consumer that may not stays, and gets messages again when it may."""
+        """Whether the rules in force let it subscribe to the queue. Checked once after each change of the rules or its
+        role. A consumer that may not stays, and gets messages again when the rules allow it."""
         permissions, session = self._permissions, self.session
         if not permissions.restricts or session.is_trusted:
             return True
@@ -65,7 +65,7 @@ class Consumer:
 
 @final
 class ConsumerRing:
-    """The consumers of one queue. `deliver` gives them what there is."""
+    """The consumers of one queue. `deliver` delivers available messages to them."""
 
     __slots__ = ("_deliver", "_ring")
 
@@ -74,7 +74,7 @@ class ConsumerRing:
         self._ring: Final[deque[Consumer]] = deque()
 
     def __len__(self) -> int:
-        """How many may have room."""
+        """How many consumers may have room."""
         return len(self._ring)
 
     def join(self, consumer: Consumer) -> None:
@@ -83,19 +83,19 @@ class ConsumerRing:
         self._add(consumer)
 
     def leave(self, consumer: Consumer) -> None:
-        """It does so no longer; what it has, it may acknowledge."""
+        """A session no longer consumes. It may still acknowledge its messages."""
         consumer.ring = None
         if consumer.in_ring:
             self._ring.remove(consumer)
             consumer.in_ring = False
 
     def on_room(self, consumer: Consumer) -> None:
-        """A consumer may take a message."""
+        """A consumer may have room for a message."""
         self._add(consumer)
         self._deliver()
 
     def next(self) -> Consumer | None:
-        """Whose turn it is: the first that has room; None where nobody has."""
+        """The next consumer: the first one with room; None if there is none."""
         ring = self._ring
         while ring:
             consumer = ring[0]
@@ -106,7 +106,7 @@ class ConsumerRing:
         return None
 
     def turn(self) -> None:
-        """The first has got its message: the next one is first."""
+        """The first consumer got a message: move it to the end."""
         if len(self._ring) > 1:
             self._ring.rotate(-1)
 

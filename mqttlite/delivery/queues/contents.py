@@ -1,9 +1,9 @@
-"""The messages of a queue: taken in, taken out one by one, and brought to their end.
+"""The messages of a queue: enqueues them, takes them out one by one, and ends them.
 
-What waits is the `backlog`, of which the store has the most part; what is under way is in `deliveries`; what waits for
-a busy ordering key in the store alone is `deferred`. Who gets a message, and when, is decided elsewhere. Invariants: a
-message is in one of the three until it is acknowledged, dead-lettered, expired or purged, once; what the store must
-know of it is in the changes before anybody is told.
+Waiting messages are in the `backlog`, most of it in the store; messages under way are in `deliveries`; messages of a
+busy ordering key that are only in the store are `deferred`. `queue` decides on deliveries. Invariants: a message is in
+exactly one of the three until it is acknowledged, dead-lettered, expired or purged, once; its changes are recorded
+before anything is reported.
 """
 
 from collections import deque
@@ -54,19 +54,19 @@ from mqttlite.delivery.queues.release import Release
 from mqttlite.delivery.queues.retention import Retention
 
 _NO_CONSUMER: Final = "no consumer had room"
-"""Why a message waits, as the delivery log says it."""
+"""Why a message waits, in the delivery log."""
 
 _DEFER_WORK: Final = 3
-"""What it costs to defer a message, in the unit of `Effects.work`."""
+"""The work of deferring a message."""
 
 
 def _nothing() -> None:
-    """Until somebody keeps messages."""
+    """The default of `keep_open`."""
 
 
 @final
 class Contents:
-    """`dead_letters` takes what is given up."""
+    """`dead_letters` takes messages that are given up."""
 
     __slots__ = (
         "_context",
@@ -97,7 +97,7 @@ class Contents:
         self.key: Final = f"{QUEUE_MARK}$queue/{name}"
         """Its name in changes."""
         self.shown: Final = f"$queue/{name}"
-        """Its name where the delivery log has a client's."""
+        """Its name in the delivery log, in place of a client."""
         self.policy: Policy = policy
         self._context: Final = context
         self._effects: Final[Effects] = context.effects
@@ -109,27 +109,27 @@ class Contents:
         self.retention: Final = Retention(name, self.key, context.effects)
         self._outstanding_bytes = 0
         self._hopeless: Final[deque[Entry]] = deque()
-        """Messages whose last attempt was under way when the broker ended."""
+        """Messages whose last allowed attempt was under way when the broker stopped."""
         self.counts: Final = Counts()
         self.deferred: Final = Deferred(name, context.effects)
         self.wanted: Final[dict[str, None]] = {}
-        """Ordering keys with room for what is deferred of them."""
+        """Ordering keys that have room for their deferred messages."""
         self.gave_way: bool = False
-        """Whether the backlog may have a next message, behind others that were deferred."""
+        """Whether `next_entry` stopped early after deferring many messages, and may find another one."""
         self.keep_open: Callable[[], None] = _nothing
-        """Has the store keep all messages from the first on that has not ended."""
+        """Makes the store keep all messages from the first unfinished one on."""
 
     # ------------------------------------------------------------------ figures
 
     @property
     def depth(self) -> int:
-        """Messages that have not come to their end."""
+        """The number of unfinished messages."""
         under_way = len(self.deliveries) if self._outstanding_bytes else 0  # of a thousand queues each look counts
         return len(self.backlog) - self.retention.ahead + under_way + self.deferred.count
 
     @property
     def size_bytes(self) -> int:
-        """What they take in memory, or would where they are in the store."""
+        """Their size in memory, including what stored ones would take."""
         return self.backlog.size_bytes + self.backlog.stored_bytes + self._outstanding_bytes + self.deferred.size_bytes
 
     @property
@@ -137,7 +137,7 @@ class Contents:
         return self.backlog.size_bytes + self._outstanding_bytes
 
     def oldest_age_s(self, now: float) -> float:
-        """How long ago the oldest message was published that is here; 0.0 where none is, or it is not known."""
+        """The age of the oldest message in memory; 0.0 if there is none or it is not known."""
         for entry in self.deliveries.entries.values():
             return self._age_s(entry.message, now)
         for delivery in self.backlog.deliveries:
@@ -151,7 +151,7 @@ class Contents:
         return (message.number - self._context.wall_ahead_us) / 1e6
 
     def peek(self, most: int) -> list[Message]:
-        """The first messages, those under way before those that wait in memory."""
+        """The first messages in memory: those under way, then the waiting ones."""
         entries = list(islice(self.deliveries.entries.values(), most))
         found = [entry.message for entry in entries]
         for sequence, delivery in enumerate(self.backlog.deliveries, self.backlog.first):
@@ -164,7 +164,7 @@ class Contents:
     # ------------------------------------------------------------------ messages come in
 
     def make_room(self, size: int) -> bool:
-        """Whether a message of that size finds room, at the cost of the oldest where the policy says so."""
+        """Whether there is room for a message of this size. Removes the oldest ones if the policy says so."""
         policy = self.policy
         if self._fits(size):
             return True
@@ -182,7 +182,7 @@ class Contents:
         return True
 
     def outlook(self, message: Message, waits: str) -> PlannedReceiver:
-        """What the queue would do with a message now: one that finds room `waits`."""
+        """Predict what the queue would do with a message. `waits` is the detail if there is room."""
         policy = self.policy
         size = BACKLOG_ENTRY_BYTES + message.memory_bytes
         if self._fits(size):
@@ -199,14 +199,14 @@ class Contents:
         return size <= self._memory.room_for(self._held_bytes) or (self.has_pages and self.backlog.is_long)
 
     def why_full(self) -> str:
-        """Which limit it is at, for the delivery log."""
+        """Which limit is reached, for the delivery log."""
         policy = self.policy
         if self.depth >= policy.max_messages:
             return f"{self.depth}/{policy.max_messages}"
         return f"{self.size_bytes}/{policy.max_bytes} bytes"
 
     def put(self, message: Message) -> None:
-        """A message waits; there is room."""
+        """Enqueue a message. There must be room."""
         effects = self._effects
         effects.identify(message)
         self.counts.published += 1
@@ -229,7 +229,7 @@ class Contents:
     # ------------------------------------------------------------------ the next message
 
     def next_entry(self) -> Entry | None:
-        """The next message to deliver, which is READY; None where there is none here now."""
+        """The next READY message to deliver; None if there is none in memory now."""
         deliveries = self.deliveries
         is_prioritised = self.policy.priority
         while True:
@@ -242,7 +242,7 @@ class Contents:
                 return None
             if self._has_expired(entry.message):
                 self.expire(entry)
-            elif entry.attempts >= self.policy.max_attempts:  # there may be fewer now than when it was delivered
+            elif entry.attempts >= self.policy.max_attempts:  # the limit may have been lowered since its delivery
                 self.give_up(entry, DISCONNECTED)
             elif entry.state == BLOCKED:
                 self.record_taken(entry)
@@ -250,17 +250,17 @@ class Contents:
                 return entry
 
     def record_taken(self, entry: Entry) -> None:
-        """Have the store know that a message is under way that was not delivered in this attempt, and waits no time."""
+        """Record that a message is under way without a new attempt or due time."""
         entry.due_is_stored = False
         self._effects.record(Sent(self.key, entry.sequence, mark_of(entry.sequence, entry.attempts)))
 
     def record_due(self, entry: Entry) -> None:
-        """Have the store know when its lease ends or its next attempt is due."""
+        """Record when the lease of a message ends or its next attempt is due."""
         entry.due_is_stored = True
         self._effects.record(Due(self.key, entry.sequence, entry.due_at))
 
     def _take(self) -> Entry | None:
-        """Take the first message of the backlog that is not deferred; None where there is none here now, or no room
+        """Take the first message of the backlog that need not be deferred. None if there is none in memory, or no room
         among those under way."""
         for _ in range(DEFERRED_PER_STEP):
             if len(self.deliveries) >= MAX_OUTSTANDING or self._outstanding_bytes >= MAX_OUTSTANDING_BYTES:
@@ -277,9 +277,9 @@ class Contents:
         return None
 
     def _full_key(self) -> str:
-        """The ordering key of the first message of the backlog, if its lane has no room; else empty."""
+        """The ordering key of the first message of the backlog if its lane is full; else empty."""
         if not self.policy.ordering or not self.has_pages:
-            return ""  # without a store its message is in memory, wherever it waits
+            return ""  # without a paging store the message stays in memory anyway
         backlog = self.backlog
         if self.retention.passes_end > backlog.first:
             self._pass_holes()
@@ -291,7 +291,7 @@ class Contents:
         return ""
 
     def room_for(self, key: str) -> int:
-        """How many more messages with that key may be under way."""
+        """How many more messages with this key may be under way."""
         in_lane = self.deliveries.in_lane(key)
         if len(self.deliveries) < MAX_OUTSTANDING // 2 and self._outstanding_bytes < MAX_OUTSTANDING_BYTES // 2:
             return self._context.max_lane - in_lane
@@ -299,7 +299,7 @@ class Contents:
 
     @property
     def _keeps_too_much(self) -> bool:
-        """Whether the store keeps more for what is deferred than the queue may hold."""
+        """Whether the store keeps more for deferred messages than the queue may hold."""
         retention, policy = self.retention, self.policy
         return (
             retention.count >= policy.max_messages
@@ -308,7 +308,7 @@ class Contents:
         )
 
     def _defer(self, key: str) -> None:
-        """Have the first message of the backlog wait in the store alone."""
+        """Defer the first message of the backlog: it then waits only in the store."""
         if self.retention.floor < 0:
             self.keep_open()
         sequence = self.backlog.first
@@ -318,7 +318,7 @@ class Contents:
         self._effects.work += _DEFER_WORK
 
     def bring_back(self, key: str, sequence: int, message: Message | None) -> bool:
-        """The first deferred message of a key is here again, or lost; False: it is not deferred any more."""
+        """The first deferred message of a key was read, or is lost. False if it is no longer deferred."""
         if not self.deferred.take(key, sequence):
             return False
         retention = self.retention
@@ -336,7 +336,7 @@ class Contents:
         return True
 
     def want_deferred(self, key: str) -> None:
-        """Have what is deferred of a key brought back, if half of its lane is empty."""
+        """Request the deferred messages of a key, if half of its lane is empty."""
         if (
             key in self.deferred
             and self.deliveries.in_lane(key) <= self._context.max_lane // 2
@@ -345,7 +345,7 @@ class Contents:
             self.wanted[key] = None
 
     def _take_first(self) -> Entry | None:
-        """The same for a message that is at its end: it needs no room among those under way."""
+        """Take the first message of the backlog to end it. It needs no room among those under way."""
         backlog = self.backlog
         if self.retention.passes_end > backlog.first:
             self._pass_holes()
@@ -364,7 +364,7 @@ class Contents:
         return Entry(sequence, message, key, priority, attempts)
 
     def _fill_priorities(self) -> None:
-        """Have the first messages of the backlog among those of which the highest priority is chosen."""
+        """Move the first messages of the backlog into the set from which the highest priority is chosen."""
         while len(self.deliveries) - self.deliveries.leased < PRIORITY_WINDOW:
             entry = self._take()
             if entry is None:
@@ -376,7 +376,7 @@ class Contents:
     # ------------------------------------------------------------------ ends
 
     def tell_attempt(self, entry: Entry, outcome: str, is_failure: bool, detail: str = "") -> None:
-        """Tell who wants to know of it that the attempt of a LEASED message is over."""
+        """Report the end of an attempt of a LEASED message to the tracers."""
         tracer = self._context.attempts
         if tracer is None:
             return
@@ -398,12 +398,12 @@ class Contents:
             tracer.on_attempt(attempt, one_in)
 
     def reject(self, message: Message, cause: str, detail: str = "") -> None:
-        """A message that the queue does not take is a dead letter at once."""
+        """Make a message that the queue does not take a dead letter at once."""
         self._effects.identify(message)
         self._keep_dead(Entry(0, message), cause, detail)
 
     def give_up(self, entry: Entry, cause: str, detail: str = "") -> None:
-        """A message that could not be delivered is a dead letter, or dropped."""
+        """Make an undeliverable message a dead letter, or drop it."""
         if self.policy.dead_letter:
             self._keep_dead(entry, cause, detail)
             self.end(entry, DEAD_LETTERED, f"it is in $dlq/{self.name} after {entry.attempts} deliveries ({cause})")
@@ -411,7 +411,7 @@ class Contents:
             self.end(entry, PURGED, f"{entry.attempts} attempts ({cause})")
 
     def _keep_dead(self, entry: Entry, cause: str, detail: str) -> None:
-        """A dead letter; the listeners of the queue are told of it."""
+        """Store a dead letter, and report it."""
         tracer = self._context.attempts
         if tracer is not None:
             letter = GivenUp(
@@ -430,14 +430,14 @@ class Contents:
         self.dead_letters.put(entry, cause, detail)
 
     def expire(self, entry: Entry) -> None:
-        """A message has expired, which may make it a dead letter."""
+        """End an expired message, or make it a dead letter."""
         if ON_EXPIRY in self.policy.dead_letter_on:
             self.give_up(entry, EXPIRED)
         else:
             self.end(entry, EXPIRED)
 
     def end(self, entry: Entry, end: str, detail: str = "", is_retained: bool = False) -> None:
-        """A message has come to its end. A seek may bring back one that was acknowledged or `is_retained`."""
+        """End a message. A seek can bring back acknowledged messages and those with `is_retained`."""
         self.deliveries.settle(entry)
         self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
         if self.deferred.count and entry.key:
@@ -463,8 +463,8 @@ class Contents:
         return 0.0 < at <= self._effects.now
 
     def end_front(self) -> bool:
-        """End one message that waits and will not be delivered again, whether or not there are consumers; False: the
-        first ones that are here may be."""
+        """End one waiting message that cannot be delivered any more. Works without consumers. False if the first ones
+        in memory can be delivered."""
         while self._hopeless:
             entry = self._hopeless.popleft()
             if entry.state == READY:
@@ -486,7 +486,7 @@ class Contents:
         return False
 
     def front_expires_at(self) -> float:
-        """When the first message expires of those that can be delivered, or of the backlog; 0.0 for never."""
+        """When the first deliverable or waiting message expires; 0.0 for never."""
         at = 0.0
         ready = self.deliveries.first_ready()
         if ready is not None:
@@ -505,7 +505,7 @@ class Contents:
         return min(at, message.expires_at) if message.expires_at else at
 
     def skip_lost(self) -> None:
-        """The first message of the backlog is lost, or there is none of its sequence."""
+        """Skip the first sequence of the backlog, whose message is lost or does not exist."""
         backlog, retention = self.backlog, self.retention
         if retention.is_hole(backlog.first):
             retention.ahead -= 1
@@ -517,25 +517,25 @@ class Contents:
 
     @property
     def oldest(self) -> int:
-        """The lowest sequence that is kept."""
+        """The lowest kept sequence."""
         low = self.first_open
         return low if self.retention.floor < 0 else min(low, self.retention.floor)
 
     @property
     def first_open(self) -> int:
-        """The lowest sequence of a message that is under way or waits."""
+        """The lowest sequence of an unfinished message."""
         low = min(self.deliveries.entries, default=self.backlog.first)
         return min(low, self.deferred.first) if self.deferred.count else low
 
     def give_back(self, entry: Entry) -> None:
-        """A message that was under way waits again, where it was: the caller sees to that."""
+        """Remove a message from those under way. The caller puts it back to the backlog."""
         if entry.state == LEASED:
             self.tell_attempt(entry, PURGED, False)
         self.deliveries.settle(entry)
         self._outstanding_bytes -= self._memory.let_go(entry.message, ENTRY_BYTES)
 
     def clear(self) -> None:
-        """Forget all messages; in the store they are gone too."""
+        """Remove all messages, also from the store."""
         self.drop(self.backlog.jump(self.backlog.end, 0))
         for entry in self.deliveries.entries.values():
             if entry.state == LEASED:
@@ -548,12 +548,12 @@ class Contents:
         self._effects.record(EndSession(self.key))
 
     def drop(self, deliveries: deque[Delivery]) -> None:
-        """Messages are here no longer: many are let go of in parts."""
+        """Release messages; many are released in parts."""
         if deliveries:
             self._context.jobs.start(Release(deliveries, self._effects))
 
     def _pass_holes(self) -> None:
-        """Take those first messages of the backlog away that are passed over."""
+        """Remove skipped sequences from the front of the backlog."""
         backlog, retention = self.backlog, self.retention
         while backlog.deliveries and backlog.first < retention.passes_end:
             sequence = backlog.first
@@ -574,7 +574,7 @@ class Contents:
     # ------------------------------------------------------------------ a restart
 
     def restore_sent(self, sequence: int, message: Message, mark: int, due_at: float) -> None:
-        """Put back a message that was under way; they come in the order of their sequences."""
+        """Restore a message that was under way. Call it in the order of sequences."""
         entry = self._entry(sequence, message, attempts_of(mark))
         if self.deliveries.add(entry, self._effects.now, due_at):
             self.deliveries.push(entry)
@@ -583,5 +583,5 @@ class Contents:
         self.backlog.restore_sent(sequence)
 
     def restore_waiting(self, sequence: int, delivery: Delivery) -> None:
-        """Put back a message that waits."""
+        """Restore a waiting message."""
         self.backlog.restore(sequence, delivery)

@@ -1,4 +1,4 @@
-"""What a queue is given: its options, where its dead letters go, and what it shares with all other queues."""
+"""The dependencies of a queue: its policy, its dead letter box, and the context shared by all queues."""
 
 from typing import Final, Protocol, final
 
@@ -18,7 +18,7 @@ ON_EXPIRY: Final = "expiry"
 
 
 class Policy(Protocol):
-    """What of its options a queue reads."""
+    """The options that a queue reads."""
 
     @property
     def ack_deadline_s(self) -> float: ...
@@ -47,7 +47,7 @@ class Policy(Protocol):
 
 
 class DeadLetterBox(Protocol):
-    """Takes what could not be delivered."""
+    """Takes undeliverable messages."""
 
     def put(self, entry: Entry, cause: str, detail: str = "") -> None: ...
 
@@ -86,9 +86,9 @@ class QueueContext:
         self.wall_ahead_us: Final = wall_ahead_us
         self.max_lane: int = MAX_LANE
         self.attempts: AttemptTracer | None = None
-        """Hears what becomes of deliveries, if anything does."""
+        """Gets reports of attempts; None: no tracer."""
         self.latest: Delivery | None = None
-        """Of the latest message that a queue took: the next queue mostly takes the same, and shares it."""
+        """The delivery of the latest message. The next queue usually takes the same message, and shares it."""
 
     def delivery_of(self, message: Message) -> Delivery:
         latest = self.latest

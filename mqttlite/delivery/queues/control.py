@@ -1,10 +1,11 @@
-"""What consumers publish to acknowledge, refuse or keep messages: `$queue/<name>/$ack`, `/$nack` and `/$extend`.
+"""The sinks for consumers' commands to acknowledge, reject or extend messages: `$queue/<name>/$ack`, `/$nack`,
+`/$extend`.
 
-Each is a sink. The `ack-id` of a message is in the Correlation Data, with the seconds of a delay or extension in the
-payload; or each line of the payload is an `ack-id`, with the seconds behind a space. A client that is shown no `ack-id`
-gives the packet identifier by which its connection got the message instead. The rules were asked before
-whether the publisher may subscribe to `$queue/<name>`. Invariant: a publish that names no message that is under way
-changes nothing, and its acknowledgement has the reason code 0x10.
+The `ack-id` of a message is in the Correlation Data, with the seconds of a delay or extension in the payload; or each
+line of the payload is an `ack-id`, with the seconds after a space. A client that cannot see the `ack-id` uses the
+packet identifier of the message on its connection instead. The router has checked that the publisher may subscribe to
+`$queue/<name>`. Invariant: a command without a matching message changes nothing, and is acknowledged with the reason
+code 0x10.
 """
 
 from typing import Final
@@ -39,19 +40,19 @@ class QueueControl:
         return f"$queue/+/{self._action}".encode()
 
     def prepare(self, messages: int) -> bool:
-        """As `Sink`."""
+        """Implements `Sink`."""
         return True
 
     def has_room(self, message: Message, qos: int) -> bool:
-        return True  # what has no room is refused by itself
+        return True  # commands need no room
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
-        """As `Sink`."""
+        """Implements `Sink`."""
         name = parse_name(message.topic).name.decode()
         return [planned_sink(f"$queue/{name}", SENT, "", "it acknowledges, returns or extends messages")]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        """As `Sink`."""
+        """Implements `Sink`."""
         name = parse_name(message.topic).name.decode()
         known = False
         if self._queues.serves(name, source):
@@ -61,12 +62,12 @@ class QueueControl:
             tally.code = NO_MATCHING_SUBSCRIBERS
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """As `Sink`."""
+        """Implements `Sink`."""
         for at in range(batch.count):
             self.accept(batch.delivery(at, 0).message, source, tally)
 
     def _ack_id(self, name: str, given: str, source: Source) -> str:
-        """The `ack-id` of what the publisher names, maybe by the packet identifier that the message has there."""
+        """The `ack-id` for the publisher's value, which may be a packet identifier on its connection."""
         if len(given) <= _PACKET_ID_DIGITS and given.isascii() and given.isdecimal() and isinstance(source, Session):
             return self._queues.lent(name, int(given), source)
         return given
@@ -82,7 +83,7 @@ class QueueControl:
 
 
 def _named(message: Message) -> list[tuple[str, float | None]]:
-    """The messages that a publish names, and the seconds that it says of each."""
+    """The messages named by a command, with their seconds."""
     correlation = message.properties.correlation_data
     lines = message.payload.split(b"\n", MAX_ACK_IDS)[:MAX_ACK_IDS]
     if correlation is not None:
@@ -95,7 +96,7 @@ def _named(message: Message) -> list[tuple[str, float | None]]:
 
 
 def _seconds(text: bytes) -> float | None:
-    """A number of seconds; None where there is none."""
+    """A number of seconds; None if there is none."""
     try:
         seconds = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The dead letters of one queue: messages that it gave up, with the cause, until an operator replays or drops them.
+"""The dead letters of one queue: messages that it gave up, with their cause, until an operator replays or drops them.
 
-Each is published to `$dlq/<queue>` when it comes, as an ordinary message, and kept here and in the store. Invariant: a
-dead letter is in the store before its queue forgets the message: both are in one commit.
+Each new one is published to `$dlq/<queue>` as an ordinary message, and kept here and in the store. Invariant: one
+commit stores the dead letter and removes the message from the queue.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,30 +29,30 @@ FIRST: Final = "first-delivery-time"
 LAST: Final = "last-delivery-time"
 
 _ADDED: Final = (QUEUE, CAUSE, DETAIL, TOPIC, ATTEMPTS, FIRST, LAST, MESSAGE_ID, PUBLISH_TIME)
-"""The user properties of a dead letter behind those of its message, in this order."""
+"""The user properties of a dead letter after those of its message, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One of them. The times are None for a message that was never delivered."""
+    """One dead letter. Its times are None if the message was never delivered."""
 
     number: int
     message: Message
     """As it was published to `$dlq/<queue>`."""
 
     def value(self, name: str) -> str:
-        """One of the properties that were added; empty where it was not."""
+        """One of the added properties; empty if absent."""
         for key, value in reversed(self.message.properties.user_properties):
             if key == name:
                 return value
         return ""
 
     def as_published(self) -> Fields:
-        """What a filter looks at: the original topic, and all properties."""
+        """The input for a filter: the original topic, and all properties."""
         return Fields(self.value(TOPIC).encode(), self.message.payload, 1, False, self.message.properties)
 
     def original(self) -> Message:
-        """The message as it was before."""
+        """The original message."""
         properties = self.message.properties
         kept = properties.user_properties
         while kept and kept[-1][0] in _ADDED:
@@ -63,7 +63,7 @@ class DeadLetter:
 
 
 class DeadLetters:
-    """`publish` publishes a message of the broker's own, and `forward` does so soon; `wall_ahead_us` is as of
+    """`publish` publishes one of the broker's own messages, `forward` does so later; `wall_ahead_us` is that of
     `Effects.numbers`."""
 
     def __init__(
@@ -81,18 +81,18 @@ class DeadLetters:
         self._publish: Final = publish
         self._forward: Final = forward
         self.forward_to: str = ""
-        """Another topic to which they are published; empty: none."""
+        """A topic to which they are published in addition; empty: none."""
         self._wall_ahead_us: Final = wall_ahead_us
         self._letters: Final[dict[int, Message]] = {}
         self._latest = 0
         self._bytes = 0
         self._is_saved = False
         self.total: int = 0
-        """Dead letters that came since the broker started."""
+        """New dead letters since the broker started."""
         self.causes: Final[dict[str, int]] = {}
-        """The same by their cause."""
+        """The same by cause."""
         self.dropped: int = 0
-        """Those that were dropped because there were too many."""
+        """How many were dropped because there were too many."""
 
     def __len__(self) -> int:
         return len(self._letters)
@@ -103,7 +103,7 @@ class DeadLetters:
         return self._key
 
     def put(self, entry: Entry, cause: str, detail: str = "") -> None:
-        """As `DeadLetterBox`: a message was given up."""
+        """Implements `DeadLetterBox`."""
         source = entry.message
         added = [(QUEUE, self._queue), (CAUSE, cause), (TOPIC, source.topic.decode()), (ATTEMPTS, str(entry.attempts))]
         if detail:
@@ -126,13 +126,13 @@ class DeadLetters:
         self._effects.record(kept)
         self._effects.charge_change(message)
         self._publish(message)
-        if self.forward_to and (QUEUE, self._queue) not in source.properties.user_properties:  # else it was here before
+        if self.forward_to and (QUEUE, self._queue) not in source.properties.user_properties:  # else forwarded before
             copy = Message(self.forward_to.encode(), source.payload, 1, False, properties)
             self._effects.identify(copy)
             self._forward(copy)
 
     def letters(self, first: int = 0, most: int = MAX_DEAD_LETTERS) -> Iterator[DeadLetter]:
-        """Those from number `first` on, `most` at most."""
+        """Up to `most` dead letters from number `first` on."""
         numbers = (number for number in list(self._letters) if number >= first)
         return (DeadLetter(number, self._letters[number]) for number in islice(numbers, most))
 
@@ -142,7 +142,7 @@ class DeadLetters:
         return None if message is None else DeadLetter(number, message)
 
     def remove(self, number: int) -> None:
-        """One of them is replayed or dropped."""
+        """Remove a dead letter that is replayed or dropped."""
         self._bytes -= self._effects.memory.let_go(self._letters.pop(number), ENTRY_BYTES)
         self._effects.record(Settled(self._key, number))
 
@@ -156,7 +156,7 @@ class DeadLetters:
             self._effects.record(EndSession(self._key))
 
     def restore(self, number: int, message: Message) -> None:
-        """Put back one that the store kept."""
+        """Restore a dead letter from the store."""
         self._add(number, message)
         self._latest = max(self._latest, number)
 
@@ -181,7 +181,7 @@ class DeadLetters:
 
 
 def _with_user(properties: Properties, user_properties: list[tuple[str, str]]) -> Properties:
-    """The same properties without an expiry and with other user properties."""
+    """The properties without expiry and with other user properties."""
     return Properties(
         payload_format_indicator=properties.payload_format_indicator,
         content_type=properties.content_type,

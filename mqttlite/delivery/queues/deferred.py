@@ -1,9 +1,9 @@
-"""Messages that wait behind so many others of their ordering key that only the store has them.
+"""Tracks messages that are only in the store because too many others with their ordering key wait before them.
 
-A queue takes its messages in their order. One whose key is busy waits in the lane of that key; where the lane is full,
-it is *deferred*: its sequence stays here, and the message is read again when the lane has room. So a stuck key holds up
-no other. Invariants: the deferred sequences of a key rise and are all behind those in its lane; the store keeps these
-messages, for none is below the floor of `Retention`; and `flush` is called before the changes are committed.
+A message whose key is busy waits in the lane of that key. If the lane is full, the message is *deferred*: only its
+sequence stays here, and the message is read again when the lane has room. So a stuck key does not block other keys.
+Invariants: the deferred sequences of a key rise and come after those in its lane; none is below the floor of
+`Retention`, so the store keeps their messages; `flush` is called before the changes are committed.
 """
 
 from collections import deque
@@ -14,18 +14,18 @@ from mqttlite.core.effects import Effects
 from mqttlite.delivery.queues.deferred_record import decoded, encoded
 
 DEFERRED_MARK: Final = f"{QUEUE_MARK}$deferred/"
-"""What the names of their records in the store begin with."""
+"""The prefix of record names in the store."""
 
 _BLOCK_SHIFT: Final = 10
-"""A record has what is deferred of 1,024 sequences: it is written again when that changes, and has some kilobytes."""
+"""A record covers 1,024 sequences and takes some kilobytes. It is rewritten when they change."""
 
 _DENSE: Final = 8
-"""Messages are read together where at least one in so many is wanted."""
+"""Messages are read in one page if at least one of this many sequences is wanted."""
 
 
 @final
 class _Block:
-    """By ordering key, the deferred sequences of a block."""
+    """The deferred sequences of a block, by ordering key."""
 
     __slots__ = ("count", "keys", "size_bytes")
 
@@ -45,15 +45,15 @@ class Deferred:
         self._name: Final = name
         self._effects: Final[Effects] = effects
         self._blocks: Final[dict[int, _Block]] = {}
-        """By number, in their order."""
+        """By number, in order."""
         self._blocks_of: Final[dict[str, deque[int]]] = {}
-        """By key, the blocks with messages of it, in their order."""
+        """For each key the blocks with its messages, in order."""
         self._dirty: Final[set[int]] = set()
         self._saved: Final[set[int]] = set()
-        """Blocks that the store has to write, and those that it has."""
+        """The changed blocks, and the blocks in the store."""
         self.count: int = 0
         self.size_bytes: int = 0
-        """What the messages would take in memory."""
+        """The memory that the messages would take."""
 
     # ------------------------------------------------------------------ look
 
@@ -72,14 +72,14 @@ class Deferred:
         return 0
 
     def count_of(self, key: str) -> int:
-        """How many of a key are deferred."""
+        """How many messages of a key are deferred."""
         total = 0
         for number in self._blocks_of.get(key, ()):
             total += len(self._blocks[number].keys[key])
         return total
 
     def count_from(self, first: int) -> int:
-        """How many are deferred from that sequence on."""
+        """How many are deferred from sequence `first` on."""
         total = 0
         for number, block in self._blocks.items():
             if number << _BLOCK_SHIFT >= first:
@@ -90,14 +90,14 @@ class Deferred:
         return total
 
     def sequences(self) -> list[int]:
-        """All of them, in their order."""
+        """All deferred sequences, in order."""
         found: list[int] = []
         for block in self._blocks.values():
             found += sorted(sequence for sequences in block.keys.values() for sequence in sequences)
         return found
 
     def next_of(self, key: str, most: int) -> list[int]:
-        """The first sequences of a key, as far as they lie close together."""
+        """The first sequences of a key that lie close together."""
         blocks = self._blocks_of.get(key)
         if blocks is None:
             return []
@@ -113,7 +113,7 @@ class Deferred:
     # ------------------------------------------------------------------ change
 
     def add(self, key: str, sequence: int, size: int) -> None:
-        """A message is deferred; it comes behind all others of its key."""
+        """Defer a message, after all others of its key."""
         self._put(key, sequence)
         block = self._blocks[sequence >> _BLOCK_SHIFT]
         block.size_bytes += size
@@ -121,7 +121,7 @@ class Deferred:
         self._dirty.add(sequence >> _BLOCK_SHIFT)
 
     def take(self, key: str, sequence: int) -> bool:
-        """The first deferred message of a key is deferred no longer; False: it is another, or none."""
+        """Remove the first deferred message of a key. False if that is another one, or there is none."""
         blocks = self._blocks_of.get(key)
         if blocks is None:
             return False
@@ -140,7 +140,7 @@ class Deferred:
         return True
 
     def drop(self, wanted: list[int]) -> None:
-        """These are deferred no longer; they are in their order."""
+        """Remove these sequences, given in order."""
         dropped = set(wanted)
         if not dropped:
             return
@@ -161,7 +161,7 @@ class Deferred:
                 self._remove(number, block, gone)
 
     def clear(self) -> None:
-        """None is deferred."""
+        """Remove all sequences."""
         for number in self._saved:
             self._effects.record(EndSession(f"{DEFERRED_MARK}{self._name}/{number}"))
         self._saved.clear()
@@ -173,7 +173,7 @@ class Deferred:
     # ------------------------------------------------------------------ the store
 
     def flush(self) -> None:
-        """Have the store know what has changed."""
+        """Record the changed blocks for the store."""
         if not self._dirty:
             return
         for number in sorted(self._dirty):
@@ -188,7 +188,7 @@ class Deferred:
         self._dirty.clear()
 
     def restore(self, number: int, data: bytes) -> None:
-        """Put back a block; they come in their order."""
+        """Restore a block. Call it in the order of blocks."""
         keys, size_bytes = decoded(data)
         for key, sequences in keys.items():
             for sequence in sequences:

@@ -1,6 +1,6 @@
-"""Reads deferred messages back from the store where the lane of their ordering key has room.
+"""Reads deferred messages back from the store when the lane of their ordering key has room.
 
-Invariant: one page of a queue is under way at a time, and the messages of a key come back in their order.
+Invariant: at most one page of a queue is being read, and the messages of a key come back in order.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from mqttlite.delivery.queues.context import QueueContext
 
 @final
 class DeferredPages:
-    """A `PageReader`. `on_page` is called when messages came back."""
+    """A `PageReader`. `on_page` is called when messages are back in memory."""
 
     __slots__ = ("_contents", "_effects", "_is_loading", "_key", "_on_page", "_pages", "_sequences", "is_over")
 
@@ -28,17 +28,17 @@ class DeferredPages:
         self._is_loading = False
         self._key = ""
         self._sequences: list[int] = []
-        """What is read now."""
+        """The sequences being read."""
         self.is_over: bool = False
 
     def want(self) -> None:
-        """Read what is wanted, if nothing is read now."""
+        """Start to read wanted messages, unless a page is being read."""
         if not self._is_loading and not self.is_over:
             self._is_loading = True
             self._pages.want(self)
 
     def next_page(self) -> LoadPage | None:
-        """As `PageReader`."""
+        """Implements `PageReader`."""
         contents = self._contents
         while contents.wanted and not self.is_over:
             self._key = next(iter(contents.wanted))
@@ -51,16 +51,16 @@ class DeferredPages:
         return None
 
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
-        """As `PageReader`."""
+        """Implements `PageReader`."""
         self._is_loading = False
         if self.is_over:
             return
         contents = self._contents
         for sequence in self._sequences:
-            if sequence - first >= len(page):  # they are long: the others are in the next page
+            if sequence - first >= len(page):  # long messages: the rest is in the next page
                 break
             delivery = page[sequence - first]
             if not contents.bring_back(self._key, sequence, None if delivery is None else delivery.message):
-                break  # a seek or purge came between
+                break  # a seek or purge happened meanwhile
         contents.want_deferred(self._key)
         self._on_page()

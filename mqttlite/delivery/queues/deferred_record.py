@@ -1,6 +1,6 @@
-"""What the store has of deferred messages: a block of sequences by their ordering keys.
+"""The store record of deferred messages: a block of sequences by ordering key.
 
-Not compiled, as its structure is msgspec's. Invariant: `decoded` gives what was `encoded`.
+Not compiled, because it uses msgspec. Invariant: `decoded` reverses `encoded`.
 """
 
 import msgspec

@@ -1,7 +1,8 @@
-"""What of a queue is under way: messages that were taken from its backlog and have not come to their end.
+"""The messages of a queue that are under way: taken from the backlog and not ended.
 
-Pure: time is a number, nothing is sent or stored here. Invariants: a message is in one state; of the messages with one
-ordering key only the first is ready, leased or scheduled, the others are blocked; nothing comes due before its time.
+Pure: time is a number, nothing is sent or stored here. Invariants: a message is in one state; of the messages with the
+same ordering key only the first is ready, leased or scheduled, the others are blocked; no message is due before its
+time.
 """
 
 import heapq
@@ -18,16 +19,16 @@ LEASED: Final = 2
 SCHEDULED: Final = 3
 DONE: Final = 4
 STATES: Final = ("ready", "blocked", "leased", "scheduled", "done")
-"""A message can be delivered; waits for the one before it that has its ordering key; is with a consumer, until its
-deadline; waits for its next attempt; is out of here."""
+"""The states of a message: deliverable; waiting for an earlier one with its ordering key; held by a consumer until its
+deadline; waiting for its next attempt; ended."""
 
 JITTER: Final = 0.1
-"""The part of a back-off that chance may add, so that what failed together does not come again together."""
+"""The random part added to a back-off, so that messages that failed together are not retried together."""
 
 
 @final
 class Entry:
-    """A message that is under way. `sequence` is its number in the queue."""
+    """A message under way. `sequence` is its number in the queue."""
 
     __slots__ = (
         "attempts",
@@ -56,38 +57,38 @@ class Entry:
         self.due_at: float = 0.0
         """When its lease ends, or its next attempt is due."""
         self.due_is_stored: bool = False
-        """Whether a broker that starts again waits for that time."""
+        """Whether a restarted broker knows `due_at`."""
         self.first_at: float = 0.0
         self.last_at: float = 0.0
-        """When it was first delivered by this run of the broker, and last."""
+        """When this run of the broker delivered it first and last."""
         self.consumer: str = ""
-        """Who has it, or had it last."""
+        """Its current or last consumer."""
         self.refused: int = 0
-        """The attempts that were refused, a bit for each: a PUBACK that follows says nothing of the message."""
+        """The rejected attempts, one bit for each: a later PUBACK for one of them is ignored."""
 
 
 @final
 class Deliveries:
-    """`jitter` gives numbers from 0 to 1. Without `prioritised` all messages have one priority."""
+    """`jitter` returns random numbers from 0 to 1."""
 
     __slots__ = ("_jitter", "_lanes", "_leases", "_order", "_ready", "_timed", "entries", "leased", "scheduled")
 
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter: Final = jitter
         self.entries: Final[dict[int, Entry]] = {}
-        """All of them, by sequence."""
+        """All messages, by sequence."""
         self._ready: list[tuple[int, int, int, Entry]] = []
-        """A heap: high priority before low, and then the lower sequence. What is not READY any more is passed over."""
+        """A heap by priority, then by sequence. Entries that are no longer READY are skipped."""
         self._lanes: Final[dict[str, deque[Entry]]] = {}
-        """By ordering key, in the order of the sequences."""
+        """By ordering key, in order of sequence."""
         self._leases: Final[dict[int, Entry]] = {}
-        """Those with the queue's own deadline, which so end in the order in which they began."""
+        """Leases with the queue's own deadline, which end in the order in which they began."""
         self._timed: list[tuple[float, int, Entry]] = []
-        """A heap of the others that come due. What has another time by now is passed over."""
+        """A heap of all other due times. Outdated entries are skipped."""
         self._order = 0
         self.leased: int = 0
         self.scheduled: int = 0
-        """How many there are in these states."""
+        """How many messages are in these states."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -95,9 +96,9 @@ class Deliveries:
     # ------------------------------------------------------------------ in
 
     def add(self, entry: Entry, now: float, due_at: float = 0.0) -> bool:
-        """A message is under way; whether it can be delivered at once. It is not yet among those that `pop` gives.
+        """Add a message. Return whether it can be delivered at once; the caller must then `push` it.
 
-        With `due_at` it can be delivered from then on. Messages with one key are added in their order.
+        With `due_at` it can be delivered from then on. Messages with the same key must be added in order.
         """
         self.entries[entry.sequence] = entry
         if entry.key:
@@ -114,14 +115,14 @@ class Deliveries:
         return True
 
     def push(self, entry: Entry) -> None:
-        """A message that is READY is among those that `pop` gives."""
-        self._order += 1  # what came back by a seek may have an older entry here with its sequence
+        """Make a READY message available to `pop`."""
+        self._order += 1  # a seek may leave an older entry with the same sequence here
         heapq.heappush(self._ready, (-entry.priority, entry.sequence, self._order, entry))
 
     # ------------------------------------------------------------------ out
 
     def pop(self) -> Entry | None:
-        """The next message that is READY; None where there is none here."""
+        """Take the next READY message; None if there is none."""
         while self._ready:
             entry = heapq.heappop(self._ready)[3]
             if entry.state == READY:
@@ -129,7 +130,7 @@ class Deliveries:
         return None
 
     def first_ready(self) -> Entry | None:
-        """What `pop` would give; it stays."""
+        """The message that `pop` would take."""
         while self._ready:
             entry = self._ready[0][3]
             if entry.state == READY:
@@ -138,7 +139,8 @@ class Deliveries:
         return None
 
     def lease(self, entry: Entry, now: float, deadline_s: float, consumer: str, is_usual: bool = True) -> None:
-        """A consumer has a READY message until a deadline; it is `usual` where all leases last as long as this."""
+        """Lease a READY message to a consumer until a deadline. `is_usual` says that the deadline is the queue's
+        own."""
         entry.attempts += 1
         entry.last_at = now
         if entry.attempts == 1 or not entry.first_at:
@@ -168,7 +170,7 @@ class Deliveries:
         self._push_timed(entry)
 
     def retry(self, entry: Entry, now: float, delay_s: float) -> None:
-        """The attempt of a LEASED message failed: it can be delivered again after `delay_s`."""
+        """The attempt of a LEASED message failed: make it deliverable again after `delay_s`."""
         self._leave(entry)
         if delay_s > 0:
             self._schedule(entry, now + delay_s)
@@ -177,7 +179,7 @@ class Deliveries:
             self.push(entry)
 
     def settle(self, entry: Entry) -> None:
-        """A message has come to its end: the next one with its key can be delivered."""
+        """End a message. The next one with its key becomes deliverable."""
         self._leave(entry)
         was_blocked = entry.state == BLOCKED
         entry.state = DONE
@@ -197,12 +199,12 @@ class Deliveries:
         self.push(following)
 
     def in_lane(self, key: str) -> int:
-        """How many messages have an ordering key: one of them is not BLOCKED."""
+        """How many messages under way have this ordering key. One of them is not BLOCKED."""
         lane = self._lanes.get(key)
         return 0 if lane is None else len(lane)
 
     def clear(self) -> None:
-        """All of them are gone."""
+        """Remove all messages."""
         for entry in self.entries.values():
             entry.state = DONE
         self.entries.clear()
@@ -221,9 +223,10 @@ class Deliveries:
         return delay + delay * JITTER * self._jitter()
 
     def take_due(self, now: float) -> Entry | None:
-        """A message whose lease has ended (it is LEASED), or whose next attempt is due (it is READY); None: no other.
+        """The next due message: its lease has ended (LEASED), or its next attempt is due (READY). None if there is
+        none.
 
-        Of the former the caller says what follows.
+        For an ended lease the caller decides what follows.
         """
         for entry in self._leases.values():
             if entry.due_at <= now:
@@ -242,7 +245,7 @@ class Deliveries:
         return None
 
     def next_at(self) -> float | None:
-        """When something comes due; it may be early."""
+        """When the next message is due; may be too early."""
         earliest: float | None = None
         for entry in self._leases.values():
             earliest = entry.due_at
@@ -262,12 +265,12 @@ class Deliveries:
     def _push_timed(self, entry: Entry) -> None:
         self._order += 1
         heapq.heappush(self._timed, (entry.due_at, self._order, entry))
-        if len(self._timed) > 2 * len(self.entries) + _SLACK:  # mostly of messages that were acknowledged since
+        if len(self._timed) > 2 * len(self.entries) + _SLACK:  # most are outdated
             self._timed = [each for each in self._timed if each[2].due_at == each[0] and each[2].state in _TIMED]
             heapq.heapify(self._timed)
 
     def _leave(self, entry: Entry) -> None:
-        """It is not LEASED or SCHEDULED any more."""
+        """The message is no longer LEASED or SCHEDULED."""
         if entry.state == LEASED:
             self.leased -= 1
             self._leases.pop(entry.sequence, None)
@@ -277,4 +280,4 @@ class Deliveries:
 
 _TIMED: Final = (LEASED, SCHEDULED)
 _SLACK: Final = 1_024
-"""Times that have passed may stay in the heap up to this number beside two for each message."""
+"""How many outdated entries may stay in the heap, in addition to two for each message."""

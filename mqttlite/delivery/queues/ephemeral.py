@@ -1,6 +1,7 @@
-"""What stands for a queue on the route of an ephemeral topic, of which nothing may be kept.
+"""Replaces a queue on the route of an ephemeral topic, whose messages must not be kept.
 
-Invariant: the queue takes none of the messages, each is counted, and a publisher that can be told is told.
+Invariant: the queue takes none of the messages, each is counted, and the publisher gets the reason if its protocol
+allows.
 """
 
 from typing import Final, final
@@ -25,22 +26,22 @@ class EphemeralSink:
         self._why: Final = f"the topic policy of {policy} is ephemeral, and {queue.contents.shown} would keep it"
 
     def prepare(self, messages: int) -> bool:
-        """As `Sink`."""
+        """Implements `Sink`."""
         return True
 
     def has_room(self, message: Message, qos: int) -> bool:
         return True  # room would change nothing
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
-        """As `Sink`."""
+        """Implements `Sink`."""
         return [planned_sink(self._queue.contents.shown, DROPPED, NOT_AUTHORIZED, self._why)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        """As `Sink`."""
+        """Implements `Sink`."""
         self._refuse(message.topic, message.trace, 1, tally)
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """As `Sink`."""
+        """Implements `Sink`."""
         for trace in batch.traces:
             self._refuse(batch.topic, trace, 1, tally)
         if len(batch.traces) < batch.count:

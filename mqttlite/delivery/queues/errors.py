@@ -1,4 +1,4 @@
-"""Why something cannot be done with a queue."""
+"""Errors of operations on queues."""
 
 
 class NoSuchQueue(LookupError):
@@ -10,7 +10,7 @@ class QueueExists(ValueError):
 
 
 class SeekUnderWay(ValueError):
-    """A queue is sought to one time after the other."""
+    """Another seek of the queue is under way."""
 
 
 class TooManyQueues(ValueError):
@@ -18,4 +18,4 @@ class TooManyQueues(ValueError):
 
 
 class QueueRecordError(ValueError):
-    """What the store keeps of a queue cannot be used; the text says of which, and what to do."""
+    """The stored record of a queue is unusable. The text says which queue, and what to do."""

@@ -1,4 +1,4 @@
-"""The end of something that is kept until a time, for modules that are not compiled: `Deadline` is."""
+"""A deadline with a callback, for modules that are not compiled: they cannot inherit from `Deadline`, which is."""
 
 from collections.abc import Callable
 from typing import Final, final
@@ -8,7 +8,7 @@ from mqttlite.core.deadlines import Deadline
 
 @final
 class Expiry(Deadline):
-    """Calls `on_expiry` when its time has come."""
+    """Calls `on_expiry` when it is due."""
 
     __slots__ = ("_on_expiry",)
 

@@ -1,7 +1,7 @@
-"""What a consumer inside the broker has of a queue: it takes messages, and says what became of each.
+"""The interface of a queue for a consumer inside the broker: it takes messages, and reports the outcome of each.
 
-Its leases end with the broker, for so does the consumer. Invariant: what `take` gives is to be sent once the changes
-are committed, and no more of it than was asked for is under way.
+Its leases do not survive the broker, because the consumer does not either. Invariant: messages from `take` may be sent
+only after the changes are committed.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from mqttlite.delivery.queues.queue import Queue
 
 
 class Feed:
-    """`consumer` is its name in the delivery log. `clock` gives the broker's seconds, and `wake` has the loop driver
-    carry out what was decided."""
+    """`consumer` is its name in the delivery log. `clock` returns the broker's seconds, and `wake` makes the loop
+    driver carry out effects."""
 
     def __init__(
         self, queue: Queue, core: Broker, consumer: str, clock: Callable[[], float], wake: Callable[[], None]
@@ -27,7 +27,7 @@ class Feed:
         self._wake: Final = wake
 
     def on_ready(self, call: Callable[[], None] | None) -> None:
-        """Have something called when there may be messages to take; it may not use the feed. None: nothing."""
+        """Set a function to call when there may be messages to take. It must not use the feed. None removes it."""
         self._queue.on_ready = call
 
     @property
@@ -36,25 +36,25 @@ class Feed:
         return self._queue.is_over
 
     def take(self, most: int, seconds: float) -> list[Entry]:
-        """Lease up to `most` messages for `seconds`. Send them once the changes are committed."""
+        """Lease up to `most` messages for `seconds`. Send them after the changes are committed."""
         self._core.effects.now = self._clock()
         return self._queue.pull(self._consumer, most, seconds, outlives_broker=False)
 
     def left_s(self, entry: Entry, attempt: int) -> float:
-        """How long the lease of an attempt still lasts; 0.0 for one that is over."""
+        """The remaining seconds of an attempt's lease; 0.0 if it is over."""
         if entry.state != LEASED or entry.attempts != attempt:
             return 0.0
         return max(0.0, entry.due_at - self._clock())
 
     def acknowledge(self, entry: Entry) -> None:
-        """A message is done, whichever attempt it was."""
+        """Acknowledge a message, for any of its attempts."""
         self._core.effects.now = self._clock()
         self._queue.leases.acknowledge(entry)
         self._go_on()
 
     def fail(self, entry: Entry, attempt: int, detail: str, cause: str = NACKED, delay_s: float | None = None) -> bool:
-        """An attempt failed: the next is due after `delay_s`, or else the back-off of the queue. `detail` is for the
-        delivery log. False: the attempt was over already."""
+        """An attempt failed: the next one is due after `delay_s`, or after the queue's back-off. `detail` is for the
+        delivery log. False if the attempt was over already."""
         self._core.effects.now = self._clock()
         if self.left_s(entry, attempt):
             self._queue.leases.on_refused(entry, detail)

@@ -1,8 +1,7 @@
-"""Dead letters on their way to the topics that queues have for them.
+"""Publishes dead letters to the `dead_letter_topic` of their queues.
 
-They are published behind what is being done, not in the midst of it: a queue may take them, and make a dead letter of
-another message. Invariant: a queue forwards a message once, so that queues that are bound to each other's dead letters
-end.
+It does so in a later job, not in the middle of another operation, because another queue may take them and in turn make
+a dead letter. Invariant: a queue forwards a message once, so that cycles of dead letter topics end.
 """
 
 from collections import deque
@@ -19,7 +18,7 @@ from mqttlite.delivery.queues.limits import MAX_FORWARDED
 
 @final
 class Forwarding(Job):
-    """Those of all queues of a broker."""
+    """One for all queues of a broker."""
 
     __slots__ = ("_drops", "_effects", "_jobs", "_publish", "_waiting")
 
@@ -31,7 +30,7 @@ class Forwarding(Job):
         self._waiting: Final[deque[Message]] = deque()
 
     def add(self, message: Message) -> None:
-        """Publish a message soon. Too many at a time are dropped; their queues keep them."""
+        """Publish a message soon. If too many wait, it is not published, but its queue keeps it."""
         if len(self._waiting) >= MAX_FORWARDED:
             self._drops.add(QUEUE_FULL, 1, message.topic)
             return
@@ -40,8 +39,8 @@ class Forwarding(Job):
             self._jobs.queue(self)
 
     def step(self) -> bool:
-        """As `Job`."""
+        """Implements `Job`."""
         while self._waiting and has_budget(self._effects):
             self._publish(self._waiting[0])
-            self._waiting.popleft()  # now, so that what follows from it does not make another job
+            self._waiting.popleft()  # before publishing, which may add more
         return not self._waiting

@@ -1,7 +1,7 @@
-"""Queues that end when nobody has consumed from them for a while (`idle_expiry_s`).
+"""Deletes queues that had no consumer for some time (`idle_expiry_s`).
 
-The time begins when the queue is made and when the broker starts, and with each use. Invariant: a queue with a consumer
-does not end.
+The time starts at the creation of the queue, at the start of the broker, and with each use. Invariant: a queue with a
+consumer is not deleted.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,13 @@ from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 
 LOOKS: Final = 10
-"""How often in its time one looks whether a queue has a consumer. By so much later it may end, and never earlier."""
+"""How many checks for a consumer there are in that time. A queue may be deleted later by one interval, never
+earlier."""
 
 
 @final
 class IdleEnd(Deadline):
-    """Of one queue. `has_consumer` says whether there is one now, and `end` deletes the queue."""
+    """The idle deadline of one queue. `has_consumer` says whether it has a consumer now, and `end` deletes it."""
 
     __slots__ = ("_deadlines", "_effects", "_end", "_has_consumer", "_is_armed", "_seconds", "_used_at")
 
@@ -39,11 +40,11 @@ class IdleEnd(Deadline):
         self._arm()
 
     def use(self) -> None:
-        """Somebody consumes."""
+        """Note that a consumer used the queue."""
         self._used_at = self._effects.now
 
     def stop(self) -> None:
-        """The queue is deleted, or does not end any more."""
+        """Cancel the deadline: the queue is deleted, or no longer expires."""
         if self._is_armed:
             self._is_armed = False
             self._deadlines.cancel(self)

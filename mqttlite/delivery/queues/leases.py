@@ -1,7 +1,7 @@
-"""The attempts to deliver the messages of a queue: each is a lease, which a consumer has until a deadline.
+"""The attempts to deliver messages of a queue: each is a lease that a consumer holds until a deadline.
 
-Here is what begins one and what becomes of it; when leases end by time is the queue's. Invariant: each attempt is
-counted once, and of each the first outcome holds, but for an acknowledgement that comes late.
+This module begins and ends them; the queue checks their deadlines. Invariant: each attempt is counted once, and its
+first outcome holds, except that a late acknowledgement still counts.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from mqttlite.delivery.queues.marks import ack_id_of, is_of, mark_of, parse_ack_
 from mqttlite.delivery.queues.outcomes import ACKNOWLEDGED, DISCONNECTED, NACKED
 
 _BEYOND_S: Final = 0.001
-"""So that a message which is due when it expires has expired, however its times were rounded."""
+"""Added so that a message that is due at its expiry has expired in spite of rounding."""
 
 
 @final
@@ -46,7 +46,7 @@ class Lease(AwaitsCommit):
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         if reason_code < 0x80:
-            if not self.entry.refused >> self.attempt & 1:  # most clients send PUBACK by themselves, also after `$nack`
+            if not self.entry.refused >> self.attempt & 1:  # most clients send PUBACK automatically, even after `$nack`
                 self.leases.acknowledge(self.entry)
         else:
             detail = f"reason code 0x{reason_code:02x}"
@@ -61,7 +61,7 @@ class Lease(AwaitsCommit):
 
 @final
 class Leases:
-    """Of one queue. `wake` has the queue deliver what can be, and look when the next lease ends."""
+    """The leases of one queue. `wake` makes the queue deliver available messages and check the next deadline."""
 
     __slots__ = (
         "_contents",
@@ -93,12 +93,12 @@ class Leases:
         self.wake: Final = wake
 
     def back_off(self, retry_min_s: float, retry_max_s: float) -> None:
-        """Other back-offs hold from the next failure on."""
+        """Change the back-off for later failures."""
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
 
     def begin(self, entry: Entry, consumer: str, seconds: float, outbox: Outbox | None) -> Lease:
-        """A consumer gets a message, for so long."""
+        """Lease a message to a consumer for `seconds`."""
         contents = self._contents
         deadline_s = contents.policy.ack_deadline_s
         self._deliveries.lease(entry, self._effects.now, seconds, consumer, seconds == deadline_s)
@@ -112,26 +112,27 @@ class Leases:
         return lease
 
     def on_sent(self, entry: Entry, attempt: int, now: float) -> None:
-        """The consumer gets the message only now, and its deadline counts from here."""
+        """The consumer gets the message only now: restart its deadline."""
         self._deliveries.start(entry, attempt, now)
 
     def ack_id_of(self, entry: Entry) -> str:
-        """By which consumers name the latest attempt of a message."""
+        """The `ack-id` of the latest attempt of a message."""
         return ack_id_of(entry, entry.attempts, self._contents.retention.epoch)
 
     def lent(self, packet_id: int, session: Session) -> str:
-        """The `ack-id` of what a session has by that packet identifier; empty for what is none of this queue."""
+        """The `ack-id` of the message that a session got with a packet identifier; empty if it is not from this
+        queue."""
         sent = session.window.inflight.find(packet_id)
         origin = None if sent is None or sent.delivery is None else sent.delivery.origin
         if not isinstance(origin, Lease) or origin.leases is not self:
             return ""
         entry = origin.entry
-        if self._deliveries.entries.get(entry.sequence) is not entry:  # a seek had it begin anew
+        if self._deliveries.entries.get(entry.sequence) is not entry:  # a seek replaced the entry
             return ""
         return ack_id_of(entry, origin.attempt, self._contents.retention.epoch)
 
     def find(self, ack_id: str) -> tuple[Entry, int] | None:
-        """The message and the attempt that an `ack-id` names; None for one that is not under way."""
+        """The message and attempt of an `ack-id`; None if it is not under way."""
         parsed = parse_ack_id(ack_id)
         if parsed is None:
             return None
@@ -144,7 +145,7 @@ class Leases:
         return entry, attempt
 
     def acknowledge(self, entry: Entry, outcome: str = ACKNOWLEDGED) -> bool:
-        """A consumer is done with a message, maybe late; False: it has come to its end already."""
+        """A consumer has finished a message, perhaps late. False if the message has already ended."""
         if entry.state == DONE:
             return False
         if self._context.attempts is not None and entry.state == LEASED:
@@ -153,14 +154,14 @@ class Leases:
         return True
 
     def on_refused(self, entry: Entry, detail: str) -> None:
-        """Tell the tracer that the consumer that has a message refused it."""
+        """Report to the tracer that the consumer rejected the message."""
         tracer = self._effects.tracer
         message = entry.message
         if tracer is not None and message.trace:
             tracer.on_dropped(message.trace, entry.consumer, message.topic, NACKED, 1, detail)
 
     def fail(self, entry: Entry, attempt: int, cause: str, delay_s: float | None = None, detail: str = "") -> bool:
-        """An attempt failed: there is another after `delay_s`, or else the back-off; False: it was over already."""
+        """An attempt failed: schedule another after `delay_s` or the back-off. False if it was over already."""
         if entry.state != LEASED or entry.attempts != attempt:
             return False
         if cause == NACKED:
@@ -176,7 +177,7 @@ class Leases:
             delay = delay_s
         expires_at = self._contents.expires_at(entry.message)
         if expires_at and delay > 0.0:
-            delay = max(0.0, min(delay, expires_at + _BEYOND_S - now))  # it ends then, and not when it would be due
+            delay = max(0.0, min(delay, expires_at + _BEYOND_S - now))  # it ends at its expiry
         self._deliveries.retry(entry, now, delay)
         if entry.state == SCHEDULED:
             self._contents.record_due(entry)
@@ -185,7 +186,7 @@ class Leases:
         return True
 
     def extend(self, entry: Entry, attempt: int, seconds: float) -> bool:
-        """The lease of an attempt ends `seconds` from now; False: the attempt is over."""
+        """Make the lease of an attempt end `seconds` from now. False if the attempt is over."""
         if entry.state != LEASED or entry.attempts != attempt:
             return False
         self._deliveries.extend(entry, self._effects.now, seconds)

@@ -1,4 +1,4 @@
-"""A queue with what belongs to it: its options, who made it, its dead letters, and what can be seen of it."""
+"""A queue with its options, origin, dead letters and visible state."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ from mqttlite.delivery.queues.records import Definition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """What can be seen of a queue now; the counts are since the broker started."""
+    """The visible state of a queue. Counters start with the broker."""
 
     name: str
     filters: tuple[str, ...]
@@ -41,33 +41,33 @@ class QueueState:
 
 
 class ManagedQueue:
-    """`mount_point` is where the topics in its filter begin: that of the subscriber who made it."""
+    """`mount_point` is the prefix for topics in its filter: that of the subscriber that created it."""
 
     def __init__(
         self, options: QueueOptions, origin: str, mount_point: str, queue: Queue, dead_letters: DeadLetters
     ) -> None:
         self.options = options
         self.origin: Final = origin
-        """Who made it: `config`, `admin` or `subscriber`."""
+        """Who created it: `config`, `admin` or `subscriber`."""
         self.mount_point: Final = mount_point
         self.queue: Final = queue
         self.dead_letters: Final = dead_letters
         self.push_stopped = ""
-        """Why its messages are not pushed any more; empty while they are."""
+        """Why its push is stopped; empty if it is not."""
         self.idle: IdleEnd | None = None
 
     @property
     def is_pushed(self) -> bool:
-        """Whether its messages are pushed now."""
+        """Whether its push is active."""
         return self.options.push is not None and not self.push_stopped
 
     def definition(self) -> bytes:
-        """What the store keeps of it beside its messages."""
+        """Its record in the store, without messages."""
         definition = Definition(self.options, self.origin, self.queue.paused, self.mount_point, self.push_stopped)
         return definition.encode()
 
     def state(self, consumers: int, now: float) -> QueueState:
-        """What can be seen of it; `consumers` are connected."""
+        """Its visible state, with `consumers` connected consumers."""
         queue, dead_letters = self.queue, self.dead_letters
         contents = queue.contents
         return QueueState(

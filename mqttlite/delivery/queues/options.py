@@ -1,4 +1,4 @@
-"""What can be said of a queue, and of all together."""
+"""The options of a queue, and of all queues together."""
 
 import re
 from typing import Final, Literal
@@ -12,21 +12,21 @@ from mqttlite.topics.namespaces import ORDINARY, parse_filter
 from mqttlite.wire.errors import PeerError, TopicFilterInvalid
 
 MAX_NAME: Final = 128
-"""Characters in the name of a queue: it is in topics, metrics and file records."""
+"""The longest name of a queue. Names appear in topics, metrics and records."""
 
 MAX_FILTERS: Final = 100
-"""Topic filters to which one queue is bound."""
+"""The most topic filters of one queue."""
 
 MAX_DEADLINE_S: Final = 600.0
 MIN_DEADLINE_S: Final = 10.0
-"""As with Google Pub/Sub. Less needs `allow_short_deadlines`: it makes duplicates of what is only slow."""
+"""As in Google Pub/Sub. Less requires `allow_short_deadlines`, because slow consumers then cause duplicates."""
 
 SHORTEST_DEADLINE_S: Final = 0.05
 
 MAX_ATTEMPTS: Final = 100
 
 MIN_IDLE_S: Final = 60
-"""A consumer that was restarted finds its queue."""
+"""Long enough for a restarted consumer to find its queue."""
 
 MIN_RATE: Final = 0.001
 MAX_RATE: Final = 1_000_000.0
@@ -38,7 +38,7 @@ Refusal = Literal["filter", "expiry"]
 
 
 class RetryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long a message waits that a consumer refused: `min_s`, doubled with each attempt, up to `max_s`."""
+    """The delay before a rejected message is delivered again: `min_s`, doubled with each attempt, up to `max_s`."""
 
     min_s: float = 10.0
     """The delay after the first rejection."""
@@ -174,7 +174,7 @@ class DeliveryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def check_queue_name(name: str) -> None:
-    """Raises `ValueError` for a name that no queue may have."""
+    """Raises `ValueError` for an invalid queue name."""
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise ValueError(
             f"name is {name[:MAX_NAME]!r}: the name of a queue has 1 to {MAX_NAME} letters, digits and any of . _ ~ -"
@@ -182,7 +182,7 @@ def check_queue_name(name: str) -> None:
 
 
 def check_queue_filter(topic_filter: str) -> None:
-    """Raises `ValueError` for what a queue cannot be bound to."""
+    """Raises `ValueError` for a filter that a queue cannot be bound to."""
     raw = topic_filter.encode()
     try:
         check_filter(raw)

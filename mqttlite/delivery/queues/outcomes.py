@@ -1,4 +1,4 @@
-"""How messages of a queue end, why attempts fail, and how often each was so."""
+"""The outcomes of messages, the causes of failed attempts, and their counters."""
 
 from typing import Final, final
 
@@ -14,36 +14,36 @@ NACKED: Final = "nacked"
 DEADLINE: Final = "deadline"
 DISCONNECTED: Final = "disconnected"
 NEVER_ACKNOWLEDGED: Final = "sent"
-"""How an attempt to a consumer of QoS 0 ends, which acknowledges nothing."""
+"""The outcome of an attempt to a QoS 0 consumer, which does not acknowledge."""
 
 TOO_LARGE: Final = "too_large"
 OVERFLOW: Final = "overflow"
 FILTERED: Final = "filtered"
-"""The cause of a dead letter that did not pass the queue's filter: no attempt, and so none of these."""
+"""The cause of a dead letter that did not pass the queue's filter. It had no attempt."""
 
 SCHEMA_INVALID: Final = "schema_invalid"
-"""The same of one whose payload is not what the schema of its topic says."""
+"""The cause of a dead letter whose payload violates its topic's schema."""
 
 CAUSES: Final = (NACKED, DEADLINE, DISCONNECTED, TOO_LARGE, OVERFLOW)
-"""Why an attempt failed, or why there was none."""
+"""Why an attempt failed, or was not made."""
 
 
 @final
 class Counts:
-    """Of one queue since the broker started."""
+    """The counters of one queue since the broker started."""
 
     __slots__ = ("attempts", "causes", "ends", "filtered", "published", "redeliveries", "refused", "returned")
 
     def __init__(self) -> None:
         self.published: int = 0
         self.refused: int = 0
-        """Messages that it had no room for, or that are of an ephemeral topic."""
+        """Messages refused for lack of room, or because their topic is ephemeral."""
         self.filtered: int = 0
         """Messages that did not pass its filter."""
         self.attempts: int = 0
         self.redeliveries: int = 0
-        """Those of the attempts that were not the first of their message."""
+        """Attempts after the first of their message."""
         self.returned: int = 0
-        """Messages that had ended and that a seek had wait again."""
+        """Ended messages that a seek brought back."""
         self.causes: Final[dict[str, int]] = dict.fromkeys(CAUSES, 0)
         self.ends: Final[dict[str, int]] = dict.fromkeys(ENDS, 0)

@@ -1,15 +1,16 @@
-"""How fast a queue delivers: `max_rate` messages a second, in steps of some milliseconds.
+"""Limits the delivery rate of a queue to `max_rate`, in steps of some milliseconds.
 
-Pure: time is a number. Invariant: in each stretch of time it allows what the rate gives, and a tenth of a second more.
+Pure: time is a number. Invariant: in any interval it allows the rate times the interval, plus a tenth of a second's
+worth.
 """
 
 from typing import Final, final
 
 BURST_S: Final = 0.1
-"""What was not delivered may be made up for within this time."""
+"""How much unused time may be made up for."""
 
 STEP_S: Final = 0.01
-"""The queue looks again after this time, or when the next message is due."""
+"""The queue checks again after this time, or when the next message is due."""
 
 
 @final

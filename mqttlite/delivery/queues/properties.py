@@ -1,6 +1,6 @@
-"""The user properties of a queue's messages: what consumers are told of each delivery, and what publishers say.
+"""The user properties of a queue's messages: those for consumers about a delivery, and those of publishers.
 
-Invariant: the publisher's own properties come first and as they came.
+Invariant: the publisher's properties come first, unchanged.
 """
 
 from typing import Final
@@ -22,13 +22,13 @@ _ATTEMPT: Final = USER_PROPERTY + encode_utf8(ATTEMPT)
 _PUBLISH_TIME: Final = USER_PROPERTY + encode_utf8(PUBLISH_TIME)
 
 MAX_PRIORITY: Final = 9
-"""Priorities are 0 to 9; what is no number counts as 0, and a higher one as 9."""
+"""Priorities are 0 to 9. An invalid one counts as 0, a higher one as 9."""
 
 
 def user_property(name: str, message: Message) -> str:
-    """The first value of a user property; empty where there is none."""
+    """The first value of a user property; empty if there is none."""
     raw = message.raw
-    if raw is not None and name.encode() not in raw.data:  # mostly so, and then nothing is decoded
+    if raw is not None and name.encode() not in raw.data:  # the usual case needs no decoding
         return ""
     for key, value in message.properties.user_properties:
         if key == name:
@@ -37,7 +37,7 @@ def user_property(name: str, message: Message) -> str:
 
 
 def priority_of(message: Message) -> int:
-    """What the publisher said, from 0 to `MAX_PRIORITY`."""
+    """The publisher's priority, from 0 to `MAX_PRIORITY`."""
     text = user_property(PRIORITY, message)
     if not (text.isascii() and text.isdecimal()):
         return 0
@@ -45,7 +45,7 @@ def priority_of(message: Message) -> int:
 
 
 def with_delivery_properties(message: Message, ack_id: str, attempt: int) -> Message:
-    """The message with the properties that tell a consumer about this delivery."""
+    """The message with the properties of this delivery."""
     number = message.number
     added = (
         _ACK_ID

@@ -1,7 +1,7 @@
-"""A queue: takes the messages of its topics, and delivers each until a consumer acknowledges it.
+"""A queue: takes the messages of its topics, and delivers each one until a consumer acknowledges it.
 
-Its messages are in `Contents`, its attempts in `Leases`, its consumers in `ConsumerRing`; here is who gets what and
-when. Invariant: what is told to a publisher or sent to a consumer is in the changes before.
+Its messages are in `Contents`, its attempts in `Leases`, its consumers in `ConsumerRing`; this module decides on
+deliveries. Invariant: changes are recorded before a publisher is acknowledged or a consumer gets a message.
 """
 
 from collections.abc import Callable
@@ -37,12 +37,12 @@ from mqttlite.delivery.queues.time_search import TimeSearch
 from mqttlite.wire.constants import V5
 
 _WORK: Final = 8
-"""What it costs to deliver a message, in the unit of `Effects.work`."""
+"""The work of delivering a message."""
 
 
 @final
 class Queue(Job):
-    """A `Sink`. `may_receive` says whether a consumer may get the messages of a topic; None: each may get all."""
+    """A `Sink`. `may_receive` says whether a consumer may get the messages of a topic; None: all may."""
 
     __slots__ = (
         "_context",
@@ -103,39 +103,39 @@ class Queue(Job):
         """Whether there may be one in the ring. Where a thousand queues take a message, a look at each ring counts."""
         self._timer: _Timer | None = None
         self._pulled_until = 0.0
-        """Until then those who pulled count as consumers, of whom there is no other sign."""
+        """Until then, clients that pulled count as consumers."""
         self._is_job = False
         self.filter: QueueFilter | None = None
-        """Which messages it takes; None: all."""
+        """Selects the messages to take; None: all."""
         self._pace: Pace | None = Pace(policy.max_rate, self._effects.now) if policy.max_rate else None
         self.is_over: bool = False
         self.paused: bool = False
         self.on_ready: Callable[[], None] | None = None
-        """Called when there may be something to `pull`, for a consumer inside the broker. It may not call the queue."""
+        """Called when there may be messages to `pull`, for a consumer inside the broker. It must not call the queue."""
 
     # ------------------------------------------------------------------ figures
 
     @property
     def leased(self) -> int:
-        """Messages that consumers have."""
+        """The number of messages held by consumers."""
         return self._deliveries.leased
 
     @property
     def scheduled(self) -> int:
-        """Messages that wait for their next attempt."""
+        """The number of messages that wait for their next attempt."""
         return self._deliveries.scheduled
 
     # ------------------------------------------------------------------ messages come in
 
     def prepare(self, messages: int) -> bool:
-        """As `Sink`."""
+        """Implements `Sink`."""
         return True
 
     def has_room(self, message: Message, qos: int) -> bool:
-        return True  # a full queue refuses messages by itself
+        return True  # a full queue refuses messages itself
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
-        """As `Sink`."""
+        """Implements `Sink`."""
         waits = "it is paused" if self.paused else f"consumers that take messages: {len(self._ring)}"
         if self.filter is not None:
             passes = self.filter.would_pass(message, knows_payload)
@@ -145,7 +145,7 @@ class Queue(Job):
         return [self.contents.outlook(message, waits)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        """As `Sink`: the message waits, and is delivered at once where a consumer has room."""
+        """Implements `Sink`: enqueue the message, and deliver it at once if a consumer has room."""
         if self.filter is None or self.filter.passes(message, tally):
             self._accept(message, tally)
 
@@ -176,20 +176,20 @@ class Queue(Job):
             self.on_ready()
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """As `Sink`."""
+        """Implements `Sink`."""
         places = range(batch.count) if self.filter is None else self.filter.passing(batch, tally)
         for at in places:
             self._accept(batch.delivery(at, 0).message, tally)
 
     def keep_invalid(self, message: Message, reason: str) -> bool:
-        """Keep a message with a wrong payload as a dead letter; False: the queue has none, or does not want it."""
+        """Keep a message with an invalid payload as a dead letter. False if the queue keeps none, or filters it out."""
         if not self.contents.policy.dead_letter or (self.filter is not None and not self.filter.matches(message)):
             return False
         self.contents.reject(message, SCHEMA_INVALID, reason)
         return True
 
     def put_back(self, message: Message) -> bool:
-        """Take a message that comes from the queue's dead letters; False: there is no room for it."""
+        """Enqueue a replayed dead letter. False if there is no room for it."""
         size = BACKLOG_ENTRY_BYTES + message.memory_bytes
         if self.contents.retention.count:
             self.seeking.make_way(size)
@@ -205,20 +205,20 @@ class Queue(Job):
         """A session consumes from now on."""
         self._ring.join(consumer)
         self._has_consumers = True
-        self.wake()  # later, so that SUBACK is before the first message
+        self.wake()  # later, so that SUBACK precedes the first message
 
     def leave(self, consumer: Consumer) -> None:
-        """It does so no longer; what it has, it may acknowledge."""
+        """A session no longer consumes. It may still acknowledge its messages."""
         self._ring.leave(consumer)
 
     def wake(self) -> None:
-        """Something can be delivered that could not before: see to it in this iteration or the next."""
+        """There may be new deliveries: try in this iteration or the next."""
         if not self._is_job and not self.is_over:
             self._is_job = True
             self._jobs.queue(self)
 
     def step(self) -> bool:
-        """As `Job`."""
+        """Implements `Job`."""
         self._is_job = False
         self._end_leases()
         self._deliver_some()
@@ -227,7 +227,7 @@ class Queue(Job):
     # ------------------------------------------------------------------ delivery
 
     def _deliver_some(self) -> None:
-        """Deliver while there are messages, consumers with room, and budget; what is left is a job."""
+        """Deliver while there are messages, consumers with room, and budget. Continue the rest as a job."""
         effects = self._effects
         while not self.paused and not self.is_over:
             consumer = self._ring.next()
@@ -262,7 +262,7 @@ class Queue(Job):
             self.on_ready()
 
     def _see_to_deferred(self) -> None:
-        """Have the store know what was deferred, and read what is not any more."""
+        """Record newly deferred messages, and read those that can come back."""
         self.contents.deferred.flush()
         if self.contents.wanted:
             self._deferred_pages.want()
@@ -272,7 +272,7 @@ class Queue(Job):
         self._deliver_some()
 
     def _next_entry(self) -> Entry | None:
-        """The next message to deliver; None where there is none here now, or it would be too fast."""
+        """The next message to deliver; None if there is none in memory, or the rate does not allow it."""
         self.contents.gave_way = False
         pace = self._pace
         if pace is None:
@@ -309,9 +309,9 @@ class Queue(Job):
     def pull(
         self, consumer: str, most: int, lease_s: float | None = None, *, outlives_broker: bool = True
     ) -> list[Entry]:
-        """Lease up to `most` messages; by the time that the changes are committed they may be told.
+        """Lease up to `most` messages. Send them only after the changes are committed.
 
-        A lease that does not outlive the broker is over when the broker starts again.
+        Without `outlives_broker`, a restart of the broker ends the leases.
         """
         seconds = self.contents.policy.ack_deadline_s if lease_s is None else lease_s
         found: list[Entry] = []
@@ -332,7 +332,7 @@ class Queue(Job):
     # ------------------------------------------------------------------ time
 
     def on_time(self) -> None:
-        """Something is due."""
+        """Handle due messages."""
         self._timer = None
         if self._pace is not None:
             self._pace.is_waited_for = False
@@ -351,7 +351,7 @@ class Queue(Job):
                     return
             elif entry.state == LEASED:
                 self.leases.fail(entry, entry.attempts, DEADLINE, 0.0)
-            elif entry.attempts >= contents.policy.max_attempts:  # its last lease was before the broker started
+            elif entry.attempts >= contents.policy.max_attempts:  # its last lease was before a restart
                 contents.give_up(entry, DEADLINE)
             self._effects.work += _WORK
         self.wake()
@@ -382,7 +382,7 @@ class Queue(Job):
     # ------------------------------------------------------------------ an operator
 
     def change(self, policy: Policy, retry_min_s: float, retry_max_s: float) -> None:
-        """Other options hold from now on."""
+        """Apply other options."""
         before, self.contents.policy = self.contents.policy, policy
         self.leases.back_off(retry_min_s, retry_max_s)
         if policy.max_rate != before.max_rate:
@@ -391,16 +391,16 @@ class Queue(Job):
         self.wake()
 
     def pause(self, paused: bool) -> None:
-        """Deliver nothing, or go on."""
+        """Pause or resume deliveries."""
         self.paused = paused
         self.wake()
 
     def entries(self, most: int) -> list[Entry]:
-        """The first of those under way."""
+        """The first `most` messages under way."""
         return list(islice(self._deliveries.entries.values(), most))
 
     def purge(self, data: bytes) -> int:
-        """Drop all messages, also those that consumers have; how many. `data` is the queue's definition."""
+        """Drop all messages, including those held by consumers. Return how many. `data` is the queue's definition."""
         purged = self.contents.depth
         self.contents.clear()
         self._effects.record(SaveQueue(self._key, data))
@@ -409,16 +409,16 @@ class Queue(Job):
         return purged
 
     def search(self, number: int, found: Callable[[int], None]) -> None:
-        """Find the first sequence from which on messages have at least that number: `found` is told it, maybe later."""
+        """Find the first sequence from which on messages have at least this number. `found` gets it, perhaps later."""
         TimeSearch(self.contents, self._pages_of_store, number, found).begin()
 
     def seek(self, to: Position) -> None:
-        """Begin again at that position."""
+        """Move to a position."""
         self.seeking.seek(to)
         self.wake()
 
     def end(self) -> None:
-        """The queue is deleted, with all that is in it."""
+        """Delete the queue and its messages."""
         self.is_over = self._pages.is_over = self._deferred_pages.is_over = True
         self.contents.clear()
         self._ring.clear()
@@ -429,14 +429,14 @@ class Queue(Job):
     # ------------------------------------------------------------------ a restart
 
     def restore_sent(self, sequence: int, message: Message, mark: int, due_at: float) -> None:
-        """Put back a message that was under way; they come in the order of their sequences."""
+        """Restore a message that was under way. Call it in the order of sequences."""
         self.contents.restore_sent(sequence, message, mark, due_at)
         self._arm()
 
 
 @final
 class _Timer(Deadline):
-    """When the next lease ends, or the next attempt is due."""
+    """Due when the next lease ends, or the next attempt is due."""
 
     __slots__ = ("_queue",)
 

@@ -1,7 +1,7 @@
-"""The filter of a queue, asked about each message before the queue takes it.
+"""The filter of a queue, evaluated for each message before the queue takes it.
 
-Invariant: a message that does not pass takes no room and no number in the queue, and holds up no other with its
-ordering key. A queue without a filter has none of this.
+Invariant: a message that does not pass takes no room and no sequence, and does not delay others with its ordering key.
+A queue without a filter has no such object.
 """
 
 from typing import Final, final
@@ -19,7 +19,7 @@ from mqttlite.delivery.queues.outcomes import FILTERED
 
 @final
 class QueueFilter:
-    """Messages that do not pass are counted, apart from what is dropped, and may become dead letters."""
+    """Messages that do not pass are counted apart from drops, and may become dead letters."""
 
     __slots__ = ("_contents", "_drops", "_effects", "_filter")
 
@@ -34,11 +34,11 @@ class QueueFilter:
         return self._filter.expression
 
     def would_pass(self, message: Message, knows_payload: bool) -> bool | None:
-        """Whether the queue would take a message; None where that depends on a payload that is not known."""
+        """Whether the queue would take a message; None if that depends on an unknown payload."""
         return self.matches(message) if knows_payload or not self._filter.reads_payload else None
 
     def passes(self, message: Message, tally: Tally) -> bool:
-        """Whether the queue takes a message, which the fan-out has counted as one that reached it."""
+        """Whether a message passes. If not, undo the fan-out's count of this receiver."""
         if self.matches(message):
             return True
         tally.reached -= 1
@@ -47,7 +47,7 @@ class QueueFilter:
         return False
 
     def passing(self, batch: PublishBatch, tally: Tally) -> list[int]:
-        """The places in a batch of the messages that the queue takes."""
+        """The positions in a batch of the messages that pass."""
         everywhere = list(range(batch.count))
         if self._filter.reads_payload:
             places = [at for at in everywhere if self.matches(batch.delivery(at, 0).message)]
@@ -62,7 +62,7 @@ class QueueFilter:
         return places
 
     def matches(self, message: Message) -> bool:
-        """Whether a message is one for the queue; nothing is counted."""
+        """Whether a message passes. Counts nothing."""
         self._effects.work += 1
         if self._filter.reads_payload:
             self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT

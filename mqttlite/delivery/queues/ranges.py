@@ -1,6 +1,6 @@
-"""A set of sequences that mostly follow one another, as ranges.
+"""A set of mostly consecutive sequences, stored as ranges.
 
-Invariant: the ranges are in order, and between two of them is at least one number that is in none.
+Invariant: the ranges are in order, and there is at least one number between two of them.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,11 +24,11 @@ class Ranges:
 
     @property
     def end(self) -> int:
-        """What is behind the last of them; 0 where there is none."""
+        """The end of the last range; 0 if there is none."""
         return self._ends[-1] if self._ends else 0
 
     def add(self, first: int, end: int) -> None:
-        """All from `first` to before `end` are in it."""
+        """Add all numbers from `first` to before `end`."""
         if first >= end:
             return
         low = bisect_left(self._ends, first)
@@ -40,7 +40,7 @@ class Ranges:
         self._ends[low:high] = [end]
 
     def after(self, sequence: int) -> int:
-        """The lowest number from that one on that is in none of them."""
+        """The lowest number from `sequence` on that is not in the set."""
         at = bisect_right(self._firsts, sequence) - 1
         return self._ends[at] if at >= 0 and self._ends[at] > sequence else sequence
 
@@ -48,21 +48,21 @@ class Ranges:
         return self.after(sequence) != sequence
 
     def within(self, first: int, end: int) -> list[tuple[int, int]]:
-        """What of them is from `first` to before `end`."""
+        """The parts of the ranges from `first` to before `end`."""
         found: list[tuple[int, int]] = []
         for at in range(bisect_right(self._ends, first), bisect_left(self._firsts, end)):
             found.append((max(first, self._firsts[at]), min(end, self._ends[at])))
         return found
 
     def count(self, first: int, end: int) -> int:
-        """How many numbers of them are from `first` to before `end`."""
+        """How many numbers of the set are from `first` to before `end`."""
         total = 0
         for low, high in self.within(first, end):
             total += high - low
         return total
 
     def cut(self, first: int) -> None:
-        """Drop those before that number."""
+        """Remove all numbers before `first`."""
         at = bisect_right(self._ends, first)
         del self._firsts[:at]
         del self._ends[:at]
@@ -74,5 +74,5 @@ class Ranges:
         self._ends.clear()
 
     def first_of(self, at: int) -> int:
-        """Where the range of that index begins."""
+        """The beginning of the range with this index."""
         return self._firsts[at]

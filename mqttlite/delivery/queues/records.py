@@ -1,6 +1,6 @@
-"""What the store keeps of queues, and how a broker that starts again makes them of it.
+"""The stored records of queues, and their restoration after a restart.
 
-Invariant: what was under way comes back in the order of its sequences, and before what waits.
+Invariant: messages under way are restored in order of sequence, and before waiting ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _DEAD_LETTERS: Final = f"{QUEUE_MARK}$dlq/"
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """Of a queue, as it is in the store."""
+    """The stored definition of a queue."""
 
     options: QueueOptions
     origin: str
@@ -36,7 +36,7 @@ class Definition(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, change: SaveQueue) -> "Definition":
-        """Raises `QueueRecordError`: to begin without the queue would lose its messages."""
+        """Raises `QueueRecordError`, because starting without the queue would lose its messages."""
         try:
             return msgspec.json.decode(change.data, type=cls)
         except msgspec.DecodeError as error:
@@ -48,17 +48,17 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 class QueueRecord:
-    """All that the store has of one queue."""
+    """The stored changes of one queue."""
 
     def __init__(self, changes: Sequence[Change], sought: Sequence[SaveQueue]) -> None:
         first = changes[0]
-        assert isinstance(first, SaveQueue), "a queue comes before what belongs to it"
+        assert isinstance(first, SaveQueue), "a queue comes before its parts"
         self.definition: Final = Definition.decode(first)
         self._changes: Final = changes
         self._sought: Final = sought
 
     def fill(self, queue: Queue, latest: int) -> None:
-        """Put back its messages, and what is kept for a seek. `latest` is the latest number of all messages."""
+        """Restore its messages and its retention. `latest` is the highest message number of the broker."""
         due = {change.sequence: change.due_at for change in self._changes if isinstance(change, Due)}
         sent = [change for change in self._changes if isinstance(change, Enqueue) and change.packet_id]
         for change in sorted(sent, key=lambda change: change.sequence):
@@ -87,7 +87,7 @@ class QueueRecord:
         for change in self._changes:
             if isinstance(change, Retain):
                 retention.restore_floor(change.first, change.size_bytes)
-        if retention.floor > backlog.end:  # after a purge nothing but the floor says where the sequences are
+        if retention.floor > backlog.end:  # after a purge only the floor tells the current sequence
             backlog.restore_stored(retention.floor, 0, 0)
         retention.look_ahead(backlog.first, backlog.end)
         for number, data in sorted(deferred.items()):
@@ -98,7 +98,7 @@ class QueueRecord:
 
 
 class QueueRecords:
-    """What the store has of all queues, put aside until all of it is here."""
+    """Collects the stored changes of all queues until they are complete."""
 
     def __init__(self) -> None:
         self._by_key: Final[dict[str, list[Change]]] = {}
@@ -108,14 +108,14 @@ class QueueRecords:
         self._by_key.setdefault(change.client_id, []).append(change)
 
     def queues(self) -> Iterator[QueueRecord]:
-        """Of each queue. Raises `QueueRecordError`."""
+        """The record of each queue. Raises `QueueRecordError`."""
         sought = self._sought()
         for key, changes in self._by_key.items():
             if key.startswith(_QUEUE):
                 yield QueueRecord(changes, sought.get(key.removeprefix(_QUEUE), ()))
 
     def orphans(self) -> Iterator[str]:
-        """The keys of what belongs to queues that were lost."""
+        """The keys of records whose queues were lost."""
         for name, records in self._sought().items():
             if f"{_QUEUE}{name}" not in self._by_key:
                 yield from (each.client_id for each in records)
@@ -127,7 +127,7 @@ class QueueRecords:
                 yield change
 
     def fill_dead_letters(self, name: str, dead_letters: DeadLetters) -> None:
-        """Put back the dead letters of a queue, if there were some."""
+        """Restore the dead letters of a queue, if there are any."""
         changes = self._by_key.get(f"{_DEAD_LETTERS}{name}")
         if changes is None:
             return
@@ -137,11 +137,11 @@ class QueueRecords:
                 dead_letters.restore(change.sequence, change.delivery.message)
 
     def _sought(self) -> dict[str, list[SaveQueue]]:
-        """What is kept for seeks, by queue."""
+        """The retention records, by queue."""
         found: dict[str, list[SaveQueue]] = {}
         for changes in self._by_key.values():
             saved = changes[0]
-            assert isinstance(saved, SaveQueue), "a queue comes before what belongs to it"
+            assert isinstance(saved, SaveQueue), "a queue comes before its parts"
             if saved.client_id.startswith((SEEK_MARK, BLOCK_MARK, DEFERRED_MARK)):
                 found.setdefault(saved.client_id.split("/")[1], []).append(saved)
         return found

@@ -1,4 +1,4 @@
-"""Lets go of many messages in parts, so that a purge or a seek does not hold up the event loop."""
+"""Releases many messages in parts, so that a purge or a seek does not block the event loop."""
 
 from collections import deque
 from typing import Final, final
@@ -12,7 +12,7 @@ from mqttlite.delivery.queues.limits import RELEASED_PER_STEP
 
 @final
 class Release(Job):
-    """They are in the memory account until then."""
+    """The messages stay in the memory account until they are released."""
 
     __slots__ = ("_deliveries", "_effects")
 
@@ -21,10 +21,10 @@ class Release(Job):
         self._effects: Final[Effects] = effects
 
     def step(self) -> bool:
-        """As `Job`."""
+        """Implements `Job`."""
         deliveries, memory = self._deliveries, self._effects.memory
         count = min(len(deliveries), RELEASED_PER_STEP)
         for _ in range(count):
             memory.let_go(deliveries.popleft().message, ENTRY_BYTES)
-        self._effects.work += count  # a microsecond each, or some
+        self._effects.work += count  # about a microsecond each
         return not deliveries

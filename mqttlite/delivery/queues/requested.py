@@ -1,7 +1,8 @@
-"""What a client says of a queue to which it subscribes, in user properties of SUBSCRIBE.
+"""Reads the options of a queue from the user properties of a SUBSCRIBE to it.
 
-The first subscriber may make the queue with it; of others the queue must have what they say. Invariant: a client asks
-for no more room or time than a queue has by default, and for nothing that the broker does in its own name.
+The first subscriber may create the queue with them; for later subscribers the queue must match them. Invariant: a
+client cannot request more room or time than the defaults of a queue, or an option that makes the broker act in its own
+name.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import Any, Final
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 
 FILTER: Final = "filter"
-"""The user property that is read before, for any subscription."""
+"""The user property for the message filter, which `requested_filters` reads."""
 
 _DEFAULTS: Final = QueueOptions(name="defaults")
 _TRUTH: Final = {"true": True, "false": False}
@@ -66,11 +67,11 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "dead-letter-on": ("dead_letter_on", _words),
     "on-overflow": ("on_overflow", str),
 }
-"""By user property: the option of a queue, and how its text is read."""
+"""The option and the parser for each user property."""
 
 
 def requested(expression: str, properties: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The options that a subscriber names, by their names in `QueueOptions`; other properties say nothing here.
+    """The options in the user properties, by their names in `QueueOptions`. Other properties are ignored.
 
     Raises `ValueError`.
     """
@@ -89,7 +90,7 @@ def requested(expression: str, properties: Sequence[tuple[str, str]]) -> dict[st
 
 
 def made_of(name: str, topic_filter: str, asked: dict[str, Any]) -> QueueOptions:
-    """The queue that a subscriber makes. Raises `ValueError` and `TypeError`."""
+    """The options of a queue that a subscriber creates. Raises `ValueError` and `TypeError`."""
     retry = {option.removeprefix(_RETRY): value for option, value in asked.items() if option.startswith(_RETRY)}
     if "min_s" in retry:
         retry.setdefault("max_s", max(retry["min_s"], _DEFAULTS.retry.max_s))
@@ -104,7 +105,7 @@ def made_of(name: str, topic_filter: str, asked: dict[str, Any]) -> QueueOptions
 
 
 def difference(options: QueueOptions, asked: dict[str, Any]) -> str:
-    """What a subscriber says of a queue that is not so, as one clause; empty where all is."""
+    """The first requested option that the queue does not match, as a clause; empty if all match."""
     if asked.get("filter") and not options.filter:
         return f"{options.name} has no filter, and its consumers share all its messages"
     for option, value in asked.items():

@@ -1,15 +1,15 @@
-"""The names of Google's resources that a queue has: `projects/p/subscriptions/s` is the queue `p.s`."""
+"""Maps queues to Google's resource names: `projects/p/subscriptions/s` is the queue `p.s`."""
 
 import re
 from typing import Final
 
 PROJECT: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}")
 ID: Final = re.compile(r"(?!goog)[A-Za-z][A-Za-z0-9._~%+-]{2,254}")
-"""As Google says of the ids of topics and subscriptions."""
+"""Google's syntax for ids of topics and subscriptions."""
 
 
 def subscription_resource(name: str) -> str:
-    """The subscription that a queue of this name is; empty where it is none."""
+    """The subscription resource of a queue name; empty if it is not one."""
     project, dot, subscription = name.partition(".")
     if not dot or not PROJECT.fullmatch(project) or not ID.fullmatch(subscription):
         return ""
@@ -17,5 +17,5 @@ def subscription_resource(name: str) -> str:
 
 
 def subscription_name(name: str) -> str:
-    """What pushed messages say of their queue: its subscription, or where it is none what MQTT clients call it."""
+    """The subscription name in pushed messages: the resource name, or `$queue/<name>`."""
     return subscription_resource(name) or f"$queue/{name}"

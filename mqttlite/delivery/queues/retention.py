@@ -1,9 +1,8 @@
-"""What a queue keeps of messages that have come to their end, and which messages it passes over.
+"""Tracks which ended messages a queue retains, and which sequences it skips.
 
-The messages of a queue are numbered by their sequences, and the store keeps all from `floor` on. Those before the first
-that waits are under way, or *retained*: acknowledged, or passed over by a seek. A seek moves the first that waits, so
-retained messages wait again. Some never do: they are `gone`. Invariant: what is said here of a sequence is in the
-store in the same commit as what happened to the message.
+The store keeps all sequences of a queue from `floor` on. Those before the first waiting one are under way, or
+*retained*: acknowledged, or skipped by a seek. A seek moves the first waiting one, so that retained messages wait
+again, except those that are `gone`. Invariant: the state here and the change of the message are in the same commit.
 """
 
 from typing import Final, final
@@ -17,10 +16,10 @@ from mqttlite.delivery.queues.ranges import Ranges
 
 SEEK_MARK: Final = f"{QUEUE_MARK}$seek/"
 BLOCK_MARK: Final = f"{QUEUE_MARK}$sequences/"
-"""What the names of records in the store begin with: where a queue was sought to, and blocks of `gone` and `late`."""
+"""The prefix of record names in the store: the seek state, and blocks of `gone` and `late`."""
 
 _BLOCK_SHIFT: Final = 12
-"""A block has what is said of 4,096 sequences: it is written again with each of them, and has some kilobytes."""
+"""A block covers 4,096 sequences and takes some kilobytes. It is rewritten when they change."""
 
 
 @final
@@ -52,46 +51,46 @@ class Retention:
         self._queue_key: Final = queue_key
         self._effects: Final[Effects] = effects
         self._blocks: Final[set[int]] = set()
-        """Those that are in the store."""
+        """The blocks in the store."""
         self.floor: int = -1
-        """The first sequence that the store keeps; -1: it keeps what has not ended."""
+        """The first sequence that the store keeps; -1: it keeps only unfinished messages."""
         self.count: int = 0
         """How many messages are retained."""
         self.size_bytes: int = 0
-        """About what they would take in memory."""
+        """About how much memory they would take."""
         self.gone: Final = Ranges()
-        """Sequences from the floor on that never wait again: dead letters, expired messages, and what is not there."""
+        """Sequences from the floor on that cannot come back: dead letters, expired and missing messages."""
         self.skipped: Final = Ranges()
-        """Sequences that the latest seek passed over although it went back behind them: they are retained."""
+        """Retained sequences that the latest seek skipped although it went back before them."""
         self.late: Final = Ranges()
-        """Sequences of messages that have a lower number than others before them, as replayed dead letters do."""
+        """Sequences of messages with a lower number than earlier ones, for example replayed dead letters."""
         self.latest: int = 0
-        """The highest number of a message that the queue took."""
+        """The highest message number in the queue."""
         self.cutoff: int = 0
         self.cutoff_end: int = 0
-        """Messages with a number below the first, and a sequence below the second, are passed over."""
+        """Messages with a number below `cutoff` and a sequence below `cutoff_end` are skipped."""
         self.epoch: int = 0
-        """How often the queue went back. An `ack-id` is of one epoch."""
+        """How often a seek went back. An `ack-id` belongs to one epoch."""
         self.ahead: int = 0
-        """How many of the sequences that wait are gone or skipped."""
+        """How many of the waiting sequences are gone or skipped."""
         self.passes_end: int = 0
-        """From here on none of those that wait is passed over."""
+        """From this sequence on no waiting one is skipped."""
         self.marks: Final[list[tuple[int, int]]] = []
-        """From time to time, the sequence and number of a message: they say how old the messages before it are."""
+        """Samples of (sequence, number), which tell the age of earlier messages."""
 
     # ------------------------------------------------------------------ what comes and goes
 
     def on_late(self, sequence: int) -> bool:
-        """A message came that is older than another before it; whether to `forget` others now."""
+        """A message arrived with a lower number than an earlier one. Return whether to `forget` others now."""
         is_first = sequence >> _BLOCK_SHIFT not in self._blocks
         self.late.add(sequence, sequence + 1)
-        if len(self.late) > MAX_LATE:  # less is known of those between, which is safe
+        if len(self.late) > MAX_LATE:  # merging loses precision, which is safe
             self.late.add(self.late.first_of(0), self.late.first_of(MAX_LATE // 2))
         self._save_blocks(sequence, sequence + 1)
         return is_first
 
     def mark(self, sequence: int, number: int, retention_us: int) -> bool:
-        """Remember how old messages before this one are, if it was not just done."""
+        """Take a sample for the age of messages, unless the last one is recent."""
         if self.marks and number - self.marks[-1][1] < retention_us // RETENTION_STEPS:
             return False
         self.marks.append((sequence, number))
@@ -100,7 +99,7 @@ class Retention:
         return True
 
     def older_than(self, number: int) -> int:
-        """A sequence before which all messages have a lower number; -1 where none is known."""
+        """A sequence before which all messages have a lower number than this; -1 if none is known."""
         found = -1
         for sequence, at in self.marks:
             if at > number:
@@ -109,18 +108,18 @@ class Retention:
         return found
 
     def on_retained(self, sequence: int, size: int) -> None:
-        """A message was acknowledged, or passed over."""
+        """A message was acknowledged or skipped."""
         if 0 <= self.floor <= sequence:
             self.count += 1
             self.size_bytes += size
 
     def on_gone(self, sequence: int) -> None:
-        """A message came to another end."""
+        """A message ended in another way."""
         if 0 <= self.floor <= sequence:
             self.add_gone(sequence, sequence + 1)
 
     def add_gone(self, first: int, end: int) -> None:
-        """These never wait again."""
+        """Mark these sequences as gone."""
         if first < end:
             self.gone.add(first, end)
             self._save_blocks(first, end)
@@ -132,15 +131,15 @@ class Retention:
     # ------------------------------------------------------------------ what waits
 
     def is_hole(self, sequence: int) -> bool:
-        """Whether there is no message of that sequence to deliver."""
+        """Whether there is no deliverable message with this sequence."""
         return sequence in self.gone or sequence in self.skipped
 
     def holes(self, first: int, end: int) -> int:
-        """How many there are of those."""
+        """How many such sequences there are from `first` to before `end`."""
         return self.gone.count(first, end) + self.skipped.count(first, end)
 
     def skip(self, ranges: list[tuple[int, int]]) -> None:
-        """Have these be skipped, and no others."""
+        """Replace the skipped ranges."""
         self.skipped.clear()
         for first, end in ranges:
             at = first
@@ -150,14 +149,14 @@ class Retention:
             self.skipped.add(at, end)
 
     def look_ahead(self, head: int, tail: int) -> None:
-        """What waits is from the one to the other."""
+        """Update the counts for the waiting sequences from `head` to before `tail`."""
         self.ahead = self.holes(head, tail)
         self.passes_end = max(self.gone.end, self.skipped.end, self.cutoff_end)
 
     # ------------------------------------------------------------------ the floor
 
     def set_floor(self, floor: int, head: int, outstanding: int) -> None:
-        """Keep what is from `floor` on; `outstanding` of those before `head` are under way."""
+        """Keep messages from `floor` on. `outstanding` of those before `head` are under way."""
         self.floor = floor
         before = self.count
         if floor < 0:
@@ -175,7 +174,7 @@ class Retention:
         self.forget(head if floor < 0 else min(floor, head))
 
     def recount(self, head: int, outstanding: int) -> None:
-        """How many messages are retained: all from the floor to the head, but for those under way and gone."""
+        """Count the retained messages: all from the floor to the head, without those under way and gone."""
         self.count = (
             0 if self.floor < 0 else max(0, head - self.floor - self.gone.count(self.floor, head) - outstanding)
         )
@@ -183,7 +182,7 @@ class Retention:
     # ------------------------------------------------------------------ the store
 
     def save(self) -> None:
-        """Have the store know all but what is in blocks."""
+        """Record the state without the blocks."""
         saved = _Saved(
             self.epoch, self.cutoff, self.cutoff_end, self.skipped.within(0, self.skipped.end), list(self.marks)
         )
@@ -197,7 +196,7 @@ class Retention:
             self._effects.record(SaveQueue(f"{BLOCK_MARK}{self._name}/{block}", msgspec.json.encode(saved)))
 
     def forget(self, low: int) -> None:
-        """Sequences before that one have ended and are not kept."""
+        """Drop the state of sequences before `low`, which have ended and are not kept."""
         self.late.cut(low)
         if self._blocks and min(self._blocks) < low >> _BLOCK_SHIFT:
             for block in [block for block in self._blocks if block < low >> _BLOCK_SHIFT]:
@@ -205,7 +204,7 @@ class Retention:
                 self._effects.record(EndSession(f"{BLOCK_MARK}{self._name}/{block}"))
 
     def end(self) -> None:
-        """The queue is purged or deleted: nothing of it is kept."""
+        """The queue is purged or deleted: keep nothing."""
         for block in self._blocks:
             self._effects.record(EndSession(f"{BLOCK_MARK}{self._name}/{block}"))
         self._blocks.clear()
@@ -219,7 +218,7 @@ class Retention:
     # ------------------------------------------------------------------ a restart
 
     def restore(self, data: bytes) -> None:
-        """Put back what `save` had."""
+        """Restore the state from `save`."""
         saved = msgspec.json.decode(data, type=_Saved)
         self.epoch, self.cutoff, self.cutoff_end = saved.epoch, saved.cutoff, saved.cutoff_end
         for first, end in saved.skipped:
@@ -227,13 +226,13 @@ class Retention:
         self.marks.extend(saved.marks)
 
     def restore_floor(self, floor: int, size_bytes: int) -> None:
-        """Put back what the store keeps."""
+        """Restore the floor."""
         self.floor, self.size_bytes = floor, size_bytes
         self.gone.cut(floor)
         self.skipped.cut(floor)
 
     def restore_block(self, block: int, data: bytes) -> None:
-        """Put back a block."""
+        """Restore a block."""
         saved = msgspec.json.decode(data, type=_Block)
         self._blocks.add(block)
         for first, end in saved.gone:

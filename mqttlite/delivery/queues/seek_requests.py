@@ -1,6 +1,6 @@
-"""What requests to seek a queue have in common: a time as they write it, and waiting until the queue is there.
+"""Common code of seek requests: parsing a time, and waiting until the seek is done.
 
-Invariant: when a request is done, what it did is committed, and nothing older is delivered: also not by a push that was
+Invariant: when a request is done, its changes are committed, and no older message is delivered, not even by a push
 under way.
 """
 
@@ -13,18 +13,18 @@ from mqttlite.delivery.queues.errors import NoSuchQueue
 from mqttlite.delivery.queues.service import Queues
 
 SEEK_TIMEOUT_S: Final = 30.0
-"""How long a request waits. A search reads some dozens of messages: this is a store that does not answer."""
+"""How long a request waits. A search reads some dozens of messages; only a hanging store takes longer."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class SeekTimedOut(Exception):
-    """The store does not answer; the queue is sought when it does."""
+    """The store does not answer. The seek completes when it does."""
 
 
 def parse_time(text: str) -> int:
-    """A time as RFC 3339 writes it, in microseconds of Unix time. Raises `ValueError`."""
+    """Parse an RFC 3339 time to microseconds of Unix time. Raises `ValueError`."""
     try:
         at = datetime.fromisoformat(text)
         if at.tzinfo is None:
@@ -35,13 +35,13 @@ def parse_time(text: str) -> int:
 
 
 def time_text_of(seconds: float) -> str:
-    """The opposite, of seconds."""
+    """Format seconds of Unix time as RFC 3339."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class Seeks:
-    """`commit` carries out what changed and waits until it is committed. `end_pushes` waits for the requests of a
-    queue's push whose messages the seek took back, for a while, and cuts the others off."""
+    """`commit` carries out changes and waits until they are committed. `end_pushes` waits for push requests whose
+    messages the seek took back, and cancels those that take too long."""
 
     def __init__(
         self, queues: Queues, commit: Callable[[], Awaitable[None]], end_pushes: Callable[[str], Awaitable[None]]
@@ -55,7 +55,7 @@ class Seeks:
         done = asyncio.Event()
         self._queues.seek(name, number, done.set)
         if not done.is_set():
-            await self._commit()  # so that the question is asked
+            await self._commit()  # sends the question to the store
             try:
                 await asyncio.wait_for(done.wait(), SEEK_TIMEOUT_S)
             except TimeoutError:

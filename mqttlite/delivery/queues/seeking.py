@@ -1,8 +1,8 @@
-"""How far back a queue keeps messages that have ended, and what a seek makes of it.
+"""Seek, and how far back a queue keeps ended messages.
 
-A seek moves the first message that waits: forward it passes messages over, which count as acknowledged; backward
-retained messages wait again, as if they had never been delivered. Invariant: `published + returned` is the number of
-messages that ended, and of those that did not.
+A seek moves the first waiting message: forward, it skips messages, which count as acknowledged; backward, retained
+messages wait again as if never delivered. Invariant: `published + returned` is the number of ended plus unfinished
+messages.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from mqttlite.delivery.queues.ranges import Ranges
 PASSED_OVER: Final = "a seek passed over it"
 
 _LET_GO: Final = 1_024
-"""How many messages are kept longer than needed for what is deferred: to let go of them costs a millisecond."""
+"""How many messages may be kept longer than deferred ones need: releasing them costs a millisecond."""
 
 
 @final
 class Position:
-    """What of a queue has not ended: all from `first` on, without what is in `ended`, and without messages with a
+    """The unfinished messages of a queue: all from `first` on, without those in `ended`, and without those with a
     number below `cutoff` before the sequence `cutoff_end`."""
 
     __slots__ = ("anew", "cutoff", "cutoff_end", "ended", "first")
@@ -42,12 +42,12 @@ class Position:
         self.cutoff_end: Final = cutoff_end
         self.ended: Final = ended
         self.anew: Final = anew
-        """Whether what is under way is delivered anew although nothing else comes back."""
+        """Whether messages under way are delivered again even if no other message comes back."""
 
 
 @final
 class Seeking:
-    """`on_lost` is told the name of a snapshot whose messages had to go."""
+    """`on_lost` gets the name of a snapshot whose messages were dropped."""
 
     __slots__ = ("_contents", "_context", "_effects", "_on_lost", "holds")
 
@@ -57,12 +57,12 @@ class Seeking:
         self._effects: Final[Effects] = context.effects
         self._on_lost: Final = on_lost
         self.holds: Final[dict[str, int]] = {}
-        """By snapshot, the first sequence that it needs."""
+        """The first sequence needed by each snapshot."""
 
     # ------------------------------------------------------------------ what is kept
 
     def make_way(self, size: int) -> None:
-        """Let go of the oldest retained messages where there is no room beside them for one of that size."""
+        """Drop the oldest retained messages if there is no room for a message of this size."""
         contents = self._contents
         policy, retention = contents.policy, contents.retention
         while retention.count and (
@@ -78,13 +78,13 @@ class Seeking:
             self._set_floor(floor)
 
     def on_put(self, number: int) -> None:
-        """A message with that number came: from time to time, let go of what was retained for long enough."""
+        """A message with this number arrived: from time to time, drop messages that were retained for long enough."""
         contents = self._contents
         if contents.policy.retain_acked and contents.retention.mark(contents.backlog.end - 1, number, self._time_us):
             self.refresh()
 
     def refresh(self) -> None:
-        """Keep what the policy and the snapshots want, and no more."""
+        """Keep exactly the messages that the policy and the snapshots need."""
         contents = self._contents
         retention = contents.retention
         keeps_acked = contents.policy.retain_acked
@@ -105,18 +105,18 @@ class Seeking:
             self._set_floor(wanted)
 
     def keep_open(self) -> None:
-        """Have the store keep all from the first message on that has not ended."""
+        """Make the store keep all messages from the first unfinished one on."""
         if self._contents.retention.floor < 0:
             self._keep_from(self._contents.first_open)
 
     def let_go(self) -> None:
-        """Fewer messages are deferred: from time to time, keep less for them."""
+        """Fewer messages are deferred: from time to time, keep fewer for them."""
         deferred = self._contents.deferred
         if not deferred.count or deferred.first - self._contents.retention.floor >= _LET_GO:
             self.refresh()
 
     def hold(self, name: str, first: int) -> None:
-        """A snapshot needs what is there from that sequence on."""
+        """Keep messages from sequence `first` on for a snapshot."""
         self.holds[name] = first
         self._keep_from(first)
 
@@ -134,7 +134,7 @@ class Seeking:
         return self._context.wall_ahead_us + int(self._effects.now * 1e6)
 
     def _keep_from(self, first: int) -> None:
-        """Keep messages that end from now on, from that sequence on. Those that have ended before may not be there."""
+        """Keep messages from sequence `first` on when they end. Messages that ended before may be missing."""
         contents = self._contents
         retention = contents.retention
         floor = retention.floor if retention.floor >= 0 else contents.backlog.first
@@ -156,7 +156,7 @@ class Seeking:
             self._on_lost(name)
 
     def recount(self) -> None:
-        """How many messages are retained is not known."""
+        """Recount the retained messages."""
         contents = self._contents
         contents.retention.recount(contents.backlog.first, self._outstanding_from(contents.retention.floor))
 
@@ -166,7 +166,7 @@ class Seeking:
         return outstanding + contents.deferred.count_from(first) if contents.deferred.count else outstanding
 
     def _open(self, first: int, end: int) -> list[int]:
-        """Which of these are under way or deferred, in their order."""
+        """Which of these are under way or deferred, in order."""
         contents = self._contents
         found = [sequence for sequence in contents.deliveries.entries if first <= sequence < end]
         if contents.deferred.count:
@@ -175,7 +175,7 @@ class Seeking:
         return found
 
     def after_purge(self) -> None:
-        """All messages are gone, those too that were kept."""
+        """All messages were purged, including kept ones."""
         for name in list(self.holds):
             del self.holds[name]
             self._on_lost(name)
@@ -184,7 +184,7 @@ class Seeking:
     # ------------------------------------------------------------------ seek
 
     def position(self) -> Position:
-        """Where the queue is now."""
+        """The current position of the queue."""
         contents = self._contents
         retention, head = contents.retention, contents.backlog.first
         first = at = contents.first_open
@@ -199,7 +199,7 @@ class Seeking:
         return Position(first, retention.cutoff, retention.cutoff_end, tuple(ended.within(first, ended.end)))
 
     def seek(self, to: Position) -> None:
-        """Have the queue be where it was, or will be, as far as it keeps the messages."""
+        """Move the queue to a position, as far as it keeps the messages."""
         contents = self._contents
         retention, backlog = contents.retention, contents.backlog
         head, tail = backlog.first, backlog.end
@@ -217,7 +217,7 @@ class Seeking:
             deferred.drop(over)
             contents.counts.ends[PURGED] += len(over)
             passed += len(over)
-        is_retaining = contents.policy.retain_acked or bool(self.holds)  # else what has ended is kept for others
+        is_retaining = contents.policy.retain_acked or bool(self.holds)  # else kept for other reasons
         first = max(to.first, retention.floor if is_retaining else head)
         if first < head and not to.anew and not self._has_retained(first, head):
             first = head
@@ -248,7 +248,7 @@ class Seeking:
         self._after_seek()
 
     def _after_seek(self) -> None:
-        """What is deferred is so in the store, and comes back where there is room."""
+        """Store the deferred messages, and read those that have room."""
         deferred = self._contents.deferred
         deferred.flush()
         for key in deferred.keys:
@@ -260,7 +260,7 @@ class Seeking:
         return ended > self._contents.retention.gone.count(first, head)
 
     def _passed(self, head: int, first: int, ended: Ranges, tail: int) -> int:
-        """How many of the messages that wait will wait no longer."""
+        """How many waiting messages the seek skips."""
         retention = self._contents.retention
         passed = max(0, first - head) - retention.holes(head, max(head, first))
         for low, high in ended.within(max(head, first), tail):

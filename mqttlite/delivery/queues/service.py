@@ -1,7 +1,7 @@
-"""All queues of a broker: made, changed, deleted; who consumes from them; and what other interfaces do with them.
+"""The queues of a broker: creates, changes and deletes them, connects consumers, and serves the other interfaces.
 
-Everything runs on the event loop and awaits nothing: a caller lets the loop driver run after it, and waits for the
-commit before it tells anybody. Invariant: a queue is in the store before its first message.
+All methods run on the event loop and await nothing: a caller lets the loop driver run afterwards, and waits for the
+commit before it reports success. Invariant: a queue is in the store before its first message.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -45,12 +45,12 @@ from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import ParsedTopic, mounted_filter
 
 _KEEP_WORK: Final = 50
-"""What it costs to keep a dead letter, in the unit of `Effects.work`."""
+"""The work of keeping a dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """A message that a pull leased."""
+    """A message leased by a pull."""
 
     ack_id: str
     message: Message
@@ -60,8 +60,8 @@ class Pulled:
 
 
 class Queues:
-    """`Consumers` of the core. `options` are the queues of the configuration, `clock` gives the broker's seconds, and
-    `wall_ahead_us` is as of the core."""
+    """Implements the core's port `Consumers`. `options` are the queues of the configuration, `clock` returns the
+    broker's seconds, and `wall_ahead_us` is that of the core."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Queues:
         self._subscribers: Final = Subscribers(core.permissions)
         self._records = QueueRecords()
         self._sought: Final[set[str]] = set()
-        """Queues that are searched for a time now."""
+        """Queues whose seek to a time is under way."""
         self.snapshots: Final = Snapshots(
             core.effects, core.deadlines, wall_ahead_us, lambda name: self._find(name).queue
         )
@@ -100,7 +100,7 @@ class Queues:
     def admit(
         self, session: Session, parsed: ParsedTopic, expression: str, properties: Sequence[tuple[str, str]]
     ) -> str:
-        """As `Consumers`. A filter behind the name makes the queue where there is none and the options allow it."""
+        """Implements `Consumers`. A filter after the name creates a missing queue, if the options allow it."""
         try:
             return self._admit(session, parsed, requested(expression, properties))
         except (ValueError, TypeError) as error:
@@ -126,17 +126,17 @@ class Queues:
         return ""
 
     def add(self, session: Session, subscription: Subscription) -> None:
-        """As `Consumers`."""
+        """Implements `Consumers`."""
         name = queue_of(subscription)
         kept = self._kept.get(name)
         self._subscribers.add(session, subscription, name, None if kept is None else kept.queue)
 
     def remove(self, subscription: Subscription) -> None:
-        """As `Consumers`."""
+        """Implements `Consumers`."""
         self._subscribers.remove(subscription)
 
     def keep_invalid(self, sinks: Sequence[Sink], message: Message, reason: str) -> bool:
-        """As `Consumers`: `MAX_INVALID` queues do at most."""
+        """Implements `Consumers`, for up to `MAX_INVALID` queues."""
         kept = 0
         for sink in sinks:
             if isinstance(sink, Queue) and sink.keep_invalid(message, reason):
@@ -147,16 +147,16 @@ class Queues:
         return kept > 0
 
     def without_keepers(self, sinks: list[Sink], policy: str) -> list[Sink]:
-        """As `Consumers`."""
+        """Implements `Consumers`."""
         effects = self._core.effects
         return [EphemeralSink(each, policy, effects) if isinstance(each, Queue) else each for each in sinks]
 
     def restore(self, change: Change) -> None:
-        """As `Consumers`: put it aside until all of a queue is here."""
+        """Implements `Consumers`: collect the change until the queue is complete."""
         self._records.add(change)
 
     def restored(self) -> None:
-        """As `Consumers`: make the queues that the store kept, and those of the configuration."""
+        """Implements `Consumers`: create the stored queues, and those of the configuration."""
         records, self._records = self._records, QueueRecords()
         configured = {each.name: each for each in self._configured}
         for record in records.queues():
@@ -188,7 +188,7 @@ class Queues:
         kept.queue.wake()
 
     def on_new_rules(self) -> None:
-        """Other rules are in force: consumers that may consume now, and could not before, are asked for room again."""
+        """Other rules are in force: try deliveries again for consumers that may now consume."""
         for name in self._subscribers.queues:
             kept = self._kept.get(name)
             if kept is not None:
@@ -197,7 +197,7 @@ class Queues:
     # ------------------------------------------------------------------ make and change
 
     def watch(self, attempts: AttemptTracer | None) -> None:
-        """Tell somebody what becomes of each delivery, or nobody."""
+        """Set the tracer of attempts; None removes it."""
         self._builder.context.attempts = attempts
 
     @property
@@ -208,8 +208,8 @@ class Queues:
         return name in self._kept
 
     def create(self, options: QueueOptions, origin: str = "admin", mount_point: bytes = b"") -> None:
-        """Make a queue, and read the topics in its filter as below the mount point. One with a push target without a
-        secret gets one.
+        """Create a queue. Topics in its filter are relative to the mount point. A push target without a secret gets a
+        new one.
 
         Raises `QueueExists`, `TooManyQueues`, and `ValueError` for a push target that is not allowed.
         """
@@ -225,7 +225,7 @@ class Queues:
         self._tell_changed(options.name)
 
     def change(self, options: QueueOptions) -> None:
-        """Give a queue other options; a push target without a secret keeps the one that it has.
+        """Change the options of a queue. A push target without a secret keeps the existing one.
 
         Raises `NoSuchQueue`, and `ValueError` for a target that is not allowed.
         """
@@ -258,7 +258,7 @@ class Queues:
         self._tell_changed(name)
 
     def pause(self, name: str, paused: bool) -> None:
-        """Deliver nothing, or go on, also where the push was stopped. Raises `NoSuchQueue`."""
+        """Pause or resume a queue. Resuming also restarts a stopped push. Raises `NoSuchQueue`."""
         kept = self._find(name)
         kept.queue.pause(paused)
         if not paused:
@@ -267,18 +267,18 @@ class Queues:
         self._tell_changed(name)
 
     def stop_push(self, name: str, why: str) -> None:
-        """Push nothing more of a queue until it is resumed or its target is changed. Raises `NoSuchQueue`."""
+        """Stop the push of a queue until it is resumed or its target is changed. Raises `NoSuchQueue`."""
         kept = self._find(name)
         kept.push_stopped = why
         self._save(kept)
         self._tell_changed(name)
 
     def push_stopped(self, name: str) -> str:
-        """Why a queue is not pushed any more; empty while it is. Raises `NoSuchQueue`."""
+        """Why the push of a queue is stopped; empty if it is not. Raises `NoSuchQueue`."""
         return self._find(name).push_stopped
 
     def rotate_push_secret(self, name: str) -> str:
-        """Give the push target of a queue a new secret; requests are signed with the one before, too.
+        """Give the push target of a queue a new secret. Requests are also signed with the previous one.
 
         Raises `NoSuchQueue`, and `ValueError` for a queue without target.
         """
@@ -292,7 +292,7 @@ class Queues:
         return secret
 
     def purge(self, name: str) -> int:
-        """Drop all messages of a queue; how many. Raises `NoSuchQueue`."""
+        """Drop all messages of a queue. Return how many. Raises `NoSuchQueue`."""
         kept = self._find(name)
         return kept.queue.purge(kept.definition())
 
@@ -309,7 +309,7 @@ class Queues:
         return kept.state(len(consumers), self._core.effects.now)
 
     def is_below(self, name: str, mount_point: bytes) -> bool:
-        """Whether all messages of a queue are of topics below a mount point. Raises `NoSuchQueue`."""
+        """Whether all topics of a queue are below a mount point. Raises `NoSuchQueue`."""
         return all(each.encode().startswith(mount_point) for each in self._find(name).options.filters)
 
     def serves(self, name: str, source: Source) -> bool:
@@ -317,7 +317,7 @@ class Queues:
         return name in self._kept and (not isinstance(source, Session) or self.is_below(name, source.mount_point))
 
     def bound_to(self, topic: bytes) -> list[str]:
-        """The queues that take the messages of a topic, by name."""
+        """The names of the queues that take the messages of a topic."""
         return sorted(
             name
             for name, kept in self._kept.items()
@@ -329,13 +329,13 @@ class Queues:
         return self._find(name).dead_letters
 
     def peek(self, name: str, most: int) -> list[Message]:
-        """The first messages of a queue that are in memory. Raises `NoSuchQueue`."""
+        """The first messages of a queue in memory. Raises `NoSuchQueue`."""
         return self._find(name).queue.contents.peek(most)
 
     # ------------------------------------------------------------------ consume
 
     def pull(self, name: str, most: int, lease_s: float | None = None, consumer: str = "") -> list[Pulled]:
-        """Lease up to `most` messages, `MAX_PULLED` at most. Tell them once the changes are committed.
+        """Lease up to `most` messages, at most `MAX_PULLED`. Return them to clients only after the commit.
 
         Raises `NoSuchQueue`.
         """
@@ -346,7 +346,7 @@ class Queues:
         return [self._pulled(kept, entry) for entry in entries]
 
     def ack(self, name: str, ack_ids: Iterable[str]) -> list[bool]:
-        """Acknowledge messages; for each whether it was not at its end. Raises `NoSuchQueue`."""
+        """Acknowledge messages. Return for each whether it was unfinished. Raises `NoSuchQueue`."""
         queue = self._use(name).queue
         done: list[bool] = []
         for ack_id in ack_ids:
@@ -356,7 +356,7 @@ class Queues:
         return done
 
     def nack(self, name: str, ack_ids: Iterable[str], delay_s: float | None = None) -> list[bool]:
-        """Have messages delivered again, after `delay_s` or the back-off; for each whether its lease was there.
+        """Redeliver messages after `delay_s` or the back-off. Return for each whether its lease existed.
 
         Raises `NoSuchQueue`.
         """
@@ -371,14 +371,14 @@ class Queues:
         return done
 
     def lent(self, name: str, packet_id: int, session: Session) -> str:
-        """The `ack-id` of what a session has of a queue by that packet identifier; empty for nothing.
+        """The `ack-id` of the message that a session got from a queue with a packet identifier; empty if there is none.
 
         Raises `NoSuchQueue`.
         """
         return self._find(name).queue.leases.lent(packet_id, session)
 
     def extend(self, name: str, ack_ids: Iterable[str], seconds: float) -> list[bool]:
-        """Have leases end `seconds` from now; for each whether it was there. Raises `NoSuchQueue`."""
+        """Make leases end `seconds` from now. Return for each whether it existed. Raises `NoSuchQueue`."""
         queue = self._use(name).queue
         seconds = _lease(seconds)
         done: list[bool] = []
@@ -388,7 +388,7 @@ class Queues:
         return done
 
     def feed(self, name: str, consumer: str, wake: Callable[[], None]) -> Feed:
-        """For a consumer inside the broker, of that name in the delivery log. `wake` is as of `Feed`.
+        """A feed for a consumer inside the broker. `consumer` and `wake` are those of `Feed`.
 
         Raises `NoSuchQueue`.
         """
@@ -397,11 +397,11 @@ class Queues:
     # ------------------------------------------------------------------ seek
 
     def seek(self, name: str, number: int, done: Callable[[], None]) -> None:
-        """Have a queue deliver what was published from a time on, in microseconds of Unix time, also what was
-        acknowledged and is retained, and nothing older. `done` is called when it is so, maybe later: then commit before
-        you tell it.
+        """Make a queue deliver the messages published from a time on (microseconds of Unix time), including
+        acknowledged ones that are retained, and no older ones. `done` is called at the end, perhaps later; the caller
+        must commit before it reports success.
 
-        Raises `NoSuchQueue`, and `SeekUnderWay` while there is another.
+        Raises `NoSuchQueue`, and `SeekUnderWay` during another seek.
         """
         kept = self._find(name)
         if name in self._sought:
@@ -417,7 +417,7 @@ class Queues:
         kept.queue.search(number, found)
 
     def seek_snapshot(self, name: str, snapshot_name: str) -> None:
-        """Have a queue deliver what had not ended when a snapshot was made of it, and what came since.
+        """Make a queue deliver the messages that were unfinished at the time of a snapshot, and all later ones.
 
         Raises `NoSuchQueue`, `NoSuchSnapshot` and `SnapshotRefused`.
         """
@@ -430,8 +430,8 @@ class Queues:
     # ------------------------------------------------------------------ dead letters
 
     def replay(self, name: str, number: int) -> bool:
-        """Put a dead letter back into its queue, with its `message-id`; False: there is none of that number, or no
-        room for it.
+        """Put a dead letter back into its queue, with its `message-id`. False if the number is unknown or there is no
+        room.
 
         Raises `NoSuchQueue`.
         """
@@ -443,7 +443,7 @@ class Queues:
         return True
 
     def drop_dead_letter(self, name: str, number: int) -> bool:
-        """Drop a dead letter; False: there is none of that number. Raises `NoSuchQueue`."""
+        """Drop a dead letter. False if the number is unknown. Raises `NoSuchQueue`."""
         dead_letters = self._find(name).dead_letters
         if dead_letters.get(number) is None:
             return False
@@ -453,7 +453,7 @@ class Queues:
     # ------------------------------------------------------------------ inside
 
     def _use(self, name: str) -> ManagedQueue:
-        """The same for a consumer."""
+        """Find a queue for a consumer, and note its use."""
         kept = self._find(name)
         if kept.idle is not None:
             kept.idle.use()
@@ -474,7 +474,7 @@ class Queues:
         return kept
 
     def _with_checked_push(self, options: QueueOptions, before: PushTarget | None) -> QueueOptions:
-        """The options with the secret of the push target, if they have one. Raises `ValueError`."""
+        """The options with a checked push target, and its secret filled in. Raises `ValueError`."""
         target = options.push
         if target is None:
             return options
@@ -485,7 +485,7 @@ class Queues:
         return msgspec.structs.replace(options, push=target)
 
     def _open(self, kept: ManagedQueue) -> None:
-        """Let messages come in and go out."""
+        """Bind a queue and connect its consumers."""
         name = kept.options.name
         self._kept[name] = kept
         for each in kept.options.filters:

@@ -1,7 +1,7 @@
-"""Snapshots of queues: which messages of a queue had not ended at a time, to seek back to.
+"""Snapshots of queues: the unfinished messages of a queue at a time, to seek back to.
 
-A snapshot has a name of its own, beside those of queues, and is gone with its queue, when it expires, and when its
-queue needs the room of what it keeps. Invariant: what a snapshot says is in the store, and so is what it needs.
+A snapshot has its own name. It ends with its queue, when it expires, or when its queue needs the room. Invariant: a
+snapshot and the messages that it needs are in the store.
 """
 
 import logging
@@ -34,11 +34,11 @@ class SnapshotExists(ValueError):
 
 
 class SnapshotRefused(ValueError):
-    """It cannot be made or used now."""
+    """A snapshot cannot be created or used now."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are Unix times in seconds. `messages` is how many had not ended."""
+    """Times are Unix times in seconds. `messages` is the number of unfinished messages."""
 
     name: str
     queue: str
@@ -55,7 +55,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshots:
-    """`find` gives a queue, and raises where there is none of that name."""
+    """`find` returns a queue by name, or raises."""
 
     def __init__(
         self, effects: Effects, deadlines: Deadlines, wall_ahead_us: int, find: Callable[[str], Queue]
@@ -74,7 +74,7 @@ class Snapshots:
         return self._wall_ahead_s + self._effects.now
 
     def of(self, queue: str = "") -> list[Snapshot]:
-        """Those of a queue, or all, by name."""
+        """The snapshots of a queue, or all, sorted by name."""
         return [each for name, each in sorted(self._by_name.items()) if each.queue == queue or not queue]
 
     def get(self, name: str) -> Snapshot:
@@ -85,8 +85,8 @@ class Snapshots:
         return snapshot
 
     def create(self, name: str, queue_name: str) -> Snapshot:
-        """Keep what has not ended in a queue, and what comes. Raises `NoSuchQueue`, `SnapshotExists`, `SnapshotRefused`
-        and `ValueError`."""
+        """Snapshot the unfinished messages of a queue; later ones are kept too. Raises `NoSuchQueue`, `SnapshotExists`,
+        `SnapshotRefused` and `ValueError`."""
         check_queue_name(name)
         queue = self._find(queue_name)
         if name in self._by_name:
@@ -116,7 +116,7 @@ class Snapshots:
         return snapshot
 
     def expire_at(self, name: str, expires_at: float) -> Snapshot:
-        """Keep a snapshot until then, for `SNAPSHOT_S` at most. Raises `NoSuchSnapshot` and `SnapshotRefused`."""
+        """Change the expiry of a snapshot, at most `SNAPSHOT_S`. Raises `NoSuchSnapshot` and `SnapshotRefused`."""
         snapshot = self.get(name)
         if not self._now < expires_at <= snapshot.created_at + SNAPSHOT_S:
             raise SnapshotRefused(
@@ -135,12 +135,12 @@ class Snapshots:
         self._find(queue_name).seeking.release(name)
 
     def on_lost(self, name: str) -> None:
-        """The queue of a snapshot does not have any more what the snapshot needs."""
+        """Drop a snapshot whose queue no longer keeps the messages that it needs."""
         _log.warning("snapshot %s is dropped: its queue does not keep all of its messages any more", name)
         self._forget(name)
 
     def forget_queue(self, queue: str) -> None:
-        """A queue is deleted."""
+        """Drop the snapshots of a deleted queue."""
         for each in self.of(queue):
             self._forget(each.name)
 
@@ -151,7 +151,7 @@ class Snapshots:
             self.on_gone(name)
 
     def restore(self, data: bytes) -> None:
-        """Put back one that the store kept, after its queue."""
+        """Restore a snapshot, after its queue."""
         snapshot = msgspec.json.decode(data, type=Snapshot)
         self._find(snapshot.queue).seeking.holds[snapshot.name] = snapshot.first
         self._keep(snapshot)

@@ -1,6 +1,6 @@
-"""Which sessions subscribe to which queues, also to queues that there are not (yet).
+"""Tracks which sessions subscribe to which queues, including queues that do not exist yet.
 
-Invariant: of one client with one filter there is one consumer.
+Invariant: a client has one consumer for each filter.
 """
 
 from collections.abc import Iterable
@@ -15,20 +15,20 @@ from mqttlite.topics.namespaces import parse_filter
 
 
 class Subscribers:
-    """Of all queues."""
+    """The subscribers of all queues."""
 
     def __init__(self, permissions: Permissions) -> None:
         self._permissions: Final = permissions
         self._by_queue: Final[dict[str, dict[tuple[str, bytes], Consumer]]] = {}
-        """By queue: by client and filter."""
+        """By queue, then by client and filter."""
 
     @property
     def queues(self) -> Iterable[str]:
-        """The names that somebody subscribes to."""
+        """The names of queues with subscribers."""
         return self._by_queue
 
     def add(self, session: Session, subscription: Subscription, name: str, queue: Queue | None) -> None:
-        """A session subscribes, in the place of its earlier subscription with that filter."""
+        """Add a subscriber, or replace its subscription with the same filter."""
         of_queue = self._by_queue.setdefault(name, {})
         key = (subscription.client_id, subscription.topic_filter)
         known = of_queue.get(key)
@@ -58,22 +58,22 @@ class Subscribers:
         _leave(consumer)
 
     def join(self, name: str, queue: Queue) -> None:
-        """All that subscribe to a queue consume from it: it was made, or other rules are in force."""
+        """Make all subscribers of a queue consume from it: it was created, or the rules changed."""
         for consumer in list(self._by_queue.get(name, {}).values()):
             queue.join(consumer)
 
     def leave(self, name: str, queue: Queue) -> None:
-        """The queue is deleted; they stay subscribed."""
+        """The queue is deleted. Its subscribers stay subscribed."""
         for consumer in self._by_queue.get(name, {}).values():
             queue.leave(consumer)
 
     def online(self, name: str) -> list[Consumer]:
-        """The consumers of a queue that are connected."""
+        """The connected consumers of a queue."""
         return [each for each in self._by_queue.get(name, {}).values() if each.session.outbox is not None]
 
 
 def queue_of(subscription: Subscription) -> str:
-    """The name of the queue to which a subscription is."""
+    """The name of the queue of a subscription."""
     return parse_filter(subscription.topic_filter).name.decode()
 
 

@@ -1,8 +1,7 @@
-"""Finds where in a queue the messages of a time begin: a search for their numbers, which are times.
+"""Finds the first message of a queue from a time on, by a search over message numbers, which are times.
 
-What is not in memory is read from the store, a few at a time. Messages that came late are not looked at, so the
-numbers rise. Invariant: of the messages that are looked at, those before `low` are older, and those from `high` on are
-not.
+Messages that are not in memory are read from the store, a few at a time. Late messages are ignored, so that the numbers
+rise. Invariant: of the examined messages, those before `low` are older, and those from `high` on are not.
 """
 
 from collections.abc import Callable
@@ -15,12 +14,12 @@ from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.ranges import Ranges
 
 PROBED: Final = 20
-"""Messages that are read at a time: the first of them may be lost."""
+"""Messages read at a time, because the first ones may be lost."""
 
 
 @final
 class TimeSearch:
-    """A `PageReader`. `found` is told a sequence: all that waits before it is older than `number`."""
+    """A `PageReader`. `found` gets a sequence: all messages before it are older than `number`."""
 
     __slots__ = (
         "_contents",
@@ -47,20 +46,20 @@ class TimeSearch:
         self._high = contents.backlog.end
         self._low_number = -1
         self._high_number = contents.retention.latest + 1
-        """Numbers of messages before `low`, if one was looked at, and at `high` or behind it."""
+        """Numbers of an examined message before `low`, if any, and of one at `high` or after it."""
         self._is_halved = True
         self._middle = 0
         self._probe = 0
         self._has_read = False
         self._lost: Final = Ranges()
-        """Sequences of which there is no message."""
+        """Sequences without a message."""
 
     def begin(self) -> None:
-        """Search as far as memory goes, and have the next message read."""
+        """Search in memory, and request the next message from the store."""
         if self._number > self._contents.retention.latest:
             self._low = self._high
         while True:
-            self._low = max(self._low, self._contents.oldest)  # what ended meanwhile is maybe not there any more
+            self._low = max(self._low, self._contents.oldest)  # messages that ended meanwhile may be gone
             if self._low >= self._high:
                 break
             self._middle = self._guess()
@@ -76,7 +75,7 @@ class TimeSearch:
         self._found(self._low)
 
     def _guess(self) -> int:
-        """Where to look next: in turn half-way, and where it would be if as many messages came in each second."""
+        """The next sequence to examine: alternately the middle, and an interpolation that assumes a constant rate."""
         self._is_halved = not self._is_halved
         low, high = self._low, self._high
         if self._is_halved or self._low_number < 0 or self._high_number <= self._low_number:
@@ -85,7 +84,7 @@ class TimeSearch:
         return min(max(low, low + int((high - low) * part)), high - 1)
 
     def _to_look_at(self, sequence: int) -> int:
-        """The next one whose number says something."""
+        """The next sequence whose number is usable."""
         retention = self._contents.retention
         while True:
             following = retention.late.after(retention.gone.after(self._lost.after(sequence)))
@@ -107,19 +106,20 @@ class TimeSearch:
 
     def _compare(self, number: int) -> None:
         if number >= self._number:
-            self._high = self._middle  # those up to the one that was looked at say nothing
+            self._high = self._middle  # no messages between here and the examined one
             self._high_number = number
         else:
             self._low = self._probe + 1
             self._low_number = number
 
     def next_page(self) -> LoadPage:
-        """As `PageReader`. All that is searched was there before the first page, and so is committed after it."""
+        """Implements `PageReader`. All searched messages existed before the first page, so they are committed after
+        it."""
         is_committed, self._has_read = self._has_read, True
         return LoadPage(self._contents.key, self._probe, PROBED, is_committed)
 
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
-        """As `PageReader`."""
+        """Implements `PageReader`."""
         retention = self._contents.retention
         for sequence, delivery in enumerate(page, first):
             if delivery is None or not delivery.message.number:

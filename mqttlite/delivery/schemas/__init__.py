@@ -1,6 +1,6 @@
-"""The schema registry: JSON Schema and Avro schemas by subject and version, and checks of payloads against them.
+"""The schema registry: JSON Schema and Avro schemas by subject and version, and payload checks.
 
-`registry` says what is kept and which schema may follow which, `service` keeps it on disk, `api` is its HTTP interface
-in the shape of Confluent's Schema Registry, and `topic_schema` checks messages. The libraries of the extra `schemas`
-are imported in `json_schema` and `avro_schema` alone.
+`registry` holds the schemas and their compatibility rules, `service` persists it, `api` is the HTTP interface in the
+form of Confluent's Schema Registry, and `topic_schema` checks messages. Only `json_schema` and `avro_schema` import the
+libraries of the extra `schemas`.
 """

@@ -1,7 +1,7 @@
-"""The registry over HTTP, in the shape of Confluent's Schema Registry: its paths, bodies and error codes.
+"""The HTTP interface of the registry, with the paths, bodies and error codes of Confluent's Schema Registry.
 
-Where it is served, and who may use it, is not decided here: `RegistryApi.answer` takes a request in parts, and
-`is_change` says whether it changes something. Invariant: a request that cannot be served changes nothing.
+The admin socket and the gateway serve it and check permissions. `RegistryApi.answer` takes a parsed request, and
+`is_change` says whether it changes data. Invariant: a failed request changes nothing.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from mqttlite.delivery.schemas.service import SchemaRegistry, parse_schema
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 MAX_BODY_BYTES: Final = 262_144
-"""A schema of `MAX_SCHEMA_BYTES` as a JSON string, with every character escaped in two."""
+"""A schema of `MAX_SCHEMA_BYTES` as a JSON string, with every character escaped."""
 
 Json = Any
 Handler = Callable[["_Call"], Awaitable[Json]]
 
 
 class SchemaBody(msgspec.Struct, frozen=True):
-    """What a client sends of a schema. Fields that are not here, such as `metadata`, are ignored."""
+    """The schema in a request. Other fields, such as `metadata`, are ignored."""
 
     schema: str
     schemaType: str = "AVRO"  # noqa: N815
@@ -99,7 +99,7 @@ def _id(text: str) -> int:
 
 
 def is_change(method: str, segments: Sequence[str]) -> bool:
-    """Whether a request changes something. Looking a schema up and comparing it are POST requests, too."""
+    """Whether a request changes data. Looking up and comparing a schema are POST requests, too."""
     if method in ("GET", "HEAD"):
         return False
     parts = _parts(segments)
@@ -107,7 +107,7 @@ def is_change(method: str, segments: Sequence[str]) -> bool:
 
 
 def _parts(segments: Sequence[str]) -> list[str]:
-    """Segments without those that a slash too many makes."""
+    """Segments without empty ones from extra slashes."""
     return [each for each in segments if each]
 
 
@@ -151,11 +151,11 @@ class RegistryApi:
         }
 
     def routes(self) -> list[tuple[str, str, str]]:
-        """Each method and path, and what it is for; `*` is a segment that names something."""
+        """Each method and path with its purpose; `*` is a variable segment."""
         return [(method, path, summary) for (method, path), (_, summary) in self._routes.items()]
 
     async def answer(self, method: str, segments: Sequence[str], query: Mapping[str, str], body: bytes = b"") -> Answer:
-        """`segments` are those of the path behind the place where the registry is served, decoded."""
+        """Answer a request. `segments` is the decoded path below the registry's root."""
         parts = _parts(segments)
         try:
             handler, names = self._find("GET" if method == "HEAD" else method, parts)
@@ -303,7 +303,7 @@ class RegistryApi:
 
 
 def _with_type(found: dict[str, Json], schema: Schema) -> Json:
-    """A schema as it is shown: of Avro, the type is not named."""
+    """A schema in an answer. The type is left out for Avro."""
     if schema.type != "AVRO":
         found["schemaType"] = schema.type
     return {**found, "schema": schema.text}

@@ -1,8 +1,8 @@
-"""Reads Avro's binary encoding to see whether it is what a schema says, and makes no values of it.
+"""Checks Avro's binary encoding against a schema without building values.
 
-fastavro reads it, too, but does not say where an error is, accepts negative positions in enums and unions, and ends the
-process where a recursive value is very deep. Invariant: what one payload costs is bounded by `MAX_VALUES`, and every
-byte of it belongs to a value.
+fastavro does not report where an error is, accepts negative positions in enums and unions, and crashes the process on
+very deep recursive values. Invariant: the cost of a payload is bounded by `MAX_VALUES`, and every byte of it belongs to
+a value.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,17 +11,17 @@ from typing import Any, Final, final
 from mqttlite.delivery.schemas.parsed import place, printable
 
 MAX_VALUES: Final = 32_768
-"""Values in a payload: reading one takes about a microsecond."""
+"""The most values in a payload. Reading one takes about a microsecond."""
 
 MAX_DEPTH: Final = 64
-"""Records, arrays and maps inside each other."""
+"""The deepest nesting of records, arrays and maps."""
 
 _INT: Final = 31
 _LONG: Final = 63
 
 
 class _Fault(Exception):
-    """What is wrong. `path` is the way to it, the last step first."""
+    """The violated rule. `path` leads to it, last step first."""
 
     def __init__(self, rule: str) -> None:
         super().__init__(rule)
@@ -31,7 +31,7 @@ class _Fault(Exception):
 
 @final
 class _Reader:
-    """Where a payload has been read to."""
+    """A payload with the current read position."""
 
     __slots__ = ("at", "data", "depth", "values")
 
@@ -42,7 +42,7 @@ class _Reader:
         self.depth = 0
 
     def whole(self, bits: int) -> int:
-        """A variable-length zig-zag number, such as all lengths are."""
+        """Read a variable-length zig-zag number, the encoding of all lengths."""
         data, at = self.data, self.at
         number = shift = 0
         while True:
@@ -85,7 +85,7 @@ class _Reader:
             raise _Fault(f"there are more than {MAX_VALUES} values")
 
     def enter(self) -> None:
-        """A value with others inside begins."""
+        """A nested value begins."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise _Fault(f"more than {MAX_DEPTH} values are inside each other")
@@ -96,7 +96,7 @@ _Check = Callable[[_Reader], None]
 
 @final
 class AvroPayload:
-    """`tree` is a schema that fastavro parsed, and `named` are the types in it that have names."""
+    """`tree` is a schema parsed by fastavro, `named` are its named types."""
 
     def __init__(self, tree: Any, named: Mapping[str, Any]) -> None:
         self._named: Final = named
@@ -104,7 +104,7 @@ class AvroPayload:
         self._check: Final = self._of(tree)
 
     def fault(self, payload: bytes) -> str:
-        """As that of `ParsedSchema`."""
+        """Implements `ParsedSchema.fault`."""
         reader = _Reader(payload)
         try:
             self._check(reader)
@@ -114,7 +114,7 @@ class AvroPayload:
         return f"$: {left} bytes are left behind the value" if left else ""
 
     def _of(self, tree: Any) -> _Check:
-        """What checks values of a type."""
+        """The function that checks values of a type."""
         if isinstance(tree, list):
             return _union([self._of(each) for each in tree])
         if isinstance(tree, str):
@@ -129,7 +129,7 @@ class AvroPayload:
         return self._of(kind)
 
     def _by_name(self, name: str) -> _Check:
-        """What checks values of a named type, which may be inside themselves."""
+        """The function that checks values of a named type, which may be recursive."""
         check = self._checks.get(name)
         if check is not None:
             return check
