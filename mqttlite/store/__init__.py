@@ -1,1 +1,1 @@
-"""Where sessions and retained messages are kept. Every store passes the same behaviour test and knows no MQTT."""
+"""Stores for sessions, queues and retained messages. Every store passes the same behaviour test and knows no MQTT."""

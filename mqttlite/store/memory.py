@@ -1,7 +1,7 @@
-"""The store that lives as long as the process: for tests, and for a broker that is started again within one program.
+"""The in-memory store, which lives as long as the process: for tests, and for restarts of a broker within one program.
 
-It keeps the latest state and no history, and of messages references: a message is there once, however many sessions
-have it. Invariant: `load` after `commit` gives what those changes amount to.
+It keeps only the latest state, and one copy of each message for all sessions. Invariant: `load` after `commit` yields
+changes that recreate the same state.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 
 LOAD_BATCH: Final = 1_000
-"""Changes that `load` gives at a time."""
+"""The most changes in a batch of `load`."""
 
 
 _NOTHING: Final = Delivery(Message(b"", b""), 0, False)
@@ -51,7 +51,7 @@ def _size_of(delivery: Delivery) -> int:
 
 
 class _Session:
-    """Or a queue."""
+    """The state of a session or queue."""
 
     def __init__(self, saved: SaveSession | SaveQueue) -> None:
         self.saved = saved
@@ -65,12 +65,12 @@ class _Session:
         self.received: dict[int, SaveReceived] = {}
         self.due: dict[int, Due] = {}
         self.floor = -1
-        """From that sequence on messages are kept that are settled; -1: none is."""
+        """From this sequence on, settled messages are kept; -1: none are."""
         self.kept: dict[int, Delivery] = {}
-        """Those."""
+        """The kept settled messages, by sequence."""
 
     def changes(self, pages: bool) -> Iterator[Change]:
-        """What would make it again."""
+        """The changes that recreate it."""
         yield self.saved
         if self.will is not None:
             yield self.will
@@ -126,7 +126,7 @@ class _Session:
             del self.kept[sequence]
 
     def rewind(self, first: int) -> None:
-        """What is not here any more nobody will ask for: another message stands in its place."""
+        """Missing messages are replaced by a placeholder, because they will not be read."""
         end = self.first + len(self.queue)
         if first >= self.first:
             if self.floor >= 0:
@@ -147,7 +147,7 @@ class _Session:
         self.kept = {sequence: delivery for sequence, delivery in self.kept.items() if sequence < first}
 
     def at(self, sequence: int) -> Delivery | None:
-        """What is kept or waits."""
+        """The kept or waiting message with a sequence."""
         if sequence < self.first:
             return self.kept.get(sequence)
         return self.queue[sequence - self.first] if sequence < self.first + len(self.queue) else None
@@ -158,7 +158,7 @@ class _Session:
 
 
 class _Copies:
-    """Messages for another broker. What several sessions share in the store they share here."""
+    """Copies of messages for another broker. Sessions that share a message share its copy."""
 
     def __init__(self) -> None:
         self._messages: dict[int, Message] = {}
@@ -190,11 +190,11 @@ class _Copies:
 
 
 class MemoryStore:
-    """A `Store` in three dictionaries. Its size is bounded by the broker's own limits on what it is asked to keep."""
+    """A `Store` in three dictionaries. The broker's limits bound its size."""
 
     def __init__(self, *, pages: bool = False) -> None:
         self.pages: Final = pages
-        """Whether it is read by pages, as a store on disk is: for tests."""
+        """Whether it offers pages like a store on disk; for tests."""
         self._sessions: dict[str, _Session] = {}
         self._retained: dict[bytes, SaveRetained] = {}
         self._delayed: dict[int, SaveDelayed] = {}
@@ -206,7 +206,7 @@ class MemoryStore:
             self._apply(change)
 
     def load(self) -> Iterator[list[Change]]:
-        """The messages are copies: those of the store belong to the broker that published them."""
+        """Yields copies of the messages: the stored ones belong to the broker that published them."""
         copies = _Copies()
         sessions = chain.from_iterable(session.changes(self.pages) for session in self._sessions.values())
         latest = [LatestNumber(self._latest)] if self._latest else []
@@ -215,13 +215,13 @@ class MemoryStore:
             yield [copies.of(change) for change in batch]
 
     def page(self, client_id: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
-        """As of `Store`; the future is done."""
+        """Implements `Store`. The future is already done."""
         future: asyncio.Future[list[Delivery | None]] = asyncio.get_running_loop().create_future()
         future.set_result(self.read(client_id, first, count))
         return future
 
     def read(self, client_id: str, first: int, count: int) -> list[Delivery | None]:
-        """The same at once."""
+        """Like `page`, synchronously."""
         session = self._sessions.get(client_id)
         if session is None:
             return [None] * count

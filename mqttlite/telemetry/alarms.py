@@ -1,6 +1,6 @@
-"""Alarms as retained messages below `$SYS/broker/alarms/`: whether each is active, since when, and why.
+"""Publishes alarms as retained messages below `$SYS/broker/alarms/`: whether each is active, since when, and why.
 
-Invariant: from the start on, each alarm has a retained message that says how it stands now.
+Invariant: from the start on, each alarm has a retained message with its current state.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ TOPICS: Final = {
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
-    """How an alarm stands: `since` is when it began or ended, or when the broker started."""
+    """The state of an alarm. `since` is when it began or ended, or when the broker started."""
 
     active: bool
     since: datetime
@@ -29,7 +29,7 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alarms(Listener):
-    """`now` gives the UTC time. Each alarm is published as inactive when this is made, which is at the start."""
+    """`now` returns the UTC time. The constructor publishes each alarm as inactive."""
 
     def __init__(self, queue: PublishQueue, now: Callable[[], datetime]) -> None:
         self._queue: Final = queue

@@ -1,4 +1,4 @@
-"""Deliveries that had the same outcome, as one line with a count.
+"""Groups deliveries with the same outcome into one line with a count.
 
 Invariant: two deliveries of one group differ in their times, and in messages or receivers, and in nothing else.
 """
@@ -10,17 +10,17 @@ from typing import Final
 from mqttlite.telemetry.tracing import DeliveryOutcome, Traced
 
 MAX_NAMED: Final = 3
-"""Receivers whose names stand in a line that is about more."""
+"""The most receivers named in a line."""
 
 
 FEW: Final = 4
-"""This many or more are one line; fewer have a line each, with their own times."""
+"""This many or more are grouped; fewer get separate lines with their own times."""
 
 _NUMBERS: Final = re.compile(r"[\d.:]+ ?m?s?")
 
 
 class Group:
-    """Deliveries that are alike: of each message to each receiver."""
+    """Deliveries of several messages to several receivers with the same outcome."""
 
     __slots__ = ("deliveries", "messages", "receivers")
 
@@ -40,11 +40,11 @@ class Group:
         return max(message.trace for message in self.messages)
 
     def slowest(self, now: float) -> DeliveryOutcome:
-        """The one whose times are told."""
+        """The delivery whose times are shown."""
         return max(self.deliveries, key=lambda each: (each.ended or now) - each.message.received)
 
     def whom(self) -> str:
-        """Its receivers in words; empty where there is one."""
+        """Its receivers in words; empty if there is only one."""
         names = [name or "nobody" for name in self.receivers]
         if len(names) == 1:
             return ""
@@ -90,7 +90,7 @@ def _split(group: Group, members: int) -> list[Group]:
 
 
 def _outcome(delivery: DeliveryOutcome) -> Hashable:
-    """What is said of a delivery, but for its times and its receiver."""
+    """The properties of a delivery that must be equal in a group."""
     message = delivery.message
     return (
         message.topic,

@@ -1,7 +1,7 @@
-"""Answers to *why*: what became of messages, in sentences and as data, and what to do where nothing is known.
+"""Answers `why` questions: the outcomes of messages, in sentences and as data, and advice if nothing is known.
 
-What is known lives in the delivery log; how an outcome is worded, in `why`. Invariant: an answer has a bounded size,
-and what is alike is one sentence with a count.
+The delivery log has the outcomes; `why` words a single one. Invariant: an answer has a bounded size, and similar
+outcomes are one sentence with a count.
 """
 
 from collections.abc import Callable
@@ -20,23 +20,23 @@ from mqttlite.topics.namespaces import parse_filter
 from mqttlite.wire.errors import TopicFilterInvalid
 
 MAX_LINES: Final = 20
-"""Sentences in one answer, the latest: more than a person reads."""
+"""The most sentences in an answer, the latest ones."""
 
 MAX_DELIVERIES: Final = 2_000
-"""Deliveries that are looked at for one answer, the latest: some milliseconds."""
+"""The most deliveries to examine for an answer, the latest ones: some milliseconds."""
 
 MAX_ATTEMPTS: Final = 100
-"""Attempts of queues in one answer, the latest: as many as a queue may be told to make of a message."""
+"""The most attempts of queues in an answer, the latest ones: as many as a queue may make for a message."""
 
 MAX_ENTRIES: Final = 400
-"""Deliveries in the data of an answer, the latest: some hundred kilobytes."""
+"""The most deliveries in the data of an answer, the latest ones: some hundred kilobytes."""
 
 SETTLED_AFTER_S: Final = 1.0
-"""How long a followed message may take before it is reported as waiting."""
+"""How long a traced message may take before it is reported as waiting."""
 
 
 class Broker(Protocol):
-    """What an answer says of the broker's present."""
+    """The current state of the broker for answers."""
 
     def filters_of(self, client_id: str) -> list[bytes] | None:
         """The topic filters of a client's session; None where it has none."""
@@ -47,12 +47,12 @@ class Broker(Protocol):
         ...
 
     def cuts_of(self, client_id: str) -> list[str]:
-        """What a client did not get, or may not do, for a limit that is not one of a message: sentences."""
+        """Sentences about limits that affect the client and are not tied to a message."""
         ...
 
 
 class Answers:
-    """`stopwatch` shows the seconds of the traced messages. One message in `mean_distance()` is sampled."""
+    """`stopwatch` returns the seconds of the clock for traces. One message in `mean_distance()` is sampled."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Answers:
         self._mean_distance: Final = mean_distance
 
     def why(self, target: str, client: str | None = None) -> dict[str, Any]:
-        """What became of a message, by its id, or of the latest ones of a topic or filter; ready for JSON.
+        """The outcomes of a message, by its id, or of the latest ones of a topic or filter; ready for JSON.
 
-        With a `client` only what became of them for it, or of those that it published; without a target all of these.
-        A target that is none of these and the identifier of a client is about the client.
-        The answer has `sentences`, and the same as data in `entries`; where nothing is known a sentence says why not.
+        With a `client`, only their outcomes for this client, or those of messages that it published; without a target,
+        all of them. A target that is only the identifier of a client is about that client. The answer has `sentences`,
+        and the same as data in `entries`; if nothing is known, a sentence says why.
         """
         if target or client is None:
             found, about = self._log.find(target)
@@ -103,20 +103,20 @@ class Answers:
         return self._answer(target, client, deliveries, [*lines, *attempts, *cuts, *retained])
 
     def knows(self, client: str) -> bool:
-        """Whether it has messages from or to a client."""
+        """Whether the log has messages from or to a client."""
         return bool(self._log.of_client(client))
 
     def _is_client(self, name: str) -> bool:
-        """Whether a target that is no topic of a known message is the identifier of a client."""
+        """Whether a target is the identifier of a client and not the topic of a known message."""
         broker = self._broker
         return self.knows(name) or broker.filters_of(name) is not None or bool(broker.cuts_of(name))
 
     def follow(self, topic_filter: str, after: int | None, client: str | None = None) -> dict[str, Any]:
-        """What became of the messages of a filter, or from and to a client, that came after the one of that trace;
-        None: that come from now on.
+        """The outcomes of messages of a filter, or from and to a client, that arrived after trace `after`; None: from
+        now on.
 
-        `latest` is what to ask after next. A message is left for the next answer until its deliveries have ended, or it
-        has taken `SETTLED_AFTER_S`.
+        `latest` is the next value for `after`. A message is included when its deliveries have ended, or after
+        `SETTLED_AFTER_S`.
         """
         wanted = topic_filter.encode()
         now = self._stopwatch()
@@ -158,7 +158,7 @@ class Answers:
         return f"{head_of_many(messages[0], len(messages), ids, times)}: {words}{slowest}"
 
     def _not_for(self, found: list[Traced], client: str) -> str:
-        """Why none of the messages was for a client that is known."""
+        """Why none of the messages was for a known client."""
         topics = {message.topic for message in found}
         filters = self._broker.filters_of(client)
         fitting = [each for each in filters or () if any(matches(parse_filter(each).rest, topic) for topic in topics)]
@@ -180,7 +180,7 @@ class Answers:
         return f"None of {len(found)} messages was for {client}: {why}. They were for {whom}."
 
     def _retained(self, target: str) -> list[str]:
-        """What a client gets that subscribes to a topic now: these deliveries are not traced."""
+        """A sentence about the retained message of a topic, whose deliveries are not traced."""
         topic = target.encode(errors="replace")
         kept = None if not topic or has_wildcard(topic) else self._broker.retained_on(topic)
         if kept is None:
@@ -192,7 +192,7 @@ class Answers:
         ]
 
     def _advice(self, target: str, client: str | None) -> list[str]:
-        """What is traced, how far back the delivery log goes, and how to trace more."""
+        """Sentences about the current tracing, the range of the delivery log, and how to trace more."""
         log, options = self._log, self._log.options
         chosen = []
         topics = [*options.topics, *(each.decode() for each in sorted(log.followed))]
@@ -298,7 +298,7 @@ def _is_filter(topic: bytes) -> bool:
 
 
 def _deliveries_to(message: Traced, client: str | None) -> list[DeliveryOutcome]:
-    """Those that a question for a client is about; all where it published the message itself."""
+    """The deliveries to a client, or all if it published the message."""
     deliveries = list(message.deliveries.values())
     if client is None or message.publisher == client:
         return deliveries

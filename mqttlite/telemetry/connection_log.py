@@ -1,6 +1,6 @@
-"""A line of the log for each client that connects, is refused, leaves, lost messages, or is denied something.
+"""Logs a line for each client that connects, is refused, leaves, lost messages, or is denied something.
 
-Invariant: what a client wrote is one line of the log and no longer than `MAX_CHARACTERS` of it.
+Invariant: text from a client stays on one line, and is at most `MAX_CHARACTERS` long.
 """
 
 import logging
@@ -11,7 +11,7 @@ from mqttlite.event_hub import Jailed, Link, Listener
 from mqttlite.wire.constants import VERSION_NAMES
 
 MAX_CHARACTERS: Final = 200
-"""Of a sentence that may quote a client: enough for a reason, and a line that fits a screen."""
+"""The longest text that may quote a client: enough for a reason."""
 
 _VERBS: Final = {PUBLISH: "publish to", SUBSCRIBE: "subscribe to", RECEIVE: "receive from"}
 
@@ -103,7 +103,7 @@ class ConnectionLog(Listener):
 
 
 def _fields(link: Link) -> dict[str, object]:
-    """What a line is about."""
+    """The fields of a log record."""
     connection = link.connection
     return {
         "peer": link.address,
@@ -114,7 +114,7 @@ def _fields(link: Link) -> dict[str, object]:
 
 
 def _printable(text: str) -> str:
-    """What a client may have written, for a line of the log."""
+    """Text from a client, made printable for a log line."""
     short = _short(text)
     return short if short.isprintable() else repr(short)
 

@@ -1,7 +1,7 @@
-"""Sums over connections: what they counted, and how many came and went since the start.
+"""Sums up the counters of connections, and counts connects and disconnects since the start.
 
-Messages cost nothing here: connections and sessions count for themselves, and a snapshot adds them up. Invariant:
-a connection is counted once, while it is open or among those that ended.
+Messages cost nothing here: connections and sessions count, and a snapshot adds them up. Invariant: a connection is
+counted once, either as open or as ended.
 """
 
 from typing import Final
@@ -20,11 +20,11 @@ Kind = tuple[str, str, str]
 """Listener, transport and protocol version of a connection."""
 
 _ACK_BYTES: Final = 4
-"""An acknowledgement, where it has no reason code."""
+"""The size of an acknowledgement without reason code."""
 
 
 class Totals:
-    """A PUBLISH is a message; a packet is anything."""
+    """Totals of messages (PUBLISH packets) and of all packets."""
 
     __slots__ = (
         "bytes_received",
@@ -75,7 +75,8 @@ class Totals:
         return copied
 
     def raise_to(self, previous: "Totals") -> None:
-        """Let no counter fall below an earlier value: a connection may end between two slices of a snapshot."""
+        """Keep counters from falling below an earlier value, because a connection may end between two slices of a
+        snapshot."""
         for name in Totals.__slots__:
             if name != "drops":
                 setattr(self, name, max(getattr(self, name), getattr(previous, name)))
@@ -83,9 +84,9 @@ class Totals:
             self.drops[reason] = max(messages, self.drops.get(reason, 0))
 
     def add(self, connection: Connection) -> None:
-        """Add what a connection has counted.
+        """Add the counters of a connection.
 
-        Connections do not count acknowledgements: each message of QoS 1 stands for one, each of QoS 2 for three.
+        Connections do not count acknowledgements: a QoS 1 message implies one, a QoS 2 message three.
         """
         outbox = connection.outbox
         received = connection.received_qos0 + connection.received_qos1 + connection.received_qos2
@@ -121,12 +122,12 @@ class Totals:
 
 
 class ConnectionCounters(Listener):
-    """How many connections came and went since the start, by kind and reason."""
+    """Counts connections since the start, by kind and reason."""
 
     def __init__(self, core: Broker) -> None:
         self._core: Final = core
         self.ended: Final = Totals()
-        """The sums over connections that are over."""
+        """The totals of ended connections."""
         self.connected: Final[dict[Kind, int]] = {}
         """Clients that were accepted."""
         self.disconnected: Final[dict[str, int]] = {}
@@ -134,7 +135,7 @@ class ConnectionCounters(Listener):
         self.refused: Final[dict[tuple[str, str], int]] = {}
         """Connections that ended before they were accepted, by listener and close reason."""
         self.jailed: Final[dict[str, int]] = {}
-        """How often somebody came into the login jail, by what: `address`, `username` or `client_id`."""
+        """How often the login jail began, by kind: `address`, `username` or `client_id`."""
         self.refused_in_jail: int = 0
         """Logins that were refused without a check."""
         self.most_online: int = 0

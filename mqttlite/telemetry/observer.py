@@ -217,7 +217,7 @@ class Observer(Listener, TraceListener):
         return None
 
     def cuts_of(self, client_id: str) -> list[str]:
-        """What a client did not get, or may not do, for a limit that is not one of a message: sentences."""
+        """Sentences about limits that affect the client and are not tied to a message."""
         said = [] if self._recent_events is None else self._recent_events.bad_of(client_id)
         session = self._core.sessions.get(client_id)
         outbox = None if session is None else session.outbox

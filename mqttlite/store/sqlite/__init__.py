@@ -1,1 +1,1 @@
-"""The store on disk: one SQLite database in a folder of its own. `store` is the way in."""
+"""The store on disk: one SQLite database in its own folder. Start reading in `store`."""

@@ -1,8 +1,8 @@
-"""Copies the database of a data directory to a file, with the files `beside` it, and back.
+"""Backs up a data directory (the database and the files `beside` it) to one file, and restores it.
 
-A backup is one read transaction of a connection of its own, in another process than the broker's: it has every commit
-that was done when it began, and the broker goes on meanwhile. Until it ends, the broker's journal grows by what the
-broker writes. Invariant: a copy gets its name when it is whole and on disk, and no file that exists is overwritten.
+A backup is one read transaction on a separate connection, in another process than the broker: it contains every commit
+made before it began, and the broker continues meanwhile. Until it ends, the broker's journal cannot shrink. Invariant:
+a copy gets its final name only when it is complete and on disk, and no existing file is overwritten.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ from mqttlite.atomic_file import save
 from mqttlite.store.sqlite import beside, files
 
 BUSY_MS: Final = 10_000
-"""How long to wait for a broker that opens the database or recovers its journal at this moment."""
+"""How long to wait while a broker opens the database or recovers its journal."""
 
 INTERRUPT_STEPS: Final = 100_000
-"""Steps of SQLite, about a millisecond, between two looks at signals: so Ctrl-C ends a long copy."""
+"""SQLite steps, about a millisecond, between checks for signals, so that Ctrl-C ends a long copy."""
 
 
 class Contents(NamedTuple):
-    """What a copy has."""
+    """The content of a backup."""
 
     sessions: int
     queued: int
@@ -34,7 +34,7 @@ class Contents(NamedTuple):
     """The names of the files beside the database."""
     queues: int = 0
     in_queues: int = 0
-    """Messages in the queues of `$queue/…`, those too that are retained for a seek."""
+    """Messages in `$queue/…` queues, including those retained for a seek."""
     dead_letters: int = 0
 
 
@@ -53,20 +53,20 @@ def back_up(directory: Path, path: Path) -> Contents:
 
 
 def restore(path: Path, directory: Path) -> Contents:
-    """Make a backup the database of a data directory that has none. Raises `StoreError`."""
+    """Restore a backup into a data directory without a database. Raises `StoreError`."""
     if not path.is_file():
         raise files.StoreError(f"{path}: there is no such file")
     files.make_directory(directory)
     lock = files.Lock(directory, "stop that broker first")
     try:
-        for suffix in ("", "-wal", "-journal"):  # a journal alone would be taken for that of the new database
+        for suffix in ("", "-wal", "-journal"):  # a leftover journal would be applied to the new database
             present = directory / (files.DATABASE + suffix)
             if os.path.lexists(present):
                 raise files.StoreError(
                     f"{present} exists already, and is not overwritten: restore into another folder, or move "
                     f"{files.DATABASE} and {files.DATABASE}-wal to another folder first"
                 )
-        files.remove(directory / (files.DATABASE + ".new"))  # only a process that has the lock makes one
+        files.remove(directory / (files.DATABASE + ".new"))  # only the holder of the lock creates it
         with _opened(path) as connection:
             beside.check(connection, directory)
 
@@ -79,11 +79,11 @@ def restore(path: Path, directory: Path) -> Contents:
 
 
 def _copy(source: Path, target: Path, do_files: Callable[[sqlite3.Connection], tuple[str, ...]]) -> Contents:
-    """Copy a database as of now to a file that does not exist. `do_files` puts the files beside the database into the
-    copy, or takes them out of it."""
+    """Copy the current state of a database to a new file. `do_files` moves the files beside the database into the copy,
+    or out of it."""
     unfinished = target.with_name(target.name + ".new")
     try:
-        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # messages are nobody else's
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # messages are private
     except FileExistsError:
         raise files.StoreError(
             f"{unfinished} exists already: another backup is being written, or one was cut off; remove it, or name "
@@ -115,7 +115,7 @@ def _copy(source: Path, target: Path, do_files: Callable[[sqlite3.Connection], t
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
-    """A database of ours, for reading or with `rw` for writing, too. Raises `StoreError`."""
+    """Open one of our databases, read-only unless `mode` is `rw`. Raises `StoreError`."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
     except sqlite3.Error as error:
@@ -133,7 +133,7 @@ def _opened(path: Path, mode: str = "ro") -> Iterator[sqlite3.Connection]:
 
 
 def _contents(connection: sqlite3.Connection, path: Path) -> Contents:
-    """Look through a whole copy, and count what it has."""
+    """Check a complete copy, and count its content."""
     try:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":

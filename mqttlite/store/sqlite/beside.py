@@ -1,7 +1,7 @@
-"""The files beside the database of a data directory, in a backup: what was made over HTTP and by commands.
+"""Backs up the other files of a data directory: those written by the HTTP API and by commands.
 
-They are the `*.json` files of the directory, each whole at any time, for it is replaced and never written over. A
-backup has them in a table of its own. Invariant: a file that exists is not overwritten.
+They are the `*.json` files of the directory. Each is always complete, because it is replaced atomically. A backup has
+them in a separate table. Invariant: an existing file is not overwritten.
 """
 
 import re
@@ -13,10 +13,10 @@ from typing import Final
 from mqttlite.store.sqlite.files import StoreError
 
 MAX_FILES: Final = 100
-"""A broker has some five; a directory with more is none of a broker's."""
+"""A broker has some five; a directory with more than this is not a broker's."""
 
 MAX_FILE_BYTES: Final = 268_435_456
-"""As large as the largest of these files may be."""
+"""The largest allowed file."""
 
 TABLE: Final = "CREATE TABLE beside (name TEXT PRIMARY KEY, content BLOB NOT NULL) STRICT"
 
@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}\.json")
 
 
 def copy(directory: Path, connection: sqlite3.Connection) -> tuple[str, ...]:
-    """Put the files of a data directory into a backup; their names. Raises `StoreError` and `OSError`."""
+    """Put the files of a data directory into a backup. Return their names. Raises `StoreError` and `OSError`."""
     names = sorted(each.name for each in directory.iterdir() if _NAME.fullmatch(each.name) and each.is_file())
     if len(names) > MAX_FILES:
         raise StoreError(f"{directory} has {len(names)} files *.json: a data directory has {MAX_FILES} at most")
@@ -42,7 +42,7 @@ def copy(directory: Path, connection: sqlite3.Connection) -> tuple[str, ...]:
 
 
 def names(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """The files that a backup has. Raises `StoreError` for a name that no data directory has."""
+    """The names of the files in a backup. Raises `StoreError` for an invalid name."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'beside'").fetchone() is None:
         return ()
     found = tuple(name for (name,) in connection.execute("SELECT name FROM beside ORDER BY name LIMIT ?", (MAX_FILES,)))
@@ -53,7 +53,7 @@ def names(connection: sqlite3.Connection) -> tuple[str, ...]:
 
 
 def check(connection: sqlite3.Connection, directory: Path) -> None:
-    """Raises `StoreError` where the directory has such a file with other content."""
+    """Raises `StoreError` if the directory has one of these files with other content."""
     for name in names(connection):
         path = directory / name
         if path.exists() and path.read_bytes() != _content(connection, name):
@@ -64,7 +64,7 @@ def check(connection: sqlite3.Connection, directory: Path) -> None:
 
 
 def restore(connection: sqlite3.Connection, directory: Path, save: Callable[[Path, bytes], None]) -> tuple[str, ...]:
-    """Write the files that the directory lacks, after `check`, and remove them from the database; their names."""
+    """After `check`: write the missing files, and remove them from the database. Return their names."""
     found = names(connection)
     for name in found:
         if not (directory / name).exists():

@@ -1,8 +1,8 @@
-"""The files of a data directory: its lock, the database, and how that is made, opened and put aside.
+"""The files of a data directory: its lock and its database. Creates, opens and quarantines the database.
 
-A new database is made under another name and renamed when it is whole, so that there is never half a one. Invariant:
-while a broker has the lock, its connection is the only one that writes or checkpoints (SQLite before 3.51.3 can corrupt
-a database with two); backups read.
+A new database is created under a temporary name and renamed when it is complete. Invariant: while a broker holds the
+lock, only its connection writes or checkpoints (SQLite before 3.51.3 can corrupt a database with two); backups only
+read.
 """
 
 import contextlib
@@ -19,25 +19,25 @@ DATABASE: Final = "mqttlite.db"
 LOCK: Final = "mqttlite.lock"
 
 JOURNAL_BYTES: Final = 64 * 1_048_576
-"""A journal (WAL) that grew longer is cut to that when it begins anew."""
+"""A longer journal (WAL) is truncated to this when it restarts."""
 
 CACHE_KIB: Final = 16_384
 """Pages of the database that SQLite keeps in memory."""
 
 SALVAGED: Final = ".salvaged"
-"""Behind the name of a database that takes the place of a damaged one."""
+"""The suffix of a salvaged database that replaces a damaged one."""
 
 TAKEN: Final = "give this broker another with --data-dir, or --no-persistence"
-"""What to do where a broker is to start and another has the data directory."""
+"""The advice for a broker whose data directory is in use."""
 
 FOREIGN: Final = "choose another folder with --data-dir"
-"""What to do where the database of a data directory is not ours."""
+"""The advice if the database is not ours."""
 
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class StoreError(OSError):
-    """A data directory cannot be used as it is; the sentence says what to do."""
+    """A data directory is unusable; the text says what to do."""
 
 
 class NewerSchema(StoreError):
@@ -45,13 +45,13 @@ class NewerSchema(StoreError):
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether SQLite says that the file is no whole database."""
+    """Whether an error of SQLite means that the file is damaged."""
     code = getattr(error, "sqlite_errorcode", None)
     return isinstance(error, sqlite3.DatabaseError) and code is not None and code & 0xFF in _DAMAGE
 
 
 def make_directory(directory: Path) -> None:
-    """Make the data directory if it is missing, for its owner alone, and on disk. Raises `StoreError`."""
+    """Create a missing data directory, accessible only by its owner, and sync it. Raises `StoreError`."""
     try:
         missing = [each for each in (directory, *directory.parents) if not each.exists()]
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -62,10 +62,10 @@ def make_directory(directory: Path) -> None:
 
 
 class Lock:
-    """Held by the one broker that uses a data directory; the system lets go of it when the process ends."""
+    """The lock of a data directory. The system releases it when the process ends."""
 
     def __init__(self, directory: Path, remedy: str = TAKEN) -> None:
-        """Raises `StoreError` if another has it; `remedy` says what to do then."""
+        """Raises `StoreError` if another process holds it; `remedy` is the advice for this case."""
         path = directory / LOCK
         try:
             self._file: Final[IO[str]] = open(path, "a+", encoding="ascii")  # noqa: SIM115 held until `release`
@@ -243,17 +243,17 @@ def _check(connection: sqlite3.Connection, path: Path, remedy: str) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a database and its journal, if they are there."""
+    """Remove a database and its journal, if they exist."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).unlink()
 
 
 def replace(path: Path, finished: Path) -> Path:
-    """Keep a damaged database aside, and put what was salvaged in its place; where it is kept.
+    """Replace a damaged database with a salvaged one. Return where the damaged one is kept.
 
-    The salvaged database first gets a name of its own: from then on `finish_replacing` completes what was begun, also
-    after the power failed. Before that, the damaged one is where it was.
+    The salvaged database first gets its own final name. From then on `finish_replacing` completes the replacement, even
+    after a power failure. Before that, the damaged one stays in place.
     """
     put_in_place(finished, path.with_name(path.name + SALVAGED))
     aside = finish_replacing(path)
@@ -262,7 +262,7 @@ def replace(path: Path, finished: Path) -> Path:
 
 
 def finish_replacing(path: Path) -> Path | None:
-    """Complete what `replace` began; where the damaged database is kept, or None if nothing was begun."""
+    """Complete an interrupted `replace`. Return where the damaged database is kept, or None if there was none."""
     salvaged = path.with_name(path.name + SALVAGED)
     try:
         made_at = datetime.fromtimestamp(salvaged.stat().st_mtime, UTC)  # the same in each attempt
@@ -275,7 +275,7 @@ def finish_replacing(path: Path) -> Path | None:
 
 
 def _put_aside(path: Path, at: datetime) -> Path:
-    """Rename a database and its journal, as far as they are there, so that they are kept; its new path."""
+    """Rename a database and its journal, if they exist, to keep them. Return the new path."""
     aside = path.with_name(f"{path.name}.damaged-{at.strftime('%Y%m%dT%H%M%S%f')}")
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):

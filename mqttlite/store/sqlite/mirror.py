@@ -1,8 +1,7 @@
-"""What the writer knows of one session, or of one delivery queue, without asking the database: where what waits begins
-and ends, and what was sent.
+"""The writer's in-memory image of one session or delivery queue: the range of waiting messages, and the sent ones.
 
-A mirror is made of the database when a session is first touched, and thrown away when a commit fails. Invariant: after
-a commit it says what the database says.
+A mirror is loaded from the database when a session is first used, and discarded when a commit fails. Invariant: after a
+commit it equals the database.
 """
 
 import sqlite3
@@ -20,7 +19,7 @@ LOWEST: Final = -(1 << 62)
 
 
 class Row:
-    """A row of `queue` that holds messages that were sent."""
+    """A row of `queue` with sent messages."""
 
     __slots__ = ("chunk", "end", "first")
 
@@ -55,29 +54,29 @@ class SessionMirror:
         self.client_id: Final = client_id
         self.number: Final = number
         self.head: int = 0
-        """The sequence of the first message that waits."""
+        """The sequence of the first waiting message."""
         self.tail: int = 0
-        """The sequence behind the last."""
+        """The sequence after the last waiting message."""
         self.total: int = 0
-        """What all messages of the session that were ever queued count together."""
+        """The sum of sizes of all messages ever queued for the session."""
         self.sent: dict[int, int] = {}
-        """By sequence, the packet identifiers of what is sent and not acknowledged, in the order of sending."""
+        """The packet identifiers of sent, unacknowledged messages, by sequence, in the order of sending."""
         self.due: dict[int, float] = {}
-        """By sequence, when what is sent is to be looked at again, in seconds of the wall clock; of queues only."""
+        """The deadlines of sent messages by sequence, in Unix time; only for queues."""
         self.floor: int = -1
-        """From that sequence on rows stay that nobody needs; -1: none does. Of queues only."""
+        """From this sequence on, rows with settled messages are kept; -1: none are. Only for queues."""
         self.released: dict[int, None] = {}
         self.received: dict[int, None] = {}
         self.rows: list[Row] = []
-        """Those with messages that were sent, as far as `mirrored`."""
+        """The rows with sent messages, up to `mirrored`."""
         self.mirrored: int = LOWEST
         """The sequence up to which all rows are in `rows`."""
         self.stored_end: int = LOWEST
-        """The sequence behind the last row."""
+        """The sequence after the last row."""
         self.new: dict[int, Enqueue] = {}
-        """What the commit under way adds, by sequence."""
+        """The messages that the current commit adds, by sequence."""
         self.changed: bool = False
-        """Whether it changes the state."""
+        """Whether the current commit changes the state."""
         self.touched: bool = False
         self._state = ""
 
@@ -97,7 +96,7 @@ class SessionMirror:
     def send(self, sequence: int, packet_id: int) -> None:
         self.sent[sequence] = packet_id
         self.due.pop(sequence, None)
-        if sequence >= self.head:  # else a queue sends it again
+        if sequence >= self.head:  # lower: a queue sends it again
             self.head = sequence + 1
         self.changed = True
 
@@ -120,7 +119,7 @@ class SessionMirror:
         self.changed = True
 
     def state(self) -> tuple[int, int, str, int] | None:
-        """The row of `state`; None where it is as it was."""
+        """The row for `state`; None if it is unchanged."""
         self.changed = False
         runs: list[list[int]] = []
         for sequence, packet_id in self.sent.items():
@@ -143,7 +142,7 @@ class SessionMirror:
         return self.number, self.head, data, zlib.crc32(key.encode())
 
     def load_state(self, head: object, data: object, crc: object) -> None:
-        """What `state` made. Raises `Damaged`."""
+        """Load a row of `state`. Raises `Damaged`."""
         key = f"{self.number} {head} {data}"
         if not isinstance(head, int) or not isinstance(data, str) or zlib.crc32(key.encode()) != crc:
             raise Damaged("the state of a session does not match its checksum")
@@ -161,13 +160,13 @@ class SessionMirror:
         self.received = dict.fromkeys(received)
 
     def load_tail(self, end: int, total: int) -> None:
-        """The last row ends there, with that total."""
+        """Set the end and the total of the last row."""
         self.stored_end = end
         self.total = total
         self.tail = max(self.tail, end)
 
     def add_row(self, first: int, end: int, chunk: int) -> None:
-        """The commit under way writes a row."""
+        """Note a row that the current commit writes."""
         if first < 0:
             self.rows.append(Row(first, end, chunk))
             return
@@ -179,11 +178,11 @@ class SessionMirror:
 
     @property
     def _needless_end(self) -> int:
-        """Rows that end here or before are needed only for what of them was sent."""
+        """Rows that end here or before are only needed for their sent messages."""
         return min(self.head, self.floor) if self.floor >= 0 else self.head
 
     def take_settled(self, connection: sqlite3.Connection, most: int) -> list[Row]:
-        """Take out up to `most` rows of which no message is needed any more."""
+        """Remove and return up to `most` rows without needed messages."""
         end = self._needless_end
         if self.mirrored < end and self.mirrored < self.stored_end:
             self._mirror(connection, end)

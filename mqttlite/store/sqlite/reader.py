@@ -1,7 +1,7 @@
-"""Reads what the database holds: all but the queues when a broker starts, and pages of a queue later.
+"""Reads the database: everything except queued messages at the start of a broker, and pages of queues later.
 
-Invariant: a message is given only if its row and its record match their checksums; what does not is told to `on_lost`,
-with a sentence.
+Invariant: a message is returned only if its row and its record match their checksums; a damaged one is reported to
+`on_lost`.
 """
 
 import sqlite3
@@ -46,13 +46,13 @@ from mqttlite.store.sqlite.runs import last_row, number_of, row_crc
 from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 LOAD_BATCH: Final = 1_000
-"""Changes that `load` gives at a time."""
+"""The most changes in a batch of `load`."""
 
 SENT_SPAN: Final = 4_000
-"""Messages of a session that was sent some of them, of which those are read at a time when a broker starts."""
+"""The span of a session's messages that is read at a time to find the sent ones at a start."""
 
 PAGE_BYTES: Final = 4 * 1_048_576
-"""What a page holds at the most, as the limits of queues count it, and at least one message: some milliseconds."""
+"""The most bytes in a page, as counted by the limits of queues, but at least one message: some milliseconds."""
 
 _PAGE_SQL: Final = (
     "SELECT json_group_array(json_array(0 + session, 0 + first, 0 + count, 0 + chunk, 0 + offset, 0 + size, "
@@ -63,14 +63,14 @@ _PAGE_SQL: Final = (
     "AND first <= :first), :first) AND first < :end AND total - bytes <= :bytes + ifnull((SELECT total - bytes "
     "FROM queue WHERE session = :session AND first + count > :first ORDER BY first LIMIT 1), 0) ORDER BY first)"
 )
-"""One row for a whole page: each row that is fetched costs Python's lock once. A damaged row may have a blob where a
-number was, which JSON cannot say: the sums make a number of it, and the checksum does not match."""
+"""Returns a whole page as one row, because each fetched row takes Python's lock once. The sums convert blobs in damaged
+rows to numbers, because JSON cannot hold blobs; the checksum then does not match."""
 
 Page = list[Delivery | None]
 
 
 class Reader:
-    """`on_lost` gets a sentence for each thing that cannot be read."""
+    """`on_lost` gets a sentence for each record that cannot be read."""
 
     def __init__(self, connection: sqlite3.Connection, on_lost: Callable[[str], None]) -> None:
         self._connection: Final = connection
@@ -79,7 +79,8 @@ class Reader:
     # ------------------------------------------------------------------ pages
 
     def page(self, client_id: str, first: int, count: int) -> Page:
-        """The messages of a session from a sequence on: up to `count`, fewer where they are long; None: it is lost."""
+        """Up to `count` messages of a session from a sequence on, fewer if they are long. None stands for a lost
+        one."""
         found = number_of(self._connection, client_id)
         if found is None:
             return [None] * count
@@ -94,7 +95,7 @@ class Reader:
         known: dict[tuple[int, int], Message],
         wanted: dict[int, int] | None = None,
     ) -> Page:
-        """As `page`; with `wanted` only messages with these sequences, and None for the others."""
+        """Like `page`. With `wanted`, only messages with these sequences; None for the others."""
         end = first + count
         values = {"session": session, "first": first, "end": end, "bytes": PAGE_BYTES}
         rows_json, data_hex = self._connection.execute(_PAGE_SQL, values).fetchone()
@@ -109,7 +110,7 @@ class Reader:
             if row_crc(tuple(row[:9]), row[9]) != row[10] or row_end <= first + len(page):
                 at += length
                 continue
-            page += [None] * (row_first - first - len(page))  # a gap: rows that are lost
+            page += [None] * (row_first - first - len(page))  # a gap: lost rows
             self._read_run(page, row, first, end, data[at : at + length], offset, known, wanted)
             at += length
             if len(page) >= count:
@@ -120,7 +121,7 @@ class Reader:
         ).fetchone()[0]
         if following is None or following >= end:
             page += [None] * (count - len(page))
-        elif not page:  # all that was read is lost: at least one, for the next page is to be another
+        elif not page:  # everything read is lost: return at least one entry, so that the next page advances
             page = [None] * max(1, following - first)
         return page
 
@@ -135,7 +136,7 @@ class Reader:
         known: dict[tuple[int, int], Message],
         wanted: dict[int, int] | None,
     ) -> None:
-        """Add the messages of a row that are wanted."""
+        """Add the wanted messages of a row."""
         shape: int = row[6]
         numbers, _, name = str(row[9]).partition(" ")
         identifiers = tuple(map(int, numbers.split(","))) if numbers else ()
@@ -165,7 +166,7 @@ class Reader:
     # ------------------------------------------------------------------ everything else
 
     def load(self) -> Iterator[list[Change]]:
-        """What `Store.load` gives."""
+        """Implements `Store.load`."""
         offset = wall_offset()
         batch: list[Change] = []
         for change in self._everything(offset):
@@ -257,7 +258,7 @@ class Reader:
         offset: float,
         known: dict[tuple[int, int], Message],
     ) -> Iterator[Change]:
-        """What of a session's messages is sent, waits, or is otherwise in flight."""
+        """The changes for a session's sent, waiting and released messages."""
         mirror = SessionMirror(client_id, number)
         for state in states:
             try:
@@ -285,8 +286,8 @@ class Reader:
     def _sent(
         self, number: int, wanted: dict[int, int], offset: float, known: dict[tuple[int, int], Message]
     ) -> dict[int, Delivery]:
-        """The messages of a session with these sequences, as far as they can be read. Those that are near each other
-        are read at once: of a long row all of it is read for each."""
+        """The readable messages of a session with these sequences. Nearby ones are read together, because each read of
+        a long row reads the whole row."""
         found: dict[int, Delivery] = {}
         sequences = deque(sorted(wanted))
         while sequences:
@@ -315,7 +316,7 @@ class Reader:
             ).fetchone()
             if found is not None:
                 first = max(first, found[0])
-                try:  # the first row may be sent in part: what is left of it counts by its share
+                try:  # the first row may be partly sent: the rest counts proportionally
                     gone = found[2] * (first - found[0]) // found[1]
                     size = max(0, mirror.total - found[3] + found[2] - gone)
                 except (TypeError, ZeroDivisionError):  # it is damaged
@@ -326,7 +327,7 @@ class Reader:
             yield Stored(mirror.client_id, first, max(0, mirror.tail - first), size)
 
     def _size_before(self, mirror: SessionMirror) -> int:
-        """What all messages before the floor took."""
+        """The sum of sizes of all messages before the floor."""
         found = self._connection.execute(
             "SELECT total - bytes FROM queue WHERE session = ? AND first + count > ? AND typeof(first) = 'integer' "
             "ORDER BY first LIMIT 1",
@@ -336,14 +337,14 @@ class Reader:
 
 
 class _BySession:
-    """Rows in the order of their sessions, of which each session takes its own."""
+    """An iterator over rows sorted by session, from which each session takes its own."""
 
     def __init__(self, rows: Iterator[tuple[Any, ...]]) -> None:
         self._rows = rows
         self._next = next(rows, None)
 
     def take(self, session: int) -> list[tuple[Any, ...]]:
-        """The rows of a session. Those of sessions before it belong to nobody."""
+        """The rows of a session. Rows of earlier sessions are orphans and are skipped."""
         taken = []
         while self._next is not None and self._next[0] <= session:
             if self._next[0] == session:

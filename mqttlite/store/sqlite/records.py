@@ -1,8 +1,8 @@
-"""How messages, wills, subscriptions and sessions are written as bytes, each with a checksum of its own.
+"""Encodes messages, wills, subscriptions and sessions to bytes, each with its own checksum.
 
-SQLite has no checksums: a flipped bit in a payload would go unnoticed. So each record holds the CRC-32 of what follows
-it, and a record that does not match is lost, never delivered. Times are written as seconds of the wall clock (Unix
-time). Invariant: what `decode_…` gives is what `encode_…` was given, or it raises `Damaged`.
+SQLite has no checksums, so a flipped bit in a payload would go unnoticed. Each record begins with the CRC-32 of its
+body; a record that does not match is lost, never delivered. Times are in Unix time. Invariant: `decode_…` returns what
+`encode_…` was given, or raises `Damaged`.
 """
 
 import struct
@@ -40,32 +40,32 @@ _SUBSCRIBED_AT: Final = 128
 PREFIX_BYTES: Final = _PREFIX.size
 
 _AHEAD_S: Final = 366 * 86_400.0
-"""What a clock that was put right may have been ahead."""
+"""How far a later corrected clock may have been ahead."""
 
 
 class Damaged(Exception):
-    """Bytes on disk are not those that were written."""
+    """The bytes on disk are not those that were written."""
 
 
 def wall_offset() -> float:
-    """What the wall clock is ahead of the broker's seconds."""
+    """How many seconds the wall clock is ahead of the broker's seconds."""
     return time.time() - time.monotonic()
 
 
 def plausible_number(number: object) -> int:
-    """The highest number of a message as the database has it, without a checksum; 0 for one that cannot be."""
+    """The highest message number in the database, which has no checksum; 0 for an impossible one."""
     if isinstance(number, int) and 0 <= number <= (time.time() + _AHEAD_S) * 1e6:
         return number
     return 0
 
 
 def sealed(body: bytes) -> bytes:
-    """A body behind its checksum and length."""
+    """A body with its checksum and length in front."""
     return _PREFIX.pack(zlib.crc32(body), len(body)) + body
 
 
 def opened(data: object, at: int = 0, seed: int = 0) -> bytes:
-    """The body of the record at that place. Raises `Damaged`."""
+    """The body of the record at an offset. Raises `Damaged`."""
     if not isinstance(data, bytes):
         raise Damaged("a record is of another type")
     start = at + PREFIX_BYTES
@@ -73,18 +73,18 @@ def opened(data: object, at: int = 0, seed: int = 0) -> bytes:
         raise Damaged("a record is cut off")
     checksum, length = _PREFIX.unpack_from(data, at)
     body = data[start : start + length]
-    if not body or len(body) != length or zlib.crc32(body, seed) != checksum:  # the checksum of nothing is zero
+    if not body or len(body) != length or zlib.crc32(body, seed) != checksum:  # an empty body has the checksum 0
         raise Damaged("a record does not match its checksum")
     return body
 
 
 def seed_of(chunk: int, offset: int) -> int:
-    """What the checksum of a record in a chunk begins with, so that it matches nowhere else."""
+    """The seed for the checksum of a record in a chunk, so that it does not match at another place."""
     return (chunk * 0x9E37_79B1 + offset) & 0xFFFF_FFFF
 
 
 def encode_message(message: Message, offset: float, seed: int = 0) -> bytes:
-    """A message; `offset` is that of the wall clock."""
+    """Encode a message. `offset` is that of the wall clock."""
     raw = message.raw
     properties = raw.data if raw is not None else encode_properties(message.properties, PUBLISH)
     topic = message.topic
@@ -118,7 +118,7 @@ def decode_message(body: bytes, offset: float) -> Message:
 
 
 def encode_will(will: Will, number: int, due_at: float) -> bytes:
-    """The will of the session with that number, due at that time of the wall clock."""
+    """Encode the will of the session with this number. `due_at` is Unix time."""
     topic, properties = will.topic, encode_properties(will.properties, WILL)
     flags = will.qos | (_RETAIN if will.retain else 0)
     head = _WILL.pack(flags, len(topic), len(properties), number, due_at)
@@ -138,13 +138,13 @@ def decode_will(data: object, number: int) -> tuple[Will, float]:
 
 
 def encode_delayed(number: int, message: Message, due_at: float, client_id: str, offset: float) -> bytes:
-    """A delayed message behind its number, when it is due by the wall clock, and its publisher."""
+    """Encode a delayed message with its number, its due time in Unix time, and its publisher."""
     name = client_id.encode()
     return sealed(_DELAYED.pack(number, due_at, len(name)) + name + encode_message(message, offset))
 
 
 def decode_delayed(data: object, number: int, offset: float) -> tuple[Message, float, str]:
-    """A message, when it is due by the wall clock, and its publisher. Raises `Damaged`, also for another's number."""
+    """A message, its due time in Unix time, and its publisher. Raises `Damaged`, also if the number differs."""
     body = opened(data)
     own, due_at, name_bytes = _DELAYED.unpack_from(body)
     if own != number:
@@ -154,7 +154,7 @@ def decode_delayed(data: object, number: int, offset: float) -> tuple[Message, f
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """A subscription, with its client, and behind that the expression of its filter if it has one."""
+    """Encode a subscription with its client, and the expression of its filter if it has one."""
     flags = subscription.qos
     if subscription.no_local:
         flags |= _NO_LOCAL
@@ -175,7 +175,7 @@ def decode_subscription(data: object) -> Subscription:
     body = opened(data)
     flags, identifier = _SUBSCRIPTION.unpack_from(body)
     at, subscribed_at = _SUBSCRIPTION.size, 0
-    if flags & _SUBSCRIBED_AT:  # one that was kept before they had it has none
+    if flags & _SUBSCRIBED_AT:  # older records do not have it
         (subscribed_at,) = _SINCE.unpack_from(body, at)
         at += _SINCE.size
     topic_filter, _, names = body[at:].partition(b"\0")
@@ -190,7 +190,7 @@ def decode_subscription(data: object) -> Subscription:
 
 
 def encode_queue(saved: SaveQueue, number: int) -> bytes:
-    """A queue, with the number that it has in the store."""
+    """Encode a queue with its number in the store."""
     return sealed(f"{number}{saved.client_id}\0".encode() + saved.data)
 
 
@@ -203,7 +203,7 @@ def decode_queue(data: object, number: int) -> SaveQueue:
 
 
 def encode_session(saved: SaveSession, number: int, offset: float) -> bytes:
-    """A session, with the number that it has in the store; its expiry by the wall clock, 0.0 for none."""
+    """Encode a session with its number in the store. Its expiry is in Unix time, 0.0 for none."""
     expires_at = saved.expires_at + offset if saved.expires_at else 0.0
     flags = saved.version | (_ANONYMOUS if saved.username is None else 0)
     names = f"{number}\0{saved.client_id}\0{saved.username or ''}".encode()
@@ -221,7 +221,7 @@ def decode_session(data: object, number: int, offset: float) -> SaveSession:
         raise Damaged("a session has the number of another")
     version = flags & ~_ANONYMOUS
     name = None if flags & _ANONYMOUS else username
-    # A session that was due long ago is due at a time before the broker's first second: it must not become 0.0.
+    # A past expiry becomes a negative time. It must not become 0.0, which means none.
     due = min(-1e-9, expires_at - offset) if expires_at and expires_at <= offset else expires_at - offset
     mounted = "".join(mount_point).encode()
     return SaveSession(client_id, expiry_interval, due if expires_at else 0.0, name, version, mounted)

@@ -1,8 +1,8 @@
-"""Puts the messages of a commit into chunks, and makes the rows of `queue` that say who gets which of them.
+"""Puts the messages of a commit into chunks, and builds the rows of `queue` that assign them to sessions.
 
-What several sessions get is in a chunk for all; what one session gets that reads is in another, for such messages go
-soon; and what waits for one session is in a chunk of its own: who is away for months keeps nothing of others on disk.
-Invariant: the messages of a row follow one another in its session and in its chunk.
+There is one chunk for messages of several sessions, one for messages of single sessions that read (they are deleted
+soon), and separate chunks for messages that wait for one session, so that an absent client does not keep messages of
+others on disk. Invariant: the messages of a row are consecutive in its session and in its chunk.
 """
 
 import sqlite3
@@ -19,15 +19,15 @@ from mqttlite.store.sqlite.records import encode_message, seed_of
 from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 CHUNK_BYTES: Final = 1_048_576
-"""A chunk that is longer is followed by another: to read a message, its chunk is read from there on."""
+"""A longer chunk is continued in a new one, because reading a message reads its chunk from there on."""
 
 _ROW: Final = struct.Struct("<9q")
 
 
 def row_crc(numbers: tuple[object, ...], extra: object) -> int:
     """The checksum of a row of `queue`: session, first, count, chunk, offset, size, shape, bytes, total; extra. -1 for
-    what no row has."""
-    if not isinstance(extra, str):  # a damaged row may have anything in its columns
+    invalid values."""
+    if not isinstance(extra, str):  # a damaged row may have any value
         return -1
     try:
         return zlib.crc32(extra.encode(), zlib.crc32(_ROW.pack(*numbers)))
@@ -46,7 +46,7 @@ def number_of(connection: sqlite3.Connection, client_id: str) -> tuple[int] | No
 
 
 def last_row(connection: sqlite3.Connection, session: int) -> tuple[int, int] | None:
-    """The sequence behind the last row of a session that is whole, and its `total`."""
+    """The sequence after the last intact row of a session, and its `total`."""
     for row in connection.execute(
         "SELECT session, first, count, chunk, offset, size, shape, bytes, total, extra, crc FROM queue "
         "WHERE session = ? ORDER BY first DESC",
@@ -59,7 +59,7 @@ def last_row(connection: sqlite3.Connection, session: int) -> tuple[int, int] | 
 
 @final
 class Chunk:
-    """Records that are written one behind the other; number 0 is none yet."""
+    """Consecutive records. Number 0 means that no chunk was begun."""
 
     __slots__ = ("number", "records", "size")
 
@@ -89,7 +89,7 @@ class Runs:
         self.rows: Final[list[tuple[object, ...]]] = []
 
     def add(self, mirrors: Iterable[SessionMirror]) -> None:
-        """Add what is new of these sessions."""
+        """Add the new messages of these sessions."""
         with_new = [mirror for mirror in mirrors if mirror.new]
         holders: dict[int, int] = {}
         if len(with_new) > 1:

@@ -1,9 +1,8 @@
-"""Makes a new database of what can be read of a damaged one, which is only read.
+"""Builds a new database from the readable parts of a damaged one, which is only read.
 
-Each table is read from its begin to the damage, and from its end back to the damage: what lies between is lost.
-What was read is taken over if it matches its checksum; of queues, rows whose messages are gone are left out, so that a
-reader finds a gap where messages are lost. Invariant: the new database gets its name when it is whole, and the damaged
-one has its own until then.
+Each table is read forward up to the damage, and backward from its end to the damage; rows in between are lost. Rows
+that match their checksum are copied; rows of queues without their messages are left out, so that a reader finds a gap.
+Invariant: the new database gets its final name when it is complete; until then the damaged one keeps its name.
 """
 
 import sqlite3
@@ -90,15 +89,15 @@ _TABLES: Final[tuple[tuple[str, tuple[str, ...], Callable[[Row], Row]], ...]] = 
         _queue,
     ),
 )
-"""Tables with their columns, and what gives the row that is kept, or raises that it is not whole: keys are taken from
-what has a checksum."""
+"""Tables with their columns, and the function that returns the row to keep or raises `Damaged`. Keys are taken from
+data with a checksum."""
 
 _KEYS: Final = {"queue": 2, "subscriptions": 2}
-"""Of how many columns a table's key consists, where it is not one."""
+"""The number of key columns of a table, if not one."""
 
 
 def salvage(path: Path) -> list[str]:
-    """Replace a database by what can be read of it: what was kept and what was lost, in sentences."""
+    """Replace a database with its readable parts. Return sentences that say what was kept and lost."""
     unfinished = path.with_name(path.name + ".new")
     files.remove(unfinished)
     new = sqlite3.connect(unfinished, isolation_level=None)
@@ -131,14 +130,15 @@ def salvage(path: Path) -> list[str]:
 def _open(damaged: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{damaged.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.text_factory = files.lenient
-    connection.execute("PRAGMA writable_schema = ON")  # a damaged definition hides its own table only
+    connection.execute("PRAGMA writable_schema = ON")  # then a damaged definition hides only its own table
     return connection
 
 
 def _copy(
     damaged: Path, new: sqlite3.Connection, table: str, columns: tuple[str, ...], whole: Callable[[Row], Row]
 ) -> tuple[int, int, bool]:
-    """Copy the rows of a table; how many, how many are not whole, and whether there are others."""
+    """Copy the rows of a table. Return how many were copied, how many are damaged, and whether others are
+    unreadable."""
     names = ", ".join(columns)
     keys = _KEYS.get(table, 1)
     insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"
@@ -163,7 +163,7 @@ def _copy(
 
 
 def _read(damaged: Path, sql: str, holes: list[str]) -> Iterator[Row]:
-    """The rows up to the damage, which is noted."""
+    """Yield the rows up to the damage, and note the damage in `holes`."""
     try:
         connection = _open(damaged)
         try:
@@ -175,7 +175,7 @@ def _read(damaged: Path, sql: str, holes: list[str]) -> Iterator[Row]:
 
 
 def _is_known(key: Row, last: Row) -> bool:
-    """Whether a row was read on the way forwards."""
+    """Whether a row was read in the forward pass."""
     try:
         return bool(key <= last)
     except TypeError:
@@ -183,7 +183,7 @@ def _is_known(key: Row, last: Row) -> bool:
 
 
 def _remove_orphans(new: sqlite3.Connection) -> int:
-    """Remove rows of the queue without a session or without their messages; how many messages are lost."""
+    """Remove rows of `queue` without a session or without their messages. Return how many messages are lost."""
     new.execute(
         "DELETE FROM queue WHERE session NOT IN (SELECT id FROM sessions UNION SELECT id FROM queues "
         "UNION SELECT session FROM ended)"
@@ -201,7 +201,7 @@ def _remove_orphans(new: sqlite3.Connection) -> int:
 
 
 def _commits(damaged: Path) -> tuple[int, int]:
-    """The numbers of the latest commit and message, as far as they can be read."""
+    """The numbers of the latest commit and message, if readable."""
     try:
         connection = _open(damaged)
         try:

@@ -1,13 +1,13 @@
-"""The tables of the database, and what its version numbers mean.
+"""The tables of the database, and its version numbers.
 
-Each commit writes its messages as *chunks*: records one behind the other in one blob. A row of `queue` gives a session
-a run of them: `count` messages from the sequence `first` on, `size` bytes of a chunk from `offset` on, with the QoS and
-RETAIN of their delivery in `shape`, and in `extra` its subscription identifiers and, behind a space, the shared
-subscription that it came by, in hex. So a message for many sessions is stored once, and costs each a part of a row.
-`bytes` is what the run counts in the limits of the queue, `total` the same summed up from the session's begin: so what
-waits is known from the first and the last row. `state` has what was sent and is not acknowledged. `queues` has the
-queues that consumers subscribe to: in `state`, `queue` and `ended` a queue is as a session, and no session has its
-number. `commits` has the number of the latest commit, and the highest number of a message.
+Each commit writes its messages as *chunks*: consecutive records in one blob. A row of `queue` assigns a run of them to
+a session: `count` messages from sequence `first` on, in `size` bytes of a chunk from `offset` on. `shape` holds the QoS
+and RETAIN of their delivery, `extra` the subscription identifiers and, after a space, the shared subscription in hex.
+So a message for many sessions is stored once, and costs each session a part of a row. `bytes` is the size of the run in
+the limits of the queue, `total` its running sum, so that the size of the waiting messages follows from the first and
+the last row. `state` has the sent, unacknowledged messages. `queues` has the delivery queues; in `state`, `queue` and
+`ended` a queue is like a session, with a number of its own. `commits` has the number of the latest commit, and the
+highest message number.
 """
 
 from typing import Final
@@ -16,8 +16,7 @@ APPLICATION_ID: Final = 0x6D71_746C
 """`mqtl`: marks the file as ours (`PRAGMA application_id`)."""
 
 SCHEMA_VERSION: Final = 2
-"""`PRAGMA user_version`. A database of a newer version is refused, one of an older version gets the tables that it
-lacks."""
+"""`PRAGMA user_version`. A database of a newer version is refused; one of an older version gets the missing tables."""
 
 TABLES: Final = {
     "commits": "CREATE TABLE commits (id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, "
@@ -43,6 +42,6 @@ TABLES: Final = {
 }
 
 ADDED: Final = {"queues": 2}
-"""The tables that came later, by the version that has them."""
+"""The tables added later, by version."""
 
 INDEXES: Final = ("CREATE INDEX queue_by_chunk ON queue (chunk)",)

@@ -1,6 +1,6 @@
-"""Runs one statement for many rows: SQLite lets go of Python's lock once, not once for each row.
+"""Runs one statement for many rows, so that SQLite releases Python's lock once instead of once for each row.
 
-The numbers and texts of all rows are one JSON text, their blobs one blob, of which the JSON says offsets and lengths.
+The numbers and texts of all rows are one JSON text. Their blobs are one blob; the JSON has offsets and lengths.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ BLOB: Final = "b"
 
 
 class Inserter:
-    """Inserts rows into one table, in the place of those that have their keys."""
+    """Inserts rows into one table, replacing rows with equal keys."""
 
     def __init__(self, table: str, columns: str) -> None:
         values = []

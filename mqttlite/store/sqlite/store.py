@@ -1,8 +1,8 @@
-"""`SqliteStore`: what outlives the process is in one SQLite database, and true there before anybody is told.
+"""`SqliteStore`: keeps persistent state in one SQLite database, durable before it is acknowledged.
 
-All of the database's work is done on one thread, by one connection: commits in their order, pages of queues between
-them, checkpoints and what ended sessions left when nothing else is to do. Invariant: after an error the connection is
-given up, and the next attempt begins with what the disk has; a commit that turns out to be there is not made again.
+One thread with one connection does all database work: commits in order, pages of queues between them, and checkpoints
+and cleanup when idle. Invariant: after an error the connection is discarded, and the next attempt starts from the state
+on disk; a commit that turns out to be durable is not repeated.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ from mqttlite.store.sqlite.worker import Worker
 from mqttlite.store.sqlite.writer import Writer
 
 IDLE_CHECKPOINT_BYTES: Final = 1_048_576
-"""What is written before a checkpoint is made when nothing else is to do."""
+"""How much is written before a checkpoint when idle."""
 
 CHECKPOINT_BYTES: Final = 2 * 1_048_576
-"""What is written before one is made whatever waits: it takes some milliseconds, and commits wait for it."""
+"""How much is written before a checkpoint in any case. It takes some milliseconds, and commits wait for it."""
 
 CLOSE_S: Final = 10.0
-"""How long the end of a store waits for a disk that hangs. Nobody has an acknowledgement for what is lost then."""
+"""How long `close` waits for a hanging disk. Changes lost then were never acknowledged."""
 
 CHECKED_BYTES: Final = 256 * 1_048_576
-"""A database up to this size is looked at as a whole before it is loaded, which takes half a second."""
+"""A database up to this size is checked completely before it is loaded, which takes half a second."""
 
 LOST_LOGGED: Final = 20
-"""Things that were lost to name in the log one by one; the others are counted."""
+"""How many lost records the log names; the others are counted."""
 
 _log = logging.getLogger("mqttlite.store")
 
 
 class SqliteStore:
-    """A `Store` in a data directory. Raises `StoreError` for a directory that cannot be used or is in use.
+    """A `Store` in a data directory. Raises `StoreError` for a directory that is unusable or in use.
 
-    Made, loaded and closed outside of its thread; between that only `commit` and `page` are called.
+    It is created, loaded and closed outside of its thread. In between, only `commit` and `page` may be called.
     """
 
     pages: Final = True
@@ -54,10 +54,10 @@ class SqliteStore:
         self._writer: Writer
         self._reader: Reader
         self._attempt = -1
-        """The number of a commit of which it is not known whether it succeeded; -1 if there is none."""
+        """The number of a commit with unknown success; -1 if there is none."""
         self._lost = 0
         self._is_suspect = False
-        """Whether damage was found that opening the database may not find again."""
+        """Whether damage was found that opening the database may not detect."""
         try:
             files.finish_replacing(self._path)
             if not self._path.exists():
@@ -72,17 +72,17 @@ class SqliteStore:
         self._worker: Final = Worker("mqttlite-store", self._after, self._idle)
 
     def commit(self, changes: list[Change]) -> "asyncio.Future[None]":
-        """Make the changes durable, all or none. The future raises `OSError` for a disk that fails."""
+        """Make the changes durable, all or none. The future raises `OSError` if the disk fails."""
         return self._worker.submit(lambda: self._commit(changes))
 
     def page(self, client_id: str, first: int, count: int) -> "asyncio.Future[Page]":
-        """Up to `count` messages that wait for a session, from a sequence on; None for each that is lost."""
+        """Up to `count` messages of a session from a sequence on; None for each lost one."""
         return self._worker.submit(lambda: self._page(client_id, first, count))
 
     def load(self) -> Iterator[list[Change]]:
-        """What is kept, but for what waits in queues. What cannot be read is lost, and in the log.
+        """Yield the stored state without queued messages. Unreadable records are lost, and logged.
 
-        All of the database is looked at first: damage that is found later may have spread.
+        The database is checked first, because damage that is found later may have spread.
         """
         self._check()
         self._lost = 0
@@ -91,7 +91,7 @@ class SqliteStore:
             _log.error("%s: %d things could not be read and are lost", self._path, self._lost)
 
     def close(self) -> None:
-        """End the thread and let go of the directory."""
+        """End the thread and unlock the directory."""
         if not self._worker.close(CLOSE_S):
             _log.error("%s: the disk does not answer, and is waited for no longer", self._path)
             return
@@ -106,7 +106,7 @@ class SqliteStore:
                 self._open()
             if self._attempt == self._writer.commits:
                 self._attempt = -1
-                return  # it raised, and is there
+                return  # it raised, but is durable
             self._attempt = self._writer.commits + 1
             try:
                 self._writer.commit(changes)
@@ -137,12 +137,12 @@ class SqliteStore:
             raise _explained(error) from None
 
     def _after(self) -> None:
-        """Do what may wait no longer: a long journal is taken into the database, an ended session deleted."""
+        """Do urgent maintenance: checkpoint a long journal, delete an ended session."""
         if self._connection is not None:
             self._tidy(CHECKPOINT_BYTES)
 
     def _idle(self) -> bool:
-        """Do what can wait; whether there is more of it."""
+        """Do some maintenance. Return whether there is more."""
         if self._connection is None:
             return False
         self._tidy(IDLE_CHECKPOINT_BYTES)
@@ -153,7 +153,7 @@ class SqliteStore:
             if self._writer.has_leftovers:
                 self._writer.sweep()
             self._checkpoint(least)
-        except Exception as error:  # the thread must not end: what failed is tried again later
+        except Exception as error:  # the thread must not end: maintenance is retried later
             _log.error("%s: it could not be tidied: %s", self._path, error)
             self._give_up()
             self._is_suspect = files.is_damage(error)
@@ -166,8 +166,8 @@ class SqliteStore:
     # ------------------------------------------------------------------ open and give up
 
     def _open(self) -> None:
-        """Open the database, or what can be read of it. Everything in its journal is written anew: after an error the
-        system may say of pages that they are on disk which are not."""
+        """Open the database, or rebuild it from its readable parts. Everything in its journal is written again, because
+        after an error the system may falsely report pages as written."""
         files.finish_replacing(self._path)
         try:
             if self._is_suspect:
@@ -180,9 +180,9 @@ class SqliteStore:
             self._rebuild(str(error))
 
     def _check(self) -> None:
-        """Rebuild a database of which not all pages are in their place.
+        """Rebuild a database with misplaced pages.
 
-        Of a large one the chunks, which are most of it, are not looked at: damage there is found when they are read.
+        The chunks of a large database, most of its size, are not checked: damage there is found when they are read.
         """
         connection = self._connection
         assert connection is not None, "it was opened and not used yet"
@@ -206,7 +206,7 @@ class SqliteStore:
         self._reader = Reader(connection, self._on_lost)
 
     def _rebuild(self, reason: str) -> None:
-        """Make a new database of what can be read of a damaged one, which is kept."""
+        """Build a new database from the readable parts of a damaged one, which is kept."""
         self._give_up()
         _log.error("%s is damaged: %s", self._path, reason)
         for sentence in salvage(self._path):
@@ -225,7 +225,7 @@ class SqliteStore:
 
 
 def _explained(error: BaseException) -> BaseException:
-    """An error of SQLite as an `OSError`, which says what the disk has."""
+    """Convert an error of SQLite to an `OSError`."""
     if isinstance(error, sqlite3.Error):
         return OSError(f"the database cannot be written: {error}")
     return error

@@ -1,7 +1,7 @@
-"""The thread on which a store works, so that the event loop never waits for a disk.
+"""The thread of a store, so that the event loop never waits for a disk.
 
-Jobs are done one after the other in the order in which they were given. Invariant: every job's future gets a result or
-an exception, unless its loop is closed.
+Jobs run one after the other, in order. Invariant: every job's future gets a result or an exception, unless its loop is
+closed.
 """
 
 import asyncio
@@ -17,19 +17,19 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 IDLE_S: Final = 0.02
-"""How long no job comes before what can wait is done."""
+"""How long without a job before `idle` is called."""
 
 MESSAGES_BETWEEN_RESTS: Final = 256
-"""What a job does before it calls `rest`: some tenths of a millisecond."""
+"""How many messages a job handles between calls of `rest`: some tenths of a millisecond."""
 
 
 def rest() -> None:
-    """Let another thread have Python's lock: compiled code does not give it away by itself."""
+    """Yield Python's lock to another thread. Compiled code does not do so by itself."""
     time.sleep(0)
 
 
 class Worker:
-    """`after` is called behind each job, `idle` when none comes for a while, and again while it returns true."""
+    """`after` is called after each job, `idle` when no job comes for a while, repeatedly while it returns true."""
 
     def __init__(self, name: str, after: Callable[[], None], idle: Callable[[], bool]) -> None:
         self._jobs: Final[queue.SimpleQueue[_Job | None]] = queue.SimpleQueue()
@@ -40,19 +40,20 @@ class Worker:
         self._thread.start()
 
     def submit(self, job: Callable[[], T]) -> "asyncio.Future[T]":
-        """Have a job done; on the running loop."""
+        """Queue a job. The future belongs to the running loop."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put((job, future))
         return future
 
     def close(self, within_s: float) -> bool:
-        """Do the jobs that wait, and end; whether that is done by then. Else the thread ends with the process."""
+        """Finish the waiting jobs and end. Return whether that worked in time; if not, the thread ends with the
+        process."""
         self._jobs.put(None)
         self._thread.join(within_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        has_more = False  # before the first job the database is loaded on another thread
+        has_more = False  # before the first job another thread loads the database
         while True:
             try:
                 job = self._jobs.get(timeout=IDLE_S if has_more else None)
@@ -79,7 +80,7 @@ def _do(job: Callable[[], Any], future: "asyncio.Future[Any]") -> None:
 
 
 def _settle(future: "asyncio.Future[Any]", result: object, error: BaseException | None) -> None:
-    if future.done():  # nobody waits any more
+    if future.done():  # the caller was cancelled
         return
     if error is None:
         future.set_result(result)

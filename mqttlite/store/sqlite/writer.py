@@ -1,7 +1,7 @@
-"""Makes one transaction of a list of changes. Runs on the store's thread.
+"""Turns a list of changes into one transaction. Runs on the store's thread.
 
-The changes are first applied to the mirrors of their sessions, which costs no SQL; then each table gets one statement
-for all rows. Invariant: after a failure `forget` is called, and the mirrors are made anew of the database.
+It first applies the changes to the mirrors of their sessions, without SQL; then each table gets one statement for all
+rows. Invariant: after a failure the writer is discarded, and new mirrors are loaded from the database.
 """
 
 import contextlib
@@ -54,13 +54,13 @@ from mqttlite.store.sqlite.statements import BLOB, NUMBER, Inserter, delete, del
 from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 SWEEP_ROWS: Final = 200
-"""Rows of ended sessions that one pass deletes: some milliseconds, however much such a session had."""
+"""Rows of ended sessions deleted in one pass: some milliseconds."""
 
 SETTLED_ROWS: Final = 200
-"""Rows of one session that one commit deletes: a queue may pass over millions of messages at once."""
+"""Rows of one session deleted in one commit: a queue may skip millions of messages at once."""
 
 SETTLED_SWEEP_ROWS: Final = 20
-"""The same for one pass: each has up to a megabyte, and a consumer that reads a message waits for a pass."""
+"""The same for one pass: each row has up to a megabyte, and reads wait for a pass."""
 
 _SESSIONS: Final = Inserter("sessions", NUMBER + NUMBER + BLOB)
 _SUBSCRIPTIONS: Final = Inserter("subscriptions", NUMBER + BLOB + BLOB)
@@ -80,7 +80,7 @@ class Writer:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection: Final = connection
         self._mirrors: dict[str, SessionMirror] = {}
-        """Bounded by the sessions and queues that there are: `limits.max_sessions`, and `delivery.max_queues`."""
+        """Bounded by the number of sessions and queues: `limits.max_sessions` and `delivery.max_queues`."""
         self.commits: int = 0
         """The number of the latest commit."""
         self._next_chunk, self._next_session, self.commits, latest = connection.execute(
@@ -91,7 +91,7 @@ class Writer:
         ).fetchone()
         self._latest = plausible_number(latest)
         self._has_ended = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
-        """Whether sessions have ended whose messages are still there."""
+        """Whether messages of ended sessions are left."""
         self._unswept: dict[str, SessionMirror] = {}
         """Sessions with more settled rows than one commit deletes."""
         self.written_bytes: int = 0
@@ -110,7 +110,7 @@ class Writer:
         self._offset = wall_offset()
 
     def commit(self, changes: Iterable[Change]) -> None:
-        """Make the changes durable, all or none. Raises `sqlite3.Error`; the writer is of no use after that."""
+        """Make the changes durable, all or none. Raises `sqlite3.Error`; the writer is unusable after that."""
         self._begin()
         mirrors = self._mirrors
         for at, change in enumerate(changes):
@@ -131,11 +131,11 @@ class Writer:
 
     @property
     def has_leftovers(self) -> bool:
-        """Whether there are messages that nobody needs any more."""
+        """Whether there are unneeded messages to delete."""
         return self._has_ended or bool(self._unswept)
 
     def sweep(self) -> None:
-        """Delete a part of what nobody needs any more."""
+        """Delete a part of the unneeded messages."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         for mirror in list(self._unswept.values())[:1]:
@@ -265,7 +265,7 @@ class Writer:
         return mirror
 
     def _mirror(self, client_id: str) -> SessionMirror | None:
-        """What is known of a session; None if there is none."""
+        """The mirror of a session; None if there is no session."""
         mirror = self._mirrors.get(client_id) or self._load_mirror(client_id)
         if mirror is not None and not mirror.touched:
             mirror.touched = True
@@ -280,7 +280,7 @@ class Writer:
         mirror = self._mirrors[client_id] = SessionMirror(client_id, found[0])
         state = connection.execute("SELECT head, data, crc FROM state WHERE session = ?", found).fetchone()
         if state is not None:
-            with contextlib.suppress(Damaged):  # the reader told of it: the session gets again what is there
+            with contextlib.suppress(Damaged):  # the reader has reported it
                 mirror.load_state(*state)
         last = last_row(connection, mirror.number)
         if last is not None:
@@ -385,7 +385,7 @@ class Writer:
         return rows
 
     def _delete_chunks(self, chunks: set[int]) -> None:
-        """Delete those of the chunks that no row names."""
+        """Delete the chunks without rows."""
         if chunks:
             self._connection.execute(
                 "DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?)) "
