@@ -33,6 +33,7 @@ class Traced:
         "at",
         "deliveries",
         "is_chosen",
+        "is_in_queue",
         "open",
         "payload_bytes",
         "publisher",
@@ -61,6 +62,8 @@ class Traced:
         self.deliveries: Final[dict[str | None, DeliveryOutcome]] = {}
         self.open: int = 0
         """How many of them have not ended."""
+        self.is_in_queue: bool = False
+        """A delivery queue (`$queue/<name>`) took it: until a consumer gets it, it waits there."""
         self.stands_for: int = 0
         """How many messages it stands for in the dataset; 0 if it is not for the dataset."""
         self.is_chosen: bool = False
@@ -185,6 +188,8 @@ class MessageTracer:
         delivery = self._delivery(trace, receiver)
         if delivery is None:
             return
+        if receiver.startswith("$queue/"):
+            delivery.message.is_in_queue = True
         if delivery.sent is not None and why == OFFLINE:
             delivery.is_away = True  # its client went and left it unacknowledged
         elif delivery.sent is not None or delivery.queued is not None:
@@ -210,7 +215,7 @@ class MessageTracer:
         now = self._stopwatch()
         routed = message.received if message.routed is None else message.routed
         delivery.qos, delivery.connection = qos, connection
-        delivery.sent = routed if delivery.queued is None else now
+        delivery.sent = routed if delivery.queued is None and not message.is_in_queue else now
         self._listener.on_stage(message, "queue", qos, delivery.sent - routed)
         self._unwritten.setdefault(connection, {})[delivery] = None
 

@@ -40,6 +40,8 @@ ACCURACY: Final = 0.05
 
 FAILS: Final = "fails"
 WORKS: Final = "works"
+TOO_FEW: Final = "too few to say"
+"""Of a large share that failed, and of fewer deliveries than it takes."""
 AS_OTHERS: Final = "fails as the others do"
 
 
@@ -72,7 +74,7 @@ def queues(frames: Frames) -> DataFrame:
 
 
 def queue_consumers(frames: Frames) -> DataFrame:
-    """One row per queue and consumer; `verdict` is one of `FAILS`, `AS_OTHERS` and `WORKS`.
+    """One row per queue and consumer; `verdict` is one of `FAILS`, `AS_OTHERS`, `TOO_FEW` and `WORKS`.
 
     A consumer is judged hour by hour, and over the whole time. `failing_share` is what it failed in the hours in which
     it failed, or over the whole time where these tell nothing; `others_share` is what the queue's others failed then.
@@ -91,7 +93,7 @@ def queue_consumers(frames: Frames) -> DataFrame:
     verdict = (
         F.when((F.col("failing_hours") > 0) | (F.col("whole_verdict") == FAILS), FAILS)
         .when(alike, AS_OTHERS)
-        .otherwise(WORKS)
+        .otherwise(F.col("whole_verdict"))
     )
     return (
         whole.join(hours, [*by])
@@ -251,14 +253,18 @@ def judged(counted: DataFrame, *within: str) -> DataFrame:
     """Deliveries counted by queue and consumer, with what the other consumers of the queue did, and a `verdict`."""
     of_queue = Window.partitionBy("queue", *within)
     share = F.col("failed") / F.col("attempts")
-    often = (F.col("failed") >= FEWEST_FAILED) & (share >= FAILING_SHARE)
+    much = share >= FAILING_SHARE
+    often = (F.col("failed") >= FEWEST_FAILED) & much
     others_share = F.coalesce(_share("others_failed", "others_attempts"), F.lit(0.0))
     return (
         counted.withColumn("others_attempts", F.sum("attempts").over(of_queue) - F.col("attempts"))
         .withColumn("others_failed", F.sum("failed").over(of_queue) - F.col("failed"))
         .withColumn(
             "verdict",
-            F.when(often & (share >= FAILING_TIMES * others_share), FAILS).when(often, AS_OTHERS).otherwise(WORKS),
+            F.when(often & (share >= FAILING_TIMES * others_share), FAILS)
+            .when(often, AS_OTHERS)
+            .when(much, TOO_FEW)
+            .otherwise(WORKS),
         )
     )
 

@@ -84,11 +84,12 @@ def traffic_by_prefix(frames: Frames, levels: int = LEVELS) -> DataFrame:
 def dead_topics(frames: Frames) -> DataFrame:
     """One row per topic to which messages were published and of which none was for anybody.
 
-    A retained message may still be read by those who subscribe later; that is no delivery of the message.
+    A retained message may still be read by those who subscribe later; that is no delivery of the message. Dead letters
+    are kept by their queue, whether or not somebody reads their topic.
     """
     return (
         _topics(frames)
-        .where("messages > 0 and deliveries = 0")
+        .where("messages > 0 and deliveries = 0 and topic not like '$dlq/%'")
         .select("topic", "topics", "messages", "payload_bytes", "first_at", "last_at")
     )
 

@@ -25,8 +25,10 @@ RULES: Final = (
     "schema_invalid",
     "duplicate",
     "takeover",
+    "nacked",
 )
-"""Drop reasons that are rules at work. Any other means that a client did not get what it had asked for."""
+"""Drop reasons that are rules at work, or the client's own refusal. Any other means that a client did not get what it
+had asked for."""
 
 NAMED: Final = 20
 """Devices that have a sentence each; the others are in the table."""
@@ -136,7 +138,7 @@ def _lost(drops: DataFrame, room: DataFrame) -> DataFrame:
     """With how much room would have held them, where the queue or the send buffer was full."""
     each = F.struct((-F.col("messages")).alias("n"), F.format_string("%s %,d", "reason", "messages").alias("text"))
     lost = (
-        drops.where(~F.col("reason").isin(*RULES))
+        drops.where(~F.col("reason").isin(*RULES) & ~F.col("client_id").startswith("$queue/"))
         .groupBy("client_id")
         .agg(
             F.sum("messages").alias("lost"),
@@ -155,7 +157,7 @@ def _lost(drops: DataFrame, room: DataFrame) -> DataFrame:
         F.format_string(", a send buffer of %,.1f MB would have held them", F.col("needed_outbox_bytes") / 1e6),
     )
     why = F.concat(
-        F.format_string("lost %,d messages (", "lost"),
+        F.format_string("lost %,d message%s (", F.col("lost"), F.when(F.col("lost") == 1, "").otherwise("s")),
         F.concat_ws(", ", "each.text"),
         F.lit(")"),
         F.coalesce(queue, outbox, F.lit("")),

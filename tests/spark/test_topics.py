@@ -103,6 +103,7 @@ def test_a_topic_is_dead_if_no_interval_had_a_delivery(spark: SparkSession) -> N
             {"topic": "late", "messages_qos0": 1},
             {"topic": "late", "messages_qos0": 1, "deliveries": 1, "interval_start": "11:00:10"},
             {"topic": "nothing"},
+            {"topic": "$dlq/jobs", "messages_qos1": 1},  # its queue keeps it
         ],
     )
     expect(

@@ -89,6 +89,7 @@ def test_each_kind_of_trouble_has_its_words(spark: SparkSession) -> None:
                 ("g", "buffer_full", 5, TEN, TEN),
                 ("h", "a_reason_of_tomorrow", 1, TEN, TEN),
                 *(("i", rule, 9, TEN, TEN) for rule in trouble.RULES),
+                ("$queue/jobs", "queue_full", 9, TEN, TEN),  # no device
             ],
             "back_pressure_by_client": [("g", 0, 5, 0, 2_500_000)],
         },
@@ -102,7 +103,7 @@ def test_each_kind_of_trouble_has_its_words(spark: SparkSession) -> None:
         "e": "e: lost its connection 40 times: its network breaks.",
         "f": "f: publishes 12 times what others do, 31.0 % of all messages.",
         "g": "g: lost 5 messages (buffer_full 5), a send buffer of 2.5 MB would have held them.",
-        "h": "h: lost 1 messages (a_reason_of_tomorrow 1).",
+        "h": "h: lost 1 message (a_reason_of_tomorrow 1).",
     }
 
 

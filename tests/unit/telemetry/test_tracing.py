@@ -38,6 +38,17 @@ def test_a_message_that_waited_is_followed_through_queue_socket_and_acknowledgem
     assert len(scenario.message_tracer) == 0
 
 
+def test_the_time_in_a_queue_of_consumers_is_waiting_and_not_writing() -> None:
+    scenario = Scenario()
+    trace = scenario.publish(receivers=2)
+    scenario.message_tracer.on_queued(trace, "$queue/jobs", "no consumer had room", 1, 1_000)
+    scenario.wait(60)
+    scenario.message_tracer.on_sent(trace, "c7", 1, 1)
+    scenario.wait(0.25)
+    scenario.message_tracer.on_written(1)
+    assert scenario.stages[1:] == [("queue", 1, 60.0), ("write", 1, 0.25), ("total", 1, 60.25)]
+
+
 def test_a_message_is_over_when_it_is_for_all_its_receivers() -> None:
     scenario = Scenario()
     trace = scenario.publish(receivers=3)
