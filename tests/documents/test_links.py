@@ -17,3 +17,9 @@ def test_every_link_leads_somewhere() -> None:
 def test_every_command_is_on_the_page_of_commands() -> None:
     text = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     assert [line.split()[-1] for line in text.splitlines() if ":prog:" in line] == list(COMMANDS)
+
+
+def test_every_design_decision_is_in_the_list() -> None:
+    folder = ROOT / "docs" / "design"
+    listed = sorted(target for page, target in links() if page == folder / "index.md")
+    assert listed == sorted(page.name for page in folder.glob("0*.md"))
