@@ -41,6 +41,8 @@ class Chart:
     title: str = ""
     log: bool = False
     """The axis of the numbers is logarithmic."""
+    beside: str | None = None
+    """A second column that a label of `bars` has, where the first alone is of several rows."""
 
 
 @dataclass(frozen=True)

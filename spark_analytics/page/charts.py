@@ -50,6 +50,8 @@ class _Scale:
         self._shown = [number for number in known if number > 0] if chart.log else known
         self._kind = unit(self._name)
         self._by, self._unit = (1.0, "") if chart.log else axis(self._kind, max(map(abs, known), default=0.0))
+        if len(chart.y) > 1 and self._unit == heading(self._name):
+            self._unit = ""  # the name of one of several series, which have a legend
 
     def of(self, value: Any) -> float | None:
         """What is drawn: on a logarithmic axis nothing is, and is no spike to its floor."""
@@ -70,7 +72,7 @@ class _Scale:
 
 def _bars(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     first = list(rows[:RANKED])
-    labels = [_label(row[chart.x]) for row in first]
+    labels = [_label(_of(chart, row)) for row in first]
     scale = _Scale(chart, first)
     data = [
         {
@@ -79,7 +81,7 @@ def _bars(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any
             "name": heading(name),
             "y": list(range(len(first))),
             "x": [scale.of(row[name]) for row in first],
-            "hovertext": [f"{_text(row[chart.x])}: {heading(name)} {scale.text(row[name])}" for row in first],
+            "hovertext": [f"{_text(_of(chart, row))}: {heading(name)} {scale.text(row[name])}" for row in first],
             "hoverinfo": "text",
         }
         for name in chart.y
@@ -87,6 +89,11 @@ def _bars(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any
     rank = {"tickmode": "array", "tickvals": list(range(len(first))), "ticktext": labels, "autorange": "reversed"}
     height = 90 + _ROW_HEIGHT * max(len(first), 2)
     return data, {"xaxis": scale.axis(), "yaxis": rank | {"automargin": True}, "height": height}
+
+
+def _of(chart: Chart, row: Mapping[str, Any]) -> str:
+    """The label of a bar: of two columns in one line."""
+    return str(row[chart.x]) if chart.beside is None else f"{row[chart.x]}, {row[chart.beside]}"
 
 
 def _columns(chart: Chart, rows: Rows) -> tuple[list[dict[str, Any]], dict[str, Any]]:

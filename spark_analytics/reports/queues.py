@@ -158,10 +158,11 @@ TABLES: Final = (
         "queue_consumers",
         "Which consumer fails",
         "One row per queue and consumer, the most failures first. A consumer fails if, in an hour or over the whole"
-        " time, it fails a fifth of its deliveries and three times the share of the queue's others, others share.",
+        " time, it fails a fifth of its deliveries, 20 at least, and three times the share that the queue's others fail"
+        " (others share).",
         queue_consumers,
         ("-failed", "queue", "consumer"),
-        Chart("bars", "consumer", ("nacked", "deadline", "disconnected", "too_large")),
+        Chart("bars", "consumer", FAILURES, title="Failures by consumer and queue", beside="queue"),
         "No consumer got a message of a queue.",
         one_file=False,
     ),
@@ -191,7 +192,7 @@ TABLES: Final = (
         " 5 %.",
         dead_letters_by_cause,
         ("-messages", "queue", "cause"),
-        Chart("bars", "queue", ("messages",)),
+        Chart("bars", "queue", ("messages",), title="Messages by queue and cause", beside="cause"),
         "No message was given up.",
     ),
 )

@@ -188,6 +188,16 @@ def test_bars_show_the_first_rows_and_stack_their_columns() -> None:
     assert drawn["title"] == "Bytes"
 
 
+def test_an_axis_of_several_columns_has_the_name_of_none_of_them() -> None:
+    rows = [{"queue": "jobs", "cause": "nacked", "failed": 2, "acknowledged": 5}]
+    drawn = figure(Chart("bars", "queue", ("failed", "acknowledged"), beside="cause"), rows)
+    assert drawn["layout"]["xaxis"]["title"]["text"] == ""
+    assert drawn["layout"]["yaxis"]["ticktext"] == ["jobs, nacked"]
+    assert drawn["data"][0]["hovertext"] == ["jobs, nacked: failed 2"]
+    alone = figure(Chart("bars", "queue", ("failed",)), rows)
+    assert alone["layout"]["xaxis"]["title"]["text"] == "failed"
+
+
 def test_columns_of_several_series_stand_in_the_order_of_the_rows() -> None:
     ranges = [("< 10 s", "tls"), ("< 10 min", "tcp"), ("< 10 min", "tls"), ("< 1 d", "tcp")]
     rows = [{"lasted": lasted, "listener": listener, "sessions": 1} for lasted, listener in ranges]
