@@ -1,9 +1,9 @@
-"""The gateway's ASGI application: what holds for every request, and the routers.
+"""The gateway's ASGI application: common handling of requests, and the routers.
 
-What holds for every request: a bound on its body, no pages of other sites (CSRF, CORS), errors as problems, headers
-that keep answers out of caches and frames, and a line in the audit log for each change. A router is a function in
-`ROUTERS`; a `BareRoute` is for what must be quick and skips the framework. Invariant: whatever a request holds, its
-answer is a response of the route or a problem.
+For every request it limits the body, refuses pages of other sites (CSRF, CORS), formats errors as problems, sets
+headers against caching and framing, and logs each change to the audit log. A router is a function in `ROUTERS`; a
+`BareRoute` skips the framework for speed. Invariant: every request is answered with a response of the route or a
+problem.
 """
 
 import asyncio
@@ -82,19 +82,19 @@ ROUTERS: Final[tuple[RouterFactory, ...]] = (
     pubsub_snapshots.router,
     pubsub_not_served.router,
 )
-"""Each makes the routes of one subject. A new subject is one line here."""
+"""Each creates the routes of one subject. To add a subject, add a line."""
 
 WITHOUT_MOUNT_POINT: Final = frozenset(
     {pubsub_iam.router, pubsub_topics.router, pubsub_subscriptions.router, pubsub_snapshots.router},
 )
-"""Those that callers below a mount point do not have: `not_served` says so."""
+"""Routers that are not available below a mount point."""
 
 
 ERRORS: Final[dict[str, Callable[[Problem], Response]]] = {
     pubsub_errors.PREFIX: pubsub_errors.google_error,
     schema_routes.PREFIX: schema_routes.registry_error,
 }
-"""What answers a problem below a path, where programs expect another form than `application/problem+json`."""
+"""Paths with another error format than `application/problem+json`, and the function for it."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """They change nothing."""
@@ -109,10 +109,10 @@ _PROTECTION: Final = (
 site shows a page."""
 
 STATUS_OF_KIND: Final = {"http.response.start": 200, "websocket.accept": 101, "websocket.http.response.start": 403}
-"""What begins an answer, and its status where it has none of its own."""
+"""The messages that begin an answer, with their default status."""
 
 STREAMS: Final = re.compile(r"/events|/api/v1/topics/[^/]*/subscribe|/ui/(.*/)?live")
-"""Answers without an end, which have no HEAD."""
+"""Endless answers, which have no HEAD."""
 
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -123,7 +123,7 @@ _audit = logging.getLogger("mqttlite.audit")
 
 
 BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = (publish_routes.routes, sse.routes, ws_json.routes)
-"""Each makes bare routes; they come before the routers'."""
+"""Each creates bare routes, which come before the routers' routes."""
 
 
 def build_app(
@@ -131,7 +131,7 @@ def build_app(
     routers: Sequence[RouterFactory] = ROUTERS,
     bare_routes: Sequence[BareRouteFactory] = BARE_ROUTES,
 ) -> "GatewayApp":
-    """The application of one run of a broker."""
+    """Build the application for one run of a broker."""
     callers = Callers(context)
     bodies = Bodies(context.options.max_body_bytes)
     bare = [route for make in bare_routes for route in make(context, callers, bodies)]
@@ -151,7 +151,7 @@ def build_app(
 
 
 def forget_endpoints() -> None:
-    """Empty FastAPI's caches: they hold functions of routers, and so all of a broker that has ended."""
+    """Clear FastAPI's caches, which hold router functions, and through them a whole ended broker."""
     for each in vars(models).values():
         if clear := getattr(each, "cache_clear", None):
             clear()
@@ -176,7 +176,7 @@ class GatewayApp:
         self.callers: Final = callers
         self.bodies: Final = bodies
         self.stopping: Final[asyncio.Event] = api.state.stopping
-        """Set when no more requests come: answers that have no end of their own end then."""
+        """Set when the server stops: endless answers then end."""
         self._allowed_origins: Final = frozenset(allowed_origins)
         self._dispatch: App = self._route
         if allowed_origins:
@@ -190,8 +190,8 @@ class GatewayApp:
             )
 
     async def prepare(self) -> None:
-        """Send the framework a request for nothing: it makes its routes at the first one, which would take the first
-        caller 50 ms."""
+        """Send an empty request to the framework, which builds its routes at the first request. Otherwise the first
+        caller would wait 50 ms."""
 
         async def nothing() -> Message:
             return {"type": "http.disconnect"}
@@ -273,7 +273,7 @@ class GatewayApp:
             _note_change(scope, status, self._hub)
 
     def _check_origin(self, scope: Scope, is_safe: bool) -> None:
-        """A page of another site may change nothing, whatever its browser sends along (CSRF)."""
+        """Refuse changes by pages of other sites, even with valid credentials (CSRF)."""
         if is_safe:
             return
         origin = host = b""
@@ -298,7 +298,7 @@ def _host_of(origin: str) -> bytes:
 
 
 def _counted(counters: HttpCounters, scope: Scope, send: Send) -> Send:
-    """`send`, which counts what is sent."""
+    """Wrap `send` with a count of sent bytes."""
 
     async def send_counted(message: Message) -> None:
         kind = message["type"]
@@ -314,7 +314,7 @@ def _counted(counters: HttpCounters, scope: Scope, send: Send) -> Send:
 
 
 def _without_body(send: Send) -> Send:
-    """`send` for the answer to HEAD."""
+    """Wrap `send` for an answer to HEAD, which has no body."""
 
     async def send_head(message: Message) -> None:
         await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
@@ -323,7 +323,7 @@ def _without_body(send: Send) -> Send:
 
 
 def _check_text(scope: Scope) -> None:
-    """A path or query that is no UTF-8 names nothing: what stands in its place would be another name."""
+    """Refuse a path or query that is not UTF-8, because its replacement would be another name."""
     for part in (scope.get("raw_path") or b"", scope["query_string"]):
         if b"%" in part:
             try:
@@ -333,7 +333,7 @@ def _check_text(scope: Scope) -> None:
 
 
 def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
-    """One line of the audit log, and an event: who changed what, and whether it was done."""
+    """Log a change in the audit log, and emit an event: the caller, the change, and its success."""
     caller = scope["state"].get("caller")
     subject = scope["state"].get("subject")  # where the path does not say it
     who = "somebody" if not isinstance(caller, Caller) else f"{caller.username or 'anonymous'} ({caller.how})"
@@ -397,7 +397,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
 
 
 MAX_ERRORS: Final = 20
-"""Wrong values that one answer names."""
+"""The most wrong values that an answer names."""
 
 
 async def _send_problem(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,7 +1,7 @@
-"""Routes without the framework, for what has to be quick: an endpoint gets the variable part of its path.
+"""Routes without the framework, for speed. An endpoint gets the variable part of its path.
 
-Such an endpoint asks itself who calls, reads its body by `Bodies`, and raises `Problem`. Invariant: a bare route comes
-before the routers' routes, and no path is for both.
+An endpoint authenticates its caller, reads its body with `Bodies`, and raises `Problem` itself. Invariant: bare routes
+come before the routers' routes, and no path belongs to both.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,7 +1,6 @@
-"""Reads the bodies of requests: whole, within the limit of one, and of all together; and their queries.
+"""Reads complete request bodies, within the limit for one and for all together; and parses queries.
 
-Invariant: bodies that are not answered yet have `MAX_BODIES_BYTES` together at most, so that many large requests at
-once cost a bounded amount of memory.
+Invariant: the bodies of unanswered requests have at most `MAX_BODIES_BYTES` together.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping

@@ -1,8 +1,7 @@
-"""Logins of browsers: a random cookie stands for the credentials that somebody typed in.
+"""Login sessions of browsers: a random cookie stands for the entered credentials.
 
-The credentials are checked for each request as if the browser sent them, so that a key that is revoked or a password
-that is changed ends the session. They are in memory only. Invariant: there are `MAX_SESSIONS` at most; the oldest make
-room.
+The credentials are checked for each request as if the browser sent them, so a revoked key or changed password ends the
+session. They are only kept in memory. Invariant: there are at most `MAX_SESSIONS`; a new one replaces the oldest.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""Who calls: credentials of a request become a `Caller` with a role, by the authenticators and the jail of MQTT.
+"""Authenticates requests with the authenticators and the jail of MQTT. The result is a `Caller` with a role.
 
-Roles are about the broker: who may look, act and change. Which topics a caller may use is decided by the rules, as for
-MQTT, whatever the role. Invariant: what a caller may do is at most a second old, and no older than its credentials.
+Roles control access to the broker: viewing, acting, changing. The rules decide which topics a caller may use, as for
+MQTT, whatever the role. Invariant: a cached caller is at most a second old, and never outlives its credentials.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""`/api/v1/catalogue` and `/api/v1/asyncapi.json`: what topics are for, whose they are, and what their messages hold.
+"""`/api/v1/catalogue` and `/api/v1/asyncapi.json`: the purpose, owner and schema of topics.
 
 Invariant: many topics are put together in a thread, and the loop goes on.
 """

@@ -1,4 +1,4 @@
-"""Client certificates of callers: who they name, and whether they are revoked meanwhile.
+"""Client certificates of callers: the user that they name, and whether they have been revoked.
 
 Invariant: a certificate that is here was verified by the handshake, against the authorities of that moment.
 """

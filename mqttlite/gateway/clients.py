@@ -1,6 +1,6 @@
-"""`/api/v1/clients`: clients and their sessions: list, look, disconnect, end; what waits for them; and bans.
+"""`/api/v1/clients`: list, show, disconnect and end clients and their sessions; their queues; and bans.
 
-What is done is in `admin`. Invariant: payloads are shown to operators only, whatever the rules say of their topics.
+`admin` carries out the actions. Invariant: only operators see payloads, whatever the topic rules say.
 """
 
 from dataclasses import asdict

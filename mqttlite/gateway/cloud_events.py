@@ -1,4 +1,4 @@
-"""CloudEvents between HTTP and MQTT 5.0: the bindings of the CloudEvents specification 1.0.2, both modes of both.
+"""Converts CloudEvents between HTTP and MQTT 5.0, in both modes of both bindings (CloudEvents 1.0.2).
 
 In binary mode the payload is the event's data and the attributes are headers `ce-…`, and user properties of MQTT; in
 structured mode the payload is the whole event in JSON. The mode stays what it was. Invariant: an event that comes in

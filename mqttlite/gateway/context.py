@@ -1,6 +1,6 @@
-"""What the routers of the gateway work with: the parts of one run of a broker.
+"""The dependencies of the gateway's routers: the parts of one run of a broker.
 
-`assembly.http_gateway` makes it. Invariant: routers change the broker by these parts only, in the broker's own event
+`assembly.http_gateway` creates it. Invariant: routers change the broker only through these parts, in the broker's event
 loop.
 """
 

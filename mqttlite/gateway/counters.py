@@ -1,4 +1,4 @@
-"""What the gateway counts of its traffic, for the metrics.
+"""The traffic counters of the gateway, for the metrics.
 
 Invariant: labels are of small fixed sets: groups of paths, and statuses.
 """

@@ -1,9 +1,8 @@
-"""One event stream: what its client's session has to read, written to a connection by callbacks.
+"""One SSE stream: writes the messages of its session to a connection, driven by callbacks.
 
-There may be very many streams that have nothing to say, so a stream is one small object: when its response has begun,
-it takes the connection over from the HTTP protocol (`HttpProtocol.hand_over`), and the request and its task end.
-Invariant: on a durable session no event is left out and none comes twice; where messages are missing all the same, an
-event `gap` says so.
+There may be very many idle streams, so a stream is one small object: after its response has begun, it takes over the
+connection from the HTTP protocol (`HttpProtocol.hand_over`), and the request and its task end. Invariant: on a durable
+session no event is lost or repeated; if messages are missing all the same, an event `gap` says so.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Messages as events in JSON, for SSE and WebSocket.
+"""Converts messages to JSON events, for SSE and WebSocket.
 
 The payload is embedded as it is where it is JSON, as a string where it is text, and else in base64; `encoding` says
 which. The core tells in user properties which message it is, and from whom where the subscriber may know

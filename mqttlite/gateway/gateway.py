@@ -1,6 +1,6 @@
-"""The gateway of one run of a broker: its application, its server, its TLS files.
+"""The gateway of one run of a broker: its application, server and TLS files.
 
-Invariant: it lives in the broker's event loop and ends with it; what it began, `stop` and `abort` end.
+Invariant: it runs in the broker's event loop, and `stop_accepting` and `abort` end everything that it started.
 """
 
 import logging

@@ -1,9 +1,8 @@
-"""Speaks HTTP for an ASGI application in the broker's event loop: uvicorn's protocols on sockets of our own.
+"""Serves an ASGI application in the broker's event loop, with uvicorn's protocols on our own sockets.
 
-uvicorn's own server would take the signals and poll; here there is neither. Invariant: a client that is slow, silent or
-sends too much costs a bounded amount of memory for a bounded time: there are `max_connections` at most, a request
-arrives within `request_timeout_s`, its head has `MAX_HEAD_BYTES` at most, and who reads nothing is cut off after
-`UNREAD_S`.
+uvicorn's own server would handle signals and poll. Invariant: a client that is slow, silent or sends too much costs
+bounded memory for a bounded time: there are at most `max_connections`, a request must arrive within
+`request_timeout_s`, its head has at most `MAX_HEAD_BYTES`, and a client that does not read is cut off after `UNREAD_S`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A route that the framework analyses when it is first asked for, not when the gateway starts.
+"""A route that the framework analyses at its first request, not at the start of the gateway.
 
 Invariant: until then it knows what finding it takes, its path and methods, and afterwards it is any other route.
 """

@@ -1,4 +1,4 @@
-"""What lists have in common: `cursor` and `limit`, and pages of `items` with the `cursor` of the next one.
+"""Common types of lists: `cursor` and `limit`, and pages of `items` with the `cursor` of the next page.
 
 Invariant: a page has `MAX_PAGE` entries at most; it may have fewer, and still another may follow.
 """

@@ -1,4 +1,4 @@
-"""`/api/v1/me`: who the caller is, for pages and scripts that want to know before they try.
+"""`/api/v1/me`: the caller's identity and role.
 
 Invariant: it needs no more than credentials that are accepted, or the right to have none.
 """

@@ -1,4 +1,4 @@
-"""The mount point of callers over HTTP: it comes before the topics that they name, and is taken off those they see.
+"""The mount point of HTTP callers: added to the topics that they name, and removed from topics that they see.
 
 Subscribers get it by their `Peer`, and the core mounts what they subscribe to; here it is for everything else.
 Invariant: a caller below a mount point reaches no topic that is not below it, as a client of MQTT does not.

@@ -1,6 +1,6 @@
-"""The subscribers over HTTP that are connected: found by topic, and ended when their credentials are revoked.
+"""The connected HTTP subscribers: found by topic, and ended when their credentials are revoked.
 
-Invariant: while nobody subscribes over HTTP, nothing here runs.
+Invariant: without HTTP subscribers nothing here runs.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The description of the API (OpenAPI): what the framework knows, the bare routes, credentials and problems.
+"""The OpenAPI description: the framework's routes, the bare routes, credentials and problems.
 
 Invariant: it names every route, and for each the answer to a wrong request.
 """

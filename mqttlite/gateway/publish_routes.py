@@ -1,7 +1,7 @@
-"""The routes that publish, as bare ASGI: by a topic's id, many at once, and plainly by a topic's name.
+"""The publish routes, as bare ASGI: by topic id, in bulk, and by topic name.
 
-Invariant: an answer says what became of the message, or is a problem and nothing was published; of many at once it
-says how many were refused, and why the first of them were.
+Invariant: an answer has the outcome of the message, or is a problem and nothing was published. A bulk answer has the
+number of refused messages, and the reasons of the first ones.
 """
 
 import asyncio

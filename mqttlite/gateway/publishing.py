@@ -1,7 +1,7 @@
-"""Publishes for callers over HTTP and WebSocket, and says what became of a message, as the fan-out counted it.
+"""Publishes for HTTP and WebSocket callers, and returns the outcome counted by the fan-out.
 
-Permissions, policies and quotas are those of MQTT: the caller's `Source` is asked about as a client is. Invariant: an
-outcome is given when the message is in the session of every receiver, and on disk where it has to be.
+Permissions, policies and quotas are those of MQTT, applied to the caller's `Source`. Invariant: an outcome is returned
+after the message is in the session of every receiver, and on disk if it must be.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
-"""The writer of the dataset: the event loop puts rows of any table into queues, one thread writes them to files.
+"""The writer of the dataset: the event loop queues rows of all tables, and one thread writes them to files.
 
-Here are the queue, its limits, and the order of the thread's work. `docs/reference/telemetry.md` says what a row means;
-it is the contract, and readers know only that.
+This module has the queue, its limits, and the order of the thread's work. `docs/reference/telemetry.md` defines the
+rows and is the only contract with readers.
 
 Invariant: `write` neither blocks nor raises, and memory is bounded by `max_pending_rows` of each table plus one batch,
-whatever the disk does; where clients have a row each, by as many more as there were clients at once. What does not fit
-is dropped and counted.
+whatever the disk does; tables with a row for each client may have as many more as there were clients at once. Rows
+beyond that are dropped and counted.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ BATCH_ROWS: Final = 512
 memory a second time while the disk is away, and to hold the interpreter's lock for a millisecond at most."""
 
 GATHER_S: Final = 0.02
-"""How long the thread lets rows gather: it wakes fifty times a second at most, however many rows come."""
+"""How long the thread collects rows, so that it wakes at most fifty times a second."""
 
 SWEEP_S: Final = 60.0
-"""How often, at most, files that need not be kept are looked for."""
+"""The least interval between searches for files to remove."""
 
 _OF_EACH_CLIENT: Final = ("sessions", "events", "activity")
-"""Tables that get a row for each client where all of them leave at once, as when the broker stops."""
+"""Tables that get a row for each client when all clients leave at once, for example at a stop."""
 
 _JOURNAL: Final = "journal"
 """Counted like a table."""
@@ -57,7 +57,7 @@ _Line = TypeVar("_Line", bound=Row | Opened)
 
 
 class _BackgroundTask:
-    """Long work that is done in steps between the batches; an error starts it again."""
+    """Long work done in steps between the batches. An error restarts it."""
 
     def __init__(self, name: str, begin: Callable[[], Iterator[object]]) -> None:
         self.name: Final = name
@@ -141,24 +141,24 @@ class Dataset:
 
     @property
     def pending_rows(self) -> int:
-        """Rows that wait for the thread, or that it has in hand."""
+        """Rows that wait for the thread, or that it is writing."""
         return sum(self._taken[table] - self._done[table] for table in TABLES)
 
     @property
     def dropped_rows(self) -> dict[str, int]:
-        """By table, rows that will never be on disk: no room, not encodable, or no disk until the end."""
+        """Rows that will never be on disk, by table: no room, not encodable, or the disk failed until the end."""
         return {table: self._refused[table] + self._lost[table] for table in TABLES}
 
     def begin(self, session: Opened) -> None:
-        """Enter a session in the journal: should the broker die before `write` has its row, the next one writes one.
-        Called from one thread, the event loop's."""
+        """Enter a session in the journal, so that the next broker writes its row if this one dies before `write`. Call
+        it only from the event loop's thread."""
         self._open += 1
         self._most_open = max(self._most_open, self._open)
         if self._has_room(_JOURNAL):
             self._queue.put(session)
 
     def write(self, table: str, row: Row) -> None:
-        """Take a row, or drop and count it. Called from one thread, the event loop's."""
+        """Queue a row, or drop and count it. Call it only from the event loop's thread."""
         if isinstance(row, SessionRow):
             self._open -= 1
         if self._has_room(table):
@@ -176,10 +176,10 @@ class Dataset:
         return True
 
     def close(self, timeout: float | None = None) -> bool:
-        """Write what waits and publish the open files; True if that worked. Call it after the last `write`.
+        """Write waiting rows and publish the open files. Return whether that worked. Call it after the last `write`.
 
-        Blocks up to `timeout` seconds: call it from a thread. A failing disk is tried once more, then what waits is
-        dropped and counted. A second call is harmless.
+        Blocks up to `timeout` seconds, so call it from a thread. A failing disk is tried once more; then waiting rows
+        are dropped and counted. A second call is harmless.
         """
         if not self._closing.is_set():
             self._closing.set()
@@ -202,7 +202,7 @@ class Dataset:
         self._end()
 
     def _next_batch(self) -> list[Item]:
-        """Wait for rows, but not beyond the time at which something else is due."""
+        """Wait for rows, but not longer than until other work is due."""
         try:
             first = self._queue.get(timeout=max(0.0, self._due_at() - self._clock()))
         except queue.Empty:
@@ -229,7 +229,7 @@ class Dataset:
     # ── a batch ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _store(self, batch: Iterable[Item]) -> None:
-        """Write a batch to disk: the sessions that began, the rows, and then the sessions that these close."""
+        """Write a batch to disk: new sessions to the journal, the rows, then closed sessions to the journal."""
         begun: list[Opened] = []
         ended: list[int] = []
         rows: dict[str, list[Row]] = {}
@@ -258,7 +258,7 @@ class Dataset:
         self._done[_JOURNAL] += len(begun)
 
     def _write(self, table: str, rows: list[Row]) -> bool:
-        """False if there was no disk for them until the end."""
+        """Write rows to their file. False if the disk failed until the end."""
         lines, kept = self._encode(table, rows)
         if not kept:
             return True
@@ -270,7 +270,7 @@ class Dataset:
         return True
 
     def _encode(self, table: str, rows: list[_Line]) -> tuple[bytes, list[_Line]]:
-        """Their lines, and which they are: rows that JSON cannot hold are counted as dropped."""
+        """The encoded lines, and the rows that they contain. Rows that JSON cannot represent are counted as dropped."""
         try:
             return self._encoder.encode_lines(rows), rows
         except (msgspec.MsgspecError, TypeError, ValueError):
@@ -286,7 +286,7 @@ class Dataset:
         return b"".join(lines), kept
 
     def _persist(self, name: str, act: Callable[[], None]) -> bool:
-        """Act. While the disk fails, wait and try again; once we close, try a last time."""
+        """Run a disk operation. While the disk fails, wait and retry; during `close`, try a last time."""
         while True:
             last_time = self._closing.is_set()
             if self._try(name, act):
@@ -323,7 +323,7 @@ class Dataset:
     # ── what takes long, in steps ────────────────────────────────────────────────────────────────────────────────────
 
     def _look_around(self) -> None:
-        """See what is due: what takes no time is done."""
+        """Do quick work that is due, and schedule the rest."""
         now = self._clock()
         for parts in self._parts.values():
             due_at = parts.due_at()
@@ -359,7 +359,7 @@ class Dataset:
         yield
 
     def _tidy_up(self) -> Iterator[None]:
-        """Sessions before files: the open files tell which of them have their rows."""
+        """Recover sessions before files, because the open files tell which sessions have their rows."""
         yield from recover(self._directory, self._disk, self._as_parquet)
         yield from recover_files(self._directory, self._disk, self._as_parquet)
 
@@ -371,7 +371,7 @@ class Dataset:
             self._reported = dropped
 
     def _end(self) -> None:
-        """Publish what is open, and leave to the next broker what does not work."""
+        """Publish the open files. The next broker completes what fails."""
         for parts in self._parts.values():
             # Rows of sessions that the journal still has must stay where the next broker looks for them.
             if parts.table != "sessions" or not self._has_unclosed:

@@ -1,7 +1,7 @@
-"""The delivery log: the outcomes of the messages that were traced last, for each receiver.
+"""The delivery log: the outcomes of the latest traced messages, for each receiver.
 
-Nothing is timed here, see `tracing`; what is asked of it is answered in `answers`. Invariant: it holds `entries`
-outcomes and `max_bytes` at most; the oldest leave first.
+`tracing` measures times, and `answers` answers questions. Invariant: it holds at most `entries` outcomes and
+`max_bytes`; the oldest are dropped first.
 """
 
 import re
@@ -18,7 +18,7 @@ from mqttlite.topics.names import check_filter, has_wildcard, matches
 from mqttlite.wire.errors import TopicFilterInvalid
 
 ENTRY_BYTES: Final = 900
-"""What an outcome takes in memory beside the names in it, measured."""
+"""The measured memory of an outcome without its names."""
 
 _MESSAGE_ID: Final = re.compile(r"[0-9]{16,17}")
 """The microseconds since 1970 have 16 digits until the year 2286."""
@@ -59,9 +59,9 @@ class DeliveryLog:
         self.latest: int = 0
         """The trace of the latest message."""
         self.followed: frozenset[bytes] = frozenset()
-        """Filters that are traced for a while, beside those of the options."""
+        """Filters traced at run time, in addition to those of the options."""
         self.followed_clients: frozenset[str] = frozenset()
-        """Clients that are traced so."""
+        """Clients traced at run time."""
         self._wall: Final = wall
         self._began: Final = clock()
         self._filters: Final = [topic_filter.encode() for topic_filter in options.topics]
@@ -76,7 +76,7 @@ class DeliveryLog:
 
     @property
     def size_bytes(self) -> int:
-        """What its entries take, about."""
+        """About how much memory the entries take."""
         return self._bytes
 
     def traces_topic(self, topic: bytes) -> bool:
@@ -86,7 +86,7 @@ class DeliveryLog:
         return client_id in self._clients or client_id in self.followed_clients
 
     def enter(self, delivery: DeliveryOutcome) -> None:
-        """Keep the outcome of a message for a receiver; it changes until the delivery ends."""
+        """Add the outcome of a message for a receiver. It may change until the delivery ends."""
         message = delivery.message
         if not message.is_chosen and not self.options.sampled and not self._traces_receiver(delivery):
             return
@@ -104,7 +104,7 @@ class DeliveryLog:
     # ------------------------------------------------------------------ look-up
 
     def find(self, target: str) -> tuple[list[Traced], str]:
-        """The messages meant by an id, a topic or a filter, oldest first; where there are none, a sentence."""
+        """The messages for an id, a topic or a filter, oldest first; and a sentence if there are none."""
         trace = int(target) if is_message_id(target) else None
         if trace is not None and trace in self._by_trace:
             return messages_of(each for each in self._deliveries if each.message.trace == trace), ""
@@ -130,12 +130,12 @@ class DeliveryLog:
         return messages_of(each for each in self._deliveries if client in (each.receiver, each.message.publisher))
 
     def after(self, trace: int) -> list[Traced]:
-        """The messages that came in after that one, oldest first."""
+        """The messages after a trace, oldest first."""
         found = messages_of(each for each in self._deliveries if each.message.trace > trace)
         return sorted(found, key=lambda message: message.trace)
 
     def since(self) -> datetime:
-        """When the oldest entry came in; of an empty log, when it began."""
+        """The time of the oldest entry; for an empty log, of its beginning."""
         oldest = self._deliveries[0].message.at if self.has_forgotten and self._deliveries else self._began
         return self._wall.at(oldest)
 

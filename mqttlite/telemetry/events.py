@@ -1,6 +1,6 @@
-"""What happens, as rows of `events`.
+"""Writes events as rows of `events`.
 
-Invariant: a row is written when the event happens, with all that is known of its connection and nothing else.
+Invariant: a row is written when the event happens, with the data of its connection.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ from mqttlite.telemetry.wall import Wall
 from mqttlite.wire.constants import VERSION_NAMES
 
 _ENDS: Final = {CloseReason.TAKEN_OVER: "taken_over", CloseReason.KEEP_ALIVE_TIMEOUT: "keep_alive_timeout"}
-"""Ends that are events of their own."""
+"""Close reasons with their own kind of event."""
 
 _OF_A_CLIENT: Final = (CloseReason.CLIENT_DISCONNECTED_WITH_WILL,)
-"""Close reasons whose details are the client's own text."""
+"""Close reasons whose details are text from the client."""
 
 
 class Events:
@@ -52,7 +52,7 @@ class Events:
         )
 
     def stopped(self) -> None:
-        """It ends in good order."""
+        """The run ends cleanly."""
         now = self._clock()
         self._write_event("broker_stopped", None, now, duration_s=now - self._started)
 
@@ -99,7 +99,7 @@ class Events:
         )
 
     def jailed(self, jailed: Jailed) -> None:
-        """Somebody is refused for a while."""
+        """A login jail began."""
         self._write_event(
             "login_jailed",
             None,
@@ -114,7 +114,7 @@ class Events:
         )
 
     def shed(self, link: Link, waiting_bytes: int) -> None:
-        """Memory was short, and what waited for a client was dropped."""
+        """Memory was short, and messages waiting for a client were dropped."""
         self._write_event("hoarder_shed", link, self._clock(), numbers={"waiting_bytes": waiting_bytes})
 
     def overload(self, stage: OverloadStage) -> None:

@@ -1,4 +1,4 @@
-"""Whether the dataset's folder can be written: asked before the broker starts, for later it could only be logged.
+"""Checks before the start of the broker whether the dataset's folder can be written.
 
 Invariant: `check_directory` changes nothing on the disk.
 """
@@ -12,11 +12,11 @@ from typing import Final
 from mqttlite.telemetry.options import Options, TelemetryError
 
 PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
-"""Errors that end without anybody's help to the configuration: the writer tries again until they do."""
+"""Errors that may end without a change of the configuration: the writer retries."""
 
 
 def check_directory(options: Options) -> None:
-    """Raises `TelemetryError` for a folder that is not there and cannot be made, or that cannot be written."""
+    """Raises `TelemetryError` for a folder that cannot be created or written."""
     path = Path(options.directory).absolute()
     existing = next(each for each in (path, *path.parents) if each.exists())
     if not existing.is_dir():
@@ -26,7 +26,7 @@ def check_directory(options: Options) -> None:
 
 
 def make_directory(options: Options) -> None:
-    """Make the folder, and write to it once. Raises `TelemetryError` if that will never work."""
+    """Create the folder and test a write. Raises `TelemetryError` for a permanent error."""
     path = Path(options.directory)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
-"""Filters and clients that are traced at run time, each for as long as somebody asks for it.
+"""Traces filters and clients at run time, each for as long as a caller renews it.
 
-Invariant: one that nobody asks for is traced for `LEASE_S` at most, so that a command that was killed leaves no
-cost behind.
+Invariant: a trace ends `LEASE_S` after its last renewal, so that a killed command leaves no cost behind.
 """
 
 import asyncio
@@ -11,11 +10,10 @@ from typing import Final
 from mqttlite.topics.names import check_filter
 
 LEASE_S: Final = 10.0
-"""How long one is traced without being asked for again: some times as long as the command waits between two
-questions."""
+"""How long a trace lasts without renewal: several times the interval of the command."""
 
 MAX_FOLLOWED: Final = 20
-"""Filters and clients at once: each filter is compared with the topic of every new route."""
+"""The most filters and clients: each filter is compared with the topic of every new route."""
 
 
 class TooManyFollowed(Exception):
@@ -31,16 +29,16 @@ class Following:
         """Filters are bytes, clients are text."""
 
     def follow(self, topic_filter: bytes) -> None:
-        """Trace a filter, or go on with it. Raises `TopicFilterInvalid` and `TooManyFollowed`."""
+        """Start or renew the trace of a filter. Raises `TopicFilterInvalid` and `TooManyFollowed`."""
         check_filter(topic_filter)
         self._lease(topic_filter)
 
     def follow_client(self, client_id: str) -> None:
-        """Trace what a client publishes and what is for it, or go on with it. Raises `TooManyFollowed`."""
+        """Start or renew the trace of messages from and to a client. Raises `TooManyFollowed`."""
         self._lease(client_id)
 
     def stop(self) -> None:
-        """Trace nothing any more."""
+        """End all traces."""
         for lease in self._leases.values():
             lease.cancel()
         self._leases.clear()

@@ -1,23 +1,23 @@
-"""How long something took, as counts by bucket: the histograms of `latency`, and how many topics they may be of.
+"""Histograms of durations for `latency`, with a limit of topics.
 
-The buckets are those of docs/reference/telemetry.md, the same everywhere, so that histograms are merged by adding.
-Invariant: whatever is noted is counted in one histogram; topics for which there is no room share one.
+The buckets are fixed (docs/reference/telemetry.md), so that histograms can be merged by addition. Invariant: each
+duration is counted in one histogram; topics beyond the limit share one.
 """
 
 from typing import Final, NamedTuple
 
 STAGES: Final = ("route", "queue", "write", "total", "acknowledge")
-"""What of a message's way is measured."""
+"""The measured stages of a message."""
 
 _EXACT: Final = 32
-"""Microseconds below which each has a bucket of its own."""
+"""Below this, each microsecond has its own bucket."""
 
 _STEPS: Final = 16
-"""Buckets for each doubling above: none is wider than a sixteenth of where it begins."""
+"""Buckets for each doubling above that: a bucket is at most a sixteenth of its start wide."""
 
 
 def bucket_of(microseconds: int) -> int:
-    """The bucket of a duration; that of 0 for a negative one, which only a clock could make."""
+    """The bucket of a duration. A negative one, caused by a clock, counts as 0."""
     if microseconds < _EXACT:
         return microseconds if microseconds > 0 else 0
     exponent = microseconds.bit_length() - 5
@@ -25,7 +25,7 @@ def bucket_of(microseconds: int) -> int:
 
 
 def bounds_of(bucket: int) -> tuple[int, int]:
-    """The durations of a bucket in microseconds: from the first on, and below the second."""
+    """The bounds of a bucket in microseconds: inclusive start, exclusive end."""
     if bucket < _EXACT:
         return bucket, bucket + 1
     exponent = bucket // _STEPS - 1
@@ -40,7 +40,7 @@ class Histogram:
 
     def __init__(self) -> None:
         self.counts: Final[dict[int, int]] = {}
-        """By bucket; none is 0."""
+        """By bucket, without zeros."""
         self.messages: int = 0
         self.sum_us: int = 0
         self.max_us: int = 0
@@ -55,7 +55,7 @@ class Histogram:
             self.max_us = microseconds
 
     def at_most(self, share: float) -> int:
-        """A duration in microseconds that so great a share (0 to 1) of them did not reach; 0 where there are none."""
+        """The upper bound in microseconds of a share (0 to 1) of the durations; 0 if there are none."""
         wanted = share * self.messages
         for bucket in sorted(self.counts):
             wanted -= self.counts[bucket]
@@ -65,7 +65,7 @@ class Histogram:
 
 
 class Labels:
-    """The topics of one interval's rows: themselves, as long as there are not too many, else what stands for them."""
+    """The topic labels of one interval: topics up to the limit, then filters for many."""
 
     def __init__(self, max_topics: int) -> None:
         self._max_topics: Final = max_topics
@@ -73,7 +73,7 @@ class Labels:
         self._firsts: Final[dict[bytes, None]] = {}
 
     def of(self, topic: bytes) -> bytes:
-        """The topic; beyond `max_topics` of them the filter of its first level, beyond as many of those `#`."""
+        """The topic; beyond `max_topics` topics, the filter of its first level; beyond as many of those, `#`."""
         if topic in self._single:
             return topic
         if len(self._single) < self._max_topics:
@@ -89,7 +89,7 @@ class Labels:
 
 
 class Key(NamedTuple):
-    """What a histogram is of."""
+    """The key of a histogram."""
 
     stage: str
     qos: int
@@ -97,7 +97,7 @@ class Key(NamedTuple):
 
 
 class Histograms:
-    """Those of one interval."""
+    """The histograms of one interval."""
 
     def __init__(self, max_topics: int) -> None:
         self._labels: Final = Labels(max_topics)

@@ -1,7 +1,7 @@
-"""Sums over an interval, written at its end: traffic, activity, latency and drops.
+"""Sums up traffic, activity, latency and drops over an interval, and writes the rows at its end.
 
-Invariants: whatever is counted is in one row of one interval; what many rows take is done in slices, between which the
-loop goes on; an interval has `MAX_DROPS` rows of drops at most, and of topics as many as the configuration allows.
+Invariants: everything counted is in one row of one interval; many rows are written in slices, between which the loop
+continues; an interval has at most `MAX_DROPS` rows of drops, and as many topics as the configuration allows.
 """
 
 import itertools
@@ -16,10 +16,10 @@ from mqttlite.telemetry.tables import ActivityRow, DropRow, LatencyRow, Row, Tra
 from mqttlite.telemetry.wall import Wall
 
 SLICE: Final = 50
-"""Rows to make, or connections to look at, in one loop iteration: less than half a millisecond."""
+"""Rows to write, or connections to visit, in one loop iteration: less than half a millisecond."""
 
 MAX_DROPS: Final = 10_000
-"""Receivers and topics whose drops are counted apart in one interval, by reason; for the rest there is one row for each
+"""Receivers and topics with their own drop counts in an interval, by reason; further ones share one row for each
 reason. Some megabytes."""
 
 REST: Final = b"#"
@@ -31,7 +31,7 @@ Write = Callable[[str, Row], None]
 
 
 class _Reading:
-    """What a connection had counted when it was last looked at, and in which interval it has been since."""
+    """The counters of a connection at its last visit, and the interval since then."""
 
     __slots__ = ("backpressure_s", "bytes_received", "bytes_sent", "dropped", "received", "sent", "start")
 
@@ -78,11 +78,11 @@ class Intervals:
     # ------------------------------------------------------------------ what is noted meanwhile
 
     def on_stage(self, stage: str, qos: int, topic: bytes, microseconds: int) -> None:
-        """A message took so long for a stage."""
+        """Count the duration of a stage of a message."""
         self._histograms.note(stage, qos, topic, microseconds)
 
     def on_dropped(self, reason: str, receiver: str | None, topic: bytes, messages: int) -> bool:
-        """Messages were dropped: whether they are the first of the interval for that receiver and reason."""
+        """Count dropped messages. Return whether they are the first of the interval for this receiver and reason."""
         key = reason, receiver, self._drop_labels.of(topic) if topic else b""
         former = self._drops.get(key)
         if former is not None:
@@ -99,7 +99,7 @@ class Intervals:
         return True
 
     def on_closed(self, link: Link, now: float) -> None:
-        """A connection is over: what it did since it was last looked at."""
+        """A connection ended: write its activity since the last visit."""
         connection = link.connection
         reading = self._readings.pop(connection.number, None)
         if reading is None:
@@ -110,8 +110,8 @@ class Intervals:
     # ------------------------------------------------------------------ the end of an interval
 
     def sweep(self, now: float) -> Iterator[int]:
-        """Write the interval that ends now, and begin the next: a slice of the work for each step, which tells how many
-        are left."""
+        """Write the interval that ends now, and begin the next one. Each step does a slice, and yields how many are
+        left."""
         start = self._former_start = self._start
         self._start = now
         drops, self._drops = list(self._drops.items()), {}
@@ -137,7 +137,7 @@ class Intervals:
     def _look_at(self, link: Link, start: float, now: float) -> None:
         connection = link.connection
         if connection.session is None:
-            return  # not yet accepted; or over, and then `on_closed` is told
+            return  # not accepted yet, or ended, which `on_closed` handles
         reading = self._readings.get(connection.number)
         if reading is None:
             reading = self._readings[connection.number] = _Reading(start)
@@ -145,7 +145,7 @@ class Intervals:
         reading.start = now
 
     def _write_activity(self, link: Link, reading: _Reading, start: float, now: float) -> None:
-        """Write what a connection did since it was read, if that is anything, and read it."""
+        """Write the activity of a connection since its last visit, if any, and take its counters."""
         connection = link.connection
         outbox, session = connection.outbox, connection.session
         received = connection.received_qos0 + connection.received_qos1 + connection.received_qos2
@@ -255,7 +255,7 @@ def _slices(things: Sized) -> int:
 
 
 def _sliced(things: list[_T], act: Callable[[_T], None]) -> Iterator[None]:
-    """Do something with all of them, some for each step."""
+    """Call `act` for all things, some in each step."""
     for start in range(0, len(things), SLICE):
         for thing in things[start : start + SLICE]:
             act(thing)

@@ -1,9 +1,9 @@
-"""Which sessions are open, on disk, so that those of a broker that died get their rows from the next one.
+"""A journal of open sessions on disk, from which the next broker writes the rows of sessions of a broker that died.
 
-A line is a session that began (a list) or the number of one whose row is in a file. The broker's file is locked as its
-parts are; the time of its last change is the last sign of life. Invariant: a session is struck out only after its row
-was written, and a file of rows is published only when all its rows were struck out, so the rows that a journal does not
-know of are in the open file of its run.
+A line is a new session (a list) or the number of a session whose row is in a file. The journal is locked like the
+parts; its modification time is the last sign of life. Invariant: a session is closed in the journal only after its row
+was written, and a file of rows is published only after all its sessions are closed there, so rows unknown to a journal
+are in the open file of its run.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from mqttlite.telemetry.parts import (
 from mqttlite.telemetry.tables import SCHEMA_VERSION, SessionRow
 
 SLACK_LINES: Final = 1_024
-"""Lines of sessions that ended, beside as many as there are open ones, before the journal is written anew."""
+"""How many lines of ended sessions, in addition to the number of open ones, trigger a rewrite of the journal."""
 
 BATCH_LINES: Final = 512
-"""Rows that are written in one step, as few as the writer's own."""
+"""Rows written in one step, as in the writer."""
 
 CRASHED: Final = "the broker ended without a word, so that nothing was counted"
 
@@ -45,7 +45,7 @@ _log = logging.getLogger("mqttlite.telemetry")
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What is known of a session when it begins; the columns of its row by their names."""
+    """The columns of a session's row that are known at its beginning."""
 
     connection_id: int
     client_id: str
@@ -70,7 +70,8 @@ _opened: Final = msgspec.json.Decoder(Opened)
 
 
 class Journal:
-    """The open sessions of this run. One thread calls; each call does all or raises OSError, and may be repeated."""
+    """The open sessions of this run. Used by one thread. Each call succeeds completely or raises OSError, and may be
+    repeated."""
 
     def __init__(self, directory: Path, broker_id: str, disk: Disk) -> None:
         self._disk: Final = disk
@@ -91,7 +92,7 @@ class Journal:
         self._open.update(numbers)
 
     def end(self, numbers: Iterable[int]) -> None:
-        """Strike out sessions whose rows are in a file, or were given up; those that were never entered are none."""
+        """Close sessions whose rows are in a file or were given up. Unknown ones are ignored."""
         known = [number for number in numbers if number in self._open]
         if self._file is not None and known:
             self._file.append(b"".join(b"%d\n" % number for number in known))
@@ -99,17 +100,17 @@ class Journal:
             self._closed += len(known)
 
     def touch(self) -> None:
-        """Say that the broker lives."""
+        """Update the modification time as a sign of life."""
         if self._file is not None:
             self._disk.touch(self._file.fd)
 
     @property
     def is_long(self) -> bool:
-        """Whether most of it is of sessions that ended."""
+        """Whether most lines are of ended sessions."""
         return self._closed > max(SLACK_LINES, len(self._open))
 
     def compact(self) -> None:
-        """Write it anew, without the sessions that ended."""
+        """Rewrite it without ended sessions."""
         assert self._file is not None
         path = _new(self._path)
         self._disk.unlink(path)  # of an attempt that failed
@@ -129,7 +130,7 @@ class Journal:
         self._closed = 0
 
     def close(self) -> None:
-        """Remove it if no session is open; else the next broker that starts writes the rows of those that are."""
+        """Remove it if no session is open. Otherwise the next broker writes the rows of the open ones."""
         if self._file is None:
             return
         if not self._open:
@@ -154,12 +155,12 @@ def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _number_of(line: bytes) -> int:
-    """Of an entry that we wrote ourselves; in a quarter of the time that it takes to decode it."""
+    """The number in one of our entries, four times as fast as decoding it."""
     return int(line[1 : line.index(b",")])
 
 
 def _entries(path: Path) -> Iterator[tuple[bytes, int]]:
-    """The lines of sessions that began, and their numbers; a torn last line is none."""
+    """The lines of open sessions with their numbers. A torn last line is ignored."""
     with open(path, "rb") as lines:
         for line in lines:
             if line.startswith(b"[") and line.endswith(b"\n"):
@@ -178,8 +179,8 @@ def _closed_in(path: Path) -> set[int]:
 def recover(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[None]:
     """Write the rows of the sessions that dead brokers left open, in steps.
 
-    Call it before their files are adopted. All rows of a run appear at once, under a name that only they can have: who
-    dies before has done nothing, and after it only the journal is left to be removed.
+    Call it before their files are recovered. All rows of a run appear at once, under a unique name: a crash before that
+    changes nothing, and after that only the journal must be removed.
     """
     for name in sorted(names_in(directory)):
         if name.startswith(".journal-") and not name.endswith(".new"):
@@ -248,7 +249,7 @@ def _was_recovered(hours: Iterable[Path], broker_id: str) -> bool:
 
 
 def _in_open_files(hours: Iterable[Path], broker_id: str) -> set[int]:
-    """The sessions of a run whose rows are in files that it left open."""
+    """The sessions of a run with rows in its open files."""
     found: set[int] = set()
     for hour in hours:
         for name in names_in(hour):
@@ -261,7 +262,7 @@ def _in_open_files(hours: Iterable[Path], broker_id: str) -> set[int]:
 
 
 class _Number(msgspec.Struct, frozen=True):
-    """As much of a row as is needed to know whose it is."""
+    """The fields of a row that identify its session."""
 
     connection_id: int
 

@@ -1,8 +1,8 @@
-"""The log: text for people or JSON for programs, formatted and written by a thread.
+"""The log, as text or JSON, formatted and written by a thread.
 
-A line's subject is passed beside its words, `extra={"fields": {"client_id": …}}`. Invariants: the event loop never
-waits for the reader of the log; at most `QUEUE_LINES` lines wait; of warnings of one kind at most `LINES_PER_S` are
-written in a second. Every line that is left out is counted, and the count is logged.
+The structured fields of a line are passed with `extra={"fields": {"client_id": …}}`. Invariants: the event loop never
+waits for the reader of the log; at most `QUEUE_LINES` lines wait; at most `LINES_PER_S` warnings of one kind are
+written in a second. Omitted lines are counted, and the count is logged.
 """
 
 import contextlib
@@ -22,40 +22,39 @@ from typing import Any, Final, TextIO
 from pythonjsonlogger.msgspec import MsgspecFormatter
 
 LINES_PER_S: Final = 100
-"""Warnings and errors of one kind: more than anybody reads, and 1 GB a day at the worst."""
+"""Warnings and errors of one kind in a second: at most 1 GB a day."""
 
 MAX_KINDS: Final = 1_000
-"""Kinds of warnings that are counted apart; our own are some tens. The rest of a logger's count as one kind."""
+"""Kinds of warnings with their own count; ours are some tens. Further kinds of a logger share one count."""
 
 MAX_CHARACTERS: Final = 1_000
-"""Of a message, and of each of its fields: a client chooses its identifier, and may choose one of 65 535."""
+"""The longest message, and the longest field: a client may choose an identifier of 65,535 bytes."""
 
 QUEUE_LINES: Final = 10_000
 """Lines that wait to be written: those of 5,000 clients that connect and disconnect while the reader pauses, 15 MB of
 ordinary records and 60 MB of the longest."""
 
 FLUSH_S: Final = 1.0
-"""How long the end of the program waits for a reader of the log that does not read."""
+"""How long the end of the program waits for a blocked reader of the log."""
 
 COLLECT_S: Final = 0.02
-"""How long the writing thread collects lines before it writes them in one piece: each time it wakes up, the loop's
-thread has to give it the interpreter."""
+"""How long the writing thread collects lines: each time it wakes up, it takes the interpreter lock from the loop."""
 
 BATCH_LINES: Final = 1_000
-"""Lines that leave in one piece at most."""
+"""The most lines in one write."""
 
 YIELD_LINES: Final = 64
-"""Lines to format before the thread gives the interpreter back, about half a millisecond: else it would keep it from
+"""Lines to format before the thread releases the interpreter lock, about half a millisecond. Otherwise it would block
 the loop for the interpreter's switch interval, 5 ms."""
 
 _WAIT_MS: Final = 100
-"""How often a thread that waits for the reader looks whether the program ends."""
+"""How often a thread that waits for the reader checks whether the program ends."""
 
 _LINE: Final = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 def shortened(text: str) -> str:
-    """The text; of a long one the beginning and its length, `MAX_CHARACTERS` in all."""
+    """The text, cut to `MAX_CHARACTERS` with its length appended."""
     if len(text) <= MAX_CHARACTERS:
         return text
     ending = f"… ({len(text)} characters)"
@@ -116,7 +115,7 @@ class LogQueue(QueueHandler):
         """Lines that met a full queue."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """What is queued: no traceback, which would keep its frames alive, and no long text."""
+        """The record to queue, without a traceback, which would keep frames alive, and without long texts."""
         if record.exc_info:
             assert self.formatter is not None, "set by the constructor"
             record.exc_text = self.formatter.formatException(record.exc_info)
@@ -141,8 +140,8 @@ class LogQueue(QueueHandler):
 
 
 class LogWriter(QueueListener):
-    """Writes the lines of a `LogQueue` on a thread of its own. `stop` takes `FLUSH_S` at most where the system can say
-    whether a write would block, so not on Windows."""
+    """Writes the lines of a `LogQueue` on its own thread. `stop` takes at most `FLUSH_S`, except on Windows, which
+    cannot say whether a write would block."""
 
     queue: SimpleQueue[logging.LogRecord | None]
 
@@ -215,7 +214,7 @@ class LogWriter(QueueListener):
 
 
 def _pollable(stream: TextIO) -> "tuple[int, select.poll | None]":
-    """The stream's file and how to ask whether it can be written; None where the system cannot say."""
+    """The stream's file, and a poll object for it; None if the system has none."""
     try:
         file = stream.fileno()
         poll = select.poll()
@@ -227,7 +226,8 @@ def _pollable(stream: TextIO) -> "tuple[int, select.poll | None]":
 
 @contextlib.contextmanager
 def writing_log(stream: TextIO) -> Iterator[None]:
-    """Write the root logger's lines to the stream meanwhile, and those that wait at the end; see `FLUSH_S`."""
+    """A context in which the root logger writes to the stream. At its end, waiting lines are flushed for up to
+    `FLUSH_S`."""
     writers = [LogWriter(lines, stream) for lines in _queues()]
     for writer in writers:
         writer.start()
@@ -239,7 +239,7 @@ def writing_log(stream: TextIO) -> Iterator[None]:
 
 
 def lines_dropped() -> int:
-    """Lines of the log that this process dropped because nobody read them in time."""
+    """How many lines this process dropped because the reader was too slow."""
     return sum(lines.dropped for lines in _queues())
 
 

@@ -1,7 +1,7 @@
 """A report in the text format of Prometheus. docs/reference/metrics.md lists the metrics; a test compares.
 
-Invariant: no label has a value that a client chooses, so that no client can fill a Prometheus by connecting. The
-exception are names of queues, and `MAX_REPORTED` bounds them.
+Invariant: clients cannot choose label values, and so cannot fill up Prometheus. The exception are names of queues,
+which `MAX_REPORTED` bounds.
 """
 
 import os
@@ -31,8 +31,8 @@ if sys.platform != "win32":
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 BOUNDS_US: Final = tuple(1 << exponent for exponent in range(4, 26))
-"""Upper bounds of the buckets, from 16 µs to 34 s, each twice the one before. Our own buckets have bounds there too, so
-that no count is interpolated."""
+"""Upper bounds of the buckets, from 16 µs to 34 s, each twice the one before. They coincide with bounds of our own
+buckets, so that counts are exact."""
 
 PIECE: Final = 30
 """Samples that are formatted in one loop iteration: less than half a millisecond."""
@@ -42,7 +42,7 @@ _Values = Sequence[tuple[_Labels, float]]
 
 
 def exposition(report: Report) -> Iterator[bytes]:
-    """All metrics in the text format of Prometheus, piece by piece, so that the loop can go on in between."""
+    """All metrics in the text format of Prometheus, in pieces, so that the loop can continue in between."""
     for family in families(report):
         for start in range(0, max(1, len(family.samples)), PIECE):
             part = Metric(family.name, family.documentation, family.type)

@@ -1,7 +1,7 @@
-"""The observer: makes rows of the dataset and entries of the delivery log of what happens in the core.
+"""The observer: turns events of the core into rows of the dataset and entries of the delivery log.
 
-`intervals` does what is due every interval, `tracing` records single messages. Invariants: nothing here holds up the
-loop for more than about half a millisecond, waits, or raises; and everything that is kept has a limit.
+`intervals` sums up intervals, `tracing` records single messages. Invariants: nothing here blocks the loop for more than
+about half a millisecond, waits, or raises; and everything kept has a limit.
 """
 
 import asyncio
@@ -34,21 +34,21 @@ _TICK_S: Final = 1.0
 """How often the observer checks the wall's clock, and adapts the sampling to the rate of messages."""
 
 _PAUSE_S: Final = 0.02
-"""How long to rest between two slices at most. What an interval takes is spread over half of the next, if it must be:
-rows that come faster than the disk takes them would be dropped."""
+"""The longest pause between two slices. The rows of an interval are spread over up to half of the next one, because
+rows that arrive faster than the disk writes would be dropped."""
 
 BATCH: Final = 256
-"""Samples that are handed over together, each second at least: the writer's thread wakes for a row, and to wake costs
-more than to write one."""
+"""Samples passed on together, at least each second: waking the writer's thread costs more than writing a row."""
 
 _STATE_REASONS: Final = (QUEUE_FULL, BUFFER_FULL, OFFLINE, BACKPRESSURE, WINDOW_FULL)
 """Why a message is dropped or waits because of the state of its receiver."""
 
 
 class Observer(Listener, TraceListener):
-    """Fulfils `MessageTracing`. With `options` and `write` it makes rows, with `delivery_log_options` a delivery log.
+    """Implements the core's `Tracer`. With `options` and `write` it writes rows, with `delivery_log_options` a delivery
+    log.
 
-    `links` are all open connections; `clock` shows the broker's seconds.
+    `links` are all open connections; `clock` returns the broker's seconds.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Observer(Listener, TraceListener):
         self._tasks: list[asyncio.Task[None]] = []
 
     def follow(self, filters: frozenset[bytes], clients: frozenset[str]) -> None:
-        """Trace these filters and clients beside what the options say, from when the core asks again."""
+        """Trace these filters and clients in addition to the options, from the core's next questions on."""
         if self.delivery_log is None:
             self._keep_log(DeliveryLogOptions(sampled=False))
         assert self.delivery_log is not None
@@ -138,7 +138,7 @@ class Observer(Listener, TraceListener):
             self._tasks.append(loop.create_task(self._sum_up(self._intervals, self._clock() + self._interval_s)))
 
     async def stop(self) -> None:
-        """Write what is under way; once all connections are closed, and the core has another tracer, or none."""
+        """Write remaining data. Call it after all connections are closed and the core has another tracer, or none."""
         if not self._tasks:
             return
         tasks, self._tasks = self._tasks, []

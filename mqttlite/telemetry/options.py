@@ -1,7 +1,6 @@
-"""What an operator can set of telemetry: where the dataset lies, how much of it is kept, whose names are in it.
+"""The options of telemetry: the place of the dataset, how much of it is kept, and which names it contains.
 
-Invariant: options that were made can be used, but for what only the machine can say: files, and whether there is
-pyarrow.
+Invariant: constructed options are valid, except for conditions of the machine: files, and the presence of pyarrow.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""A complete file of JSON lines becomes Parquet, with exactly the columns of the reference.
+"""Converts a complete file of JSON lines to Parquet, with exactly the columns of the reference.
 
-pyarrow reads, packs and writes; most of that time the interpreter's lock is free, and the loop goes on. Invariant: a
-conversion holds no more than `BLOCKS` blocks in memory, and works in steps, between which its thread may do other work.
+pyarrow does the work, mostly without the interpreter lock, so the loop continues. Invariant: a conversion holds at most
+`BLOCKS` blocks in memory, and works in steps, between which its thread may do other work.
 """
 
 import importlib
@@ -19,7 +19,7 @@ BLOCK_BYTES: Final = 1024 * 1024
 """Of lines, read in one step: about 10 ms of work."""
 
 BLOCKS: Final = 16
-"""Whose rows become one row group: large enough to pack well and to be skipped by a query."""
+"""The blocks in one row group: large enough for compression, and for queries to skip."""
 
 MAX_LINE_BYTES: Final = 16 * BLOCK_BYTES
 """A row has a topic of 64 KiB at most, and some names; what is longer is not ours."""

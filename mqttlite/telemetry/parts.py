@@ -1,8 +1,8 @@
-"""The files of the dataset: how one grows, becomes complete, and is finished by another run when its broker died.
+"""The files of the dataset: they grow, are completed and published, or are recovered by another run after a crash.
 
-A file is ours while we hold an exclusive `flock` on it. The kernel lets go of the lock when a process dies, however it
-dies, so a `.open` file whose lock is free has no writer, and the next broker that starts may finish it. Invariant: a
-file under its final name is whole, and is never changed again.
+A writer holds an exclusive `flock` on its file. The kernel releases the lock when the process dies, so an unlocked
+`.open` file has no writer, and the next broker may finish it. Invariant: a file with its final name is complete, and
+never changes again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger("mqttlite.telemetry")
 
 
 class Disk:
-    """The system calls that are made; tests pass one that fails on the first call, the second, …"""
+    """The system calls used. Tests pass one that fails at the first call, the second, …"""
 
     def create(self, path: Path) -> int:
         """Create a file that did not exist and lock it for this process."""
@@ -83,7 +83,7 @@ class Growing:
         self._torn = False
 
     def append(self, lines: bytes) -> None:
-        """Write whole lines, or raise OSError and leave the file as if nothing had been asked."""
+        """Write complete lines, or raise OSError and leave the file unchanged."""
         self.cut_torn_end()
         self._torn = True
         rest = lines
@@ -131,7 +131,7 @@ class Parts:
         self._part.file.append(lines)
 
     def due_at(self) -> float | None:
-        """When the open file has to be published; None if no file is open, or another is being published."""
+        """When the open file must be published; None if no file is open, or another is being published."""
         if self._part is None or self._complete is not None:
             return None
         if self._part.file.size_bytes >= self._options.rotate_bytes:
@@ -144,7 +144,7 @@ class Parts:
         return self._part is not None or self._complete is not None
 
     def complete(self) -> None:
-        """Let the open file be the next that is published: further rows go to another."""
+        """Make the open file the next to publish. Further rows go to a new one."""
         if self._complete is None:
             self._complete, self._part = self._part, None
 
@@ -163,7 +163,7 @@ class Parts:
         self._forget(file)
 
     def close(self) -> None:
-        """Let go of files that could not be published: the next broker that starts finishes them."""
+        """Close files that could not be published. The next broker finishes them."""
         for part in (self._complete, self._part):
             if part is not None:
                 part.file.close()
@@ -185,7 +185,7 @@ def final_name(path: Path) -> Path:
 
 
 def finish(disk: Disk, table: str, path: Path, fd: int, final: Path, as_parquet: bool) -> Iterator[None]:
-    """Make a file of whole lines true on disk, then give it its final name, as Parquet where wanted. In steps.
+    """Sync a file of complete lines, then give it its final name, as Parquet if wanted. Works in steps.
 
     `fd` is that of `path`, locked: nobody else can take it for a dead broker's file. A power cut may undo the rename;
     then the next start finds the file and does the same again.
@@ -249,7 +249,8 @@ def is_growing(name: str) -> bool:
 def recover_files(directory: Path, disk: Disk, as_parquet: bool) -> Iterator[None]:
     """Finish the files that dead brokers left open, in steps.
 
-    Files in use are left alone, and sessions of which there is still a journal: who recovers it reads them first.
+    Files in use are skipped, and session files whose run still has a journal: the recovery of the journal reads them
+    first.
     """
     for table in TABLES:
         for folder in hours_of(directory, table):

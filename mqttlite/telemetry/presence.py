@@ -1,6 +1,6 @@
-"""Presence: an event below `$SYS/broker/clients/` for each client that connects or disconnects.
+"""Publishes an event below `$SYS/broker/clients/` for each client that connects or disconnects.
 
-Invariant: events are not retained, and are made only for clients that somebody watches at that moment.
+Invariant: events are not retained, and are only built if they have a subscriber at that moment.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,6 +1,6 @@
 """Keyed hashes in the place of client ids, user names, addresses and topics.
 
-Invariant: the same name has the same pseudonym under the same key, and without the key nobody can try names out.
+Invariant: a name always has the same pseudonym for a key, and guessing names needs the key.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from typing import Final, TypeVar
 from mqttlite.telemetry.options import Kind, Options, TelemetryError
 
 DIGITS: Final = 16
-"""Hexadecimal, of a pseudonym: two of a million names share one with a chance of 1 to 37 million."""
+"""The hexadecimal digits of a pseudonym: the chance that two of a million names share one is 1 in 37 million."""
 
 MIN_KEY_BYTES: Final = 32
 """A shorter key could be found by trying."""
 
 MAX_CACHED: Final = 10_000
-"""Pseudonyms of each kind that are kept: a hash costs a few microseconds, and topics come again."""
+"""Cached pseudonyms of each kind: a hash costs a few microseconds, and topics repeat."""
 
 _PORT: Final = re.compile(r":\d+$")
 _QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
@@ -31,7 +31,7 @@ _Name = TypeVar("_Name", bound=str | None)
 
 
 class Pseudonyms:
-    """One method for each kind of name; those that are not to be hidden are left as they are."""
+    """One method for each kind of name. Kinds that are not hidden are returned unchanged."""
 
     def __init__(self, kinds: Collection[Kind] = (), key: bytes = b"") -> None:
         def named(kind: Kind, prefix: str) -> Callable[[str], str]:
@@ -54,7 +54,7 @@ class Pseudonyms:
         return name if name is None else self._username(name)  # type: ignore[return-value]
 
     def address(self, peer: str) -> str:
-        """Of `address:port` the address: the port would tell in a proxy's log whose it was."""
+        """The pseudonym of `address:port`, without the port, which could identify the client in a proxy's log."""
         return self._host(_PORT.sub("", peer)) if self._hides_addresses else peer
 
     def topic(self, topic: str) -> str:
@@ -62,11 +62,11 @@ class Pseudonyms:
         return self._topic(topic)
 
     def sentence(self, text: str) -> str:
-        """A sentence of the broker's, without what it quotes if anything is to be hidden: it may quote names."""
+        """A sentence of the broker; without its quotations if any kind is hidden, because they may contain names."""
         return _QUOTED.sub("…", text) if self._hides else text
 
     def quotation(self, text: str) -> str:
-        """A sentence of a client's, which may hold any name; nothing is left of it if anything is to be hidden."""
+        """A sentence from a client, which may contain any name; removed if any kind is hidden."""
         return "" if self._hides else text
 
     def _each_level(self, topic: str) -> str:

@@ -1,8 +1,8 @@
-"""Messages of the broker's own that wait to be published: of clients that come and go, and of `$SYS`.
+"""Queues the broker's own messages for publishing: client events and `$SYS`.
 
-One event may cost a delivery for each of many watchers, and a network failure makes thousands of events at once, so
-the queue publishes for `SLICE_S` in each iteration of the event loop and lets the clients' packets in between.
-Invariant: messages are published in the order in which they were put, and none is left out.
+An event may have many subscribers, and a network failure causes thousands of events at once, so the queue publishes for
+`SLICE_S` in each iteration of the event loop, and clients' packets are handled in between. Invariant: all messages are
+published, in order.
 """
 
 import asyncio
@@ -17,13 +17,12 @@ from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.source import THE_BROKER
 
 SLICE_S: Final = 0.004
-"""How long the queue publishes in one loop iteration, after its first message and within the iteration's work budget.
-What it published is written in the same iteration, which takes about as long again; both stay below the 20 ms that one
-client may hold up the others."""
+"""How long the queue publishes in one loop iteration, after its first message and within the work budget. Writing these
+messages takes about as long again; together they stay below the 20 ms that one client may delay others."""
 
 MAX_MESSAGES: Final = 50_000
-"""Messages that wait, some 20 MB: the clients of a large broker that all leave at once. One more publishes the oldest
-at once, which slows the loop that makes the events, and loses none of them."""
+"""The most waiting messages, some 20 MB: all clients of a large broker leave at once. One more publishes the oldest
+immediately, which slows the loop but loses no event."""
 
 
 class _Message(NamedTuple):
@@ -33,7 +32,7 @@ class _Message(NamedTuple):
 
 
 class PublishQueue:
-    """`now` gives the broker's seconds, `wake` has the loop driver write what was published."""
+    """`now` returns the broker's seconds; `wake` makes the loop driver write published messages."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class PublishQueue:
             self._call_soon(self._publish_slice)
 
     def clear(self) -> None:
-        """Publish nothing of what waits: the broker stops."""
+        """Drop all waiting messages, because the broker stops."""
         self._messages.clear()
 
     def _publish_slice(self) -> None:
@@ -87,7 +86,7 @@ class PublishQueue:
             self._call_soon(self._publish_slice)
 
     def _is_free(self) -> bool:
-        """Whether the latest message is with all its receivers: the next must not overtake it."""
+        """Whether the fan-out of the latest message is done, so that the next cannot overtake it."""
         return self._under_way is None or self._under_way.done
 
     def _publish_oldest(self) -> None:

@@ -1,11 +1,11 @@
-"""What metrics and `$SYS` say of the push of a queue."""
+"""The metrics and `$SYS` values of a queue's push."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 STATES: Final = ("pushing", "failing", "waiting", "stopped")
-"""How the push of a queue may stand."""
+"""The states of a push."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

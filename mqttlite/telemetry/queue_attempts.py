@@ -1,7 +1,8 @@
-"""What becomes of deliveries of queues: rows of `attempts` and `dead_letters`, and the attempts of traced messages.
+"""Records the attempts of queues: rows of `attempts` and `dead_letters`, and the attempts of traced messages.
 
-Fulfils `AttemptTracer`. Invariants: about `samples_per_s` rows a second of each kind are made, whatever queues do; of
-traced messages `MAX_KEPT` attempts and `MAX_KEPT_BYTES` are kept at most, and the oldest messages leave first.
+Implements `AttemptTracer`. Invariants: about `samples_per_s` rows a second of each kind are written, whatever queues
+do; at most `MAX_KEPT` attempts and `MAX_KEPT_BYTES` of traced messages are kept, and the oldest messages are dropped
+first.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What metrics and `$SYS` say of the queues of `$queue/<name>`."""
+"""The metrics and `$SYS` values of `$queue/<name>` queues."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ GROWTH_OVER_S: Final = 60.0
 """The time that the average of the growth covers."""
 
 _SOON_S: Final = 1.0
-"""Two looks within this time are one: what comes in bursts would seem to grow and shrink."""
+"""Measurements within this time count as one, because bursts would look like growth and shrinkage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,9 @@ class QueueFigures:
 
 
 class Growth:
-    """How fast queues grow: what comes in less what comes to its end, as a moving average over `GROWTH_OVER_S`.
+    """The growth rates of queues (new minus ended messages), as moving averages over `GROWTH_OVER_S`.
 
-    It holds three numbers for each queue that it is told of and that still is.
+    It holds three numbers for each existing queue.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""What happened to clients lately, in sentences, for people who look at a client's page.
+"""Recent events of clients, in sentences, for the pages of clients.
 
-The dataset keeps more, on disk. Invariant: it holds `MAX_EVENTS` at most, and costs nothing for a message.
+The dataset keeps more, on disk. Invariant: it holds at most `MAX_EVENTS`, and costs nothing per message.
 """
 
 from collections import deque
@@ -59,7 +59,7 @@ class RecentEvents(Listener):
         return found
 
     def bad_of(self, client_id: str) -> list[str]:
-        """What the client lost, or was refused, lately: sentences, the latest last."""
+        """Sentences about recent losses and refusals of the client, latest last."""
         bad = [event for event in self.of_client(client_id) if event.is_bad][:MAX_SAID]
         return [f"{client_id} at {clock(event.at)}: {event.what}" for event in reversed(bad)]
 

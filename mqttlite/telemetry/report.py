@@ -1,6 +1,6 @@
-"""What an operator can know of a running broker at one moment: the source of `/metrics` and of `/status`.
+"""The state of a running broker at one moment, for `/metrics` and `/status`.
 
-Invariant: plain values; formatting them needs no look at the broker.
+Invariant: it contains plain values; formatting them does not access the broker.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""How long the dataset is kept: old files go, and the oldest when there are too many bytes.
+"""Removes old files of the dataset, and the oldest ones when there are too many bytes.
 
-Invariant: nothing is removed but complete files that have the name of a part, in the folders of the dataset's own
-tables, and folders that this emptied.
+Invariant: it removes only complete files with the name of a part in the folders of the dataset's tables, and folders
+that this emptied.
 """
 
 import contextlib

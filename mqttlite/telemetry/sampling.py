@@ -1,8 +1,8 @@
-"""Which messages are traced for the dataset: all while there are few, one in N when there are more.
+"""Selects the messages to trace for the dataset: all while there are few, one in N when there are more.
 
-The core counts messages down and asks for the next distance when it follows one. Distances are drawn at random, so that
-periodic traffic does not hide from them. Invariants: in the long run about `per_s` are traced each second; what
-the traced ones stand for adds up to all that passed.
+The core counts down the messages to the next sample, and then asks for the next distance. Distances are random, so that
+periodic traffic is sampled fairly. Invariants: in the long run about `per_s` messages are traced each second; their
+weights add up to the number of all messages.
 """
 
 import random

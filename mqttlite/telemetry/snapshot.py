@@ -1,8 +1,8 @@
-"""The state of the core at one moment: the one source of `$SYS`, of the metrics and of the status page.
+"""The state of the core at one moment: the only source of `$SYS`, the metrics and the status page.
 
-A snapshot looks at all connections and sessions, a slice at a time, so that it holds up the loop as little with a
-hundred thousand clients as with ten. Messages cost nothing for it. Invariant: what it keeps of single clients is
-`RANKED` of each kind, and for each connection one number, by which the next snapshot ranks those that move most bytes.
+A snapshot visits all connections and sessions in slices, so that it does not block the loop even with a hundred
+thousand clients. Messages cost nothing. Invariant: it keeps only `RANKED` clients of each ranking, and one number for
+each connection, from which the next snapshot ranks the most active ones.
 """
 
 import asyncio

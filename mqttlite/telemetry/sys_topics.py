@@ -1,4 +1,4 @@
-"""`$SYS/broker/…`: the counters of a snapshot as retained messages, under the names that Mosquitto gave them.
+"""Publishes the values of a snapshot as retained messages below `$SYS/broker/…`, with Mosquitto's names.
 
 The core keeps clients from publishing here. Invariant: a counter never falls, and a retained value is published again
 only when it changes.
@@ -59,9 +59,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SysTopics:
-    """Publishes a snapshot every `interval_s` seconds; `now` is the broker's second of the start. `certificates` says
-    when the files of TLS are out of date, in seconds since 1970, by listener and option, and `queues` what is in
-    queues."""
+    """Publishes a snapshot every `interval_s` seconds. `now` is the start in the broker's seconds. `certificates`
+    returns when TLS files expire, in Unix time, by listener and option; `queues` returns the values of queues."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How late the event loop runs its timers, and how long commits take: every client waits for both.
+"""Measures the lag of the event loop and the duration of commits, because every client waits for both.
 
 Invariant: each costs a few microseconds for what it measures, and needs constant memory.
 """
@@ -19,8 +19,8 @@ LAG_INTERVAL_S: Final = OVERLOAD_INTERVAL_S
 """How often the lag is measured: ten timers a second cost nothing, and find every stall that a person would notice."""
 
 HANGING_S: Final = 0.75
-"""A commit that takes longer counts as one that fails: a disk that hangs raises nothing, and those who watch hear of it
-within a second."""
+"""A commit that takes longer counts as failing, because a hanging disk raises nothing. The alarm is then raised within
+a second."""
 
 RECENT: Final = 600
 """Measurements that are kept one by one: those of the last minute."""

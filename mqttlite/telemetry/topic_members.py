@@ -1,7 +1,7 @@
-"""Who subscribes to which topic: the clients of each filter, and the topics that are told about.
+"""The tables of presence: the clients of each filter, and the topics with published presence.
 
-When it is told lives in `topic_presence`. Invariant: no table here grows beyond its limit; where one is full, a topic
-is told about in numbers, or not at all, and that is counted.
+`topic_presence` publishes it. Invariant: no table exceeds its limit; if one is full, a topic's presence has only a
+number, or is left out, which is counted.
 """
 
 from collections.abc import Callable, Iterable, Mapping

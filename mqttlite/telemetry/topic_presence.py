@@ -1,9 +1,9 @@
-"""Presence by topic: who subscribes, retained below `$SYS/broker/presence/`, and who comes and goes, below
+"""Publishes the presence of topics: subscribers, retained below `$SYS/broker/presence/`, and joins and leaves below
 `$SYS/broker/presence_events/`.
 
-An event of the hub only says where to look: what is told is what the core says when it is looked at. So nobody who
-left stays in a list, and who came and went meanwhile is not told at all. Invariant: of one topic a client is told about
-once a second at most; what is looked at in one iteration of the event loop takes `SLICE_S`.
+Events of the hub only mark what to check; the published state is read from the core at the time of the check. So no
+client that left stays in a list, and short visits are not published. Invariant: each client is reported at most once a
+second for a topic, and an iteration of the event loop spends at most `SLICE_S` here.
 """
 
 import asyncio

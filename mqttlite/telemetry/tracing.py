@@ -1,4 +1,4 @@
-"""The messages that are traced, each with the outcome of its delivery to each receiver.
+"""The traced messages, each with the outcome of its delivery to each receiver.
 
 The core's reports about them arrive here, are timed, and go on to a `TraceListener`, which makes rows, histograms or
 answers of them.

@@ -1,6 +1,6 @@
-"""The outcome of a message in a sentence: what happened, for how long, by which rule and why.
+"""Words the outcome of a message: what happened, how long it took, and by which rule.
 
-Nothing is looked up here. Invariant: each drop reason of docs/reference/telemetry.md has its words.
+Invariant: each drop reason of docs/reference/telemetry.md has a text.
 """
 
 from datetime import datetime, timedelta

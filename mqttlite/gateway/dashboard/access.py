@@ -1,4 +1,4 @@
-"""Who may do what: policies, users, API keys, and a form to ask the rules.
+"""The access page: policies, users, API keys, and a form to test the rules.
 
 Invariant: a key is shown to admins, by its id, its role and its note; the key itself only in the answer to the form
 that made it.

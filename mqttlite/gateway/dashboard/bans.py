@@ -1,6 +1,6 @@
-"""The bans: who is kept out, until when and why; a form to ban somebody, and to lift a ban.
+"""The bans page: all bans with their end and reason, and forms to add and lift a ban.
 
-What a ban does is in `Admin`. Invariant: nobody bans themselves from here.
+`Admin` enforces bans. Invariant: callers cannot ban themselves here.
 """
 
 from typing import Final, cast

@@ -1,4 +1,4 @@
-"""The catalogue: what topics are for, whose they are, and which schema their messages have; and the schemas.
+"""The catalogue page: the purpose, owner and schema of topics; and the schemas.
 
 Invariant: it shows what `/api/v1/catalogue` and `/registry` answer, and changes nothing.
 """

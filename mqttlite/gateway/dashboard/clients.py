@@ -1,6 +1,6 @@
-"""The clients: a list to search, those that are slow or greedy, and a page for each.
+"""The clients pages: a searchable list, rankings of slow and greedy clients, and a page for each.
 
-What is done to a client is done by `Admin`. Invariant: a list has one page of clients, however many there are.
+`Admin` carries out the actions. Invariant: a list shows one page of clients, however many there are.
 """
 
 from typing import Any, Final, Literal

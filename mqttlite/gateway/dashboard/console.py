@@ -1,6 +1,6 @@
-"""The console: publish and subscribe in the page, over the gateway's own routes for that.
+"""The console page: publish and subscribe through the gateway's own routes.
 
-Invariant: what it does is what any program does over HTTP; there is no way around the rules here.
+Invariant: it uses the same routes as any HTTP program, and does not bypass the rules.
 """
 
 from fastapi import APIRouter

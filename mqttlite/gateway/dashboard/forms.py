@@ -1,4 +1,4 @@
-"""The fields of a form that a page sent.
+"""Reads the fields of a submitted form.
 
 Invariant: a form has `MAX_FIELDS` at most, each once.
 """

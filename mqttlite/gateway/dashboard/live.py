@@ -1,8 +1,8 @@
-"""What keeps pages up to date: a stream of events for each page that is open (SSE).
+"""Keeps open pages up to date with one event stream (SSE) for each.
 
-Each stream looks once a second, and all share one report. While nobody has a page open, nothing runs. Invariant:
-reports take `SHARE` of a processor at most, however many clients there are; and a page whose caller may no longer look
-gets nothing more within a second.
+Each stream checks for news once a second, and all share one report. Without open pages nothing runs. Invariant: reports
+use at most `SHARE` of a processor, however many clients there are; and a page whose caller loses its role gets nothing
+more within a second.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""The overview: what the broker does now, and whether something is wrong.
+"""The overview page: current activity, and alarms.
 
-Invariant: what the page shows first and what it is told later is the same document.
+Invariant: the first rendering and the later updates use the same document.
 """
 
 from typing import Any, Final, Literal

@@ -1,4 +1,4 @@
-"""Renders the pages: templates, the headers that each page has, and errors as pages.
+"""Renders pages and error pages from templates, and sets their headers.
 
 Invariant: a page runs the scripts and styles of the package and no others, and what is put into a template is escaped.
 """

@@ -1,4 +1,4 @@
-"""Who may publish and subscribe: the rules in force, asked for one client, and for the users that are known.
+"""Tests the rules in force for one client, and for all known users.
 
 The core's own authorizer is asked, so that the answer is the one that a client gets. Invariant: asking changes nothing.
 """

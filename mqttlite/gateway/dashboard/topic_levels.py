@@ -1,4 +1,4 @@
-"""The tree of topics that have a retained message, one level at a time.
+"""The tree of topics with retained messages, one level at a time.
 
 Invariant: a look at a level holds up the loop for one slice at a time, and looks at `MAX_LOOKED` messages at most.
 """

@@ -1,7 +1,7 @@
-"""Counts what is published below a topic while a page shows it, and keeps the last value of each topic.
+"""Counts messages below a topic while a page shows it, and keeps the last value of each topic.
 
-It is a sink of the core that takes nothing away: publishers get the answer that they would get without it. Invariant:
-between two looks it holds `MAX_TOPICS` topics at most, and of each payload a beginning.
+It is a sink that does not count as a receiver, so publishers get the same answers as without it. Invariant: between two
+updates it holds at most `MAX_TOPICS` topics, and only the beginning of each payload.
 """
 
 from typing import Final

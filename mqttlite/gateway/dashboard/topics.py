@@ -1,4 +1,4 @@
-"""Topics: a tree to walk through, and a page for each with its retained message and who may use it.
+"""The topics pages: a tree, and a page for each topic with its retained message and permissions.
 
 A caller sees the topics that the rules let it receive. Invariant: a retained message is changed as a client changes
 it, by publishing, with the permissions of the caller.

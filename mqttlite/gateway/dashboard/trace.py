@@ -1,4 +1,4 @@
-"""Traces a topic or a client while somebody looks: what becomes of each message from now on.
+"""The trace page: the outcomes of new messages of a topic or client, while the page is open.
 
 It is what `mqttlite why --follow` does. Invariant: nothing is traced any more `LEASE_S` after the page is closed.
 """

@@ -1,4 +1,4 @@
-"""Numbers, times and payloads as people read them. `assets/words.js` writes the same in the browser.
+"""Formats numbers, times and payloads for people. `assets/words.js` does the same in the browser.
 
 Invariant: whatever a client sent becomes text that can be shown.
 """
