@@ -1,6 +1,6 @@
 """mqttlite: an MQTT 3.1.1 and 5.0 broker, and an asyncio client, for Python.
 
-The public names; each is imported when it is first asked for, so that `mqttlite pub` never pays for the broker.
+It has the public names. Each is imported on first use, so that `mqttlite pub` does not import the broker.
 """
 
 import importlib

@@ -1,8 +1,8 @@
-"""An operator's actions on clients and their sessions: list, look at, disconnect, ban, end, purge.
+"""An operator's actions on clients and their sessions: list, show, disconnect, ban, end, purge.
 
-Those on retained and delayed messages are in `admin_messages`. HTTP and commands are made on top of both. Invariant: a
-call holds up the loop for one slice of its work at a time, and its answer has a bounded size; a page's cursor is a
-name, so that nothing is kept here between two calls.
+`admin_messages` has the actions on retained and delayed messages. HTTP routes and commands use both. Invariant: a call
+works in slices that do not block the loop, and its answer has a bounded size; a page's cursor is a name, so that no
+state is kept between calls.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ from mqttlite.session_index import SessionIndex
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
 
 MAX_SCANNED: Final = 20_000
-"""Sessions that one page looks at. If few of them match, the page may be empty, and another one follows."""
+"""Sessions examined for one page. If few match, a page may be empty although another one follows."""
 
 MAX_SUBSCRIPTIONS: Final = 1_000
-"""Subscriptions in the details of a client: a session may have 100,000."""
+"""The most subscriptions in the details of a client: a session may have 100,000."""
 
 MAX_PEEK_BYTES: Final = 1_048_576
-"""Topics and payloads that one look at a queue copies: about a millisecond."""
+"""The most bytes of topics and payloads that a peek copies: about a millisecond."""
 
 MAX_PURGED: Final = 100_000
-"""Queued messages that one call drops: about a second beside other work."""
+"""The most queued messages that one call drops: about a second next to other work."""
 
 __all__ = [
     "MAX_PAGE",
@@ -68,9 +68,9 @@ __all__ = [
 
 
 class Admin(MessageAdmin, Listener):
-    """`links` are the open connections by their numbers, `run` carries out the effects of the core, `now` gives the
-    broker's seconds and `wall` the UTC time of one of them. `read(client_id, first, count)` gives the messages of a
-    session's queue that are in the store alone, from the sequence `first` on."""
+    """`links` are the open connections by number, `run` carries out the effects of the core, `now` returns the broker's
+    seconds and `wall` converts them to UTC. `read(client_id, first, count)` reads messages of a session's queue that
+    are only in the store, from sequence `first` on."""
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class Admin(MessageAdmin, Listener):
         user: str | None = None,
         has_backlog: bool | None = None,
     ) -> Page[ClientEntry]:
-        """Clients with a session, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+        """Up to `limit` clients with a session, at most `MAX_PAGE`, from the cursor on.
 
-        `contains` is a part of their identifiers, `connected` says whether they are, `user` is their user name, and
-        `has_backlog` says whether messages wait for them. A page looks at `MAX_SCANNED` sessions at most, so it may
-        have fewer entries although another page follows.
+        They can be filtered by a part of the identifier (`contains`), by `connected`, by `user`, and by waiting
+        messages (`has_backlog`). A page examines at most `MAX_SCANNED` sessions, so it may have fewer entries although
+        another page follows.
         """
         limit = max(1, min(limit, MAX_PAGE))
         names = await self._index.names()
@@ -129,7 +129,7 @@ class Admin(MessageAdmin, Listener):
         return Page(found, "")
 
     def connections_of(self, username: str) -> tuple[list[ClientEntry], int]:
-        """The connected clients of a user, `MAX_PAGE` at most, and how many there are."""
+        """Up to `MAX_PAGE` connected clients of a user, and how many there are."""
         numbers = self._by_user.get(username, {})
         sessions = [self._links[number].connection.session for number in islice(numbers, MAX_PAGE)]
         return [self._entry(session) for session in sessions if session is not None], len(numbers)
@@ -148,7 +148,7 @@ class Admin(MessageAdmin, Listener):
                 del self._by_user[username]
 
     def client(self, client_id: str) -> ClientDetails | None:
-        """The details of one client; None without a session of that name."""
+        """The details of one client; None if it has no session."""
         session = self._core.sessions.get(client_id)
         if session is None:
             return None
@@ -192,13 +192,13 @@ class Admin(MessageAdmin, Listener):
         )
 
     def kick(self, client_id: str) -> bool:
-        """Close the client's connection (0x98); its session stays. False: it is not connected."""
+        """Close the client's connection (0x98); its session stays. False if it is not connected."""
         kicked = self._core.kick(client_id, self._now())
         self._run()
         return kicked
 
     def end_session(self, client_id: str) -> bool:
-        """Close the client's connection (0x98) and forget its session. False: it has none."""
+        """Close the client's connection (0x98) and end its session. False if it has none."""
         ended = self._core.end_session(client_id, self._now())
         self._run()
         return ended
@@ -259,9 +259,9 @@ class Admin(MessageAdmin, Listener):
     # ------------------------------------------------------------------ queues
 
     async def peek_queue(self, client_id: str, limit: int = 10) -> QueuePeek | None:
-        """The first messages that wait for a client and were never sent: `limit` of them, `MAX_PAGE` at most.
+        """The first messages that wait for a client and were never sent: up to `limit`, at most `MAX_PAGE`.
 
-        Their topics and payloads have `MAX_PEEK_BYTES` together at most. None: the client has no session.
+        Their topics and payloads have at most `MAX_PEEK_BYTES` together. None if the client has no session.
         """
         session = self._core.sessions.get(client_id)
         if session is None:
@@ -299,10 +299,10 @@ class Admin(MessageAdmin, Listener):
         return QueuePeek(messages=found, waiting=len(queue))
 
     async def purge_queue(self, client_id: str, *, dry_run: bool) -> Removal | None:
-        """Drop the messages that wait for a client and were never sent, `MAX_PURGED` at most; a dry run only counts.
+        """Drop up to `MAX_PURGED` messages that wait for a client and were never sent. A dry run only counts them.
 
-        Their publishers have an acknowledgement: each message is counted as dropped for the client, with the reason
-        `purged`. Messages that were sent and are not acknowledged stay. None: the client has no session.
+        Their publishers got an acknowledgement, so each message is counted as dropped, with the reason `purged`. Sent,
+        unacknowledged messages stay. None if the client has no session.
         """
         session = self._core.sessions.get(client_id)
         if session is None:
@@ -343,12 +343,12 @@ class Admin(MessageAdmin, Listener):
 
 
 def _blocked_s(connection: Connection, now: float) -> float:
-    """How many seconds the socket took no bytes in all, until now if it takes none."""
+    """How many seconds in all the socket took no bytes, including the current block."""
     return connection.backpressure_s + (now - connection.blocked_at if connection.blocked_at else 0.0)
 
 
 def payload_as_text(payload: bytes, *, is_cut: bool = False) -> tuple[str, Literal["utf-8", "base64"]]:
-    """A payload, or the beginning of one, as text, or as base64 where it is no UTF-8; and which of the two it is."""
+    """A payload, or its beginning, as text, or as base64 if it is not UTF-8; with the encoding."""
     try:
         return codecs.getincrementaldecoder("utf-8")().decode(payload, final=not is_cut), "utf-8"
     except UnicodeDecodeError:
@@ -368,5 +368,5 @@ def _subscription(subscription: Subscription) -> SubscriptionEntry:
 
 
 def subscribed_at(subscription: Subscription) -> datetime | None:
-    """Since when its client subscribes to its filter, in UTC; None: it is not known."""
+    """When its client first subscribed to its filter, in UTC; None: not known."""
     return datetime.fromtimestamp(subscription.subscribed_at / 1e6, UTC) if subscription.subscribed_at else None

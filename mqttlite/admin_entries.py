@@ -1,4 +1,4 @@
-"""The answers of `Admin`: values without behaviour, which HTTP and commands show as they are."""
+"""The answers of `Admin`: plain values that HTTP routes and commands show."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some of many entries, in the order of their names."""
+    """A page of entries, sorted by name."""
 
     entries: list[T]
     cursor: str
@@ -22,7 +22,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEntry:
-    """A client with a session. The fields of the connection are None while it is not connected, but for `username`."""
+    """A client with a session. Fields of the connection, except `username`, are None while it is not connected."""
 
     client_id: str
     connected: bool
@@ -52,12 +52,12 @@ class SubscriptionEntry:
     identifier: int
     """0: none."""
     subscribed_at: datetime | None
-    """Since when the client subscribes to this filter, also over a reconnect and a restart; None: it is not known."""
+    """When the client first subscribed to this filter, across reconnects and restarts; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientDetails:
-    """All that an operator can know of one client."""
+    """The details of one client."""
 
     entry: ClientEntry
     session_expiry_s: int | None
@@ -74,7 +74,7 @@ class ClientDetails:
     window: int
     """How many messages it may have unacknowledged; 0 while it is not connected."""
     most_inflight: int
-    """How many it had at once since it connected."""
+    """The most unacknowledged messages since it connected."""
     backpressure_count: int
     """How often its socket took no bytes since it connected."""
     backpressure_s: float
@@ -86,11 +86,11 @@ class ClientDetails:
     message_filters: Mapping[str, str]
     """By topic filter, the filters of those of them that have one."""
     last_heard_at: datetime | None
-    """When the last packet came from it; None while it is not connected."""
+    """When its last packet arrived; None while it is not connected."""
     keeps: int
-    """QoS 2 messages of its own that it has not released."""
+    """QoS 2 messages from the client that it has not released."""
     queue_stored: int
-    """Messages of its queue that are in the store alone."""
+    """Messages of its queue that are only in the store."""
     mount_point: str
     subscriptions: list[SubscriptionEntry]
     """The first `MAX_SUBSCRIPTIONS`."""
@@ -101,16 +101,16 @@ class QueuedMessage:
     """A message that waits for a client and was never sent to it."""
 
     sequence: int
-    """Its number in the session; it stays the same while the message waits."""
+    """Its number in the session, which does not change while the message waits."""
     message_id: int | None
-    """By which it is known. None: it was never kept, traced or named to its publisher."""
+    """Its id. None: it was never stored, traced or reported to its publisher."""
     published_at: datetime | None
-    """When the broker took it, as far as its id says."""
+    """When the broker accepted it, from its id."""
     topic: str
     qos: int
     retain: bool
     payload: bytes
-    """Its beginning, where the answer has no room for more."""
+    """The payload, or its beginning if the answer has no room for more."""
     payload_bytes: int
     """Of all of it."""
     expires_at: datetime | None
@@ -132,7 +132,7 @@ class RetainedEntry:
     topic: str
     message_id: int | None
     published_at: datetime | None
-    """These two as of `QueuedMessage`."""
+    """This and the field above are as in `QueuedMessage`."""
     qos: int
     payload_bytes: int
 
@@ -149,12 +149,12 @@ class RetainedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedEntry:
-    """A message that was published to `$delayed/…` and is not published to its topic yet, without its payload."""
+    """A message that was published to `$delayed/…` and is not due yet, without its payload."""
 
     number: int
     message_id: int | None
     published_at: datetime | None
-    """These two as of `QueuedMessage`."""
+    """This and the field above are as in `QueuedMessage`."""
     topic: str
     due_at: datetime
     qos: int
@@ -176,7 +176,7 @@ class BanEntry:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """`messages` were removed or dropped, or would be in a dry run; call again unless `complete`."""
+    """`messages` were removed or dropped, or would be by a dry run. Call again unless `complete`."""
 
     messages: int
     complete: bool

@@ -1,6 +1,6 @@
-"""An operator's actions on retained and delayed messages: list, look at, remove, cancel.
+"""An operator's actions on retained and delayed messages: list, show, remove, cancel.
 
-Invariant: a call holds up the loop for one slice of its work at a time, and its answer has a bounded size.
+Invariant: a call works in slices that do not block the loop, and its answer has a bounded size.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from mqttlite.core.message import Message
 from mqttlite.topics.names import check_filter
 
 SLICE: Final = 500
-"""Sessions or retained messages to look at in one loop iteration: about half a millisecond."""
+"""Sessions or retained messages to examine in one loop iteration: about half a millisecond."""
 
 REMOVE_SLICE: Final = 20
-"""Retained messages to remove in one loop iteration: subscribers get the removal of each."""
+"""Retained messages to remove in one loop iteration. Subscribers get an empty message for each."""
 
 MAX_PAGE: Final = 1_000
 """Entries of one page: some hundred kilobytes of JSON."""
 
 MAX_REMOVED: Final = 10_000
-"""Retained messages that one call removes: some seconds beside other work."""
+"""The most retained messages that one call removes: some seconds next to other work."""
 
 
 class MessageAdmin:
-    """The part of `Admin` for messages. `run` carries out the effects of the core, `now` gives the broker's seconds and
-    `wall` the UTC time of one of them."""
+    """The part of `Admin` for messages. `run` carries out the effects of the core, `now` returns the broker's seconds
+    and `wall` converts them to UTC."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class MessageAdmin:
     # ------------------------------------------------------------------ retained messages
 
     async def retained(self, topic_filter: str, cursor: str = "", limit: int = 100) -> Page[RetainedEntry]:
-        """The retained messages that a filter matches, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+        """Up to `limit` retained messages that a filter matches, at most `MAX_PAGE`, from the cursor on.
 
         Raises `TopicFilterInvalid`.
         """
@@ -64,7 +64,7 @@ class MessageAdmin:
         return Page(entries, next_cursor)
 
     def retained_message(self, topic: str) -> RetainedMessage | None:
-        """The message that is retained on a topic."""
+        """The retained message of a topic."""
         message = self._core.router.retained.get(topic.encode())
         if message is None or message.expired(self._now()):
             return None
@@ -76,9 +76,9 @@ class MessageAdmin:
         )
 
     async def remove_retained(self, topic_filter: str, *, dry_run: bool) -> Removal:
-        """Remove the retained messages that a filter matches, `MAX_REMOVED` at most; a dry run only counts them.
+        """Remove up to `MAX_REMOVED` retained messages that a filter matches. A dry run only counts them.
 
-        Subscribers get the empty message with which a client would remove them. Raises `TopicFilterInvalid`.
+        Subscribers get an empty message, as when a client removes them. Raises `TopicFilterInvalid`.
         """
         search = self._core.router.retained.search(_checked(topic_filter))
         removed = 0
@@ -97,7 +97,7 @@ class MessageAdmin:
     # ------------------------------------------------------------------ delayed messages
 
     def delayed(self, cursor: str = "", limit: int = 100) -> Page[DelayedEntry]:
-        """The delayed messages in the order of their numbers, from the cursor on: `limit` of them, `MAX_PAGE` at most.
+        """Up to `limit` delayed messages in the order of their numbers, at most `MAX_PAGE`, from the cursor on.
 
         Raises `ValueError` for a cursor that is no number.
         """
@@ -118,7 +118,7 @@ class MessageAdmin:
         return Page(entries, str(found[limit].number) if len(found) > limit else "")
 
     def cancel_delayed(self, number: int) -> bool:
-        """Drop a delayed message, which counts with the reason `purged`. False: there is none, or it is due."""
+        """Drop a delayed message, with the reason `purged`. False if the number is unknown or the message is due."""
         cancelled = self._core.cancel_delayed(number, self._now())
         self._run()
         return cancelled
@@ -142,7 +142,7 @@ async def _lowest(slices: Iterable[list[str]], cursor: str, limit: int) -> tuple
 
 
 def published_at(message: Message) -> datetime | None:
-    """When the broker accepted the message, as far as its number says; None: it has none."""
+    """When the broker accepted the message, from its number; None if it has none."""
     return datetime.fromtimestamp(message.number / 1e6, UTC) if message.number else None
 
 

@@ -1,8 +1,8 @@
-"""Serves `Admin` over HTTP with JSON, on a Unix socket in the data directory: the only place that accepts changes.
+"""Serves `Admin` over HTTP with JSON, on a Unix socket in the data directory, for the operators' commands.
 
-What a change does lives in `admin`; `mqttlite sessions`, `queue`, `retained`, `delayed`, `schema` and `explain` ask
-here. Invariant: the mode of the socket decides who may connect, and a request with a parameter that its route does not
-know changes nothing.
+`admin` carries out changes. `mqttlite sessions`, `queue`, `retained`, `delayed`, `schema` and `explain` are its
+clients. Invariant: the mode of the socket decides who may connect, and a request with an unknown parameter changes
+nothing.
 """
 
 import base64
@@ -27,28 +27,28 @@ SOCKET_MODE: Final = 0o600
 """Only the user that runs the broker, and root."""
 
 HEAD_BYTES: Final = 65_536
-"""How long a request with its headers may be: a client identifier of 1,024 characters takes 12,288 bytes of a URL."""
+"""The longest request line with headers: a client identifier of 1,024 characters may take 12,288 bytes of a URL."""
 
 BODY_BYTES: Final = 262_144
-"""How long a body may be: it can name a topic filter of 65,535 bytes, which no URL can, or be a schema of as many."""
+"""The longest body: it may contain a topic filter of 65,535 bytes, which no URL can, or a schema of that size."""
 
 MAX_LOGGED: Final = 500
-"""Characters of a request that the log shows: a topic filter may have thousands."""
+"""The most characters of a request in the log."""
 
 MAX_EXPLAINED_BYTES: Final = 16 * 1_048_576
 """The payload of a message to explain, which is made in memory."""
 
 _WHO: Final = ("client_id", "user", "groups", "qos")
-"""Who does what is to be explained, and with which QoS."""
+"""The parameters of the client and its QoS."""
 
 _MESSAGE: Final = ("topic", "retain", "payload_bytes", "payload", "properties", "content_type")
-"""The message: `payload` is base64, and `properties` a list in JSON of `NAME=VALUE`."""
+"""The parameters of the message: `payload` is base64, and `properties` a JSON list of `NAME=VALUE`."""
 
 MAX_DIGITS: Final = 18
-"""Of the number of a delayed message: 63 bits hold them."""
+"""The longest number of a delayed message: it fits in 63 bits."""
 
 BY: Final = "admin socket"
-"""Who makes changes here, in events and bans."""
+"""The name of this interface in events and bans."""
 
 _FILTERS: Final = ("cursor", "limit", "contains", "connected", "user", "backlog")
 
@@ -65,20 +65,20 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to a route: the variable segment of its path, and its parameters."""
+    """A parsed request: the variable segment of its path, and its parameters."""
 
     name: str
     parameters: Mapping[str, str]
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A parameter; one without a default must be there. Raises `Refused`."""
+        """A parameter. Without a default it is required. Raises `Refused`."""
         value = self.parameters.get(name, default)
         if value is None:
             raise Refused(400, f"The parameter {name} is missing.")
         return value
 
     def limit(self, default: int) -> int:
-        """How many entries are wanted. Raises `Refused`."""
+        """The requested number of entries. Raises `Refused`."""
         value = self.parameters.get("limit", str(default))
         if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= MAX_PAGE):
             raise Refused(400, f"limit is {value!r}: it is a number from 1 to {MAX_PAGE}.")
@@ -107,11 +107,11 @@ class Call:
             raise Refused(400, f"{name} is no list of texts in JSON: {error}.") from None
 
     def groups(self) -> list[str]:
-        """The groups of a user, which are written with commas between them."""
+        """The groups of a user, separated by commas."""
         return [each for each in self.parameters.get("groups", "").split(",") if each]
 
     def flag(self, name: str) -> bool | None:
-        """Yes, no, or None where it is not said; a parameter without a value is a yes. Raises `Refused`."""
+        """A boolean parameter, or None if absent. Without a value it is true. Raises `Refused`."""
         value = self.parameters.get(name)
         if value is None:
             return None
@@ -124,8 +124,8 @@ Answerer = Callable[[Request], Awaitable[Response]]
 
 
 class AdminSocket:
-    """`directory` is the data directory, which exists. `others` answer below the paths that they name; `tell` is told
-    of each change: by whom, its method and path, and that it was done."""
+    """`directory` is the existing data directory. `others` are handlers for the first level of other paths. `tell` is
+    called after each change with the actor, the method, the path and the success."""
 
     def __init__(
         self,
@@ -165,7 +165,8 @@ class AdminSocket:
         )
 
     async def start(self) -> None:
-        """Listen, or log a warning where that is not possible. Raises `AlreadyListening`: another broker runs here."""
+        """Listen, or log a warning if that is not possible. Raises `AlreadyListening` if another broker uses the
+        directory."""
         try:
             await self._http.start("admin")
         except AlreadyListening as error:
@@ -178,7 +179,7 @@ class AdminSocket:
             )
 
     async def stop(self) -> None:
-        """Accept no more, end what is under way, and remove the socket; harmless when it does not listen."""
+        """Stop to accept, end requests under way, and remove the socket. Harmless if it does not listen."""
         await self._http.stop()
 
     # ------------------------------------------------------------------ requests
@@ -318,7 +319,7 @@ class AdminSocket:
 
 
 class Route:
-    """A method and a path, what answers them, and the parameters that it takes."""
+    """A method and a path, with their handler and parameters."""
 
     def __init__(
         self, method: str, path: str, handle: Callable[[Call], Awaitable[object]], parameters: tuple[str, ...] = ()
@@ -330,13 +331,13 @@ class Route:
         self._parameters: Final = parameters
 
     def matches(self, segments: tuple[str, ...]) -> bool:
-        """Whether this is the route's path, whatever the method."""
+        """Whether the path is the route's, for any method."""
         return len(segments) == len(self._segments) and all(
             each == segment or (each == "*" and segment) for each, segment in zip(self._segments, segments, strict=True)
         )
 
     def call(self, request: Request) -> Call:
-        """What is asked of the route, in the query and in the body. Raises `Refused`."""
+        """Parse the query and the body of a request. Raises `Refused`."""
         parameters = {**request.query, **_parameters(request.body)}
         for name in parameters:
             if name not in self._parameters:
@@ -347,7 +348,7 @@ class Route:
 
 
 def _parameters(body: bytes) -> dict[str, str]:
-    """The parameters in a body, as they would stand in a query. Raises `Refused`."""
+    """The parameters in a JSON body, as texts like in a query. Raises `Refused`."""
     if not body:
         return {}
     try:
@@ -365,7 +366,7 @@ def _number(what: str, text: str) -> int:
 
 
 def _there(found: Any, call: Call) -> Any:
-    """What was found. Raises `Refused` where that is nothing."""
+    """The found object. Raises `Refused` if there is none."""
     if found is None:
         raise _no_session(call)
     return found

@@ -1,5 +1,4 @@
-"""Puts new content into the place of a file at once: a reader finds the old content or the new, also after a power
-cut."""
+"""Replaces the content of a file atomically: a reader finds the old content or the new, even after a power cut."""
 
 import os
 from contextlib import suppress
@@ -7,7 +6,7 @@ from pathlib import Path
 
 
 def save(path: Path, content: bytes) -> None:
-    """Put new content in the file's place. Raises `OSError`; the file is then as it was."""
+    """Replace the content of a file. Raises `OSError`, which leaves the file unchanged."""
     path = path.resolve()
     new = path.with_name(f"{path.name}.new")
     try:

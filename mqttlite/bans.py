@@ -1,7 +1,7 @@
-"""Bans: clients, users and addresses that an operator keeps out for a while.
+"""Temporary bans of clients, users and addresses by an operator.
 
-They are in memory: a restart lifts them all, and rules or a changed password keep somebody out for good. Invariant: a
-ban that has ended bans nobody, and there are `MAX_BANS` at most.
+They are only in memory: a restart lifts them all. Permanent exclusion needs rules or a changed password. Invariant: an
+ended ban has no effect, and there are at most `MAX_BANS`.
 """
 
 import ipaddress
@@ -14,17 +14,17 @@ BanKind = Literal["client", "user", "address"]
 BAN_KINDS: Final[tuple[BanKind, ...]] = ("client", "user", "address")
 
 MAX_BANS: Final = 10_000
-"""Some 3 MB. One more is refused: to forget an earlier one would let somebody in."""
+"""Some 3 MB. One more is refused, because dropping an earlier one would lift it."""
 
 MAX_BAN_S: Final = 366 * 86_400
-"""A year; what is to last longer is a rule."""
+"""A year. Use rules for longer exclusion."""
 
 MAX_REASON: Final = 500
 """Characters of a reason, which the log and a client with MQTT 5.0 get."""
 
 
 class BanRefused(ValueError):
-    """A ban that cannot be; the text is a sentence that says why."""
+    """An invalid ban; the text is a sentence that says why."""
 
 
 class TooManyBans(Exception):
@@ -45,7 +45,7 @@ class Ban:
 
 
 class Bans:
-    """Those of one run. `now` gives the broker's seconds."""
+    """The bans of one run. `now` returns the broker's seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now: Final = now
@@ -54,11 +54,11 @@ class Bans:
         self._last = 0
 
     def __len__(self) -> int:
-        """How many there are, ended ones that were not noticed yet among them."""
+        """The number of bans, including ended ones that were not removed yet."""
         return len(self._by_number)
 
     def add(self, kind: BanKind, value: str, duration_s: float, reason: str = "", by: str = "") -> Ban:
-        """Ban somebody from now on; another ban of the same is replaced. Raises `BanRefused` and `TooManyBans`."""
+        """Add a ban. It replaces an earlier ban of the same kind and value. Raises `BanRefused` and `TooManyBans`."""
         if not value:
             raise BanRefused(f"the {kind} is empty: say who is to be banned")
         if not 0 < duration_s <= MAX_BAN_S:
@@ -82,21 +82,21 @@ class Bans:
         return ban
 
     def lift(self, number: int) -> Ban | None:
-        """End a ban; None where there is none of that number."""
+        """Remove and return a ban; None if the number is unknown."""
         ban = self._by_number.pop(number, None)
         if ban is not None:
             del self._numbers[ban.kind, ban.value]
         return ban
 
     def list(self) -> "list[Ban]":
-        """All that have not ended, the earliest first."""
+        """All bans in force, earliest first."""
         now = self._now()
         for ban in [each for each in self._by_number.values() if each.until <= now]:
             self.lift(ban.number)
         return [*self._by_number.values()]
 
     def of(self, client_id: str, username: str | None, peer: str) -> Ban | None:
-        """The ban of a client that comes from `peer`, which is `address:port`; None where it may come."""
+        """The ban that applies to a client from `peer` (`address:port`); None if there is none."""
         if not self._by_number:
             return None
         names: list[tuple[BanKind, str | None]] = [
@@ -115,7 +115,7 @@ class Bans:
 
 
 def address_of(peer: str) -> str | None:
-    """The address of `address:port` as bans write it; None for what is none, such as a Unix socket."""
+    """The address of `address:port` in the form of bans; None for a peer without one, for example on a Unix socket."""
     try:
         return _address(peer.rpartition(":")[0].strip("[]"))
     except BanRefused:

@@ -1,6 +1,6 @@
-"""Which version this is, and whether it runs compiled.
+"""The version of the package, and whether it is compiled.
 
-Invariant: nothing of the broker is imported for it.
+Invariant: it imports nothing of the broker.
 """
 
 import importlib.util

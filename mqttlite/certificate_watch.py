@@ -1,7 +1,7 @@
-"""Keeps the certificates of listeners up to date: reads their files again when these change, and warns before they end.
+"""Keeps the certificates of listeners up to date: reloads changed files, and warns before they expire.
 
-Contexts are built in `security`. Invariant: a listener uses files that were loaded together and fit, or the former
-ones; connections that are open stay, but for clients whose certificates are revoked.
+`security` builds the TLS contexts. Invariant: a listener uses files that were loaded together and fit, or the former
+ones; open connections stay, except those with revoked client certificates.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from mqttlite.security.revocation import CertificateId
 from mqttlite.security.tls import TlsConfigError, TlsOptions, revoked_certificates, server_context
 
 POLL_S: Final = 0.5
-"""How often to look whether files have changed: new ones are used, and revoked clients gone, within a second."""
+"""The interval between checks for changes: new files are used, and revoked clients disconnected, within a second."""
 
 WARN_EVERY_S: Final = 86_400.0
-"""How often files are warned of that are out of date soon."""
+"""The interval between warnings about files that expire soon."""
 
 REVOKED_PER_ITERATION: Final = 100
-"""Clients to disconnect in one iteration of the loop, where many are revoked at once."""
+"""Clients to disconnect in one loop iteration when many certificates are revoked at once."""
 
 _log = logging.getLogger("mqttlite")
 
@@ -59,15 +59,15 @@ class CertificateFiles:
         self.context: ssl.SSLContext
         self.revoked: frozenset[CertificateId]
         self.ends: Mapping[str, End] = {}
-        """When they are out of date, by option."""
+        """When each file expires, by option."""
         self.load()
 
     def version(self) -> Version:
-        """Another one for other files, as far as the file system tells."""
+        """A value that changes with the files, as far as the file system shows."""
         return tuple(version_of(path) for path in self.options.files)
 
     def load(self) -> None:
-        """Use what the files hold now. Raises `ConfigError`, and then nothing has changed."""
+        """Load and use the files. Raises `ConfigError`, which leaves the former ones in use."""
         try:
             context = server_context(self.options, ServerContext, protocol=self._protocol)
             revoked = revoked_certificates(self.options)
@@ -82,7 +82,7 @@ class CertificateFiles:
 
 
 class CertificateWatch:
-    """Reads the files again. `files` are those of listeners; `flush` carries out what the core has decided."""
+    """Watches and reloads the `files` of listeners. `flush` carries out the core's effects."""
 
     def __init__(self, core: Core, files: Mapping[Listener, CertificateFiles], flush: Callable[[], None]) -> None:
         self._core: Final = core
@@ -93,12 +93,12 @@ class CertificateWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Warn of what is out of date soon, and begin to watch."""
+        """Warn about files that expire soon, and start to watch."""
         if self._files:
             self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Watch no longer; harmless when it does not."""
+        """Stop to watch. Harmless if it was not started."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -132,10 +132,10 @@ class CertificateWatch:
                     _log.exception("%s: its files could not be watched", files.name)
 
     async def _check(self, listener: Listener, files: CertificateFiles) -> None:
-        """Read the files again if they have changed.
+        """Reload the files if they have changed.
 
-        A certificate and its key are two files, and between the first and the second they do not fit: files that
-        cannot be used are complained of when they are the same the next time, and tried again whenever they change.
+        A certificate and its key are two files that do not fit while only one is replaced. So unusable files are only
+        logged if they are still the same at the next check, and tried again when they change.
         """
         version = files.version()
         is_settled = version == files.tried

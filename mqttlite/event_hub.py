@@ -19,10 +19,10 @@ MEMORY_SHORT: Final = "memory_short"
 """The alarm while more than seven eighths of `limits.max_memory_bytes` are used."""
 
 OVERLOADED: Final = "overloaded"
-"""The alarm while the broker is overloaded and drops messages, or refuses connections, for it."""
+"""The alarm while the broker drops messages or refuses connections because of overload."""
 
 PUSH_STOPPED: Final = "push_stopped"
-"""The alarm while the messages of some queue are not pushed any more, because their endpoint is gone."""
+"""The alarm while the push of a queue is stopped because its endpoint is gone."""
 
 OVERLOAD_STAGES: Final = {
     SLOW_SENDERS: "the clients that send most are read more slowly",
@@ -30,13 +30,13 @@ OVERLOAD_STAGES: Final = {
     SHED_QOS0: "QoS 0 messages are dropped",
     REFUSE_CONNECTS: "new connections are refused",
 }
-"""What the stages of an overload do, each beside what those before it do."""
+"""What each stage of overload does, in addition to the stages before it."""
 
 _log = logging.getLogger("mqttlite")
 
 
 class Link(Protocol):
-    """A connection, and what the adapters know of it that the core does not."""
+    """A connection, with what only adapters know about it."""
 
     @property
     def connection(self) -> Connection: ...
@@ -57,13 +57,13 @@ class Link(Protocol):
 
 
 class Jailed(NamedTuple):
-    """An address that failed to log in too often, or a user name or client identifier of that address; the last failed
-    login was that of `peer`."""
+    """A new login jail of an address, or of a user name or client identifier at an address. `peer` made the last failed
+    login."""
 
     what: str
     """`address`, `username` or `client_id`."""
     network: str
-    """The address, or of IPv6 the network."""
+    """The address; for IPv6 its network."""
     peer: str
     username: str | None
     client_id: str
@@ -81,11 +81,11 @@ class OverloadStage(NamedTuple):
     what: str
     """What the stage does, as a sentence."""
     duration_s: float
-    """How long it was in force; 0.0 where it begins."""
+    """How long it was in force; 0.0 at its beginning."""
 
 
 class Listener:
-    """Gets the events of one broker, in its event loop: override what you want; a method must not block.
+    """Gets the events of one broker, in its event loop. Override the methods you need; they must not block.
 
     A connection number is `link.connection.number`, as in `connection_id` of the log and the telemetry.
     """
@@ -100,8 +100,8 @@ class Listener:
         """The connection of an accepted client ended."""
 
     def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
-        """A subscription was granted at that QoS, or refused (`reason_code` ≥ 0x80). Of a client that does not wait for
-        CONNACK it may come before `on_connected`."""
+        """A subscription was granted at `qos`, or refused (`reason_code` ≥ 0x80). It may come before `on_connected` if
+        the client does not wait for CONNACK."""
 
     def on_unsubscribed(self, connection: int, topic_filter: bytes) -> None:
         """A client ended one of its subscriptions."""
@@ -125,19 +125,18 @@ class Listener:
         changed). `reason` names the rule. Told up to twenty times a second; the metrics count all."""
 
     def on_jailed(self, jailed: Jailed) -> None:
-        """Somebody failed to log in too often and is refused for a while."""
+        """A login jail began: too many logins failed."""
 
     def on_shed(self, link: Link, waiting_bytes: int, messages: int) -> None:
-        """Memory is short, and the QoS 0 messages that waited for this client were dropped, for it was one of the ten
-        that held most. Told up to once a second; the metrics count all."""
+        """Memory is short, and the QoS 0 messages that waited for this client, one of the ten largest holders, were
+        dropped. Called at most once a second; the metrics count all."""
 
     def on_administered(self, by: str, action: str, target: str, done: bool) -> None:
-        """Somebody changed something over HTTP, the admin socket or by a command to a queue, or was refused (not
-        `done`): `by` is a user, a key, a client or `admin socket`, `action` such as `DELETE`, and `target` the path or
-        topic."""
+        """A change over HTTP, the admin socket or a queue command was made, or refused (not `done`). `by` is a user, a
+        key, a client or `admin socket`, `action` for example `DELETE`, and `target` the path or topic."""
 
     def on_overload(self, stage: OverloadStage) -> None:
-        """The broker does one thing more about an overload, or one less."""
+        """A stage of overload began or ended."""
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED`) began, or ended if not
@@ -145,7 +144,7 @@ class Listener:
 
 
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")
-"""What the core tells only while it has a tracer."""
+"""Events that the core reports only to a tracer."""
 
 _EVENTS: Final = (
     "on_connected",
@@ -162,32 +161,32 @@ _EVENTS: Final = (
 
 
 class EventHub(Listener):
-    """One for each run of a broker: tells each event to the listeners, in the order in which they registered."""
+    """One for each run of a broker. Passes each event to the listeners, in the order of registration."""
 
     def __init__(self) -> None:
         self._callbacks: Final[dict[str, list[Callable[..., None]]]] = {event: [] for event in _EVENTS}
 
     def register(self, listener: Listener) -> None:
-        """Tell a listener the events from now on whose methods its class overrides."""
+        """Add a listener. It gets the events whose methods its class overrides."""
         for event in _EVENTS:
             if getattr(type(listener), event) is not getattr(Listener, event):
                 self._callbacks[event].append(getattr(listener, event))
 
     def unregister(self, listener: Listener) -> None:
-        """Tell a listener nothing more; harmless for one that is not registered."""
+        """Remove a listener. Harmless if it is not registered."""
         for event, callbacks in self._callbacks.items():
             self._callbacks[event] = [each for each in callbacks if getattr(each, "__self__", None) is not listener]
 
     @property
     def needs_tracer(self) -> bool:
-        """Whether a listener wants events that the core tells only while it has a tracer."""
+        """Whether a listener wants events that the core reports only to a tracer."""
         return any(self._callbacks[event] for event in _CORE_EVENTS)
 
     def on_connected(self, link: Link) -> None:
         self._tell("on_connected", link)
 
     def on_ended(self, link: Link) -> None:
-        """A connection is over: `on_closed` if its client was accepted, else `on_refused`."""
+        """A connection ended: call `on_closed` if its client was accepted, else `on_refused`."""
         self._tell("on_closed" if link.connection.accepted else "on_refused", link)
 
     def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
@@ -229,12 +228,12 @@ class EventHub(Listener):
         for callback in self._callbacks[event]:
             try:
                 callback(*arguments)
-            except Exception:  # a log line or a row may be lost for it, but no client's messages
+            except Exception:  # a log line or a row may be lost, but no client's messages
                 _log.exception("a listener to events failed in %s", event)
 
 
 class MessageTracing(Protocol):
-    """The part of `Tracer` that is about single messages."""
+    """The part of `Tracer` for single messages."""
 
     def traces_topic(self, topic: bytes) -> bool: ...
     def traces_client(self, client_id: str) -> bool: ...
@@ -268,7 +267,7 @@ class NoMessages:
 
 
 class CoreTracer:
-    """Fulfils `Tracer`: what the core tells of single messages goes to `messages`, all else to the hub."""
+    """Implements `Tracer`: reports about single messages go to `messages`, all others to the hub."""
 
     def __init__(self, hub: EventHub, messages: MessageTracing) -> None:
         self.traces_topic: Final = messages.traces_topic

@@ -1,7 +1,7 @@
-"""What would become of a message or a subscription, in words: `mqttlite explain`.
+"""Explains the predicted outcome of a message or a subscription: `mqttlite explain`.
 
-The core plans it (`core.plan`); here it becomes an answer for people and programs. Invariant: nothing is published, and
-no client's answer depends on whether it was asked.
+The core predicts it (`core.plan`); this module turns it into an answer for people and programs. Invariant: nothing is
+published, and asking has no effect on clients.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,18 +22,18 @@ OUTCOMES: Final = {SENT: "sent", QUEUED: "queued", DROPPED: "dropped", EXCLUDED:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """A session, or another receiver such as a queue, and what it would get."""
+    """The predicted outcome for a session, or another receiver such as a queue."""
 
     client_id: str
     group: str | None
-    """The shared subscription through which; only one of its members gets the message."""
+    """The shared subscription; only one of its members gets the message."""
     outcome: str
     """`sent`, `queued`, `dropped`, or `excluded`: it subscribes to the topic, and the message is not meant for it."""
     qos: int
     reason: str
     """Why it is not sent at once; empty for `sent`."""
     rule: str
-    """The rule or filter that keeps the session from getting it, or that its filter may; for a queue, what it does."""
+    """The rule or filter that keeps the message from the session, or may do so; for a queue, what it does."""
     sink: str | None = None
     """What it is, if it is no session: `$queue/orders`. Then `client_id` is empty."""
     next: bool = False
@@ -42,36 +42,37 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishExplanation:
-    """`reason_code` is that of PUBACK to a 5.0 client, where no queue is full."""
+    """`reason_code` is that of PUBACK to a 5.0 client, unless a queue is full."""
 
     topic: str
     client_id: str
     user: str | None
     connected: bool
     login: list[str]
-    """What each listener says to the user, as far as that is known without a password."""
+    """How each listener would treat the user, as far as known without a password."""
     allowed: bool
     reason_code: int
     reason: str
     qos: int
     retained: bool
     has_schema: bool
-    """Whether the payload also has to be what the schema of its topic says."""
+    """Whether the topic has a schema for the payload."""
     schema: str | None
-    """What the schema says of the payload, as a sentence; a message that it refuses is not `allowed`."""
+    """The verdict of the schema, as a sentence. A message that it refuses is not `allowed`."""
     block_s: float | None
-    """How long its publisher would wait, where `on_overflow = "block"` holds the message back."""
+    """How long the publisher would wait because of `on_overflow = "block"`."""
     block_reason: str | None
     wait_s: float | None
-    """How long its publisher would wait for a receiver whose queue is full and that reads; then it is published."""
+    """How long the publisher would wait for a receiver that reads and has a full queue. After that the message is
+    published."""
     wait_for: str | None
     """The client identifier of that receiver."""
     delay_s: int | None
     receivers: list[Receiver] = field(default_factory=list)
     other_receivers: int = 0
-    """How many of the receivers are no sessions, such as queues."""
+    """How many of the receivers are not sessions, for example queues."""
     unnamed_receivers: int = 0
-    """Further receivers, where there are too many to name."""
+    """Further receivers that are not named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +88,13 @@ class SubscribeExplanation:
     reason_code: int
     reason: str
     retained: int
-    """Retained messages that would come at once."""
+    """Retained messages that the client would get at once."""
     retained_denied: int
     """Retained messages that the filter matches and the client may not receive."""
 
 
 def properties_of(user_properties: Iterable[str], content_type: str | None) -> Properties:
-    """The properties of a message of `NAME=VALUE` and a Content Type."""
+    """The properties for `NAME=VALUE` texts and a Content Type."""
     pairs = [(name, value) for name, _, value in (each.partition("=") for each in user_properties)]
     if not pairs and content_type is None:
         return NONE
@@ -101,7 +102,7 @@ def properties_of(user_properties: Iterable[str], content_type: str | None) -> P
 
 
 class Explanations:
-    """`login` says what the listeners know of a user; `now` is the broker's clock."""
+    """`login` returns how the listeners would treat a user; `now` is the broker's clock."""
 
     def __init__(self, core: Broker, login: Callable[[str | None], Iterable[str]], now: Callable[[], float]) -> None:
         self._core: Final = core
@@ -121,7 +122,7 @@ class Explanations:
         retain: bool = False,
         groups: Iterable[str] = (),
     ) -> PublishExplanation:
-        """A message with a payload of that size, or with this payload: then schemas and filters look at it, too."""
+        """Explain a PUBLISH with a payload of a size, or with this payload, which schemas and filters then read."""
         self._core.effects.now = self._now()
         plan = self._core.planner.publish(
             *(client_id, user, topic.encode(), bytes(payload_bytes) if payload is None else payload, qos, retain),
@@ -155,7 +156,7 @@ class Explanations:
     def subscribe(
         self, client_id: str, user: str | None, topic_filter: str, *, qos: int = 0, groups: Iterable[str] = ()
     ) -> SubscribeExplanation:
-        """A subscription with that QoS at most."""
+        """Explain a SUBSCRIBE at `qos`."""
         self._core.effects.now = self._now()
         plan = self._core.planner.subscribe(client_id, user, topic_filter.encode(), qos, Grants(frozenset(groups)))
         is_allowed = plan.code < SUBACK_FAILURE
@@ -174,8 +175,8 @@ class Explanations:
 
 
 def _puback_code(plan: PublishPlan) -> int:
-    """0x10 where a message is taken and is for nobody. A group is somebody, also where no member may receive it, but
-    not where filters keep it out."""
+    """0x10 if a message is accepted and has no receiver. A group counts as a receiver even if no member may receive the
+    message, but not if filters keep it out."""
     kept_out = {each.group for each in plan.receivers if each.reason == FILTER_MISMATCH}
     taken = {each.group for each in plan.receivers if each.outcome != EXCLUDED}
     is_for_somebody = plan.unnamed or taken or any(each.group not in kept_out | {b""} for each in plan.receivers)

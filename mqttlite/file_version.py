@@ -1,4 +1,4 @@
-"""Tells whether a file has changed since somebody looked."""
+"""Detects changes of a file."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Final
 Version = tuple[int, int, int]
 
 NO_FILE: Final = (0, 0, 0)
-"""The version of a file that is not there."""
+"""The version of a missing file."""
 
 
 def version_of(path: str | Path | None) -> Version:
-    """Another one for another content or other rights, as far as the file system tells."""
+    """A value that changes with the content or permissions of a file, as far as the file system shows."""
     if path is None:
         return NO_FILE
     try:

@@ -1,7 +1,7 @@
 """Subscriptions of the program that embeds the broker: `Broker.subscribe` makes a `LocalSubscription`.
 
-Each is a client of the core on a `LocalLink`, so that limits, back-pressure, telemetry and `why` treat it as one.
-Invariant: a message of QoS 1 or 2 is acknowledged after the program handled it, and not before.
+Each is a client of the core on a `LocalLink`, with the same limits, back-pressure and telemetry as any client.
+Invariant: a QoS 1 or 2 message is acknowledged only after the program has handled it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from mqttlite.wire.reason_codes import SUBACK_FAILURE
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 MESSAGES_AT_ONCE: Final = 64
-"""How many messages a program gets before other tasks run, if it waits for nothing itself: less than a millisecond."""
+"""How many messages a program gets before other tasks run, if it does not await anything: less than a millisecond."""
 
 _UNSPECIFIED_ERROR: Final = 0x80
 _THE_PROGRAM_LEFT: Final = (CloseReason.CLIENT_DISCONNECTED, CloseReason.SERVER_SHUTDOWN)
@@ -123,7 +123,7 @@ class LocalSubscription:
                 self._acknowledge()
 
     async def _next(self) -> Publish | None:
-        """The next message; None when the subscription is over."""
+        """The next message; None after the end of the subscription."""
         while True:
             packet = self._link.receive()
             if isinstance(packet, Publish):
@@ -149,7 +149,7 @@ class LocalSubscription:
     def _refuse(self) -> None:
         packet, session = self._unacknowledged, self._link.connection.session
         self.nacked += 1
-        if packet is not None and packet.qos == 0 and session is not None:  # else its PUBACK or PUBREC says it
+        if packet is not None and packet.qos == 0 and session is not None:  # otherwise PUBACK or PUBREC rejects it
             session.drop(NACKED, 1, packet.topic)
         self._acknowledge(_UNSPECIFIED_ERROR)
 
@@ -161,7 +161,7 @@ class LocalSubscriptions:
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
     def begin(self, subscription: LocalSubscription, callback: Callback | None) -> LocalSubscription:
-        """Call back for its messages from now on, if there is a callback."""
+        """Start to call the callback for its messages, if there is one."""
         if callback is not None:
             task = asyncio.get_running_loop().create_task(subscription.call(callback))
             self._tasks.add(task)

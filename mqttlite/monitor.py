@@ -1,4 +1,4 @@
-"""Serves the state of a running broker over HTTP, on a port of its own.
+"""Serves the state of a running broker over HTTP, on a separate port.
 
 `/metrics` for Prometheus, `/status`, `/clients` and `/client` for `mqttlite top`, `/healthz` and `/readyz` for
 supervisors, `/why` for people. What it serves is made in `reports`. Invariant: an answer never waits for the network.
@@ -135,7 +135,7 @@ class Monitor:
         return Response(200, msgspec.json.encode(answers.why(target, client)), JSON)
 
     def _follow(self, topic_filter: str, after: str) -> Response:
-        """Trace a filter for a while, and tell what became of its messages."""
+        """Trace a filter for a while, and return the outcomes of its messages."""
         if after and not after.isdecimal():
             return sentence(400, f"after is {after!r}: it is a number that an answer had as latest.")
         try:

@@ -1,6 +1,6 @@
-"""Hands the core what is measured of the load, and tells log and listeners when a stage of overload begins or ends.
+"""Passes load measurements to the core, and reports the stages of overload to the log and the listeners.
 
-What a stage does is in `core/overload`. Invariant: each change of the stage is told once, with the figures of that
+`core/overload` decides on the stages. Invariant: each change of the stage is reported once, with the figures of that
 moment.
 """
 
@@ -17,7 +17,7 @@ _log = logging.getLogger("mqttlite")
 
 
 class Loop(Protocol):
-    """The loop driver: `wake` lets it carry out what the core wants."""
+    """The loop driver: `wake` makes it carry out effects."""
 
     iterations: int
 
@@ -25,7 +25,7 @@ class Loop(Protocol):
 
 
 class OverloadWatch:
-    """It runs in the thread of the loop. `processor_time` is how many seconds of the processor that thread has had."""
+    """It runs in the thread of the loop. `processor_time` returns the processor seconds used by that thread."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class OverloadWatch:
         """When each stage began."""
 
     def on_lag(self, lag_s: float) -> None:
-        """A timer of the event loop came so late."""
+        """A timer of the event loop was late by `lag_s`."""
         overload = self._core.overload
         before = overload.stage
         now = self._clock()

@@ -1,7 +1,7 @@
-"""Reports on the broker as it runs: the source of the metrics port and of the dashboard.
+"""Creates reports on the running broker, for the metrics port and the dashboard.
 
-Invariant: however many ask, one snapshot is under way at most, and it holds up the loop for one slice at a time; while
-nobody asks, nothing is made.
+Invariant: at most one snapshot is under way, for any number of callers, and it works in slices; without callers nothing
+is done.
 """
 
 import platform
@@ -25,14 +25,14 @@ from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 
 FRESH_S: Final = 0.5
-"""A snapshot that is younger serves again: many who ask cost no more than one."""
+"""A younger snapshot is reused, so that many callers cost no more than one."""
 
 _NOT_READY: Final = {STORE_FAILING: "the store fails, and what is to be kept waits until it recovers"}
 """Alarms during which the broker is not ready, in words."""
 
 
 class Reports(EventListener):
-    """One for each run. `not_ready` says in a sentence why no clients may connect, or nothing."""
+    """One for each run. `not_ready` returns a sentence that says why no clients may connect, or an empty text."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Reports(EventListener):
         return self._latest
 
     def not_ready(self) -> str:
-        """Why clients are not served as they should be, in words; empty for a broker that is ready."""
+        """Why the broker is not ready, as a sentence; empty if it is."""
         reason = self._not_ready()
         for alarm in self.alarms:
             reason = reason or _NOT_READY.get(alarm, "")

@@ -1,6 +1,7 @@
 """The `Broker` object: start, stop, drain, reload, publish.
 
-`assembly` builds what a run consists of. Invariant: what `start` began, `stop` ends, also when `start` failed half-way.
+`assembly` builds the objects of a run. Invariant: `stop` ends everything that `start` began, even if `start` failed
+half-way.
 """
 
 import asyncio
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
     from mqttlite.gateway.gateway import Gateway
 
 _ABORT_S: Final = 2.0
-"""How long connections that were cut off may take to be gone; a loop that is not held up does it at once."""
+"""How long aborted connections may take to be gone. An unblocked loop does it at once."""
 
 _DUMP_S: Final = 1.0
-"""How long the last telemetry rows may take at least, where a stop has no time for clients."""
+"""The least time for the last telemetry rows, even if a stop has no time for clients."""
 
 _DRAIN_STEP_S: Final = 0.1
-"""How often a draining broker sends some clients away: spreads their reconnecting over the other servers' time."""
+"""The interval in which a draining broker disconnects some clients, which spreads their reconnects over time."""
 
 T = TypeVar("T")
 
@@ -104,13 +105,12 @@ class Broker:
         self._subscriptions: Final = LocalSubscriptions()
         self._stop: asyncio.Task[None] | None = None
         self._thread: LoopThread | None = None
-        """Runs the broker where the program's own code is not asynchronous."""
+        """Runs the broker for programs that are not asynchronous."""
         self._running = False
         self._not_ready = ""
         """Why no clients may connect, in words."""
         self.on_reload: Callable[[], None] | None = None
-        """What to do when somebody asks for a reload over HTTP, such as to read a configuration file; by default
-        `reload` is called."""
+        """Called for a reload request over HTTP, for example to read a configuration file. None: `reload` is called."""
         self._reloads: Final[set[asyncio.Task[None]]] = set()
 
     async def __aenter__(self) -> Self:
@@ -177,7 +177,7 @@ class Broker:
         return self._assembly.queues
 
     async def commit(self) -> None:
-        """Carry out what was changed by `queues`, and wait until it is on disk."""
+        """Carry out changes made with `queues`, and wait until they are on disk."""
         await self._assembly.commit()
 
     @property
@@ -200,7 +200,7 @@ class Broker:
         return self._running or self._stop is not None
 
     async def start(self) -> None:
-        """Open the listeners. After `stop` it may be called again, with the sessions and retained messages kept.
+        """Open the listeners. It may be called again after `stop`; sessions and retained messages are kept.
 
         Raises `ConfigError` for a file or folder that cannot be used, `OSError` for an address or data directory, and
         `RuntimeError` if the broker runs already.
@@ -242,7 +242,7 @@ class Broker:
             self._store.close()
 
     async def stop(self) -> None:
-        """Accept no more clients, send every client what it is owed and a DISCONNECT (0x8B), and end.
+        """Stop to accept clients, send every client its pending bytes and a DISCONNECT (0x8B), and end.
 
         Clients that are not done within `stop_timeout_s` are cut off. A second call waits for the first; cancelling a
         call does not cut the stop short; without a `start` it does nothing.
@@ -275,7 +275,7 @@ class Broker:
     def _begin_reload(self) -> None:
         if self.on_reload is not None:
             self.on_reload()
-        elif not self._reloads:  # else one is under way, and somebody asks again and again
+        elif not self._reloads:  # otherwise one is under way, and repeated requests are ignored
             task = asyncio.get_running_loop().create_task(self.reload())
             self._reloads.add(task)
             task.add_done_callback(self._reloads.discard)
@@ -293,7 +293,7 @@ class Broker:
         )
 
     async def drain(self) -> None:
-        """Accept no more clients, disconnect the connected ones a few at a time, then stop.
+        """Stop to accept clients, disconnect the connected ones a few at a time, then stop.
 
         `lame_duck` in the config has the time for it, and the server to which 5.0 clients are referred (0x9C; without
         one, 0x8B).
@@ -410,7 +410,7 @@ class Broker:
             await self._loop_driver.settled()
         else:
             self._loop_driver.run()
-            await asyncio.sleep(0)  # a program that only publishes leaves the others their turn
+            await asyncio.sleep(0)  # let other tasks run in a program that only publishes
         return fan_out.tally.code
 
     @property

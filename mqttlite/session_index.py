@@ -1,8 +1,7 @@
-"""The client identifiers of all sessions in their order, for lists that are read page by page.
+"""The sorted client identifiers of all sessions, for lists that are read page by page.
 
-It is made when it is first asked for, in slices, and then only brought up to date, so that a page costs what is on it,
-at any depth. Invariant: a list that was handed out does not change; names in it whose sessions have ended are skipped
-by its reader.
+It is built on first use, in slices, and then only updated, so that the cost of a page does not depend on its depth.
+Invariant: a returned list does not change; its reader skips names of ended sessions.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from typing import Final
 from mqttlite.core.sessions import Sessions
 
 CHUNK: Final = 5_000
-"""Names that are sorted in at a time: some milliseconds where there are 100,000."""
+"""Names that are merged at a time: some milliseconds with 100,000 names."""
 
 
 class SessionIndex:
@@ -27,7 +26,7 @@ class SessionIndex:
         self._updating: Final = asyncio.Lock()
 
     async def names(self) -> list[str]:
-        """All identifiers, and some of sessions that have ended. Change nothing in it."""
+        """All identifiers, and some of ended sessions. Read only."""
         async with self._updating:
             begun = self._sessions.begun
             if begun != self._begun:

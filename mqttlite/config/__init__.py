@@ -1,8 +1,7 @@
-"""The configuration: its options, the TOML file that sets them, and everything that can be wrong with both.
+"""The configuration: its options, the TOML file that sets them, and the checks of both.
 
-`options` holds the values, `file` reads them, `shape` finds wrong keys and types, `checks` finds options that do not
-go together and files that cannot be used, `lines` finds where an option stands. Invariant: everything that is wrong
-is reported at once.
+`options` has the values, `file` reads them, `shape` finds wrong keys and types, `checks` finds contradicting options
+and unusable files, `lines` finds the line of an option. Invariant: all errors are reported at once.
 """
 
 from mqttlite.config.file import changed_options, load_config, parse_config

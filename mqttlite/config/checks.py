@@ -1,7 +1,7 @@
-"""Checks a config whose options are right one by one: options that contradict each other, and files.
+"""Checks a config whose single options are valid: for contradicting options, and for unusable files.
 
-`conflicts` needs nothing but the config. `file_problems` looks at the files that the config names and changes none.
-`warnings` are sentences about what works and is probably not meant. Invariant: nothing here raises for a config.
+`conflicts` needs only the config. `file_problems` checks the named files without changing them. `warnings` are
+sentences about settings that work but are probably unintended. Invariant: nothing here raises for a config.
 """
 
 import ipaddress
@@ -43,7 +43,7 @@ _EVERY_ADDRESS: Final = {
 
 
 def conflicts(config: Config) -> Iterator[Problem]:
-    """Options of several sections that do not go together."""
+    """Options of several sections that contradict each other."""
     yield from _same_names(config)
     yield from _same_ports(config)
     yield from _same_sockets(config)
@@ -57,7 +57,7 @@ def conflicts(config: Config) -> Iterator[Problem]:
 
 
 def push_problems(config: Config) -> Iterator[Problem]:
-    """Queues with a push target that is not allowed, or cannot be served."""
+    """Queues with a push target that is not allowed or not possible."""
     guard = Guard(config.push)
     for number, queue in enumerate(config.queues):
         if queue.push is not None:
@@ -112,7 +112,7 @@ def _same_names(config: Config) -> Iterator[Problem]:
 
 
 def _mount_points(config: Config) -> Iterator[Problem]:
-    """A gateway whose callers would have all topics, while clients of MQTT have those below a mount point."""
+    """A gateway without mount point, whose callers would reach all topics although MQTT clients have a mount point."""
     if config.http is None or config.http.mount_point is not None:
         return
     for number, listener in enumerate(config.listeners):
@@ -143,7 +143,7 @@ def _same_ports(config: Config) -> Iterator[Problem]:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether two hosts have an address in common, as far as can be told without asking for names."""
+    """Whether two hosts have a common address, as far as known without name look-ups."""
     hosts = {"127.0.0.1" if host == "localhost" else host for host in (one, other)}
     if len(hosts) == 1 or "" in hosts:
         return True
@@ -170,7 +170,7 @@ def _same_sockets(config: Config) -> Iterator[Problem]:
 
 
 def open_listeners(config: Config) -> Iterator[Problem]:
-    """Listeners that the network reaches, where nobody has to say who it is and the config does not allow that."""
+    """Listeners that are open to the network without authentication, although the config does not allow that."""
     for number, listener in enumerate(config.listeners):
         if is_refused(config, listener):
             yield Problem(
@@ -182,7 +182,7 @@ def open_listeners(config: Config) -> Iterator[Problem]:
 
 
 def open_gateway(config: Config, has_keys: bool) -> Iterator[Problem]:
-    """The same of the gateway; API keys that exist are a way to log in."""
+    """The same for the gateway. Existing API keys count as a login method."""
     listener = config.http_listener()
     if listener is not None and is_refused(config, listener) and not has_keys:
         yield Problem(
@@ -194,7 +194,7 @@ def open_gateway(config: Config, has_keys: bool) -> Iterator[Problem]:
 
 
 def api_key_file(config: Config) -> Path | None:
-    """Where the API keys of the gateway are; None where there is none, or no place for them."""
+    """The file with the gateway's API keys; None without a gateway, or without a place for it."""
     if config.http is None:
         return None
     if config.http.api_key_file is not None:
@@ -206,7 +206,7 @@ def api_key_file(config: Config) -> Path | None:
 
 
 def file_problems(config: Config) -> Iterator[Problem]:
-    """The files and folders that a config names and that cannot be used."""
+    """The unusable files and folders of a config."""
     if config.password_file is not None:
         yield from _password_problems("password_file", config.password_file)
     if config.acl_file is not None:
@@ -309,7 +309,7 @@ def _telemetry_problems(options: TelemetryOptions) -> Iterator[Problem]:
 
 
 def warnings(config: Config) -> Iterator[str]:
-    """Settings that work and are probably not meant, in sentences."""
+    """Sentences about settings that work but are probably unintended."""
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         yield from _listener_warnings(config, name, listener)
     if config.allow_anonymous and not any(
@@ -323,7 +323,7 @@ def warnings(config: Config) -> Iterator[str]:
 
 
 def http_warnings(config: Config, must_log_in: bool) -> Iterator[str]:
-    """The same of the gateway; a broker that runs says it where it opens its port."""
+    """The same for the gateway. A running broker logs them when it opens its port."""
     if config.http is None or is_loopback(config.http.host):
         return
     where = in_words(config.http.host)
@@ -334,7 +334,7 @@ def http_warnings(config: Config, must_log_in: bool) -> Iterator[str]:
 
 
 def metrics_warnings(config: Config) -> Iterator[str]:
-    """The same of the port of `[metrics]`; a broker that runs says it where it opens that port."""
+    """The same for the port of `[metrics]`. A running broker logs them when it opens that port."""
     if config.metrics is not None and not is_loopback(config.metrics.host):
         yield (
             f"metrics, health and status are served on {in_words(config.metrics.host)}: there is no password, and they "
@@ -343,7 +343,7 @@ def metrics_warnings(config: Config) -> Iterator[str]:
 
 
 def certificate_warnings(config: Config) -> Iterator[str]:
-    """The same of the files of TLS; a broker that runs says it when it reads them, and then daily."""
+    """The same for TLS files. A running broker logs them when it reads the files, and then daily."""
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         if listener.tls is not None:
             yield from expiry_warnings(name, ends_of(listener.tls))
@@ -367,7 +367,7 @@ def _listener_warnings(config: Config, name: str, listener: ListenerOptions) -> 
 
 
 def is_open(config: Config, listener: ListenerOptions) -> bool:
-    """Whether anybody on the network may use a listener."""
+    """Whether a listener is open to the network without authentication."""
     return (
         listener.path is None
         and not is_loopback(listener.host)
@@ -377,12 +377,12 @@ def is_open(config: Config, listener: ListenerOptions) -> bool:
 
 
 def is_refused(config: Config, listener: ListenerOptions) -> bool:
-    """Whether a listener is open and the config does not say that it may be."""
+    """Whether a listener is open although the config does not allow it."""
     return is_open(config, listener) and not config.passwords_of(listener)[1]
 
 
 def answers_anybody(config: Config) -> bool:
-    """Whether the gateway answers requests without credentials, as far as the config says it: a program may have an
+    """Whether the gateway answers requests without credentials according to the config. A program may add an
     authenticator."""
     listener = config.http_listener()
     if listener is None:
@@ -397,12 +397,12 @@ def is_loopback(host: str) -> bool:
 
 
 def in_words(host: str) -> str:
-    """A host to listen on, where it stands for many addresses."""
+    """A host to listen on, in words if it stands for many addresses."""
     return _EVERY_ADDRESS.get(host, host)
 
 
 def address_problems(config: Config) -> Iterator[Problem]:
-    """Hosts that nobody can listen on. Asks for the addresses of names, which may take seconds."""
+    """Hosts that cannot be listened on. Looks up names, which may take seconds."""
     hosts = [(f"listeners[{n}].host", each.host) for n, each in enumerate(config.listeners) if each.path is None]
     if config.metrics is not None:
         hosts.append(("metrics.host", config.metrics.host))

@@ -10,7 +10,7 @@ from mqttlite.core.rate_limits import TokenBucket
 
 
 class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one listener. 0: no limit."""
+    """The limits of one listener. 0: no limit."""
 
     all_per_s: float = 0.0
     """Connections a second, from all addresses together."""
@@ -48,7 +48,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 raise ValueError(f"{name} is {value}: 1 at least, or 0 for no limit")
 
     def limits(self, now: float) -> ConnectLimits | None:
-        """Those of one listener; None where nothing is limited."""
+        """The limits of one listener; None if there are none."""
         if self == ConnectOptions():
             return None
         return ConnectLimits(

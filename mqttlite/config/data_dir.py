@@ -1,4 +1,4 @@
-"""Where a broker keeps what outlives it, if nobody says so: the folder that the platform has for such data."""
+"""The default data directory: the platform's folder for persistent application data."""
 
 import os
 import sys

@@ -1,8 +1,8 @@
 """The configuration file with every option: `mqttlite config default`.
 
-Names, types and defaults are those of the option types, and the sentences their docstrings, so the file says what the
-program does. Invariant: without the `#` in front of them, the lines that begin with one `#` and no space are a file of
-the default configuration; those that begin with two are sections that it does not have.
+Names, types and defaults come from the option types, and the sentences from their docstrings. Invariant: without their
+`#`, the lines that begin with one `#` and no space are a file of the default configuration; lines that begin with two
+belong to absent options and sections.
 """
 
 import ast
@@ -49,7 +49,8 @@ def default_file() -> str:
 
 
 def _section(value: object, kind: StructType | DataclassType, path: str, mark: str) -> Iterator[str]:
-    """The options of a section, then the sections in it; `value` has the defaults, or is None where there is none."""
+    """The options of a section, then its sections. `value` has the defaults; None if the section is absent by
+    default."""
     inner: list[tuple[Field, str]] = []
     for field in kind.fields:
         section = _section_of(field.type)
@@ -100,7 +101,7 @@ def _alternatives(kind: Type) -> tuple[Type, ...]:
 
 
 def _section_of(kind: Type) -> str | None:
-    """How the header of an option's section begins; None where it has no section."""
+    """The opening bracket of an option's section header; None if it is not a section."""
     for each in _alternatives(kind):
         if isinstance(each, VarTupleType) and isinstance(each.item_type, StructType | DataclassType):
             return "[["
@@ -118,7 +119,7 @@ def _struct_in(kind: Type) -> StructType | DataclassType:
 
 
 def _example(kind: Type) -> str:
-    """A value of an option without default: the first that its type has, or one that is empty."""
+    """An example for an option without default: the first value of its type, or an empty one."""
     first = next(each for each in _alternatives(kind) if not isinstance(each, NoneType))
     match first:
         case BoolType():
@@ -135,7 +136,7 @@ def _example(kind: Type) -> str:
 
 
 def _toml(value: object) -> str:
-    """A value as TOML: but for large numbers, which have underscores, it looks like JSON. Tables are empty."""
+    """A value as TOML, which looks like JSON except for underscores in large numbers. Tables must be empty."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= _LARGE:
         return f"{value:_}"
     return msgspec.json.encode(value).decode()
@@ -151,7 +152,7 @@ def sentence_of(cls: type, name: str) -> str:
 
 @cache
 def _sentences(cls: type) -> dict[str, str]:
-    """The docstrings of a type's options, from its source: neither Python nor a compiled module keeps them."""
+    """The docstrings of a type's options, from its source, because Python does not keep them."""
     for node in ast.walk(_source(cls.__module__)):
         if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
             return {

@@ -1,8 +1,7 @@
-"""Reads a configuration file: text, TOML, sections, `Config`; and says everything that is wrong, with the lines.
+"""Reads a configuration file to a `Config`, and reports all errors with their lines.
 
-Wrong keys and types come from `shape`. What has the right type is checked by the options themselves: a section that
-refuses one option is tried again without it, so that each wrong option is reported. Invariant: a `Config` is returned
-only if nothing is wrong.
+`shape` finds wrong keys and types. The option types check values: a section that refuses one option is tried again
+without it, so that each wrong option is reported. Invariant: a `Config` is returned only if there is no error.
 """
 
 import copy
@@ -37,13 +36,13 @@ _SYNTAX: Final = (
     ("Unterminated string", "a quote is not closed"),
     ("Unescaped", "write a backslash twice, or the text in single quotes"),
 )
-"""How the errors of the TOML parser begin, and what to do."""
+"""The beginnings of TOML parser errors, with advice."""
 
 _VALUE_SYNTAX: Final = 'a value is a number, true, false, "text in quotes", or a list in [ ]'
 
 
 class Reading(NamedTuple):
-    """The result of reading a file: its config without the wrong options, if there is one, and the errors."""
+    """The result of reading a file: its config without the wrong options, if possible, and the errors."""
 
     config: Config | None
     problems: list[Problem]
@@ -51,17 +50,17 @@ class Reading(NamedTuple):
     lines: Lines
 
     def located(self, problem: Problem) -> str:
-        """A problem in a sentence that begins with the file and the line."""
+        """A problem as a sentence that begins with the file and the line."""
         number = self.lines.find(problem.path)
         return f"{self.path}{f':{number}' if number else ''}: {problem}"
 
     def sentences(self, problems: Iterable[Problem]) -> list[str]:
-        """Problems in sentences, in the order of their lines."""
+        """Problems as sentences, in the order of their lines."""
         return [self.located(each) for each in sorted(problems, key=lambda each: self.lines.find(each.path) or 0)]
 
 
 def read_file(path: str | Path) -> Reading:
-    """All that a TOML file says. Raises `ConfigError` for a file that cannot be read or is not TOML."""
+    """Read a TOML file. Raises `ConfigError` for a file that cannot be read or is not TOML."""
     text = _read(Path(path))
     try:
         raw = tomllib.loads(text)
@@ -79,7 +78,7 @@ def load_config(path: str | Path) -> Config:
 
 
 def parse_config(raw: Mapping[str, Any]) -> Config:
-    """A config from what a TOML file holds. Raises `ConfigError` with the paths of what is wrong."""
+    """Convert the content of a TOML file to a config. Raises `ConfigError` with the paths of all wrong options."""
     config, problems = _convert(raw)
     if config is None or problems:
         raise ConfigError(*map(str, problems))
@@ -87,7 +86,8 @@ def parse_config(raw: Mapping[str, Any]) -> Config:
 
 
 def changed_options(former: object, new: object, path: str = "") -> list[str]:
-    """Which options of two configs differ, as paths such as `listeners[0].port`; a whole section where one has none."""
+    """The paths of options that differ between two configs, for example `listeners[0].port`, or of a section that only
+    one has."""
     if type(former) is type(new):
         if isinstance(former, msgspec.Struct) or dataclasses.is_dataclass(former):
             info = msgspec.inspect.type_info(type(former))
@@ -134,7 +134,7 @@ def _explain_syntax(path: str | Path, text: str, error: str) -> str:
 
 
 def _convert(raw: Mapping[str, Any]) -> tuple[Config | None, list[Problem]]:
-    """The config, as far as there is one, and everything that is wrong."""
+    """The config, if possible, and all errors."""
     usable = copy.deepcopy(dict(raw))
     problems = [*shape_problems(raw), *_beside_path(raw)]
     for each in problems:
@@ -144,7 +144,7 @@ def _convert(raw: Mapping[str, Any]) -> tuple[Config | None, list[Problem]]:
             config = msgspec.convert(_with_defaults(usable), Config)
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$")
-            section = where.rstrip("`").lstrip(".").partition("[...]")[0]  # which stands for a name of the operator's
+            section = where.rstrip("`").lstrip(".").partition("[...]")[0]  # [...] stands for a key
             problem = _refusal(usable, message, section)
             is_known = problem.path and any(each.path.startswith(problem.path) for each in problems)
             if not is_known and not message.startswith("Object missing required field"):  # which `shape` has reported
@@ -156,13 +156,13 @@ def _convert(raw: Mapping[str, Any]) -> tuple[Config | None, list[Problem]]:
 
 
 def new_problems(known: Iterable[Problem], problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Those that are not about an option that is known to be wrong, whose value was not looked at."""
+    """The problems about options that are not already known to be wrong."""
     wrong = {each.path for each in known}
     return (each for each in problems if not wrong & set(_PATH.findall(str(each))))
 
 
 def _refusal(raw: Mapping[str, Any], message: str, section: str) -> Problem:
-    """The error of a section's options, at the option that its sentence begins with."""
+    """The error from a section's options, at the option that its sentence begins with."""
     option = re.match(r"\w*", message)
     assert option is not None
     path = join(section, option[0])
@@ -196,9 +196,10 @@ def _get(raw: object, path: str) -> object:
 
 
 def _remove(raw: dict[str, Any], path: str) -> bool:
-    """Remove a wrong option, so that the others can be checked; whether it was there.
+    """Remove a wrong option, so that the others can be checked. Return whether it existed.
 
-    A list loses all of its values, but a section in a list only its options: the numbers of the others stay the same.
+    A list loses all its values, but a section in a list only its options, so that the numbers of the others stay the
+    same.
     """
     steps = _steps(path)
     parents: list[Any] = [raw]
@@ -219,8 +220,8 @@ def _remove(raw: dict[str, Any], path: str) -> bool:
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with all options of the sections that are the core's: msgspec makes their objects without `__init__`,
-    and where the core is compiled, what nobody has set is 0 and not the default."""
+    """Add the defaults to the sections that are types of the core: msgspec creates their objects without `__init__`,
+    and in the compiled build unset fields would be 0 instead of the default."""
 
     def whole(section: object, defaults: Limits | OverloadLimits | Capabilities) -> object:
         return {**dataclasses.asdict(defaults), **section} if isinstance(section, dict) else section

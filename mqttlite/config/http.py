@@ -1,4 +1,4 @@
-"""Options of the HTTP gateway: where it listens, who may come in with which role, and how much one request may cost.
+"""Options of the HTTP gateway: its address, its logins and roles, and limits of requests.
 
 The gateway itself needs the extra `gateway`; this module does not. Invariant: an origin is written as a browser
 writes it, so that it can be compared as text.
@@ -16,10 +16,10 @@ from mqttlite.security.identity import IdentitySource
 from mqttlite.security.tls import TlsOptions
 
 RoleName = Literal["user", "viewer", "operator", "admin"]
-"""Each may do what the ones before it may: use topics as the rules allow, look, act, change."""
+"""The roles in ascending order: use topics as the rules allow, view, act, change."""
 
 MAX_ORIGINS: Final = 100
-"""Sites whose pages may use the gateway; it is asked for each request of a page."""
+"""The most web sites whose pages may use the gateway; checked for each request of a page."""
 
 MAX_BODY_BYTES: Final = 268_435_455
 """The largest body that can be allowed: the largest payload of MQTT."""

@@ -1,7 +1,7 @@
-"""Where an option stands in a TOML file.
+"""Finds the line of an option in a TOML file.
 
-The parser of the standard library keeps no positions, so the headers and the keys at the beginning of lines are read
-here. Invariant: a line that is found holds the option, or the section or inline table that it is in.
+The parser of the standard library keeps no positions, so this module reads headers and keys at the beginning of lines.
+Invariant: the found line contains the option, or the section or inline table that contains it.
 """
 
 import re
@@ -14,7 +14,7 @@ _KEY: Final = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 
 
 class Lines:
-    """The lines of a file by the path of what they set, such as `listeners[1].tls`."""
+    """The lines of a file by the path of the option, for example `listeners[1].tls`."""
 
     def __init__(self, text: str) -> None:
         self._numbers: Final[dict[str, int]] = {}
@@ -32,7 +32,7 @@ class Lines:
                 self._numbers.setdefault(self._path(section, option[1]), number)
 
     def find(self, path: str) -> int | None:
-        """The line of an option, or of the closest thing around it; None if there is none."""
+        """The line of an option, or of the closest enclosing section; None if there is none."""
         while path:
             if path in self._numbers:
                 return self._numbers[path]

@@ -1,4 +1,4 @@
-"""The answer of each listener to a user, as far as it is known without credentials."""
+"""How each listener would treat a user, as far as known without credentials."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ _ASKED = {"jwt": "a token", "http": "what the server of http_auth says", "certif
 def logins(
     config: Config, user: str | None, knows: Callable[[ListenerOptions, LoginMethod, str], bool]
 ) -> Iterator[str]:
-    """A sentence for each listener. `knows` says whether a method that has a list of users has one of that name."""
+    """A sentence for each listener. `knows` says whether a login method knows the user."""
     for name, listener in zip(config.listener_names(), config.listeners, strict=True):
         yield f"{name}: {_sentence(config, listener, user, knows)}"
 

@@ -1,6 +1,6 @@
-"""Converts a `mosquitto.conf` to our TOML, and says of each line that has no counterpart why (mosquitto.conf(5)).
+"""Converts a `mosquitto.conf` to our TOML, with a reason for each line without a counterpart (mosquitto.conf(5)).
 
-Invariant: each line of the file is either in the result, or means what is so anyway, or is in `left`.
+Invariant: each line of the file is in the result, or is our default, or is in `left`.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 MAX_FILES: Final = 100
-"""Files that `include_dir` may add: more is a mistake."""
+"""The most files that `include_dir` may add."""
 
 
 class MosquittoConfError(ValueError):
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 @dataclass
 class Converted:
-    """The text of our file, and a sentence for each line that is not in it."""
+    """The text of our file, and a sentence for each line that was left out."""
 
     toml: str
     left: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ _LIMITS: Final = {
     "max_topic_alias_broker": "max_topic_aliases",
 }
 _UNLIMITED: Final = ("max_inflight_messages", "max_queued_messages", "max_queued_bytes")
-"""Where 0 is no limit, and everything has one here."""
+"""Options in which 0 means no limit, which we do not have."""
 
 _SO_ANYWAY: Final = frozenset(
     (

@@ -1,9 +1,8 @@
-"""The topic names that a cache knows, by their levels: which of them a filter may match, without asking all of them.
+"""An index of the topic names in a cache, by level. It finds the names that a filter may match without comparing all.
 
-A filter is answered by the rarest of its literal levels: `devices/+/alarm` by the names whose third level is `alarm`,
-of which there may be none among any number of devices. A level that too many names have in one place is not worth a
-list, and only remembered as such. Names are added once and forgotten together, which keeps the lists plain.
-Invariant: `candidates` leaves out no name that the filter matches.
+It uses the rarest literal level of the filter: for `devices/+/alarm` the names whose third level is `alarm`, however
+many devices there are. For a level that too many names share in one place, it keeps no list. Names are added once and
+cleared together. Invariant: `candidates` leaves out no name that the filter matches.
 """
 
 from typing import Final, final
@@ -11,18 +10,18 @@ from typing import Final, final
 
 @final
 class KnownTopics:
-    """Names by level; lists are kept of up to `most` names."""
+    """Names by level, in lists of up to `most` names."""
 
     __slots__ = ("_all", "_levels", "_most")
 
     def __init__(self, most: int) -> None:
         self._most: Final = most
         self._all: list[bytes] | None = []
-        # For each place in a name, which names have a level there: one, several, or too many.
+        # For each position, the names with a given level there: one, several, or None for too many.
         self._levels: list[dict[bytes, bytes | list[bytes] | None]] = []
 
     def add(self, topic: bytes) -> None:
-        """Take in a valid name that is not known yet."""
+        """Add a valid name that is not in the index."""
         if self._all is not None:
             self._all = _with(self._all, topic, self._most)
         levels = self._levels
@@ -39,7 +38,7 @@ class KnownTopics:
                 names[level] = _with(known, topic, self._most)
 
     def candidates(self, topic_filter: bytes) -> list[bytes] | None:
-        """The known names that a valid filter may match; None where that may be more than are listed."""
+        """The names that a valid filter may match; None if there may be more than the lists hold."""
         rarest = self._all
         for place, level in enumerate(topic_filter.split(b"/")):
             if level == b"#":

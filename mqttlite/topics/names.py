@@ -1,6 +1,6 @@
 """Checks topic names and topic filters (5.0 §4.7), and whether a filter matches a name.
 
-No table lives here. Invariant: `matches` is the rule that `tree` and `retained` implement faster.
+Invariant: `matches` defines the rule that `tree` and `retained` implement faster.
 """
 
 from typing import Final
@@ -12,21 +12,21 @@ MAX_LEVELS: Final = 201
 """Levels in a topic name or filter: each level of a filter may take a node of the tree."""
 
 PRESENCE: Final = b"$SYS/broker/presence/"
-"""Below it is who subscribes to a topic: retained, as of now."""
+"""The prefix of the retained presence of topics: their current subscribers."""
 
 PRESENCE_EVENTS: Final = b"$SYS/broker/presence_events/"
-"""Below it is who comes to a topic and leaves it."""
+"""The prefix of presence events: joins and leaves of a topic."""
 
 _PLUS: Final = 0x2B
 _HASH: Final = 0x23
-"""As numbers: whether `bytes` hold other bytes is looked for ten times as slowly as whether they hold a byte."""
+"""As numbers, because searching `bytes` for a single byte is ten times as fast as for other bytes."""
 
 
 def check_name(topic: bytes) -> None:
     """Raises `TopicNameInvalid` for a name that is empty, too long, too deep (`MAX_LEVELS`) or has wildcards."""
     if not topic:
         raise TopicNameInvalid("topic name is empty [MQTT-4.7.3-1]")
-    # What comes from a client is decoded, and can be neither [MQTT-4.7.3-3].
+    # Names from clients were decoded, and can be neither [MQTT-4.7.3-3].
     if 0 in topic or len(topic) > MAX_STRING_BYTES:
         raise TopicNameInvalid(f"topic name of {len(topic)} bytes is too long, or has U+0000 [MQTT-4.7.3-2]")
     if _PLUS in topic or _HASH in topic:
@@ -51,22 +51,22 @@ def check_filter(topic_filter: bytes) -> None:
 
 
 def is_own(topic: bytes) -> bool:
-    """Whether a name, or what a filter matches, is `$SYS` or below it: there only the broker itself publishes."""
+    """Whether a name, or all that a filter matches, is `$SYS` or below it, where only the broker publishes."""
     return topic.startswith(b"$SYS") and (len(topic) == 4 or topic[4] == 47)
 
 
 def is_dead_letter(topic: bytes) -> bool:
-    """Whether a name is `$dlq` or below it: there only the broker publishes what its queues could not deliver."""
+    """Whether a name is `$dlq` or below it, where only the broker publishes: dead letters."""
     return topic.startswith(b"$dlq") and (len(topic) == 4 or topic[4] == 47)
 
 
 def is_analytics(topic: bytes) -> bool:
-    """Whether a name is below `$SYS/analytics`: there those publish whom the operator names."""
+    """Whether a name is below `$SYS/analytics`, where clients named by the operator may publish."""
     return topic.startswith(b"$SYS/analytics/")
 
 
 def presence_subject(topic: bytes) -> bytes:
-    """The topic whose subscribers a topic is about, or the filter of these topics for a filter; empty for others.
+    """The topic that a presence topic is about, or the filter for a filter; empty for other topics.
 
     Topics that begin with `$` have no presence.
     """

@@ -1,14 +1,13 @@
-"""The reserved namespaces of topics: the first level of a filter or name says what its other levels mean.
+"""The reserved namespaces of topics, in which the first level defines the meaning of the other levels.
 
-`$share/<share name>/<filter>` is the standard's (5.0 §4.8.2), the others are this broker's. This module knows how each
-is written; the core knows what it does. SUBSCRIBE and UNSUBSCRIBE parse each filter when it comes in, and a
-`Subscription` keeps what the routes need of it.
+`$share/<share name>/<filter>` is the standard's (5.0 §4.8.2), the others are this broker's. This module defines their
+syntax; the core implements them. SUBSCRIBE and UNSUBSCRIBE parse each filter, and a `Subscription` keeps the parts that
+routes need.
 
-A client below a *mount point* names the topics behind it: `mounted_name` and `mounted_filter` put it before them, and
-`unmounted` takes it away. Namespaces come first, so `$share/<share name>/` stays where it is, and `$SYS` is the same
-for everybody.
+Topics of a client below a *mount point* are relative to it: `mounted_name` and `mounted_filter` add it, and `unmounted`
+removes it. Namespaces come first, so `$share/<share name>/` stays in front, and `$SYS` is the same for all clients.
 
-Invariant: a filter or name that the broker does not serve has a refusal, and is never ordinary.
+Invariant: a filter or name that the broker does not serve has a refusal, and is never treated as an ordinary one.
 """
 
 from typing import Final, final
@@ -31,12 +30,12 @@ _NAMESPACES: Final[dict[bytes, int]] = {
     b"$dlq": DEAD_LETTERS,
     b"$CONTROL": CONTROL,
 }
-"""By first level. `$share` is none of them: the standard reserves it in filters only, and only with a slash."""
+"""By first level. Without `$share`, which the standard reserves only in filters, and only with a slash."""
 
 _NOT_SERVED: Final[dict[int, str]] = {STREAM: "$stream/…: this broker has no streams yet"}
 
 MAX_DELAY_S: Final = 4_294_967
-"""The longest delay of a message, some seven weeks: that of EMQX, whose clients know the namespace."""
+"""The longest delay of a message, some seven weeks: the limit of EMQX, whose clients know the namespace."""
 
 _MAX_DELAY_DIGITS: Final = len(str(MAX_DELAY_S))
 
@@ -62,10 +61,10 @@ _NOT_TO_SUBSCRIBE: Final = "$delayed/…: no message comes on it; subscribe to t
 
 @final
 class ParsedTopic:
-    """A topic filter or a topic name in its parts.
+    """The parts of a topic filter or name.
 
-    `name` is the share, queue or stream, or the seconds of `$delayed`; `rest` is the filter or topic name behind it,
-    empty where there is none. Of an ordinary filter or name all is `rest`.
+    `name` is the share, queue or stream, or the seconds of `$delayed`; `rest` is the filter or topic name after it, or
+    empty. An ordinary filter or name is all `rest`.
     """
 
     __slots__ = ("name", "namespace", "rest")
@@ -77,7 +76,7 @@ class ParsedTopic:
 
     @property
     def filter_refusal(self) -> str:
-        """Why nobody can subscribe to this filter, as one sentence for the client; empty where one can."""
+        """A sentence for the client that says why this filter cannot be subscribed to; empty if it can."""
         namespace = self.namespace
         if namespace == SHARED:
             namespace = parse_name(self.rest).namespace
@@ -91,9 +90,9 @@ class ParsedTopic:
 
     @property
     def name_refusal(self) -> str:
-        """Why nobody can publish to this name, as one sentence for the client; empty where one can.
+        """A sentence for the client that says why this name cannot be published to; empty if it can.
 
-        To a `$CONTROL` or `$queue` name one can all the same where a sink is bound to it.
+        A `$CONTROL` or `$queue` name can be published to all the same if a sink is bound to it.
         """
         if self.namespace == CONTROL:
             return _NO_CONTROL
@@ -118,8 +117,8 @@ class ParsedTopic:
 def parse_filter(topic_filter: bytes) -> ParsedTopic:
     """The parts of a valid topic filter.
 
-    Raises `TopicFilterInvalid` for a shared one whose share name is empty or has a wildcard [MQTT-4.8.2-1] or that has
-    no filter behind it. The names of the other namespaces are not checked: no standard says what they may be.
+    Raises `TopicFilterInvalid` for a shared one whose share name is empty or has a wildcard [MQTT-4.8.2-1], or without
+    a filter. Names in the other namespaces are not checked here.
     """
     if not topic_filter.startswith(b"$share/"):
         return parse_name(topic_filter)
@@ -144,19 +143,19 @@ def parse_name(topic: bytes) -> ParsedTopic:
 
 
 def check_is_served(topic: bytes) -> None:
-    """Raises `TopicNameInvalid` for a name to which nobody can publish."""
+    """Raises `TopicNameInvalid` for a name that cannot be published to."""
     refusal = parse_name(topic).name_refusal
     if refusal:
         raise TopicNameInvalid(refusal)
 
 
 def is_control(topic: bytes) -> bool:
-    """Whether a name is below `$CONTROL`: for commands to the broker."""
+    """Whether a name is below `$CONTROL`, the namespace for commands to the broker."""
     return topic.startswith(b"$CONTROL/")
 
 
 def acknowledged_queue(topic: bytes) -> bytes:
-    """The queue, `$queue/<name>`, of whose messages a name says something as its consumers do; empty for others."""
+    """The queue (`$queue/<name>`) of a consumer's command topic, for example `$ack`; empty for other names."""
     levels = topic.split(b"/", 3)
     if len(levels) != 3 or levels[0] != b"$queue" or levels[2] not in _FOR_CONSUMERS:
         return b""
@@ -164,7 +163,7 @@ def acknowledged_queue(topic: bytes) -> bytes:
 
 
 def queue_command(topic: bytes) -> bytes:
-    """A name below `$queue` without the topic for the answer, which may follow: `$queue/<name>/<command>`."""
+    """A `$queue/<name>/<command>` name without the topic for the answer, which may follow."""
     return b"/".join(topic.split(b"/", 3)[:3])
 
 
@@ -175,7 +174,7 @@ def makes_or_ends_queue(topic: bytes) -> bool:
 
 
 def mounted_name(mount_point: bytes, topic: bytes) -> bytes:
-    """The topic that a client below a mount point means by a name that is not empty."""
+    """A non-empty name of a client with its mount point added."""
     if topic.startswith(b"$"):
         if is_own(topic):
             return topic
@@ -197,8 +196,8 @@ def mounted_filter(mount_point: bytes, topic_filter: bytes) -> bytes:
 
 
 def unmounted(mount_point: bytes, topic: bytes) -> bytes:
-    """The name of a topic for a client below a mount point; empty where it has none, as that of the mount point, and
-    dead letters, which are of all topics."""
+    """The name of a topic for a client below a mount point. Empty if it has none: topics outside, the mount point
+    itself, and dead letters, which come from all topics."""
     if topic.startswith(mount_point):
         return topic[len(mount_point) :]
     return topic if topic.startswith(b"$") and not is_dead_letter(topic) else b""

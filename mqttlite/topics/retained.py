@@ -1,12 +1,11 @@
 """The retained messages, by topic name (5.0 §3.3.1.3): one for a topic, found by filter.
 
-pygtrie answers the prefix question: which names are below a filter's literal beginning. It holds buckets, one for
-each of the first `BUCKET_LEVELS` levels that a name goes through. A bucket with many names has them all in a flat
-dictionary, for walking a trie takes microseconds for each; one with few has its own, and the buckets below have theirs.
-So a search begins with a list that is quickly made, and goes through it as far as its caller wants at a time.
-What a retained message is, and how many there may be, is the core's business.
+pygtrie finds the names below a filter's literal prefix. It holds buckets, one for each of the first `BUCKET_LEVELS`
+levels of a name. A bucket with many names holds all names below it in a flat dictionary, because walking a trie takes
+microseconds per name; a bucket with few names holds only its own. So a search quickly gets a list, and goes through it
+in steps. The core defines the values and their limits.
 
-Invariant: a search finds what was kept when it began and still is, however much later it gets there.
+Invariant: a search finds the values that existed at its beginning and still exist.
 """
 
 from typing import Final, Generic, TypeVar, final
@@ -18,21 +17,21 @@ from mqttlite.topics.names import has_wildcard, matches
 V = TypeVar("V")
 
 BUCKET_LEVELS: Final = 8
-"""Levels of a name that have buckets: each level makes a new name dearer, and few filters have more before a wildcard;
-their bucket holds some names that are not looked for."""
+"""Levels with buckets. Each level makes adding a name more expensive, and few filters have more literal levels before a
+wildcard; their buckets also hold other names."""
 
 MANY: Final = 100
 FEW: Final = 50
-"""Names on a bucket before it has a dictionary of all, and when it has none again: to walk the trie for this many takes
-a fraction of a millisecond."""
+"""With more names than this, a bucket has a dictionary of all names below it. Walking the trie for this many takes a
+fraction of a millisecond."""
 
 EMPTY_ENTRIES: Final = 100
-"""Places to keep for names that lost their value: most get another one at once, for that is how it is replaced."""
+"""Empty entries to keep: most get a new value at once, because that is how a value is replaced."""
 
 
 @final
 class Entry(Generic[V]):
-    """Where the value of a topic is, until that topic is forgotten; then it has none for good."""
+    """The entry for a topic's value. After the topic is dropped, the entry stays empty."""
 
     __slots__ = ("serial", "topic", "value")
 
@@ -40,7 +39,7 @@ class Entry(Generic[V]):
         self.topic: Final = topic
         self.value: V | None = None
         self.serial: int = 0
-        """Which of all values it is."""
+        """The serial number of its value."""
 
 
 @final
@@ -52,18 +51,18 @@ class PrefixBucket(Generic[V]):
     def __init__(self) -> None:
         self.count: int = 0
         self.here: list[Entry[V]] = []
-        """Those that are on no bucket below this one, while they are few."""
+        """The entries that are in no bucket below this one."""
         self.all: dict[bytes, Entry[V]] | None = None
-        """Those on the buckets below as well, where they are many."""
+        """All entries, including the buckets below, if they are many."""
         self.listed: list[Entry[V]] | None = None
-        """The same for searches to share: each goes to where the list ended when it began."""
+        """All entries as a list that searches share: each search goes to the end that the list had at its beginning."""
         self.gone: int = 0
-        """How many of those listed are no longer there."""
+        """How many listed entries were removed."""
 
 
 @final
 class Search(Generic[V]):
-    """The values that a filter matches, as of when the search began, without those that are gone since."""
+    """The values that a filter matches: those at the beginning of the search, without those removed since."""
 
     __slots__ = ("_at", "_end", "_ending", "_entries", "_leading", "_parent", "_serial", "everything", "topic_filter")
 
@@ -81,17 +80,17 @@ class Search(Generic[V]):
         self._parent = parent
         self._serial: Final = serial
         self.everything: Final = everything
-        """Whether all that is left will be found, unless it goes before."""
+        """Whether all remaining entries match, unless they are removed."""
         self._ending: Final = b"" if topic_filter.endswith(b"#") else topic_filter[topic_filter.rfind(b"+") + 1 :]
         self._leading: Final = topic_filter[0] in b"+#"
         self._at = 0
 
     def __len__(self) -> int:
-        """How many names are left to look at."""
+        """How many names are left to examine."""
         return self._end - self._at + (self._parent is not None)
 
     def end(self) -> None:
-        """Find nothing more."""
+        """End the search."""
         self._end = self._at
         self._parent = None
 
@@ -129,11 +128,11 @@ class RetainedMessages(Generic[V]):
         self._trie: Final = pygtrie.Trie()
         self._entries: Final[dict[bytes, Entry[V]]] = {}
         self._empty: Final[dict[bytes, None]] = {}
-        self._listed: list[Entry[V]] | None = None  # as those of buckets, and `_gone` too
+        self._listed: list[Entry[V]] | None = None  # like `PrefixBucket.listed`; `_gone` likewise
         self._gone = 0
         self._serial = 0
         self.buckets: int = 0
-        """How many prefixes there are, each of which takes some memory."""
+        """The number of buckets, for the memory account."""
 
     def __len__(self) -> int:
         return len(self._entries) - len(self._empty)
@@ -155,7 +154,7 @@ class RetainedMessages(Generic[V]):
         entry.value, entry.serial = value, self._serial
 
     def remove(self, topic: bytes) -> V | None:
-        """Forget what is kept for a topic, and return it; nothing kept is harmless."""
+        """Remove and return the value of a topic. Harmless if there is none."""
         entry = self._entries.get(topic)
         if entry is None or entry.value is None:
             return None
@@ -174,7 +173,7 @@ class RetainedMessages(Generic[V]):
         return [entry.value for entry in self._entries.values() if entry.value is not None]
 
     def search(self, topic_filter: bytes) -> Search[V]:
-        """A search for the values of all topics that a valid filter matches."""
+        """Start a search for the values of all topics that a valid filter matches."""
         if not has_wildcard(topic_filter):
             exact = self._entries.get(topic_filter)
             return Search(topic_filter, [] if exact is None else [exact], self._serial, True)
@@ -188,7 +187,7 @@ class RetainedMessages(Generic[V]):
                 self._gone = 0
             return Search(topic_filter, self._listed, self._serial, topic_filter == b"#")
         entries = self._below(levels[: min(literal, BUCKET_LEVELS)])
-        everything = levels[literal] == b"#" and literal <= BUCKET_LEVELS  # else the bucket holds others too
+        everything = levels[literal] == b"#" and literal <= BUCKET_LEVELS  # otherwise the bucket holds other names, too
         parent = self._entries.get(topic_filter[:-2]) if everything else None
         # "sport/#" also matches "sport" (§4.7.1.2), which stands one bucket higher.
         return Search(topic_filter, entries, self._serial, everything, parent)
@@ -205,7 +204,7 @@ class RetainedMessages(Generic[V]):
         return bucket.listed
 
     def _gather(self, prefix: list[bytes]) -> list[Entry[V]]:
-        """The values of a bucket with few names, and of those below."""
+        """The entries of a bucket with few names, and of the buckets below."""
         buckets: list[PrefixBucket[V]] = self._trie.values(prefix)
         return [entry for bucket in buckets for entry in bucket.here]
 
@@ -251,5 +250,5 @@ class RetainedMessages(Generic[V]):
 
 
 def _is_last(entry: Entry[V], depth: int) -> bool:
-    """Whether a name has no bucket below that of `depth` levels."""
+    """Whether a name has no bucket deeper than `depth` levels."""
     return depth == BUCKET_LEVELS or entry.topic.count(b"/") == depth

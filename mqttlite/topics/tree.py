@@ -1,11 +1,11 @@
-"""The subscriptions, by topic filter: which of them match a topic name (5.0 §4.7).
+"""The subscription tree: finds the subscriptions whose filters match a topic name (5.0 §4.7).
 
-Filters without wildcards are in one flat dictionary: each costs a look-up and no nodes. Filters with wildcards make a
-tree. A node stands for a place where filters branch or end; the levels that lead to it from the last branch are one
-`bytes`, its run. So a filter takes about its own bytes and one or two nodes, however many levels it has.
+Filters without wildcards are in one flat dictionary, without nodes. Filters with wildcards form a tree. A node is a
+place where filters branch or end; the levels after the one that leads to it, up to the next branch, are its run. So a
+filter takes about its own bytes and one or two nodes, however many levels it has.
 
-Invariant: every node but the root holds a value or has two ways on. A match costs the levels it compares, not what else
-is subscribed.
+Invariant: every node except the root holds a value or has two children. The cost of a match depends on the levels
+compared, not on the number of subscriptions.
 """
 
 from typing import Final, Generic, TypeVar, final
@@ -15,15 +15,15 @@ from mqttlite.topics.names import has_wildcard
 V = TypeVar("V")
 
 SPLIT_LEVELS: Final = 8
-"""Levels of a run that is kept as a list: splitting a run takes longer than comparing it. A list takes up to 50 bytes
-more for each level, so longer runs, which are rare, are one `bytes`."""
+"""Runs of up to this many levels are lists, because splitting a run takes longer than comparing it. A list takes up to
+50 bytes more for each level, so longer runs, which are rare, are one `bytes`."""
 
 SHARED_BYTES: Final = 64
-"""Longer levels and runs are rare, and nodes do not share them."""
+"""Longer levels and runs are rare and are not interned."""
 
 LEVELS_SHARED: Final = 10_000
-"""Different levels and runs of which all nodes share one copy: names of sites and measurements come again and again.
-Device numbers may not, and when there are as many as that the sharing begins anew."""
+"""The most interned levels and runs: names of sites and measurements repeat. Device numbers may not, so the table is
+cleared when it is full."""
 
 
 @final
@@ -38,35 +38,35 @@ class Several(Generic[V]):
 
 @final
 class Node(Generic[V]):
-    """Where filters with wildcards branch or end. Most nodes have one way on or none, and no dictionary for it."""
+    """A place where filters with wildcards branch or end. Most nodes have at most one child, and no dictionary."""
 
     __slots__ = ("below", "child", "children", "here", "level", "plus", "run")
 
     def __init__(self) -> None:
         self.run: list[bytes] | bytes | None = None
-        """The levels, `+` among them, to go through behind the level that leads here; None: no more. More than
-        `SPLIT_LEVELS` are one `bytes`."""
+        """The levels, including `+`, to match after the level that leads here; None: no more. More than `SPLIT_LEVELS`
+        are one `bytes`."""
         self.level: bytes | None = None
-        """The only literal level that goes on from here, unless `children` has several."""
+        """The only literal level with a child, unless `children` has several."""
         self.child: Node[V] | None = None
         self.children: dict[bytes, Node[V]] | None = None
         self.plus: Node[V] | None = None
         self.here: V | Several[V] | None = None
-        """The values of the filters that end here; `below` has those of filters that end in a `#` after it."""
+        """The values of filters that end here; `below` has those of filters that end with `#` after it."""
         self.below: V | Several[V] | None = None
 
     def get(self, level: bytes) -> "Node[V] | None":
-        """Where a literal level leads."""
+        """The child for a literal level."""
         if self.children is not None:
             return self.children.get(level)
         return self.child if self.level == level else None
 
     def after(self, level: bytes) -> "Node[V] | None":
-        """Where a level of a filter leads, literal or `+`."""
+        """The child for a level of a filter, literal or `+`."""
         return self.plus if level == b"+" else self.get(level)
 
     def put(self, level: bytes, child: "Node[V]") -> None:
-        """Let a level of a filter lead to a node, in the place of another if it led there."""
+        """Set the child for a level of a filter, replacing an existing one."""
         if level == b"+":
             self.plus = child
         elif self.children is not None:
@@ -78,7 +78,7 @@ class Node(Generic[V]):
             self.level = self.child = None
 
     def discard(self, level: bytes) -> None:
-        """Let a level lead nowhere."""
+        """Remove the child for a level."""
         if level == b"+":
             self.plus = None
         elif self.children is None:
@@ -90,7 +90,7 @@ class Node(Generic[V]):
                 self.children = None
 
     def holds_or_branches(self) -> bool:
-        """Whether it is more than a place between two others."""
+        """Whether it holds a value or has several children."""
         return (
             self.here is not None
             or self.below is not None
@@ -101,7 +101,7 @@ class Node(Generic[V]):
 
 @final
 class SharedLevels:
-    """One copy for all nodes of the levels and runs that come again, of at most `most` levels and as many runs."""
+    """Interns up to `most` levels and as many runs, so that nodes share them."""
 
     __slots__ = ("_levels", "_most", "_runs")
 
@@ -111,7 +111,7 @@ class SharedLevels:
         self._runs: Final[dict[bytes, list[bytes]]] = {}
 
     def level(self, level: bytes) -> bytes:
-        """The level, or an equal one that is kept."""
+        """The interned copy of a level."""
         if len(level) > SHARED_BYTES:
             return level
         known = self._levels.get(level)
@@ -122,7 +122,7 @@ class SharedLevels:
         return known
 
     def run(self, levels: list[bytes]) -> list[bytes] | bytes | None:
-        """A run of these levels, as nodes keep it: never changed."""
+        """The run for these levels in the form for nodes, interned. Must not be changed."""
         if not levels:
             return None
         run = levels[0] if len(levels) == 1 else b"/".join(levels)
@@ -140,7 +140,7 @@ class SharedLevels:
 
 @final
 class SubscriptionTree(Generic[V]):
-    """A set of (topic filter, value); values are compared by identity or their own equality, and hashable."""
+    """A set of (topic filter, value). Values must be hashable."""
 
     __slots__ = ("_exact", "_root", "_several", "_shared", "_wild", "steps")
 
@@ -151,7 +151,7 @@ class SubscriptionTree(Generic[V]):
         self._shared: Final = SharedLevels(LEVELS_SHARED)
         self._wild = 0
         self.steps: int = 0
-        """How many levels of filters the latest match compared."""
+        """How many levels the latest match compared."""
 
     def add(self, topic_filter: bytes, value: V) -> None:
         """Add a value under a valid filter; adding it twice is harmless."""
@@ -179,7 +179,7 @@ class SubscriptionTree(Generic[V]):
             raise KeyError(topic_filter)
 
     def match(self, topic: bytes) -> list[V]:
-        """The values whose filters match a valid topic name, those of several matching filters once for each."""
+        """The values whose filters match a valid topic name, once for each matching filter."""
         found: list[V] = []
         self.steps = 0
         if topic in self._exact:
@@ -188,7 +188,7 @@ class SubscriptionTree(Generic[V]):
             found.extend(self._several[topic])
         if self._wild:
             levels = topic.split(b"/")
-            if topic.startswith(b"$"):  # leading wildcards do not see "$…" [MQTT-4.7.2-1]
+            if topic.startswith(b"$"):  # leading wildcards do not match "$…" [MQTT-4.7.2-1]
                 first = self._root.get(levels[0])
                 if first is not None:
                     self._walk(first, levels, 1, found)
@@ -197,7 +197,7 @@ class SubscriptionTree(Generic[V]):
         return found
 
     def _walk(self, node: Node[V], levels: list[bytes], at: int, found: list[V]) -> None:
-        """Gather what matches from a node on; its run begins at `levels[at]`."""
+        """Collect the matching values from a node on. Its run begins at `levels[at]`."""
         start, end = at, len(levels)
         while True:
             run = node.run
@@ -239,7 +239,7 @@ class SubscriptionTree(Generic[V]):
             node.here = _with(node.here, value)
 
     def _node_for(self, levels: list[bytes]) -> Node[V]:
-        """The node where these levels end; it is made where there is none."""
+        """The node where these levels end. It is created if missing."""
         node = self._root
         at, end = 0, len(levels)
         while at < end:
@@ -297,7 +297,7 @@ class SubscriptionTree(Generic[V]):
                 self._compact(above, way_above, parent)
 
     def _compact(self, above: Node[V], way: bytes, node: Node[V]) -> None:
-        """Take a node away that neither holds a value nor branches; one that follows it gets the run of both."""
+        """Remove a node that neither holds a value nor branches. Its only child, if any, gets both runs."""
         if node.holds_or_branches():
             return
         level, child = (node.level, node.child) if node.plus is None else (b"+", node.plus)
@@ -338,7 +338,7 @@ def _with(held: V | Several[V] | None, value: V) -> V | Several[V]:
 
 
 def _without(held: V | Several[V] | None, value: V) -> V | Several[V] | None:
-    """The values without that one. Raises `KeyError` when it is not there."""
+    """The values without this one. Raises `KeyError` if it is missing."""
     if not isinstance(held, Several):
         if held is None or held != value:
             raise KeyError(value)
