@@ -53,7 +53,8 @@ SMALL_BYTES: Final = 4 << 20
 of the virtual machine optimised, and all rows stay in one part."""
 
 _LOCAL_SMALL: Final = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # With one compiler Java keeps 48 MB for compiled code, which a report fills: the rest of it would be interpreted.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",

@@ -121,6 +121,7 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(tmp_path: P
     assert sorted(step.split()[1] for step in steps[len(DATASET) : -1]) == sorted(tables)
     assert warning.endswith("part-b1-000001.jsonl: 1 broken line left out")
     assert "2026-11-21 11:00:30 to 2026-11-21 11:00:30 UTC" in done.stdout
+    assert "CodeCache" not in done.stdout, "Java had no room left for compiled code"
     assert "33.3 % of 3 ended sessions ended without a goodbye" in done.stdout
     assert done.stdout.endswith(f"Look at {out}/report.html\n")
 
