@@ -188,17 +188,22 @@ class Router:
             if traces:
                 message.trace = message.number = traces[0]
         if not allowed:
+            kept: Message | None = None
             if route.delayed is not None:
                 self._delay(route.delayed, message, source, tally)
+                if tally.reached:
+                    kept = message
             else:
                 self._deny(route, source, message.topic, 1, message.trace)
                 # A 3.1.1 client gets no reason code [3.1.1 MQTT-3.3.5-2].
                 tally.code = _denial_code(route, source, message.topic)
-            return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
+            return self._start(_NO_RECEIVERS, NO_SINKS, source, kept, None, tally)
         policy = route.policy
         if policy is not None:
             if self._refuse(policy, message, message.topic, source, tally, is_allowed):
                 return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
+            if message.qos:
+                self._effects.identify(message)  # so that the publisher is told the number of the copy
             message = policy.limited(message, self._effects.now)
         if message.retain and route.retains and not self.retained.put(message):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED
@@ -300,6 +305,7 @@ class Router:
         if policy is not None and self._refuse(policy, message, topic, source, tally):
             return
         tally.reached = 1  # so that it does not count as without subscribers
+        self._effects.identify(message)  # so that the publisher is told the number of the copy
         if self._put(message.for_topic(topic), parsed.delay_s, source):
             tally.queued = 1
         else:

@@ -24,6 +24,11 @@ class TellsOfT(OpenRules):
         return TopicPolicy(tells_publisher=topic == b"t")
 
 
+class Limits10S(OpenRules):
+    def policy_of(self, topic: bytes) -> TopicPolicy:
+        return TopicPolicy(ttl_s=10, max_qos=1)
+
+
 def told_client(
     world: World,
     name: str,
@@ -92,14 +97,19 @@ def test_parts_of_a_batch_have_the_same_messages() -> None:
     assert batch.delivery(0, 0).message.trace == batch.delivery(0, 1).message.trace == 7
 
 
-def test_the_id_is_the_one_that_the_publisher_is_told() -> None:
+@pytest.mark.parametrize("rules", [OpenRules(), Limits10S()])
+@pytest.mark.parametrize("topic", ["t", "$delayed/5/t"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_id_is_the_one_that_the_publisher_is_told(rules: OpenRules, topic: str, qos: int) -> None:
     world = World()
+    world.broker.authorize(DefaultRules(authorizer=rules))
     reader = told_client(world, "r")
     reader.subscribe("t", qos=1)
     publisher = world.open(V5, capabilities=Capabilities(tell_delivery=True))
     publisher.connect("p")
-    publisher.publish("t", "x", 1)
-    (answer,) = publisher.received()
+    publisher.publish(topic, "x", qos)
+    answer, *_ = publisher.received()
+    world.advance(6)
     assert isinstance(answer, Ack)
     assert [("message-id", each) for each in ids(reader)] == [answer.properties.user_properties[0]]
 

@@ -100,6 +100,14 @@ async def test_a_message_that_a_queue_has_no_room_for_is_dropped_and_the_answer_
         assert answers[2]["dropped"]
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_a_delayed_message_has_the_id_that_the_answer_says(gateway: GatewayUnderTest, qos: int) -> None:
+    answer = (await gateway.client().put(f"/topics/%24delayed/600/a?qos={qos}", content=b"1")).json()
+    assert (answer["queued_for"], answer["dropped"]) == (1, False)
+    (delayed,) = (await gateway.client(Role.VIEWER).get("/api/v1/delayed")).json()["items"]
+    assert str(delayed["message_id"]) == answer["message_id"]
+
+
 async def test_numbers_of_messages_grow(gateway: GatewayUnderTest) -> None:
     client = gateway.client()
     gateway.broker.subscribe("a")
