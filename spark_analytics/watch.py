@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_analytics.errors import InputUnusable, OutputRefused
-from spark_analytics.reports.queue_tables import ACKNOWLEDGED, AS_OTHERS, FAILS, STUCK_ATTEMPTS, failed, judged
+from spark_analytics.reports.queue_tables import ACKNOWLEDGED, AS_OTHERS, FAILS, STUCK_ATTEMPTS, STUCK_S, failed, judged
 from spark_analytics.schema import TABLES, TIME_COLUMNS
 from spark_analytics.troubles import GOES_ON, Silences, Trouble, Troubles
 
@@ -185,6 +185,8 @@ def queue_rows(spark: SparkSession, source: str) -> DataFrame:
             acknowledged=F.when(F.col("outcome") == ACKNOWLEDGED, number),
             tried=F.when(failed(), F.col("attempt")),
             behind=F.when(failed(), F.col("behind")),
+            failing_from=F.when(failed(), F.unix_micros("delivered_at")),
+            failing_to=F.when(failed(), F.unix_micros("ended_at")),
         ),
         _of_queue(_stream(spark, source, "dead_letters"), "queue", letters=number),
         *(_of_queue(_stream(spark, source, table)) for table in ("events", "activity")),
@@ -193,7 +195,8 @@ def queue_rows(spark: SparkSession, source: str) -> DataFrame:
 
 
 _OF_QUEUES: Final = ("attempts", "failed", "acknowledged", "letters")
-_MOST: Final = ("tried", "behind")
+_MOST: Final = ("tried", "behind", "failing_to")
+_LEAST: Final = ("failing_from",)
 
 
 def _of_queue(rows: DataFrame, *names: str, **counters: Column) -> DataFrame:
@@ -201,10 +204,8 @@ def _of_queue(rows: DataFrame, *names: str, **counters: Column) -> DataFrame:
         (F.col(name) if name in names else F.lit(None).cast("string")).alias(name)
         for name in ("queue", "consumer", "ordering_key")
     ]
-    counted = [
-        F.coalesce(counters.get(name, F.lit(0)), F.lit(0)).cast("long").alias(name) for name in (*_OF_QUEUES, *_MOST)
-    ]
-    return rows.select("time", *named, *counted)
+    given = [counters.get(name, F.lit(None)).cast("long").alias(name) for name in (*_OF_QUEUES, *_MOST, *_LEAST)]
+    return rows.select("time", *named, *given)
 
 
 def _stream(spark: SparkSession, source: str, table: str) -> DataFrame:
@@ -235,9 +236,16 @@ def queue_windows(rows: DataFrame) -> DataFrame:
     by = ("queue", "consumer", "ordering_key")
     return (
         rows.groupBy(F.window("time", f"{WINDOW_S} seconds").alias("window"), *by)
-        .agg(*(F.sum(name).alias(name) for name in _OF_QUEUES), *(F.max(name).alias(name) for name in _MOST))
-        .select(F.col("window.start").alias("start"), F.col("window.end").alias("end"), *by, *_OF_QUEUES, *_MOST)
+        .agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _OF_QUEUES), *_extremes())
+        .select(
+            *(F.col("window.start").alias("start"), F.col("window.end").alias("end")),
+            *(*by, *_OF_QUEUES, *_MOST, *_LEAST),
+        )
     )
+
+
+def _extremes() -> list[Column]:
+    return [*(F.max(name).alias(name) for name in _MOST), *(F.min(name).alias(name) for name in _LEAST)]
 
 
 def silences(rows: DataFrame) -> DataFrame:
@@ -290,8 +298,8 @@ def window_findings(counted: DataFrame) -> DataFrame:
 
 def queue_findings(counted: DataFrame) -> DataFrame:
     """Of rows of `queue_windows`: consumers that fail, as in the report; queues that give up messages; and ordering
-    keys of which nothing was acknowledged in five minutes, though a message was tried for the third time at least, and
-    others waited behind it."""
+    keys of which a message was tried for the third time at least, with others behind it, where that took a minute or
+    nothing of the key was acknowledged in the five."""
     of_queues = counted.where("queue is not null")
     consumers = (
         of_queues.where("consumer is not null")
@@ -309,8 +317,10 @@ def queue_findings(counted: DataFrame) -> DataFrame:
     keys = (
         of_queues.where("ordering_key is not null")
         .groupBy("start", "end", "queue", "ordering_key")
-        .agg(F.sum("acknowledged").alias("acknowledged"), *(F.max(name).alias(name) for name in _MOST))
+        .agg(F.sum("acknowledged").alias("acknowledged"), *_extremes())
     )
+    long = F.col("failing_to") - F.col("failing_from") >= int(STUCK_S * 1e6)
+    stuck = ((F.col("acknowledged") == 0) | long) & (F.col("tried") >= STUCK_ATTEMPTS) & (F.col("behind") > 0)
     queue, nobody = F.col("queue"), F.lit(None).cast("string")
     parts = [
         _found(
@@ -328,9 +338,8 @@ def queue_findings(counted: DataFrame) -> DataFrame:
             F.format_string("%d messages of queue %s were given up in 5 minutes", "letters", "queue"), queue,
         ),
         _found(
-            keys.where((F.col("acknowledged") == 0) & (F.col("tried") >= STUCK_ATTEMPTS) & (F.col("behind") > 0)),
-            "stuck_key", nobody, "behind",
-            F.format_string("key %s of queue %s is stuck: a message was tried %d times, and %d wait behind it",
+            keys.where(stuck), "stuck_key", nobody, "behind",
+            F.format_string("key %s of queue %s is stuck: a message was tried %d times, with %d behind it",
                             "ordering_key", "queue", "tried", "behind"), queue, F.col("ordering_key"),
         ),
     ]  # fmt: skip

@@ -215,6 +215,8 @@ def test_troubles_of_queues(folder: Folder) -> None:
         *(attempt(3, "nacked", consumer=each, queue="mail", one_in=20) for each in ("c", "d")),
         *(attempt(each, "nacked", consumer="c", queue="keys", **keyed) for each in (1, 4)),
         *(attempt(4, "nacked", consumer="c", queue="keys", **keyed | {"ordering_key": "goes on"}),),
+        *(attempt(each, "nacked", consumer="c", queue="more", **keyed) for each in (3, 4)),  # for a minute
+        *(attempt(4.5, consumer="c", queue="more", ordering_key="k"),),
         *(attempt(4.5, consumer="c", queue="keys", ordering_key="goes on"),),
         *(attempt(4, "nacked", consumer="c", queue="keys", **keyed | {"ordering_key": "alone", "behind": 0}),),
         *(attempt(6, "nacked", consumer="a", one_in=19), attempt(6, one_in=1)),  # too few
@@ -224,30 +226,50 @@ def test_troubles_of_queues(folder: Folder) -> None:
     assert folder.found() == []  # more may come
     folder.add("activity", activity(60, "other"))
     folder.watch()
-    told = {row["kind"]: row for row in folder.lines("began")}
+    told = {row["kind"]: row for row in folder.lines("began") if row["queue"] != "more"}
     assert {kind: (row["queue"], row["client_id"], row["ordering_key"]) for kind, row in told.items()} == {
         "failing_consumer": ("jobs", "a", None),
         "failing_queue": ("mail", None, None),
         "dead_letters": ("jobs", None, None),
         "stuck_key": ("keys", None, "k"),
     }
-    assert len(folder.lines("began")) == 4
+    assert [row["id"] for row in folder.lines("began") if row["queue"] == "more"] == [f"stuck_key/more/k/{at(0)}"]
+    assert len(folder.lines("began")) == 5
     assert [told[kind]["sentence"] for kind in ("failing_consumer", "failing_queue", "dead_letters", "stuck_key")] == [
         "a failed 25 deliveries of queue jobs in 5 minutes, 20 % of what it got",
         "the consumers of queue mail all fail alike: 40 deliveries in 5 minutes, 100 % of them",
         "10 messages of queue jobs were given up in 5 minutes",
-        "key k of queue keys is stuck: a message was tried 3 times, and 7 wait behind it",
+        "key k of queue keys is stuck: a message was tried 3 times, with 7 behind it",
     ]
     assert told["stuck_key"]["id"] == f"stuck_key/keys/k/{at(0)}"
     folder.add("activity", activity(120, "other"))  # the queues have nothing to do, and clients have
     folder.watch()
-    over = sorted(row["sentence"] for row in folder.lines("ended"))
+    over = sorted(row["sentence"] for row in folder.lines("ended") if row["queue"] != "more")
     assert over == [
         "10 messages of queue jobs were given up in 5 min; no more are",
         "a failed 25 deliveries of queue jobs in 5 min; it works again",
         "key k of queue keys was stuck for 5 min; it is not any more",
         "the consumers of queue mail failed 40 deliveries in 5 min; they work again",
     ]
+
+
+def test_planted_troubles_of_queues_are_found(spark: SparkSession, folder: Folder) -> None:
+    from tools.telemetry.generate import Order, generate
+
+    dump = folder.source / "fleet"
+    generate(Order(30, 1.0, 1, 600, "parquet", "consumer=2,key=3,outage=1"), dump, lambda share: None)
+    for table in dump.glob("table=*"):
+        table.rename(folder.source / table.name)
+    folder.watch()
+    planted = json.loads((dump / "truth.json").read_text())["troubles"]
+    found: dict[str, set[str]] = {}
+    for row in folder.lines("began"):
+        found.setdefault(row["kind"], set()).add(row["ordering_key"] or row["client_id"] or row["queue"])
+    of_kind = {kind: [each for each in planted if each["kind"] == kind] for kind in ("consumer", "key", "outage")}
+    assert found["failing_consumer"] == {each["consumer"] for each in of_kind["consumer"]}
+    assert found["failing_queue"] == {each["queue"] for each in of_kind["outage"]}
+    assert found["stuck_key"] >= {each["key"] for each in of_kind["key"]}
+    assert len(found["stuck_key"]) <= 5  # the consumers that fail hold up others
 
 
 def test_both_formats_and_lines_that_are_torn(folder: Folder) -> None:
