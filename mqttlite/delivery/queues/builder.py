@@ -50,8 +50,9 @@ class QueueBuilder:
 
     def make(self, options: QueueOptions, origin: str, mount_point: str) -> ManagedQueue:
         """Create a queue without bindings."""
-        publish: Callable[[Message], object] = self._core.publish_own
-        dead_letters = DeadLetters(options.name, self._core.effects, publish, self._forwarding.add, self._wall_ahead_us)
+        dead_letters = DeadLetters(
+            *(options.name, self._core.effects, self._publish, self._forwarding.add, self._wall_ahead_us)
+        )
         retry = options.retry
         queue = Queue(
             *(options.name, options, retry.min_s, retry.max_s),
@@ -81,6 +82,12 @@ class QueueBuilder:
             message_filter = StoredFilter(options.filter) if isinstance(compiled, str) else compiled
             core = self._core
             kept.queue.filter = QueueFilter(message_filter, kept.queue.contents, core.router.drops, core.effects)
+
+    def _publish(self, message: Message) -> None:
+        """Publish a dead letter where a client subscribes to it. One without a subscriber is not lost: its queue keeps
+        it."""
+        if self._core.has_subscribers(message.topic):
+            self._core.publish_own(message)
 
     def _may_receive(self, session: Session, topic: bytes) -> bool:
         """Whether a client may receive a message of a queue that was not created by an operator. Counts and reports a

@@ -81,6 +81,21 @@ def test_what_expires_may_be_a_dead_letter() -> None:
     world.end()
 
 
+def test_a_dead_letter_that_nobody_reads_is_no_lost_message() -> None:
+    world = QueueWorld([options(max_attempts=1)])
+    client = consumer(world)
+    reader = world.connect("r")
+    for read in (False, True):
+        if read:
+            reader.subscribe("$dlq/+", qos=1)
+        world.publish("a", "x")
+        ack(client, one(client), 0x80)
+        assert [each.payload for each in publishes(reader.received())] == [b"x"] * read
+    assert len(letters_of(world)) == 2
+    assert "no_subscribers" not in world.broker.router.drops.by_reason
+    world.end()
+
+
 def letters_of(world: QueueWorld) -> list[DeadLetter]:
     return list(world.queues.dead_letters("q").letters())
 
