@@ -124,7 +124,11 @@ def _many_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_store, "CHECKPOINT_BYTES", 60_000)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [FAULTS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in FAULTS[1:])],
+    ids=lambda each: each.name,
+)
 async def test_a_failing_call_loses_and_doubles_nothing(folder: Path, fault: Fault) -> None:
     assert await fail_each_call(folder, fault, 2, script(1, 6), first=FAULTS.index(fault) + 1, step=19) > 150
 

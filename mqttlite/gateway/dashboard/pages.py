@@ -5,6 +5,7 @@ Invariant: a page runs the scripts and styles of the package and no others, and 
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote
@@ -17,7 +18,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from mqttlite.build import version
 from mqttlite.gateway.caller import Caller, Role
-from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import words
 from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
@@ -54,22 +54,28 @@ PART_OF: Final = {
 _PACKAGE: Final = "mqttlite.gateway.dashboard"
 
 
+@cache
+def _templates() -> Environment:
+    """The templates of all gateways of this process: each is compiled once."""
+    made = Environment(
+        autoescape=True,
+        loader=PackageLoader(_PACKAGE),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("number", "percent", "size", "seconds", "when", "preview"):
+        made.filters[name] = getattr(words, name)
+    made.filters["quoted"] = lambda text: quote(text, safe="")
+    made.globals.update(menu=MENU, version=version(), assets=ASSETS)
+    return made
+
+
 class Pages:
     """The pages of one gateway."""
 
-    def __init__(self, context: GatewayContext) -> None:
-        self._context: Final = context
-        self._templates: Final = Environment(
-            autoescape=True,
-            loader=PackageLoader(_PACKAGE),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        for name in ("number", "percent", "size", "seconds", "when", "preview"):
-            self._templates.filters[name] = getattr(words, name)
-        self._templates.filters["quoted"] = lambda text: quote(text, safe="")
-        self._templates.globals.update(menu=MENU, version=version(), assets=ASSETS)
+    def __init__(self) -> None:
+        self._templates: Final = _templates()
 
     def render(
         self, template: str, request: Request, caller: Caller | None, *, status: int = 200, **values: Any

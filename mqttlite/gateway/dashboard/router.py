@@ -26,7 +26,7 @@ from mqttlite.gateway.lazy_route import LazyRoute
 
 def router(context: GatewayContext) -> APIRouter:
     """The pages, what they load, and what keeps them up to date."""
-    pages = Pages(context)
+    pages = Pages()
     live = Live(context)
     routes = APIRouter(include_in_schema=False, route_class=LazyRoute)
     add_assets(routes)

@@ -152,16 +152,28 @@ async def test_what_a_process_was_handling_when_it_died_is_handled_again(store: 
     assert result is True
 
 
-async def test_a_handler_that_takes_longer_than_its_lease_keeps_its_message(store: SeenStore, clock: Clock) -> None:
+async def test_a_handler_that_takes_longer_than_its_lease_keeps_its_message(
+    store: SeenStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     handled = 0
+    claimed = asyncio.Event()
+    claim = store.claim
+
+    async def noted(key: str, owner: str, lease: float) -> Claim:
+        found = await claim(key, owner, lease)
+        if found is Claim.CLAIMED:
+            claimed.set()
+        return found
 
     async def handle(_message: Message) -> None:
         nonlocal handled
-        for _ in range(10):
-            await asyncio.sleep(0.02)
-            clock.now += 0.02
+        for _ in range(4):
+            claimed.clear()
+            await claimed.wait()
+            clock.now += 0.06
         handled += 1
 
+    monkeypatch.setattr(store, "claim", noted)
     handler = IdempotentHandler(handle, store, lease=0.1)
     assert sorted(await asyncio.gather(handler(message()), handler(message()))) == [False, True]
     assert handled == 1

@@ -7,7 +7,7 @@ from tests.support.core_driver import publishes
 from tests.support.queues import QueueWorld, options
 
 
-@pytest.mark.parametrize("rate", [0.5, 20.0, 3_000.0])
+@pytest.mark.parametrize("rate", [0.5, 20.0, pytest.param(3_000.0, marks=pytest.mark.slow)])
 def test_a_backlog_is_delivered_at_the_rate(rate: float) -> None:
     world = QueueWorld([options(max_rate=rate)])
     consumer = world.connect("c")

@@ -72,7 +72,7 @@ def test_a_fleet_that_is_cut_off_comes_back_and_loses_nothing(broker: RunningBro
 
 
 def test_a_loss_is_noticed_by_every_count(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet(tcp(broker), Plan(devices=4, interval_s=0.05, messages=3, drain_s=0.1, connect_rate=1000))
+    fleet = Fleet(tcp(broker), Plan(devices=4, interval_s=0.05, messages=3, drain_s=1.0, connect_rate=1000))
     enter = fleet.delivery_logs[0].on_message
     monkeypatch.setattr(
         fleet.delivery_logs[0], "on_message", lambda device, number: None if device == 2 else enter(device, number)
