@@ -114,6 +114,16 @@ def test_the_id_is_the_one_that_the_publisher_is_told(rules: OpenRules, topic: s
     assert [("message-id", each) for each in ids(reader)] == [answer.properties.user_properties[0]]
 
 
+def test_a_policy_limits_a_message_of_qos_0_too() -> None:
+    world = World()
+    world.broker.authorize(DefaultRules(authorizer=Limits10S()))
+    reader = told_client(world, "r")
+    reader.subscribe("t", qos=1)
+    world.publish("t", "x")
+    (packet,) = publishes(reader.received())
+    assert packet.properties.message_expiry_interval == 10
+
+
 def test_a_publisher_is_named_to_those_who_may_know_and_where_the_policy_says_so() -> None:
     world = World()
     world.broker.authorize(DefaultRules(authorizer=TellsOfT()))
