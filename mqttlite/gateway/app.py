@@ -105,8 +105,8 @@ _PROTECTION: Final = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""Of each answer of a router that says nothing else: an address with `?token=` in it is told to nobody, and no other
-site shows a page."""
+"""The default headers of routers' answers: URLs with `?token=` are not sent as referrer, and other sites cannot frame
+pages."""
 
 STATUS_OF_KIND: Final = {"http.response.start": 200, "websocket.accept": 101, "websocket.http.response.start": 403}
 """The messages that begin an answer, with their default status."""
@@ -239,7 +239,7 @@ class GatewayApp:
             if others:
                 allowed = {"Allow": ", ".join(sorted(others))}
                 raise Problem(Code.METHOD_NOT_ALLOWED, "this path has other methods", headers=allowed)
-            if may_be_large(scope):  # nobody without credentials takes the room of others
+            if may_be_large(scope):  # callers without credentials must not use up the budget
                 await self.callers.find(HTTPConnection(scope))
             body = await self.bodies.read(scope, receive)
             try:

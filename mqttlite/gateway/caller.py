@@ -60,7 +60,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request. Two requests of one caller may have two equal values."""
+    """The sender of a request. Requests of the same caller may have separate, equal values."""
 
     username: str | None
     role: Role
@@ -91,7 +91,7 @@ class Caller:
 
 
 class Callers:
-    """Finds out who calls. One for each gateway."""
+    """Authenticates requests. One for each gateway."""
 
     def __init__(self, context: GatewayContext) -> None:
         self._context: Final = context
@@ -252,7 +252,7 @@ class Callers:
 
     async def _by_key(self, secret: str, peer: str) -> Caller:
         key = self._context.api_keys.find(secret)
-        if key is None:  # the jail counts it, and keeps who guesses waiting
+        if key is None:  # the jail counts the failure and delays the answer
             verdict = await self._context.login(_credentials(None, secret.encode(), peer))
             raise _problem_of(verdict.reason_code or ReasonCode.BAD_USER_NAME_OR_PASSWORD)
         grants = NO_GRANTS
@@ -270,8 +270,8 @@ def caller_of(request: HTTPConnection) -> Caller:
 
 
 def require(role: Role, *, token_in_query: bool = False) -> Any:
-    """The dependency of a route: who calls has this role at least. `caller: Annotated[Caller, require(Role.VIEWER)]`
-    gives the route its caller; a router or route that does not need it names it in `dependencies=[…]`.
+    """The dependency of a route that requires a role or higher. `caller: Annotated[Caller, require(Role.VIEWER)]` gives
+    the route its caller; a router or route that does not need it names it in `dependencies=[…]`.
 
     `token_in_query` allows `?token=` too, for EventSource and WebSocket.
     """

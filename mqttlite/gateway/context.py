@@ -50,7 +50,7 @@ class GatewayContext:
     """Lists, shows, disconnects and purges: never the core directly for that."""
     snapshots: Snapshots
     reports: Reports
-    """The state of the broker for people, its alarms, and why messages were not delivered."""
+    """The reports on the broker, its alarms, and the answers to `why`."""
     recent_events: RecentEvents
     user_names: Callable[[], Awaitable[set[str]]]
     """Of the users that are known by name."""
@@ -75,7 +75,7 @@ class GatewayContext:
     iam: IamPolicies
     """What Google's clients set, and get back."""
     login: Callable[[Credentials], Awaitable[Verdict]]
-    """Who somebody is, by the same authenticators and jail as over MQTT."""
+    """Authenticates a caller with the same authenticators and jail as MQTT."""
     must_log_in: bool
     """Whether requests without credentials are refused."""
     is_local: bool
@@ -87,7 +87,7 @@ class GatewayContext:
     wall: Callable[[float], datetime]
     """The UTC time of one of them."""
     explanations: Explanations
-    """What would become of messages and subscriptions."""
+    """Predicts the outcome of messages and subscriptions."""
     reload: Callable[[], None]
     """Begins what SIGHUP does."""
     passwords: list[PasswordAuthenticator]

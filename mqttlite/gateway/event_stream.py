@@ -197,7 +197,7 @@ class EventStream(asyncio.Protocol):
         """The server stops. The session ends with the broker's connections, and the stream with it."""
 
     def data_received(self, data: bytes) -> None:
-        """What a client sends behind its request is for nobody."""
+        """Ignore bytes that a client sends after its request."""
 
     def pause_writing(self) -> None:
         self._is_paused = True

@@ -18,7 +18,7 @@ from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import NONE, Properties
 
 PRESENCE: Final = (b"$SYS/broker/presence/", b"$SYS/broker/presence_events/")
-"""Below these the broker says who is there, and who comes and goes; the messages are events of type `presence`."""
+"""The prefixes of presence messages, which become events of type `presence`."""
 
 MAX_CACHED: Final = 64
 """Events that are kept for the next receiver of the same message: as many topics as are busy at a time."""

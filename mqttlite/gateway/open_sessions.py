@@ -12,7 +12,7 @@ SWEEP_S: Final = 0.5
 
 
 class Subscriber(Protocol):
-    """What is known of a subscriber here."""
+    """The interface of a subscriber."""
 
     @property
     def caller_key(self) -> str:

@@ -87,7 +87,7 @@ class Outcome:
 
     @property
     def dropped(self) -> bool:
-        """Whether nobody gets it, or somebody does not who should."""
+        """Whether it has no receiver, or was dropped for one."""
         return not self.reached or bool(self.dropped_for)
 
     @property
@@ -173,10 +173,9 @@ class Publishing:
         return Outcome(core.effects.identify(message), 0, 0, {reason: 1}, 1)
 
     def _check_room(self, caller: Caller, draft: Draft) -> None:
-        """With the policies `reject` and `block` nobody gets a message for which some receiver has no room.
+        """With the policies `reject` and `block`, refuse a message if a receiver has no room for it.
 
-        A request does not wait for room as an MQTT client does: who sent it is told, and sends it again.
-        Raises `Problem`.
+        Unlike an MQTT client, a request does not wait for room: its caller must send it again. Raises `Problem`.
         """
         rules = self._context.live_rules.rules
         if rules is None or not rules.policies.policies:

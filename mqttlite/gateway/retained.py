@@ -1,6 +1,6 @@
 """`/api/v1/retained` and `/api/v1/delayed`: messages that the broker keeps for later: list, get, remove, cancel.
 
-What is done is in `admin`. Invariant: as in `clients`, payloads are shown to operators only.
+`admin` carries out the actions. Invariant: as in `clients`, only operators see payloads.
 """
 
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""`/api/v1/topics`: make, list, show, change and delete topics, and list who subscribes to one.
+"""`/api/v1/topics`: create, list, show, change and delete topics, and list their subscribers.
 
-A topic has an owner, who made it, and a policy; the rules hold the policy within a second. Invariant: who makes a topic
-may use it already: nobody gets a permission, or takes one from others, on what is not theirs.
+A topic has an owner, its creator, and a policy, which is in force within a second. Invariant: only a caller that may
+already use a topic can create it, so creating one neither grants nor takes away permissions on topics of others.
 """
 
 import secrets

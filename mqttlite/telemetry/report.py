@@ -13,7 +13,7 @@ from mqttlite.telemetry.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """What runs."""
+    """The version and build of the broker."""
 
     version: str
     compiled: bool
@@ -33,10 +33,10 @@ class ListenerState:
     half_open_closed: int
     failed_handshakes: int
     throttled: Mapping[str, int]
-    """How often a client was over a quota, by whose that is: client, user, listener, broker; `disconnect` where its
-    connection ended for it."""
+    """How often a client exceeded a quota, by scope: client, user, listener, broker; `disconnect` counts ended
+    connections."""
     limited: Mapping[str, int]
-    """Connections that were refused because somebody connects too often or has too many, by the limit."""
+    """Connections refused by a limit on connecting, by limit."""
     tls_files_end_at: Mapping[str, float]
     """When its certificate, authorities and list of revoked certificates are out of date, in seconds since 1970, by
     option; empty without TLS."""
@@ -49,7 +49,7 @@ class ListenerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresenceFigures:
-    """What is told of who subscribes to topics."""
+    """The totals of topic presence."""
 
     topics: int
     memberships: int
@@ -61,7 +61,7 @@ class PresenceFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpFigures:
-    """What the gateway has done."""
+    """The totals of the gateway."""
 
     requests: Mapping[tuple[str, int], int]
     """By group of paths and status."""

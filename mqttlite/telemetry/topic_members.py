@@ -14,10 +14,11 @@ from mqttlite.topics.tree import SubscriptionTree
 from mqttlite.wire.errors import TopicNameInvalid
 
 MAX_TOPICS: Final = 10_000
-"""Topics that are told about: each has a retained message of the broker's own, of which there are 11,000 at most."""
+"""Topics with published presence: each has one of the broker's own retained messages."""
 
 MAX_WATCHED: Final = 1_000
-"""Topics among them that are told about only because somebody asks for them by name: a client could name any number."""
+"""Topics among them that are included only because a client subscribes to their presence by name: a client could name
+any number."""
 
 MAX_MEMBERSHIPS: Final = 200_000
 """Clients of filters, some 300 bytes each; a client counts once for each of its filters."""
@@ -26,10 +27,11 @@ MAX_NAMES: Final = 200_000
 """Clients by name in all topics, some 200 bytes each: a filter with wildcards has its clients in many topics."""
 
 MAX_NAMED: Final = 1_000
-"""Clients by name in one topic: they are compared each time. A topic with more is told about in numbers."""
+"""The most clients by name in one topic, because they are compared each time. A topic with more publishes only a
+number."""
 
 OVERLAPS_KNOWN: Final = 10_000
-"""Filters of which it is known whether a policy asks for presence there."""
+"""Filters for which it is cached whether a policy has presence there."""
 
 
 class Subjects(Protocol):
@@ -61,7 +63,7 @@ class Clients:
 
 
 class Topic:
-    """A topic that is told about."""
+    """A topic with published presence."""
 
     __slots__ = (
         "count",
@@ -79,7 +81,7 @@ class Topic:
     def __init__(self, name: bytes, was_watched: bool) -> None:
         self.name: Final = name
         self.was_watched: Final = was_watched
-        """Whether it is here because somebody asked for it by name; it counts for `MAX_WATCHED`."""
+        """Whether it was included because of a subscription by name; it counts for `MAX_WATCHED`."""
         self.direct: int = 0
         """Filters without wildcards that stand for it and have clients: one, and one for each share name."""
         self.watchers: int = 0
@@ -94,14 +96,14 @@ class Topic:
         self.told_at: Final[dict[str, float]] = {}
         """When clients were last told to have come or gone, the earliest first, of the last second."""
         self.number_told_at: float = 0.0
-        """The same where only their number is told."""
+        """The same for a topic that publishes only a number."""
 
     @property
     def is_wanted(self) -> bool:
         return bool(self.direct or self.watchers or self.is_named)
 
     def forget_told(self, until: float) -> bool:
-        """Forget who was told about until then; whether nobody is left."""
+        """Forget clients that were reported before `until`. Return whether none is left."""
         told_at = self.told_at
         while told_at:
             client_id, at = next(iter(told_at.items()))
@@ -130,7 +132,7 @@ class Members:
 
     @property
     def topics(self) -> int:
-        """How many topics are told about."""
+        """How many topics have published presence."""
         return len(self._topics)
 
     # ------------------------------------------------------------------ subscriptions
@@ -157,7 +159,8 @@ class Members:
         return topic_filter in self._filters_of.get(client_id, ())
 
     def add(self, client_id: str, topic_filter: bytes, since: float) -> Topic | bytes | None:
-        """A client subscribes to a filter that is relevant. What is to be told: a topic, or the topics of a filter."""
+        """Add a client's subscription to a relevant filter. Return what to publish: a topic, or the topics of a
+        filter."""
         if self.memberships >= MAX_MEMBERSHIPS:
             self.left_out += 1
             return None
@@ -215,14 +218,14 @@ class Members:
     # ------------------------------------------------------------------ topics
 
     def search(self, topic_filter: bytes) -> Search[Topic]:
-        """The topics that are told about and that a filter matches."""
+        """The topics with published presence that a filter matches."""
         return self._topics.search(topic_filter)
 
     def all_topics(self) -> list[Topic]:
         return self._topics.values()
 
     def is_here(self, topic: Topic) -> bool:
-        """Whether it is told about."""
+        """Whether the topic has published presence."""
         return self._topics.get(topic.name) is topic
 
     def has_presence(self, topic: Topic) -> bool:
@@ -235,7 +238,7 @@ class Members:
         self._overlaps.clear()
 
     def add_named(self) -> None:
-        """Tell about the topics that policies name, and about no others because they were named before."""
+        """Include exactly the topics that policies name, besides those included for other reasons."""
         named = set(self._subjects.presence_topics())
         for topic in self._topics.values():
             topic.is_named = False
@@ -245,7 +248,7 @@ class Members:
                 found.is_named = True
 
     def forget(self, topic: Topic) -> None:
-        """It is told about no longer."""
+        """Stop to publish the presence of a topic."""
         self.names -= len(topic.known or ())
         self._watched -= topic.was_watched
         self._topics.remove(topic.name)
@@ -269,8 +272,8 @@ class Members:
     # ------------------------------------------------------------------ members
 
     def now_in(self, topic: Topic, who: Callable[[str, bytes, float], Member | None]) -> Mapping[str, Member] | int:
-        """The clients that subscribe to a topic, or only how many, where they are many. `who` says whose a client is;
-        None: it may not receive the topic."""
+        """The clients that subscribe to a topic, or only their number if they are many. `who` returns the member for a
+        client; None: it may not receive the topic."""
         found = self._tree.match(topic.name)
         total = sum(len(each.since) for each in found)
         room = MAX_NAMES - self.names + len(topic.known or ())
@@ -284,13 +287,13 @@ class Members:
         return members
 
     def note_told(self, topic: Topic, known: dict[str, Member] | None, count: int) -> None:
-        """What was told of a topic."""
+        """Remember what was published for a topic."""
         self.names += len(known or ()) - len(topic.known or ())
         topic.known, topic.count, topic.is_told = known, count, True
 
 
 def _earliest(found: Iterable[Clients]) -> dict[str, float]:
-    """Since when clients subscribe, of several filters the longest."""
+    """When each client first subscribed, the earliest of several filters."""
     merged: dict[str, float] = {}
     for clients in found:
         for client_id, since in clients.since.items():
@@ -310,7 +313,7 @@ def _plain(topic_filter: bytes) -> bytes:
 
 
 def _fits(name: bytes) -> bool:
-    """Whether a topic has room for what stands before it."""
+    """Whether the topic with the presence prefix is not too long."""
     try:
         check_name(PRESENCE_EVENTS + name)
     except TopicNameInvalid:

@@ -26,25 +26,25 @@ from mqttlite.topics.names import PRESENCE, PRESENCE_EVENTS
 from mqttlite.topics.retained import Search
 
 LOOK_S: Final = 0.2
-"""How long after the first change it is looked what changed: the changes of that time are told together."""
+"""The delay after the first change, so that changes in that time are published together."""
 
 QUIET_S: Final = 1.0
-"""How long after a client was told to have come to or left a topic it is told again."""
+"""The least interval between two reports about the same client in a topic."""
 
 SLICE_S: Final = 0.004
-"""As that of the publish queue: how long it is looked in one loop iteration."""
+"""The most time for checks in one loop iteration, as in the publish queue."""
 
 NAMED: Final = 200
-"""Clients by name in one message, some 20 KB; the numbers beside them are of all."""
+"""The most client names in one message, some 20 KB. The counts include all clients."""
 
 MAX_TOUCHED: Final = 100_000
-"""Subscriptions to look at; where more change at once, some are looked at as they come."""
+"""The most subscriptions waiting for a check. If more change at once, some are checked immediately."""
 
 SEARCHED: Final = 100
-"""Topics to look at in one step of a search."""
+"""Topics to check in one step of a search."""
 
 MAX_WAITING: Final = 1_000
-"""Messages that wait to be published: where there are as many, topics wait."""
+"""With this many messages waiting to be published, topics wait."""
 
 UNACCEPTED: Final = 0x80
 
@@ -60,7 +60,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Who subscribes to a topic: `count` clients, of which `members` names the first `NAMED`."""
+    """The subscribers of a topic: `count` clients, of which `members` names the first `NAMED`."""
 
     topic: str
     count: int
@@ -69,7 +69,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Who came to a topic and left it since the latest event. The lists name `NAMED` each, the counts are of all."""
+    """The clients that joined and left a topic since the latest event. Each list names up to `NAMED`; the counts
+    include all."""
 
     topic: str
     count: int
@@ -123,9 +124,9 @@ class TopicPresence(Listener):
         self._changed: Final[dict[bytes, Topic]] = {}
         """Topics to tell about, by name."""
         self._waiting: Final[dict[bytes, Topic]] = {}
-        """Topics to tell about at the next look."""
+        """Topics to publish at the next check."""
         self._told: Final[dict[bytes, Topic]] = {}
-        """Topics that know whom they told about in the last second."""
+        """Topics with clients that were reported in the last second."""
         self._timer: Handle | None = None
         self._is_looking = False
         self._was_full = False
@@ -151,7 +152,7 @@ class TopicPresence(Listener):
         self._touch(connection, topic_filter)
 
     def on_policies(self, subjects: Subjects) -> None:
-        """Other rules or policies are in force, or these for the first time: look at everything."""
+        """Rules or policies changed, or are set for the first time: check everything."""
         self.members.use(subjects)
         self.members.add_named()
         self._sessions = self._core.sessions.values()
@@ -159,7 +160,7 @@ class TopicPresence(Listener):
         self._schedule()
 
     def stop(self) -> None:
-        """Tell nothing more: clients leave because the broker stops."""
+        """Stop to publish, because clients now leave only since the broker stops."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = _Never()
@@ -189,7 +190,7 @@ class TopicPresence(Listener):
     # ------------------------------------------------------------------ looking
 
     def _look(self) -> None:
-        """Look for a slice of time, and come back for what is left."""
+        """Check for a slice of time, and schedule the rest."""
         self._timer = None
         if not self._is_looking:
             self._is_looking = True
@@ -214,7 +215,7 @@ class TopicPresence(Listener):
             )
 
     def _step(self) -> bool:
-        """Do a little of what is first in order: subscriptions, then topics. False where there is nothing to do."""
+        """Do one step: subscriptions first, then topics. False if there is nothing to do."""
         if self._touched:
             self._look_at_one()
         elif self._filters or self._clients:
@@ -259,7 +260,7 @@ class TopicPresence(Listener):
             del self._clients[client_id]
 
     def _look_at(self, client_id: str, topic_filter: bytes) -> None:
-        """See whether a client subscribes with a filter now, and note which topics may have changed."""
+        """Check whether a client now subscribes with a filter, and note the topics that may have changed."""
         session = self._core.sessions.get(client_id)
         subscribes = (
             session is not None
@@ -282,7 +283,7 @@ class TopicPresence(Listener):
     # ------------------------------------------------------------------ telling
 
     def _tell(self, topic: Topic) -> bool:
-        """Publish what changed in a topic. False: it must wait."""
+        """Publish the changes of a topic. False if it must wait."""
         if not self.members.is_here(topic):
             return True
         now = self._now()
@@ -309,7 +310,7 @@ class TopicPresence(Listener):
         self._told.pop(topic.name, None)
 
     def _tell_number(self, topic: Topic, count: int, now: float) -> bool:
-        """Of a topic with many clients."""
+        """Publish the number for a topic with many clients."""
         if topic.known is None and count == topic.count:
             return True
         if topic.number_told_at and now < topic.number_told_at + QUIET_S:
@@ -319,14 +320,15 @@ class TopicPresence(Listener):
         return True
 
     def _tell_names(self, topic: Topic, members: dict[str, Member], now: float) -> bool:
-        """Of a topic that had many clients, and has few now."""
+        """Publish the names for a topic that had many clients and now has few."""
         if now < topic.number_told_at + QUIET_S:
             return False
         self._note_told(topic, members, len(members), now, [], [])
         return True
 
     def _tell_change(self, topic: Topic, known: dict[str, Member], members: Mapping[str, Member], now: float) -> bool:
-        """Of a topic whose clients are known by name: who came and left, but for those of whom it was told lately."""
+        """Publish the joins and leaves of a topic whose clients are known by name, except clients that were reported
+        lately."""
         told_at = topic.told_at
         topic.forget_told(now - QUIET_S)
         came = [each for client_id, each in members.items() if client_id not in known]
@@ -353,7 +355,7 @@ class TopicPresence(Listener):
         joined: list[Member],
         left: list[Member],
     ) -> None:
-        """Publish how a topic stands now, and what changed; where nobody is named, by how many it changed."""
+        """Publish the snapshot of a topic and its changes: by name, or only as numbers."""
         grown = count - topic.count
         joined_count, left_count = len(joined), len(left)
         if not joined and not left:

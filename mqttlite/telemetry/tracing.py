@@ -14,16 +14,16 @@ from typing import Final
 from mqttlite.core.tracer import OFFLINE
 
 MAX_MESSAGES: Final = 5_000
-"""Messages that are traced at once: those of 25 seconds if no receiver acknowledges, and some megabytes."""
+"""The most messages traced at the same time: those of 25 seconds without acknowledgements, some megabytes."""
 
 MAX_DELIVERIES: Final = 20_000
-"""Their receivers, all together: a message for more is traced to this many of them."""
+"""The most receivers of all traced messages. A message for more is traced to only this many."""
 
 SENT: Final = "sent"
 ACKNOWLEDGED: Final = "acknowledged"
 DROPPED: Final = "dropped"
 UNFINISHED: Final = "unfinished"
-"""How the dataset calls what became of a message for a receiver."""
+"""The outcomes of a message for a receiver, by their names in the dataset."""
 
 
 class Traced:
@@ -111,28 +111,28 @@ class DeliveryOutcome:
         self.again: int = 0
         """How often it was sent again."""
         self.is_away: bool = False
-        """The receiver went without acknowledging it, and is not back."""
+        """Whether the receiver disconnected without acknowledging it, and is not back."""
         self.ended: float | None = None
         self.outcome: str = UNFINISHED
         self.reason: str = ""
         self.detail: str = ""
         self.cause: str = ""
-        """What was seen of the receiver when the message had to wait."""
+        """The state of the receiver when the message had to wait, in words."""
         self.end_cause: str = ""
-        """The same of when it was dropped."""
+        """The state of the receiver when the message was dropped, in words."""
 
 
 class TraceListener:
-    """What may be made of the news; this one makes nothing. Times are the stopwatch's."""
+    """Gets the progress of traced messages; the default methods do nothing. Times are the stopwatch's."""
 
     def on_stage(self, message: Traced, stage: str, qos: int, seconds: float) -> None:
         """A message has passed a stage, for one of its receivers; `route` for all of them."""
 
     def on_delivery(self, delivery: DeliveryOutcome) -> None:
-        """Something is known of a message and a receiver for the first time."""
+        """The first report about a message and a receiver."""
 
     def on_end(self, delivery: DeliveryOutcome) -> None:
-        """And what became of it."""
+        """The outcome is final."""
 
 
 class MessageTracer:
@@ -156,7 +156,7 @@ class MessageTracer:
         return len(self._messages)
 
     def oldest_unacknowledged_s(self) -> float:
-        """How long the one waits that was handed to a socket first and is not acknowledged; 0.0 where none is."""
+        """The age of the oldest message that was written to a socket and not acknowledged; 0.0 if there is none."""
         for delivery in self._unacknowledged:
             assert delivery.written is not None
             return self._stopwatch() - delivery.written
@@ -220,7 +220,7 @@ class MessageTracer:
         self._unwritten.setdefault(connection, {})[delivery] = None
 
     def on_written(self, connection: int) -> None:
-        """What was sent to a connection is handed to its socket."""
+        """The messages sent to a connection were written to its socket."""
         deliveries = self._unwritten.pop(connection, None)
         if deliveries is None:
             return
@@ -258,13 +258,13 @@ class MessageTracer:
         self._end(delivery, DROPPED, self._stopwatch())
 
     def on_gone(self, connection: int) -> None:
-        """A connection is over: what was not handed to its socket by now never will be."""
+        """A connection ended: messages not yet written to its socket never will be."""
         for delivery in self._unwritten.pop(connection, ()):
             if delivery.qos == 0:
                 self._end(delivery, UNFINISHED, self._stopwatch())
 
     def end_some(self, messages: int) -> bool:
-        """The core reports nothing more: evict this many messages; whether there are more."""
+        """After the core's last report: evict this many messages. Return whether there are more."""
         for _ in range(min(messages, len(self._messages))):
             self._evict_oldest()
         return bool(self._messages)

@@ -80,7 +80,7 @@ class Pages:
     def render(
         self, template: str, request: Request, caller: Caller | None, *, status: int = 200, **values: Any
     ) -> HTMLResponse:
-        """A page. `caller` is None where nobody is known."""
+        """Render a page. `caller` is None if the caller is not authenticated."""
         text = self._templates.get_template(template).render(
             path=request.url.path,
             view=PART_OF.get(request.url.path, request.url.path),

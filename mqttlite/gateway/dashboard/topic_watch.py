@@ -68,7 +68,7 @@ class TopicWatch:
         return []
 
     def accept(self, message: Message, _source: Source, tally: Tally) -> None:
-        tally.reached -= 1  # nobody who looks on is a receiver
+        tally.reached -= 1  # a watch does not count as a receiver
         self._note(message.topic, 1, message.payload)
 
     def accept_batch(self, batch: PublishBatch, _source: Source, tally: Tally) -> None:
