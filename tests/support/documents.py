@@ -61,8 +61,13 @@ def programs() -> list[Program]:
     return found
 
 
-def links() -> Iterator[tuple[Path, str]]:
+@cache
+def links() -> tuple[tuple[Path, str], ...]:
     """Each link and image that does not name another site: the page, and its target."""
+    return tuple(_links())
+
+
+def _links() -> Iterator[tuple[Path, str]]:
     for page in PAGES:
         for token in _inline(MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8"))):
             target = str(token.attrGet("href") or token.attrGet("src") or "")

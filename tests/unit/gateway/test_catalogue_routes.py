@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from tests.support.gateway import running_gateway
 
 
+@pytest.mark.slow
 async def test_the_catalogue_comes_in_pages_and_as_asyncapi(tmp_path: Path) -> None:
     policies = (
         TopicPolicyOptions(prefix="orders", schema="orders", description="Orders"),

@@ -853,6 +853,7 @@ async def test_a_subscription_that_nobody_uses_expires(gateway: GatewayUnderTest
     assert (await done(client.patch(MAIL, json=change)))["expirationPolicy"] == {}
 
 
+@pytest.mark.slow
 async def test_an_overload_and_a_policy_refuse_messages_and_google_s_client_tries_again(tmp_path: Path) -> None:
     policies = (
         TopicPolicyOptions(prefix="shop/orders", priority="low"),
