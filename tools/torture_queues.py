@@ -148,7 +148,7 @@ class Result:
     inversions: int = 0
     too_many_attempts: int = 0
     repeated: int = 0
-    """Attempts whose number was not higher than that of the one before."""
+    """Attempts whose number was not higher than that of one before."""
     early: int = 0
     """Attempts before the deadline of the one before was over."""
     older_than_seek: int = 0
@@ -212,7 +212,10 @@ class Seen:
     acknowledged: bool = False
     dead: float = 0.0
     attempt: int = 0
+    """The latest that was read in its era, from which link, and when."""
     era: int = -1
+    link: Link | None = None
+    read_at: float = 0.0
     forgotten_at: float = 0.0
     sent_after: float = 0.0
     """When it was sent at the earliest, of a forgotten one."""
@@ -411,6 +414,8 @@ class QueueTorture:
         if link.era != self._era:
             return seen  # it may have been sent before a kill or a seek
         if seen.era == self._era:
+            if attempt < seen.attempt and seen.link is not link and link.sent_after <= seen.read_at:
+                return seen  # it may have been sent before, as where a commit took longer than the deadline
             result.repeated += attempt <= seen.attempt
             if seen.forgotten_at and attempt == seen.attempt + 1:
                 late = now - seen.forgotten_at - DEADLINE_S
@@ -424,7 +429,7 @@ class QueueTorture:
             result.inversions += before.link is link or link.sent_after > before.read_at
         else:
             self._latest_of_key[seen.key] = Latest(self._era, message_id, link, now)
-        seen.attempt, seen.era = attempt, self._era
+        seen.attempt, seen.era, seen.link, seen.read_at = attempt, self._era, link, now
         return seen
 
     async def _dead_letters(self) -> None:
