@@ -15,6 +15,9 @@ from mqttlite.event_hub import OVERLOAD_STAGES, OVERLOADED, EventHub, OverloadSt
 
 _log = logging.getLogger("mqttlite")
 
+IDLE_SHARE: Final = 0.05
+"""A loop that uses less of a processor is idle. Other programs make it late, and shedding load would not help."""
+
 
 class Loop(Protocol):
     """The loop driver: `wake` makes it carry out effects."""
@@ -40,6 +43,7 @@ class OverloadWatch:
         self._loop: Final = loop
         self._clock: Final = clock
         self._processor_time: Final = processor_time
+        self._at = clock()
         self._used_s = processor_time()
         self._iterations = loop.iterations
         self._begun_at: Final = dict.fromkeys(OVERLOAD_STAGES, 0.0)
@@ -51,9 +55,11 @@ class OverloadWatch:
         before = overload.stage
         now = self._clock()
         used_s, iterations = self._processor_time(), self._loop.iterations
-        iteration_s = (used_s - self._used_s) / max(1, iterations - self._iterations)
-        self._used_s, self._iterations = used_s, iterations
-        self._core.weigh(lag_s, iteration_s, now)
+        worked_s = used_s - self._used_s
+        iteration_s = worked_s / max(1, iterations - self._iterations)
+        is_idle = worked_s < IDLE_SHARE * (now - self._at)
+        self._at, self._used_s, self._iterations = now, used_s, iterations
+        self._core.weigh(0.0 if is_idle else lag_s, iteration_s, now)
         if overload.stage == before:
             return
         self._loop.wake()

@@ -72,3 +72,14 @@ def test_what_a_client_sends_is_looked_at_while_iterations_take_long() -> None:
             world.advance(OVERLOAD_INTERVAL_S)
             watch.on_lag(0.03)
         assert world.broker.effects.meters_senders is is_metered
+
+
+@pytest.mark.parametrize(("share", "stage"), [(0.04, 0), (0.06, 4)])
+def test_a_loop_that_is_late_with_little_to_do_is_not_overloaded(share: float, stage: int) -> None:
+    """Other programs have the processor: to drop messages and refuse connections would not make it less late."""
+    world = World(overload_limits=OverloadLimits(max_lag_s=0.1))
+    watch = OverloadWatch(world.broker, EventHub(), Loop(world), lambda: world.now, lambda: world.now * share)
+    for _ in range(20):
+        world.advance(OVERLOAD_INTERVAL_S)
+        watch.on_lag(1.0)
+    assert world.broker.overload.stage == stage
