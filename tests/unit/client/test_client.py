@@ -384,7 +384,7 @@ async def test_questions_without_answer_time_out() -> None:
         await peer.welcome()
         await peer.goodbye()
 
-    async with broker(script) as port, client(port, timeout=0.01) as us:
+    async with broker(script) as port, client(port, timeout=0.5) as us:
         with pytest.raises(AnswerTimeout, match="SUBSCRIBE was not answered"):
             await us.subscribe("a")
         with pytest.raises(AnswerTimeout, match="UNSUBSCRIBE was not answered"):
