@@ -80,7 +80,7 @@ def large_payloads() -> Work:
 
 
 def with_properties() -> Work:
-    return _through([Publish(b"t/0", PAYLOAD, properties=SOME)] * 100)
+    return _through([Publish(b"t/0", PAYLOAD, properties=SOME)] * 2_000)
 
 
 def with_other_properties() -> Work:
