@@ -11,7 +11,7 @@ from mqttlite.wire.packets import Connect, Will
 
 NO_LIMIT: Final = 1 << 62
 
-MESSAGE_BYTES: Final = 340
+MESSAGE_BYTES: Final = 364
 """A message without the bytes of its topic and payload: its objects, and the delivery that most receivers share."""
 
 BATCH_BYTES: Final = 230

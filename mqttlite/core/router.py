@@ -202,9 +202,10 @@ class Router:
         if policy is not None:
             if self._refuse(policy, message, message.topic, source, tally, is_allowed):
                 return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
-            if message.qos:
-                self._effects.identify(message)  # so that the publisher is told the number of the copy
-            message = policy.limited(message, self._effects.now)
+            limited = policy.limited(message, self._effects.now)
+            if limited is not message and message.qos:
+                message.number = self._effects.identify(limited)  # so that the publisher is told the number of the copy
+            message = limited
         if message.retain and route.retains and not self.retained.put(message):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED
         return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)

@@ -24,7 +24,7 @@ class LazyRoute(APIRoute):
         **options: Any,
     ) -> None:
         Route.__init__(self, path, endpoint, methods=methods, name=name, include_in_schema=include_in_schema)
-        self.methods = {method.upper() for method in methods}  # without HEAD, which the gateway answers for all
+        self.methods: set[str] = {method.upper() for method in methods}  # not HEAD: the gateway answers it for all
         del self.app  # which the analysis makes
         self._options = {"methods": methods, "name": name, "include_in_schema": include_in_schema, **options}
 

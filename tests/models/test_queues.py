@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from mqttlite.delivery.queues.limits import MAX_LANE
+from mqttlite.delivery.queues.limits import ARRIVAL_S, MAX_LANE
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.store.memory import MemoryStore
 from tests.support.queues import QueueWorld, options
@@ -89,7 +89,8 @@ class QueueMachine(RuleBasedStateMachine):
             assert now >= message.not_before, "it was delivered before its time"
             message.attempts += 1
             assert pulled.attempt == message.attempts <= ATTEMPTS
-            message.leased_until = message.not_before = now + (DEADLINE_S if lease_s is None else lease_s)
+            message.not_before = now + (DEADLINE_S if lease_s is None else lease_s)
+            message.leased_until = message.not_before + ARRIVAL_S
             message.restored = False
             if message.key:
                 same = [each for each in self.known.values() if each.key == message.key and not each.end]

@@ -94,7 +94,7 @@ def test_the_queues_of_a_group_have_room_for_so_much(scope: str) -> None:
 
 def test_a_session_makes_room_with_what_it_has_itself() -> None:
     world = World(Limits(on_overflow="drop_oldest"))
-    group = Group("user", queued_bytes=1_500)
+    group = Group("user", queued_bytes=1_600)
     reader = group.member(world, "r", expiry_s=100)
     reader.subscribe("t", qos=1)
     reader.disconnect()
