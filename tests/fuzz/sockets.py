@@ -10,6 +10,7 @@ import logging
 import random
 import socket
 import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -152,10 +153,12 @@ async def be_rude(port: int, rng: random.Random) -> None:
 
 async def be_polite(port: int, until: float, report: Report) -> None:
     """A pair that exchanges messages of QoS 1, one at a time, and loses none."""
-    listener = await Device.dial(port, V5)
-    speaker = await Device.dial(port, V311)
-    try:
+    async with AsyncExitStack() as stack:
+        listener = await Device.dial(port, V5)
+        stack.push_async_callback(listener.close)
         await listener.connect("polite-listener")
+        speaker = await Device.dial(port, V311)  # only now: it may be silent for no longer than `connect_timeout_s`
+        stack.push_async_callback(speaker.close)
         await speaker.connect("polite-speaker")
         await listener.subscribe("polite", 1)
         while time.monotonic() < until:
@@ -168,9 +171,6 @@ async def be_polite(port: int, until: float, report: Report) -> None:
             await speaker.next()
             await listener.next()
             await asyncio.sleep(0.002)
-    finally:
-        await listener.close()
-        await speaker.close()
 
 
 async def fuzz(seconds: float, seed: int) -> Report:
