@@ -136,7 +136,7 @@ class DefaultRules:
             if queue:  # a client that may consume may acknowledge
                 return self.may_subscribe(role, queue)
             topic = queue_command(topic)
-            if makes_or_ends_queue(topic) and self._is_for_nobody(topic):
+            if makes_or_ends_queue(topic) and self._has_no_rule(topic):
                 return False
         return self._authorizer is None or self._authorizer.may_publish(role // 2, topic)
 
@@ -168,7 +168,7 @@ class DefaultRules:
         """The same for the client."""
         return self._why(told_by, role, action, topic)
 
-    def _is_for_nobody(self, topic: bytes) -> bool:
+    def _has_no_rule(self, topic: bytes) -> bool:
         """Whether no rule says who may publish to a topic."""
         return self._authorizer is None or self._authorizer.is_open(topic)
 
@@ -177,7 +177,7 @@ class DefaultRules:
             return "clients may not publish to $SYS and below"
         if action == PUBLISH and is_dead_letter(topic):
             return "clients may not publish below $dlq: dead letters come from queues"
-        if action == PUBLISH and makes_or_ends_queue(topic) and self._is_for_nobody(queue_command(topic)):
+        if action == PUBLISH and makes_or_ends_queue(topic) and self._has_no_rule(queue_command(topic)):
             return "to make or delete a queue takes a permission, and no rule or policy gives it for this topic"
         rules = self._authorizer
         if rules is None:

@@ -39,7 +39,7 @@ class Consumers(Protocol):
         whether one does."""
         ...
 
-    def without_keepers(self, sinks: list[Sink], policy: str) -> list[Sink]:
+    def refuse_ephemeral(self, sinks: list[Sink], policy: str) -> list[Sink]:
         """The sinks of an ephemeral topic, with others in the place of queues; `policy` names its topic policy."""
         ...
 

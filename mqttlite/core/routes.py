@@ -247,7 +247,7 @@ class Routes:
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         policy = authorizer.policy_of(topic)
         if policy.is_ephemeral and self.consumers is not None:
-            sinks = self.consumers.without_keepers(sinks, policy.name)
+            sinks = self.consumers.refuse_ephemeral(sinks, policy.name)
         is_limited = self.limits_topics and self._topic_limits.excludes(topic)
         if policy.is_plain and not is_limited:
             route = Route(receivers, sinks, authorizer.is_open(topic), filtered)

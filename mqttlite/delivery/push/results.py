@@ -22,7 +22,7 @@ MAX_RETRY_AFTER_S: Final = 3_600.0
 @dataclass(frozen=True, slots=True)
 class Result:
     """`kind` is one of `RESULTS`; `status` is 0 without a response. `detail` is a text that never contains the
-    response's body, because whoever chose the URL must not read it."""
+    response's body, because a client that chose the URL must not read it."""
 
     kind: str
     status: int

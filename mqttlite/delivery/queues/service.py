@@ -146,7 +146,7 @@ class Queues:
                     break
         return kept > 0
 
-    def without_keepers(self, sinks: list[Sink], policy: str) -> list[Sink]:
+    def refuse_ephemeral(self, sinks: list[Sink], policy: str) -> list[Sink]:
         """Implements `Consumers`."""
         effects = self._core.effects
         return [EphemeralSink(each, policy, effects) if isinstance(each, Queue) else each for each in sinks]
@@ -222,7 +222,7 @@ class Queues:
         self._save(kept)
         kept.queue.seeking.refresh()
         self._open(kept)
-        self._tell_changed(options.name)
+        self._announce_change(options.name)
 
     def change(self, options: QueueOptions) -> None:
         """Change the options of a queue. A push target without a secret keeps the existing one.
@@ -241,7 +241,7 @@ class Queues:
         kept.queue.change(options, options.retry.min_s, options.retry.max_s)
         self._builder.set_up(kept)
         self._save(kept)
-        self._tell_changed(options.name)
+        self._announce_change(options.name)
 
     def delete(self, name: str) -> None:
         """Delete a queue with its messages and dead letters. Raises `NoSuchQueue`."""
@@ -255,7 +255,7 @@ class Queues:
         if kept.idle is not None:
             kept.idle.stop()
         del self._kept[name]
-        self._tell_changed(name)
+        self._announce_change(name)
 
     def pause(self, name: str, paused: bool) -> None:
         """Pause or resume a queue. Resuming also restarts a stopped push. Raises `NoSuchQueue`."""
@@ -264,14 +264,14 @@ class Queues:
         if not paused:
             kept.push_stopped = ""
         self._save(kept)
-        self._tell_changed(name)
+        self._announce_change(name)
 
     def stop_push(self, name: str, why: str) -> None:
         """Stop the push of a queue until it is resumed or its target is changed. Raises `NoSuchQueue`."""
         kept = self._find(name)
         kept.push_stopped = why
         self._save(kept)
-        self._tell_changed(name)
+        self._announce_change(name)
 
     def push_stopped(self, name: str) -> str:
         """Why the push of a queue is stopped; empty if it is not. Raises `NoSuchQueue`."""
@@ -459,7 +459,7 @@ class Queues:
             kept.idle.use()
         return kept
 
-    def _tell_changed(self, name: str) -> None:
+    def _announce_change(self, name: str) -> None:
         for on_changed in self.on_changed:
             on_changed(name)
 
