@@ -459,6 +459,13 @@ class Broker:
             self._closing.end_overflowed()
         return True
 
+    def unsubscribe(self, client_id: str, topic_filter: bytes, now: float) -> bool:
+        """End one subscription of a session, by its filter with mount point; false if there is none. Messages that
+        wait for it stay, as after UNSUBSCRIBE."""
+        self.effects.now = now
+        session = self.sessions.get(client_id)
+        return session is not None and self._subscriptions.unsubscribe(session, topic_filter) == 0
+
     def purge(self, client_id: str, most: int, now: float) -> int:
         """Drop up to `most` messages of a session's queue; returns how many were dropped."""
         self.effects.now = now

@@ -40,6 +40,7 @@ from mqttlite.gateway import (
     snapshot_routes,
     sse,
     topic_routes,
+    unsubscribe,
     ws_json,
 )
 from mqttlite.gateway.bare import WEBSOCKET, BareRoute, BareRouteFactory
@@ -122,7 +123,12 @@ _log = logging.getLogger("mqttlite.gateway")
 _audit = logging.getLogger("mqttlite.audit")
 
 
-BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = (publish_routes.routes, sse.routes, ws_json.routes)
+BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = (
+    publish_routes.routes,
+    sse.routes,
+    unsubscribe.routes,
+    ws_json.routes,
+)
 """Each creates bare routes, which come before the routers' routes."""
 
 

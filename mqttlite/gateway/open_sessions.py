@@ -1,10 +1,9 @@
-"""The connected HTTP subscribers: found by topic, and ended when their credentials are revoked.
+"""The connected HTTP subscribers: found by caller, and ended when their credentials are revoked.
 
 Invariant: without HTTP subscribers nothing here runs.
 """
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final, Protocol
 
 SWEEP_S: Final = 0.5
@@ -26,14 +25,12 @@ class Subscriber(Protocol):
 
     @property
     def client_id(self) -> str: ...
-    @property
-    def topic_ids(self) -> Mapping[str, bytes]: ...
     def end_revoked(self) -> None:
         """End it: its key or certificate is revoked."""
         ...
 
-    def end_topic(self, topic_id: str) -> None:
-        """End its subscription to the topic of that id."""
+    def end_unsubscribed(self) -> None:
+        """End it, if it is a stream without a subscription."""
         ...
 
 
@@ -57,18 +54,16 @@ class OpenSessions:
         """It is gone; harmless for one that is not known."""
         self._open.pop(session, None)
 
-    def end_topic(self, caller_key: str, topic_id: str, client_id: str) -> int:
-        """End a caller's subscriptions to a topic, those of that client identifier if one is given; how many."""
-        found = [
-            each
-            for each in self._open
-            if topic_id in each.topic_ids
-            and each.caller_key == caller_key
-            and (not client_id or each.client_id == client_id)
-        ]
-        for each in found:
-            each.end_topic(topic_id)
-        return len(found)
+    def of(self, caller_key: str) -> list[Subscriber]:
+        """The connected subscribers of a caller."""
+        return [each for each in self._open if each.caller_key == caller_key]
+
+    def end_unsubscribed(self, client_id: str) -> None:
+        """End the stream of a client that has no subscription any more; harmless for every other client."""
+        for each in self._open:
+            if each.client_id == client_id:
+                each.end_unsubscribed()
+                return
 
     def stop(self) -> None:
         """Look at no credentials any more."""

@@ -35,13 +35,11 @@ MAX_FILTERS: Final = 100
 class HttpSession:
     """One subscriber. `wake` is called when there is something to read, or the session is over."""
 
-    __slots__ = ("_context", "_early", "_packet_id", "caller", "is_durable", "link", "session_present", "topic_ids")
+    __slots__ = ("_context", "_early", "_packet_id", "caller", "is_durable", "link", "session_present")
 
     def __init__(self, context: GatewayContext, caller: Caller, transport: str, wake: Callable[[], None]) -> None:
         self.caller: Final = caller
         self.link: Final = LocalLink(context.core, context.loop_driver, wake, LISTENER, transport, caller.peer)
-        self.topic_ids: Final[dict[str, bytes]] = {}
-        """The topics to which it subscribed by their ids, and their names."""
         self.session_present: bool = False
         self.is_durable: bool = False
         self._context: Final = context
@@ -95,7 +93,7 @@ class HttpSession:
     @property
     def close_detail(self) -> str:
         """Why it is over, in words."""
-        return self.link.connection.close_detail
+        return self.link.connection.close_detail or "its last subscription was ended"
 
     def dropped(self) -> int:
         """Messages that were dropped for it, since its connection began or while it was away."""
@@ -173,14 +171,12 @@ class HttpSession:
         core.end_unauthorized(self.link.connection, f"the {what} was revoked", self._context.clock())
         self._context.loop_driver.wake()
 
-    def end_topic(self, topic_id: str) -> None:
-        """Its caller wants no more of that topic: a stream ends, and its session with it; a WebSocket goes on."""
-        name = self.topic_ids.pop(topic_id)
-        if self.link.transport == STREAM:
-            self._context.core.end_session(self.client_id, self._context.clock())
-            self._context.loop_driver.wake()
-        else:
-            self.unsubscribe([name])
+    def end_unsubscribed(self) -> None:
+        """End a stream without a subscription: no message can come. Its kept session stays; a WebSocket goes on."""
+        session = self.link.connection.session
+        if self.link.transport == STREAM and session is not None and not session.subscriptions:
+            self.link.leave()
+            self.link.finish()
 
     def end(self) -> None:
         """The subscriber is gone; harmless where the session is over. A durable one waits for it."""

@@ -46,31 +46,6 @@ class SseRoutes:
         """`GET /events?filter=…`."""
         await self._open(scope, send, None)
 
-    async def unsubscribe(self, topic_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """`DELETE /api/v1/topics/{topic_id}/subscribe`."""
-        caller = await self._callers.find(HTTPConnection(scope))
-        self._callers.charge(caller)
-        topic = self._context.topics.find(topic_id)
-        client_id = query_of(scope).get("client_id", [""])[0]
-        if caller.username is None and not client_id:
-            raise Problem(Code.INVALID_VALUE, "client_id is missing: without a user name it says whose subscription")
-        core = self._context.core
-        ended = self._context.sessions.end_topic(caller.key, topic_id, client_id)
-        waiting = core.sessions.get(client_id) if client_id else None
-        if (
-            waiting is not None
-            and waiting.outbox is None
-            and waiting.username == caller.username
-            and topic.name.encode() in waiting.subscriptions
-        ):
-            core.end_session(client_id, self._context.clock())
-            ended += 1
-        self._context.loop_driver.wake()
-        body = b'{"success":%s}' % (b"true" if ended else b"false")
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
     async def _open(self, scope: Scope, send: Send, topic_id: str | None) -> None:
         """Begin a stream, once its filters are subscribed. Raises `Problem`. The request ends then, and the stream goes
         on."""
@@ -87,8 +62,6 @@ class SseRoutes:
         opening = Waker()
         stream = EventStream(self._streams, opening)
         session = stream.session = HttpSession(self._context, caller, STREAM, stream.wake)
-        if topic_id is not None:
-            session.topic_ids[topic_id] = filters[0]
         missed = _dropped_while_away(self._context, client_id) if expiry_s else 0
         session.connect(client_id, expiry_s)
         self._context.sessions.add(session)
@@ -121,7 +94,6 @@ def routes(context: GatewayContext, callers: Callers, _bodies: Bodies) -> Sequen
     subscribe = "/api/v1/topics/{topic_id}/subscribe"
     return (
         BareRoute("GET", "/api/v1/topics/", "/subscribe", made.by_id, subscribe, _BY_ID),
-        BareRoute("DELETE", "/api/v1/topics/", "/subscribe", made.unsubscribe, subscribe, _UNSUBSCRIBE),
         BareRoute("GET", "/events", "", made.by_filter, "/events", _EVENTS),
     )
 
@@ -195,18 +167,4 @@ _EVENTS: Final[dict[str, Any]] = {
         *_STREAM_PARAMETERS,
     ],
     "responses": _ANSWER,
-}
-
-_UNSUBSCRIBE: Final[dict[str, Any]] = {
-    "summary": "End the caller's subscriptions to a topic",
-    "tags": ["subscribe"],
-    "parameters": [_TOPIC_ID, _parameter("client_id", {"type": "string"}, "Only of that client")],
-    "responses": {
-        "200": {
-            "description": "Whether there were any",
-            "content": {
-                "application/json": {"schema": {"type": "object", "properties": {"success": {"type": "boolean"}}}}
-            },
-        }
-    },
 }

@@ -182,18 +182,14 @@ class _Connection:
         if request.qos not in (0, 1):
             raise Problem(Code.INVALID_VALUE, f"qos is {request.qos}: a subscription here has 0 or 1")
         mount_point = self._context.mount_point
-        (name,) = names = filters_of([self._filter_of(request)])
+        names = filters_of([self._filter_of(request)])
         is_presence = request.type == "presence" or request.presence
         if is_presence:  # they may be too long now
-            names = filters_of([(each + mount_point.prefix + name).decode() for each in PRESENCE])
+            names = filters_of([(each + mount_point.prefix + names[0]).decode() for each in PRESENCE])
         session = self._session
         if request.type == "unsubscribe":
-            if request.topic_id is not None and not is_presence:
-                session.topic_ids.pop(request.topic_id, None)
             packet_id = session.unsubscribe(names)
         else:
-            if request.topic_id is not None and not is_presence:
-                session.topic_ids[request.topic_id] = name
             packet_id = session.subscribe(names, request.qos, request.where)
         self._asked[packet_id] = (request, names)
 
@@ -218,8 +214,6 @@ class _Connection:
         request, names = found
         code, name = max(zip(packet.reason_codes, names, strict=True))  # of two, what went wrong
         if isinstance(packet, Suback) and code >= SUBACK_FAILURE:
-            if request.topic_id is not None and request.type == "subscribe":
-                self._session.topic_ids.pop(request.topic_id, None)
             if len(names) > 1:
                 self._session.unsubscribe(names)
             await self._refuse(request, refusal(code, name, packet.properties.reason_string))

@@ -150,6 +150,71 @@ async def test_a_topic_is_subscribed_by_its_id_and_the_subscription_ended(tmp_pa
         assert (await ann.delete(f"{path}/subscribe")).json() == {"success": False}
 
 
+async def test_a_subscription_ends_and_its_kept_session_stays_with_its_messages(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, users=("ann",), http={"anonymous_role": "user"}) as gateway:
+        admin, core = gateway.client(Role.ADMIN), gateway.broker._assembly.core
+        made = (await admin.post("/api/v1/topics", json={"name": "a"})).json()
+        path = f"/api/v1/topics/{made['topic_id']}/subscribe"
+        for name in ("of-ann", "of-nobody"):
+            token = f"&token={gateway.users['ann']}" if name == "of-ann" else ""
+            async with stream(gateway, f"/events?filter=a&filter=b&client_id={name}&session_expiry_s=60{token}"):
+                pass
+        await gone(gateway, 0)
+        await gateway.broker.publish("a", b"kept", qos=1)
+
+        def of(name: str) -> tuple[list[bytes], int]:
+            session = core.sessions.get(name)
+            assert session is not None
+            return sorted(session.subscriptions), session.queued
+
+        for who in (gateway.client(), gateway.client(Role.VIEWER), gateway.user("ann")):
+            for name in ("of-nobody", "unknown"):
+                refused = await who.delete(f"{path}?client_id={name}")
+                assert (refused.status_code, refused.json()["code"]) == (403, "not_authorized")
+        assert (await gateway.client().delete(f"{path}?client_id=of-ann")).status_code == 403
+        assert of("of-nobody") == of("of-ann") == ([b"a", b"b"], 1)
+        assert (await gateway.user("ann").delete(path)).json() == {"success": True}
+        assert (await gateway.user("ann").delete(f"{path}?client_id=of-ann")).json() == {"success": False}
+        assert of("of-ann") == ([b"b"], 1)
+        operator = gateway.client(Role.OPERATOR)
+        assert (await operator.delete(f"{path}?client_id=of-nobody")).json() == {"success": True}
+        assert of("of-nobody") == ([b"b"], 1)
+        assert (await gateway.client().delete(path)).json()["code"] == "invalid_value"
+
+
+async def test_a_stream_goes_on_while_it_has_a_subscription_and_says_why_it_ends(gateway: GatewayUnderTest) -> None:
+    client, paths = gateway.client(), []
+    for name in ("a", "b"):
+        made = (await client.post("/api/v1/topics", json={"name": name})).json()
+        paths.append(f"/api/v1/topics/{made['topic_id']}/subscribe?client_id=page")
+    async with stream(gateway, "/events?filter=a&filter=b&client_id=page") as events:
+        assert (await client.delete(paths[0])).json() == {"success": True}
+        for topic in ("a", "b"):
+            await gateway.broker.publish(topic, topic.encode(), qos=1)
+        assert (await events.next())["payload"] == "b"
+        assert (await client.delete(paths[1])).json() == {"success": True}
+        assert (await events.next()) == {
+            "type": "end",
+            "event": "end",
+            "id": "",
+            "reason": "its last subscription was ended",
+        }
+    await gone(gateway, 0)
+
+
+async def test_a_websocket_of_the_caller_is_unsubscribed_and_stays_connected(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, users=("ann",)) as gateway:
+        ann, core = gateway.user("ann"), gateway.broker._assembly.core
+        made = (await ann.post("/api/v1/topics", json={"name": "a"})).json()
+        token = gateway.users["ann"]
+        async with connect_socket(f"ws://127.0.0.1:{gateway.gateway.port}/ws/subscribe?token={token}") as socket:
+            await socket.send(json.dumps({"type": "subscribe", "topic": "a"}))
+            await asyncio.wait_for(socket.recv(), 60)
+            assert (await ann.delete(f"/api/v1/topics/{made['topic_id']}/subscribe")).json() == {"success": True}
+            assert (core.online, core.subscriptions) == (1, 0)
+    await gone(gateway, 0)
+
+
 async def test_who_may_not_subscribe_is_told_before_the_stream_begins(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("user ann\ntopic read a/#\n")

@@ -75,6 +75,20 @@ def test_only_subscriptions_that_outlive_the_connection_are_kept_in_the_store() 
     assert all(change.client_id == "lasting" for change in changes)
 
 
+def test_the_broker_ends_a_subscription_of_an_absent_client_and_keeps_its_messages() -> None:
+    world = World()
+    client = world.connect("c", expiry=100)
+    client.subscribe("t", "u", qos=1)
+    client.lose()
+    world.publish("t", "kept", 1)
+    assert [world.broker.unsubscribe("c", topic, world.now) for topic in (b"t", b"t", b"v")] == [True, False, False]
+    assert not world.broker.unsubscribe("nobody", b"t", world.now)
+    world.publish("t", "late", 1)
+    again = world.restart().connect("c", clean_start=False)
+    assert again.payloads() == ["kept"]
+    assert list(again.world.session("c").subscriptions) == [b"u"]
+
+
 @pytest.mark.parametrize("version", [V5, V311])
 def test_who_asks_for_everything_again_and_again_has_only_so_much_made_ready(version: int) -> None:
     """What was not found for a subscription is found for the one that takes its place."""
