@@ -94,17 +94,19 @@ class PasswordAuthenticator:
         if credentials.username is None and credentials.password is None:
             return None
         name = credentials.username or ""
+        is_given = credentials.password is not None  # without one nobody logs in: a hash may be of the empty password
         password = credentials.password or b""
         if max(len(name), len(password)) > MAX_PASSWORD_BYTES:
             return None
         users = await self.users()
         entry = users.find(name)
         about = format_entry(entry)
-        if self._verified.knows(name, about, password):
+        if is_given and self._verified.knows(name, about, password):
             return True
         fits = await self._queue.run(network_of(credentials.peer), lambda: self._fits(entry, password))
         if name not in users:  # names in the file are prepared, so an unprepared one is not in it
             return None
+        fits = fits and is_given
         if fits:
             self._verified.add(name, about, password)
         return fits

@@ -17,6 +17,7 @@ from mqttlite.core.question import Authenticate
 from mqttlite.security import password_file
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Credentials, TooBusy
+from mqttlite.security.hashes import new_scrypt
 from mqttlite.security.keys import Keys, TextError, derive, keys_of, prepare
 from mqttlite.security.password_file import (
     PasswordFileError,
@@ -230,6 +231,14 @@ async def test_who_comes_in(
     asked = Authenticate(1, "c", username, password)
     verdict = await auth_chain.verdict(asked, credentials(username, password))
     assert verdict.reason_code == (0 if good or (anonymous and allow_anonymous) else 0x86)
+
+
+async def test_a_hash_of_the_empty_password_lets_nobody_in_without_a_password(tmp_path: Path) -> None:
+    path = tmp_path / "passwords"
+    write(path, f"ann:{new_scrypt('').format()}\n")
+    passwords = PasswordAuthenticator(path)
+    found = [await passwords.authenticate(credentials("ann", given)) for given in (None, b"", None)]
+    assert found == [False, True, False], "also after the empty password was found right, and is remembered"
 
 
 async def test_a_right_password_is_hashed_once_for_a_while(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
