@@ -22,4 +22,4 @@ def test_every_command_is_on_the_page_of_commands() -> None:
 def test_every_design_decision_is_in_the_list() -> None:
     folder = ROOT / "docs" / "design"
     listed = sorted(target for page, target in links() if page == folder / "index.md")
-    assert listed == sorted(page.name for page in folder.glob("0*.md"))
+    assert listed == sorted(page.name for page in folder.glob("[0-9]*.md"))

@@ -112,6 +112,16 @@ class QueueMachine(RuleBasedStateMachine):
         self.world.settle()
         self.note_dead_letters()
 
+    @rule(data=st.data())
+    def guess(self, data: st.DataObject) -> None:
+        """The place of one `ack-id` with the MAC of another names nothing."""
+        if not self.handles:
+            return
+        place, mac = (data.draw(st.sampled_from(self.handles))[0] for _ in range(2))
+        forged = place[:16] + mac[16:]
+        if forged != place:
+            assert self.world.queues.ack("q", [forged]) == [False]
+
     @rule(data=st.data(), delay=delays)
     def refuse(self, data: st.DataObject, delay: float | None) -> None:
         if not self.handles:

@@ -12,6 +12,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.session import Session
+from mqttlite.delivery.queues.ack_ids import AckIds
 from mqttlite.delivery.queues.context import QueueContext
 from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Deliveries
@@ -48,8 +49,8 @@ class QueueBuilder:
             *(core.effects, core.jobs, core.deadlines, core.page_reads, core.has_pages, wall_ahead_us)
         )
 
-    def make(self, options: QueueOptions, origin: str, mount_point: str) -> ManagedQueue:
-        """Create a queue without bindings."""
+    def make(self, options: QueueOptions, origin: str, mount_point: str, ack_key: bytes) -> ManagedQueue:
+        """Create a queue without bindings. `ack_key` is the key of its `ack-id`s."""
         dead_letters = DeadLetters(
             *(options.name, self._core.effects, self._publish, self._forwarding.add, self._wall_ahead_us)
         )
@@ -57,6 +58,7 @@ class QueueBuilder:
         queue = Queue(
             *(options.name, options, retry.min_s, retry.max_s),
             *(self.context, Deliveries(random.random), dead_letters, self._on_lost_snapshot),
+            AckIds(ack_key),
             self._may_receive if origin == "subscriber" else None,
         )
         kept = ManagedQueue(options, origin, mount_point, queue, dead_letters)

@@ -12,10 +12,11 @@ from mqttlite.core.effects import AwaitsCommit, Effects
 from mqttlite.core.message import Delivery
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.session import Session
+from mqttlite.delivery.queues.ack_ids import AckIds, place_of
 from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.context import QueueContext
 from mqttlite.delivery.queues.deliveries import DONE, LEASED, SCHEDULED, Deliveries, Entry
-from mqttlite.delivery.queues.marks import ack_id_of, is_of, mark_of, parse_ack_id
+from mqttlite.delivery.queues.marks import mark_of
 from mqttlite.delivery.queues.outcomes import ACKNOWLEDGED, DISCONNECTED, NACKED
 
 _BEYOND_S: Final = 0.001
@@ -71,6 +72,7 @@ class Leases:
         "_key",
         "_retry_max_s",
         "_retry_min_s",
+        "ack_ids",
         "wake",
     )
 
@@ -81,6 +83,7 @@ class Leases:
         context: QueueContext,
         retry_min_s: float,
         retry_max_s: float,
+        ack_ids: AckIds,
         wake: Callable[[], None],
     ) -> None:
         self._contents: Final = contents
@@ -90,6 +93,7 @@ class Leases:
         self._effects: Final[Effects] = context.effects
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
+        self.ack_ids: Final[AckIds] = ack_ids
         self.wake: Final = wake
 
     def back_off(self, retry_min_s: float, retry_max_s: float) -> None:
@@ -117,7 +121,7 @@ class Leases:
 
     def ack_id_of(self, entry: Entry) -> str:
         """The `ack-id` of the latest attempt of a message."""
-        return ack_id_of(entry, entry.attempts, self._contents.retention.epoch)
+        return self.ack_ids.of(entry, entry.attempts, self._contents.retention.epoch)
 
     def lent(self, packet_id: int, session: Session) -> str:
         """The `ack-id` of the message that a session got with a packet identifier; empty if it is not from this
@@ -129,18 +133,18 @@ class Leases:
         entry = origin.entry
         if self._deliveries.entries.get(entry.sequence) is not entry:  # a seek replaced the entry
             return ""
-        return ack_id_of(entry, origin.attempt, self._contents.retention.epoch)
+        return self.ack_ids.of(entry, origin.attempt, self._contents.retention.epoch)
 
     def find(self, ack_id: str) -> tuple[Entry, int] | None:
         """The message and attempt of an `ack-id`; None if it is not under way."""
-        parsed = parse_ack_id(ack_id)
-        if parsed is None:
+        place = place_of(ack_id)
+        if place is None:
             return None
-        sequence, attempt, check = parsed
+        sequence, attempt = place
         entry = self._deliveries.entries.get(sequence)
         if entry is None or not 1 <= attempt <= entry.attempts:
             return None
-        if not is_of(entry.message, self._contents.retention.epoch, check):
+        if not self.ack_ids.is_of(ack_id, entry, attempt, self._contents.retention.epoch):
             return None
         return entry, attempt
 

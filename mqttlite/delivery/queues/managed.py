@@ -63,8 +63,10 @@ class ManagedQueue:
 
     def definition(self) -> bytes:
         """Its record in the store, without messages."""
-        definition = Definition(self.options, self.origin, self.queue.paused, self.mount_point, self.push_stopped)
-        return definition.encode()
+        queue = self.queue
+        return Definition(
+            *(self.options, self.origin, queue.paused, self.mount_point, self.push_stopped, queue.leases.ack_ids.key)
+        ).encode()
 
     def state(self, consumers: int, now: float) -> QueueState:
         """Its visible state, with `consumers` connected consumers."""

@@ -20,6 +20,7 @@ from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
 from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
+from mqttlite.delivery.queues.ack_ids import AckIds
 from mqttlite.delivery.queues.backlog_pages import BacklogPages
 from mqttlite.delivery.queues.consumers import Consumer, ConsumerRing
 from mqttlite.delivery.queues.contents import Contents
@@ -81,6 +82,7 @@ class Queue(Job):
         deliveries: Deliveries,
         dead_letters: DeadLetterBox,
         on_lost_snapshot: Callable[[str], None],
+        ack_ids: AckIds,
         may_receive: Callable[[Session, bytes], bool] | None = None,
     ) -> None:
         self.contents: Final = Contents(name, policy, context, deliveries, dead_letters)
@@ -89,7 +91,7 @@ class Queue(Job):
         self.seeking: Final = Seeking(self.contents, context, on_lost_snapshot)
         self._deliveries: Final = deliveries
         self._may_receive: Final = may_receive
-        self.leases: Final = Leases(self.contents, deliveries, context, retry_min_s, retry_max_s, self.wake)
+        self.leases: Final = Leases(self.contents, deliveries, context, retry_min_s, retry_max_s, ack_ids, self.wake)
         self._context: Final[QueueContext] = context
         self._effects: Final[Effects] = context.effects
         self._jobs: Final[Jobs] = context.jobs

@@ -30,6 +30,8 @@ class Definition(msgspec.Struct, frozen=True):
     paused: bool = False
     mount_point: str = ""
     push_stopped: str = ""
+    ack_key: bytes = b""
+    """Of its `ack-id`s; empty in the record of an earlier version."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

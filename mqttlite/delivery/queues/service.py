@@ -20,6 +20,7 @@ from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
 from mqttlite.core.subscription import Subscription
 from mqttlite.delivery.push.target import PushTarget, new_secret
+from mqttlite.delivery.queues.ack_ids import new_key
 from mqttlite.delivery.queues.builder import QueueBuilder
 from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Entry
@@ -178,11 +179,12 @@ class Queues:
     def _restore(self, record: QueueRecord, configured: QueueOptions | None) -> None:
         saved = record.definition
         options = saved.options if configured is None else configured
-        kept = self._builder.make(options, saved.origin if configured is None else "config", saved.mount_point)
+        origin = saved.origin if configured is None else "config"
+        kept = self._builder.make(options, origin, saved.mount_point, saved.ack_key or new_key())
         kept.queue.paused = saved.paused
         kept.push_stopped = saved.push_stopped if options.push == saved.options.push else ""
         record.fill(kept.queue, self._core.effects.numbers.latest)
-        if configured is not None:
+        if configured is not None or not saved.ack_key:
             self._save(kept)
         self._open(kept)
         kept.queue.wake()
@@ -218,7 +220,7 @@ class Queues:
             raise QueueExists(f"there is a queue {options.name} already")
         if len(self._kept) >= self._delivery.max_queues:
             raise TooManyQueues(f"there are {len(self._kept)} queues, which is the limit (delivery.max_queues)")
-        kept = self._builder.make(self._with_checked_push(options, None), origin, mount_point.decode())
+        kept = self._builder.make(self._with_checked_push(options, None), origin, mount_point.decode(), new_key())
         self._save(kept)
         kept.queue.seeking.refresh()
         self._open(kept)
