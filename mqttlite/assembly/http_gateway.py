@@ -48,6 +48,8 @@ def build_gateway(
         from mqttlite.gateway.mount_point import MountPoint
         from mqttlite.gateway.open_sessions import OpenSessions
         from mqttlite.gateway.pubsub import iam_policies
+        from mqttlite.gateway.tickets import FILE_NAME as TICKET_FILE_NAME
+        from mqttlite.gateway.tickets import Tickets
         from mqttlite.gateway.topics import Topics
     except ImportError as error:
         name = (error.name or "").partition(".")[0]
@@ -72,6 +74,7 @@ def build_gateway(
         _log.warning("%s", sentence)
     topic_rules = None if permissions.has_authorizer else permissions.live_rules
     mount_point = MountPoint(config.http.mount_point or "")
+    ticket_file = Path(config.data_dir) / TICKET_FILE_NAME if config.data_dir else None
     gateway = Gateway(
         GatewayContext(
             options=config.http,
@@ -94,6 +97,7 @@ def build_gateway(
             queues_api=delivery.api,
             seeks=delivery.seeks,
             sessions=OpenSessions(),
+            tickets=Tickets(ticket_file, mount_point.prefix),
             topics=Topics(permissions.topics, permissions.topic_file, topic_rules, mount_point),
             mount_point=mount_point,
             iam=iam,

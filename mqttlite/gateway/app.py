@@ -30,6 +30,7 @@ from mqttlite.gateway import (
     docs_page,
     key_routes,
     me,
+    named_sessions,
     operation_routes,
     publish_routes,
     queue_routes,
@@ -112,6 +113,9 @@ pages."""
 STATUS_OF_KIND: Final = {"http.response.start": 200, "websocket.accept": 101, "websocket.http.response.start": 403}
 """The messages that begin an answer, with their default status."""
 
+_OWN_SITES: Final = frozenset({b"", b"same-origin", b"none"})
+"""`Sec-Fetch-Site` of a program, of a page of the gateway, and of an address that somebody entered."""
+
 STREAMS: Final = re.compile(r"/events|/api/v1/topics/[^/]*/subscribe|/ui/(.*/)?live")
 """Endless answers, which have no HEAD."""
 
@@ -127,6 +131,7 @@ BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = (
     publish_routes.routes,
     sse.routes,
     unsubscribe.routes,
+    named_sessions.routes,
     ws_json.routes,
 )
 """Each creates bare routes, which come before the routers' routes."""
@@ -140,7 +145,7 @@ def build_app(
     """Build the application for one run of a broker."""
     callers = Callers(context)
     bodies = Bodies(context.options.max_body_bytes)
-    bare = [route for make in bare_routes for route in make(context, callers, bodies)]
+    bare = [route for make in bare_routes for route in make(context, bodies)]
     api = FastAPI(title="mqttlite", version=version(), docs_url=None, redoc_url=None, redirect_slashes=False)
     api.state.context = context
     api.state.callers = callers
@@ -213,9 +218,10 @@ class GatewayApp:
         try:
             _check_text(scope)
             if scope["type"] == "http":
-                self._check_origin(scope, scope["method"] in SAFE_METHODS)
+                if scope["method"] not in SAFE_METHODS or STREAMS.fullmatch(scope["path"]):
+                    self._check_origin(scope)
             elif scope["type"] == "websocket":
-                self._check_origin(scope, False)
+                self._check_origin(scope)
             await self._dispatch(scope, receive, send)
         except Problem as problem:
             await _send_problem(problem, scope, receive, send)
@@ -235,7 +241,10 @@ class GatewayApp:
             method = WEBSOCKET if scope["type"] == "websocket" else scope["method"]
             for route in self.bare:
                 if method == route.method and (part := route.match(path)) is not None:
-                    await route.endpoint(part, scope, receive, send)
+                    caller = await self.callers.admit(
+                        HTTPConnection(scope), token_in_query=route.takes_token, is_counted=route.is_counted
+                    )
+                    await route.endpoint(caller, part, scope, receive, send)
                     return
             if method == WEBSOCKET:
                 raise Problem(Code.NOT_FOUND, "there is no WebSocket at this path")
@@ -246,7 +255,7 @@ class GatewayApp:
                 allowed = {"Allow": ", ".join(sorted(others))}
                 raise Problem(Code.METHOD_NOT_ALLOWED, "this path has other methods", headers=allowed)
             if may_be_large(scope):  # callers without credentials must not use up the budget
-                await self.callers.find(HTTPConnection(scope))
+                await self.callers.admit(HTTPConnection(scope), is_counted=False)
             body = await self.bodies.read(scope, receive)
             try:
                 await self._by_framework(scope, replay(body, receive), send)
@@ -278,22 +287,25 @@ class GatewayApp:
         if scope["method"] not in SAFE_METHODS and not is_traffic(scope):
             _note_change(scope, status, self._hub)
 
-    def _check_origin(self, scope: Scope, is_safe: bool) -> None:
-        """Refuse changes by pages of other sites, even with valid credentials (CSRF)."""
-        if is_safe:
-            return
-        origin = host = b""
+    def _check_origin(self, scope: Scope) -> None:
+        """Refuse changes and streams to pages of other sites, even with valid credentials (CSRF). Another port of the
+        same host is another site. Raises `Problem`."""
+        origin = host = site = b""
         for name, value in scope["headers"]:
             if name == b"origin":
                 origin = value
             elif name == b"host":
                 host = value
-        if not origin:
+            elif name == b"sec-fetch-site":
+                site = value
+        if origin:
+            given = origin.decode("latin-1")
+            if given in self._allowed_origins or _host_of(given) == host:
+                return
+        elif site in _OWN_SITES:
             return
-        given = origin.decode("latin-1")
-        if given in self._allowed_origins or _host_of(given) == host:
-            return
-        raise Problem(Code.CROSS_ORIGIN, f"a page of {given[:100]} may not do this; allow it by http.allowed_origins")
+        page = origin.decode("latin-1")[:100] or "another site"
+        raise Problem(Code.CROSS_ORIGIN, f"a page of {page} may not do this; allow it by http.allowed_origins")
 
 
 def _host_of(origin: str) -> bytes:

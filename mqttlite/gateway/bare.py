@@ -1,7 +1,7 @@
-"""Routes without the framework, for speed. An endpoint gets the variable part of its path.
+"""Routes without the framework, for speed. An endpoint gets its caller and the variable part of its path.
 
-An endpoint authenticates its caller, reads its body with `Bodies`, and raises `Problem` itself. Invariant: bare routes
-come before the routers' routes, and no path belongs to both.
+The application admits the caller before; an endpoint reads its body with `Bodies`, and raises `Problem` itself.
+Invariant: bare routes come before the routers' routes, and no path belongs to both.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
-from mqttlite.gateway.caller import Callers
+from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 
 WEBSOCKET: Final = "(WebSocket)"
@@ -23,11 +23,15 @@ class BareRoute:
     method: str
     prefix: str
     suffix: str
-    endpoint: Callable[[str, Scope, Receive, Send], Awaitable[None]]
+    endpoint: Callable[[Caller, str, Scope, Receive, Send], Awaitable[None]]
     path: str
     """In the words of OpenAPI, such as `/api/v1/topics/{topic_id}/publish`."""
     description: dict[str, Any]
     """The operation in OpenAPI."""
+    takes_token: bool = False
+    """Whether `?token=` is a login here, for pages that send no header."""
+    is_counted: bool = True
+    """Whether requests count in `requests_per_s`; those that publish count in the quotas."""
 
     def match(self, path: str) -> str | None:
         """The variable part of a path; None if the route is not for it."""
@@ -37,4 +41,4 @@ class BareRoute:
         return middle if middle or not self.suffix else None
 
 
-BareRouteFactory = Callable[[GatewayContext, Callers, Bodies], Sequence[BareRoute]]
+BareRouteFactory = Callable[[GatewayContext, Bodies], Sequence[BareRoute]]

@@ -1,7 +1,9 @@
-"""Authenticates requests with the authenticators and the jail of MQTT. The result is a `Caller` with a role.
+"""The door of the gateway: authenticates requests with the authenticators and the jail of MQTT.
 
-Roles control access to the broker: viewing, acting, changing. The rules decide which topics a caller may use, as for
-MQTT, whatever the role. Invariant: a cached caller is at most a second old, and never outlives its credentials.
+The result is a `Caller` with a role. Roles control access to the broker: viewing, acting, changing. The rules decide
+which topics a caller may use, as for MQTT, whatever the role. Invariant: each route gets its caller from
+`Callers.admit`, which refuses who is banned; a cached caller is at most a second old, and never outlives its
+credentials.
 """
 
 import base64
@@ -38,6 +40,8 @@ MAX_REMEMBERED: Final = 10_000
 
 MAX_CREDENTIALS_BYTES: Final = 12_288
 """Of credentials: more than the longest token, and less than all headers may have."""
+
+_NO_STATE: Final[dict[str, Any]] = {}
 
 _Key = tuple[bytes, str, str]
 """Credentials, from where they come, and the user that the certificate of their connection names."""
@@ -104,24 +108,44 @@ class Callers:
         ]
         self._rates: Final = BucketTable(Rate(options.requests_per_s)) if options.requests_per_s else None
 
-    def remembered(self, scope: Scope) -> Caller | None:
-        """A caller whose credentials were checked a moment ago, for routes that have to be quick; None: ask `find`."""
+    async def admit(self, request: HTTPConnection, *, token_in_query: bool = False, is_counted: bool = True) -> Caller:
+        """The caller of a request, who may be here. Raises `Problem`.
+
+        `token_in_query` is for EventSource and WebSocket of browsers, which send no headers: `?token=`. `is_counted` is
+        false for a second look at the same request, and for messages, which count in the quotas.
+        """
+        scope = request.scope
+        peer = peer_of(scope)
+        self._refuse_banned("", None, peer)
+        caller = self._remembered_of(scope) or await self._find(request, token_in_query)
+        self._refuse_banned(caller.client_id, caller.username, peer)
+        if is_counted:
+            self._count(caller)
+        return caller
+
+    async def log_in(self, given: str, scope: Scope) -> Caller:
+        """The caller with credentials that a form has, in the form of the header `Authorization`. Raises `Problem`."""
+        peer = peer_of(scope)
+        self._refuse_banned("", None, peer)
+        caller = await self._by_credentials(given, scope, None)
+        self._refuse_banned(caller.client_id, caller.username, peer)
+        return caller
+
+    def _remembered_of(self, scope: Scope) -> Caller | None:
+        """A caller whose credentials were checked a moment ago, found quickly; None: look closer."""
         given = b""
         for name, value in scope["headers"]:
             if name == b"authorization":
                 given = value
                 break
-        if not given or STATE in scope["state"]:
+        if not given or STATE in scope.get("state", _NO_STATE):
             return None
         client = scope["client"]
         found = self._remembered.get((given, client[0] if client else "unix", ""))
         return found[0] if found is not None and found[1] > self._context.clock() else None
 
-    async def find(self, request: HTTPConnection, *, token_in_query: bool = False) -> Caller:
-        """The caller of a request. Raises `Problem`.
-
-        `token_in_query` is for EventSource and WebSocket of browsers, which send no headers: `?token=`.
-        """
+    async def _find(self, request: HTTPConnection, token_in_query: bool) -> Caller:
+        """Who sends a request. Raises `Problem`."""
         scope = request.scope
         certificate = certificate_of(request)
         if certificate is not None and certificate.is_revoked:
@@ -130,20 +154,20 @@ class Callers:
         if not given and token_in_query and request.query_params.get("token"):
             given = f"Bearer {request.query_params['token']}"
         if given:
-            return await self.log_in(given, scope, certificate)
+            return await self._by_credentials(given, scope, certificate)
         given = self.sessions.authorization_of(request)
         if not given:
             if certificate is not None:
                 return await self._by_certificate(certificate, peer_of(scope))
             return self._anonymous(request, peer_of(scope))
         try:
-            return await self.log_in(given, scope, certificate)
+            return await self._by_credentials(given, scope, certificate)
         except Problem as problem:
             if problem.code is Code.NOT_AUTHENTICATED:  # revoked, changed or expired
                 self.sessions.end(request)
             raise
 
-    async def log_in(self, given: str, scope: Scope, certificate: ClientCertificate | None = None) -> Caller:
+    async def _by_credentials(self, given: str, scope: Scope, certificate: ClientCertificate | None) -> Caller:
         """The caller with these credentials, in the form of the header `Authorization`. Raises `Problem`."""
         client = scope.get("client")
         if len(given) > MAX_CREDENTIALS_BYTES:
@@ -198,11 +222,15 @@ class Callers:
         source = self._context.core.publisher(caller.client_id, caller.username, caller.grants, own)
         return replace(caller, source=source)
 
-    def charge(self, caller: Caller) -> None:
-        """Count a request of a caller. Raises `Problem` where it sends too many, or is banned."""
-        ban = self._context.admin.bans.of("", caller.username, caller.peer)
+    def _refuse_banned(self, client_id: str, username: str | None, peer: str) -> None:
+        """Raises `Problem` for a caller, or an address, that is banned. The address is that of this connection: callers
+        that are remembered may have come from a neighbour's."""
+        ban = self._context.admin.bans.of(client_id, username, peer)
         if ban is not None:
             raise Problem(Code.NOT_AUTHORIZED, f"the {ban.kind} is banned for a while")
+
+    def _count(self, caller: Caller) -> None:
+        """Count a request of a caller. Raises `Problem` where it sends too many."""
         if self._rates is None:
             return
         now = self._context.clock()
@@ -283,9 +311,8 @@ def dependency(role: Role, *, token_in_query: bool = False) -> Callable[[HTTPCon
 
     async def authorized(request: HTTPConnection) -> Caller:
         callers: Callers = request.app.state.callers
-        caller = await callers.find(request, token_in_query=token_in_query)
+        caller = await callers.admit(request, token_in_query=token_in_query)
         request.scope.setdefault("state", {})["caller"] = caller
-        callers.charge(caller)
         check_role(caller, role)
         return caller
 

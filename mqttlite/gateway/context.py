@@ -25,6 +25,7 @@ from mqttlite.gateway.counters import HttpCounters
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.open_sessions import OpenSessions
 from mqttlite.gateway.pubsub.iam_policies import IamPolicies
+from mqttlite.gateway.tickets import Tickets
 from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
@@ -68,6 +69,8 @@ class GatewayContext:
     seeks: Seeks
     sessions: OpenSessions
     """The subscribers over HTTP."""
+    tickets: Tickets
+    """Of their sessions with a name."""
     topics: Topics
     """The topics made over HTTP."""
     mount_point: MountPoint

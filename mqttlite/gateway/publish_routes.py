@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import HTTPConnection
 
 from mqttlite.gateway import cloud_events
 from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
-from mqttlite.gateway.caller import Caller, Callers
+from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import (
@@ -59,16 +58,14 @@ _BULK_LINE: Final = msgspec.json.Decoder(BulkMessage)
 class PublishRoutes:
     """The endpoints of one gateway."""
 
-    def __init__(self, context: GatewayContext, callers: Callers, bodies: Bodies) -> None:
+    def __init__(self, context: GatewayContext, bodies: Bodies) -> None:
         self._context: Final = context
-        self._callers: Final = callers
         self._bodies: Final = bodies
         self._publishing: Final = Publishing(context)
         self._topics: Final = context.topics
 
-    async def by_id(self, topic_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def by_id(self, caller: Caller, topic_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/v1/topics/{topic_id}/publish`."""
-        caller = self._callers.remembered(scope) or await self._callers.find(HTTPConnection(scope))
         topic = self._topics.find(topic_id)
         name = topic.name.encode()
         body = await self._bodies.read(scope, receive)
@@ -83,9 +80,8 @@ class PublishRoutes:
             self._bodies.release(body)
         await _answer(send, outcome.json())
 
-    async def by_name(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def by_name(self, caller: Caller, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`PUT` and `POST /topics/{topic}`: the body is the payload."""
-        caller = self._callers.remembered(scope) or await self._callers.find(HTTPConnection(scope))
         topic = self._publishing.topic_of(name)
         qos, retain, expiry_s = _query(scope)
         body = await self._bodies.read(scope, receive)
@@ -110,10 +106,8 @@ class PublishRoutes:
             self._bodies.release(body)
         await _answer(send, outcome.json())
 
-    async def retained(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def retained(self, caller: Caller, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /topics/{topic}`: the retained message."""
-        caller = await self._callers.find(HTTPConnection(scope))
-        self._callers.charge(caller)
         topic = self._publishing.topic_of(name)
         try:
             check_name(topic)
@@ -143,9 +137,8 @@ class PublishRoutes:
         headers += [(name.encode(), value.encode()) for name, value in cloud_events.headers_of(properties)]
         await _answer(send, message.payload, headers)
 
-    async def bulk(self, _: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def bulk(self, caller: Caller, _: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/v1/publish/bulk`: an array in JSON, or lines of JSON (NDJSON)."""
-        caller = await self._callers.find(HTTPConnection(scope))
         body = await self._bodies.read(scope, receive)
         try:
             if _headers(scope).get("content-type", "").partition(";")[0].strip() == "application/x-ndjson":
@@ -233,15 +226,17 @@ class PublishRoutes:
         return found
 
 
-def routes(context: GatewayContext, callers: Callers, bodies: Bodies) -> Sequence[BareRoute]:
+def routes(context: GatewayContext, bodies: Bodies) -> Sequence[BareRoute]:
     """The bare routes of this module."""
-    made = PublishRoutes(context, callers, bodies)
+    made = PublishRoutes(context, bodies)
+    by_id, bulk, by_name = "/api/v1/topics/{topic_id}/publish", "/api/v1/publish/bulk", "/topics/{topic}"
+    put, post = _operation("Publish the body as payload"), _operation("The same as PUT")
     return (
-        BareRoute("POST", "/api/v1/topics/", "/publish", made.by_id, "/api/v1/topics/{topic_id}/publish", _BY_ID),
-        BareRoute("POST", "/api/v1/publish/bulk", "", made.bulk, "/api/v1/publish/bulk", _BULK_OPERATION),
-        BareRoute("PUT", "/topics/", "", made.by_name, "/topics/{topic}", _operation("Publish the body as payload")),
-        BareRoute("POST", "/topics/", "", made.by_name, "/topics/{topic}", _operation("The same as PUT")),
-        BareRoute("GET", "/topics/", "", made.retained, "/topics/{topic}", _RETAINED),
+        BareRoute("POST", "/api/v1/topics/", "/publish", made.by_id, by_id, _BY_ID, is_counted=False),
+        BareRoute("POST", bulk, "", made.bulk, bulk, _BULK_OPERATION, is_counted=False),
+        BareRoute("PUT", "/topics/", "", made.by_name, by_name, put, is_counted=False),
+        BareRoute("POST", "/topics/", "", made.by_name, by_name, post, is_counted=False),
+        BareRoute("GET", "/topics/", "", made.retained, by_name, _RETAINED),
     )
 
 

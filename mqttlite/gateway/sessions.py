@@ -28,6 +28,16 @@ STREAM: Final = "sse"
 SOCKET: Final = "ws-json"
 """The transports in telemetry, metrics and the log."""
 
+RETAINED_ALWAYS: Final = 0
+RETAINED_IF_NEW: Final = 1
+RETAINED_NEVER: Final = 2
+"""When a subscription brings retained messages (5.0 §3.8.3.1)."""
+
+_FORBIDDEN: Final = frozenset(
+    {ReasonCode.BANNED, ReasonCode.NOT_AUTHORIZED, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID},
+)
+"""Why the core refuses a subscriber for good, and not for now."""
+
 MAX_FILTERS: Final = 100
 """Topic filters of one request: a URL has no room for many more."""
 
@@ -65,7 +75,8 @@ class HttpSession:
         try:
             self.link.connect(WINDOW, client)
         except ConnectionRefusedError as error:
-            raise Problem(Code.BUSY, f"the broker does not take the subscriber: {error}") from None
+            code = Code.NOT_AUTHORIZED if self.link.connection.reason_code in _FORBIDDEN else Code.BUSY
+            raise Problem(code, f"the broker does not take the subscriber: {error}") from None
         self.session_present = self.link.connection.session_present
 
     @property
@@ -104,13 +115,13 @@ class HttpSession:
         self._packet_id = self._packet_id % 65_535 + 1
         return self._packet_id
 
-    def subscribe(self, filters: Sequence[bytes], qos: int, where: str = "") -> int:
-        """Send SUBSCRIBE; the packet identifier of its answer. Retained messages come for new subscriptions only.
+    def subscribe(self, filters: Sequence[bytes], qos: int, where: str = "", retained: int = RETAINED_IF_NEW) -> int:
+        """Send SUBSCRIBE; the packet identifier of its answer.
 
-        `where` is a filter on the messages' content; empty: all.
+        `where` is a filter on the messages' content; empty: all. `retained` is MQTT's Retain Handling.
         """
         packet_id = self.next_packet_id()
-        requests = tuple(SubscriptionRequest(each, qos, retain_handling=1) for each in filters)
+        requests = tuple(SubscriptionRequest(each, qos, retain_handling=retained) for each in filters)
         properties = Properties(user_properties=[(FILTER_PROPERTY, where)]) if where else NONE
         self.link.send(Subscribe(packet_id, requests, properties))
         return packet_id
@@ -131,9 +142,11 @@ class HttpSession:
             elif not isinstance(packet, Connack):
                 yield packet
 
-    async def subscribed(self, filters: Sequence[bytes], qos: int, readable: Waker, where: str) -> None:
+    async def subscribed(
+        self, filters: Sequence[bytes], qos: int, readable: Waker, where: str, retained: int = RETAINED_IF_NEW
+    ) -> None:
         """Subscribe before anything else, and wait for the answer. Raises `Problem` where a filter is refused."""
-        packet_id = self.subscribe(filters, qos, where)
+        packet_id = self.subscribe(filters, qos, where, retained)
         while True:
             readable.clear()
             while (packet := self.link.receive()) is not None:

@@ -1,26 +1,32 @@
 """Subscribe by Server-Sent Events: `GET /api/v1/topics/{id}/subscribe` and `GET /events?filter=…`.
 
-A stream is a session of the core. With `client_id` and `session_expiry_s` it is durable: what was sent and may not have
-arrived is not acknowledged to the core, and after a cut `Last-Event-ID` says where to go on. What is written once a
-stream has begun lives in `event_stream`. Invariant: a stream begins when its filters are subscribed, and not before.
+A stream is a session of the core: one of its own, which ends with it, or with a ticket the named session that a POST
+made (`named_sessions`). That one is durable: what was sent and may not have arrived is not acknowledged to the core,
+and after a cut `Last-Event-ID` says where to go on. What is written once a stream has begun lives in `event_stream`.
+Invariant: a stream begins when its filters are subscribed, and not before.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from starlette.requests import HTTPConnection
-
-from mqttlite.core.limits import MAX_CLIENT_ID_CHARACTERS
 from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import Bodies, ClientGone, Receive, Scope, Send, query_of
-from mqttlite.gateway.caller import Callers
+from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.event_stream import EventStream, EventStreams
 from mqttlite.gateway.http_server import HttpProtocol
+from mqttlite.gateway.named_sessions import dropped_while_away, session_of, where_of
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.sessions import STREAM, HttpSession, filters_of
+from mqttlite.gateway.sessions import (
+    RETAINED_ALWAYS,
+    RETAINED_IF_NEW,
+    RETAINED_NEVER,
+    STREAM,
+    HttpSession,
+    filters_of,
+)
 from mqttlite.gateway.waker import Waker
-from mqttlite.wire.constants import NEVER_EXPIRES
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -30,49 +36,56 @@ _HEADERS: Final = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The session that a stream reads."""
+
+    subscriptions: dict[tuple[int, str], list[bytes]]
+    """Its topic filters, by QoS and filter on the content."""
+    retained: int
+    client_id: str = ""
+    expiry_s: int = 0
+    missed: int = 0
+    """Messages that were dropped for it while no stream read it."""
+
+
 class SseRoutes:
     """The endpoints of one gateway."""
 
-    def __init__(self, context: GatewayContext, callers: Callers) -> None:
+    def __init__(self, context: GatewayContext) -> None:
         self._context: Final = context
-        self._callers: Final = callers
         self._streams: Final = EventStreams(context)
 
-    async def by_id(self, topic_id: str, scope: Scope, _: Receive, send: Send) -> None:
+    async def by_id(self, caller: Caller, topic_id: str, scope: Scope, _: Receive, send: Send) -> None:
         """`GET /api/v1/topics/{topic_id}/subscribe`."""
-        await self._open(scope, send, topic_id)
+        name = self._context.mount_point.shown(self._context.topics.find(topic_id).name).encode()
+        await self._open(caller, scope, send, topic_id, name)
 
-    async def by_filter(self, _: str, scope: Scope, __: Receive, send: Send) -> None:
+    async def by_filter(self, caller: Caller, _: str, scope: Scope, __: Receive, send: Send) -> None:
         """`GET /events?filter=…`."""
-        await self._open(scope, send, None)
+        await self._open(caller, scope, send, None, b"")
 
-    async def _open(self, scope: Scope, send: Send, topic_id: str | None) -> None:
+    async def _open(self, caller: Caller, scope: Scope, send: Send, topic_id: str | None, name: bytes) -> None:
         """Begin a stream, once its filters are subscribed. Raises `Problem`. The request ends then, and the stream goes
         on."""
-        caller = await self._callers.find(HTTPConnection(scope), token_in_query=True)
-        self._callers.charge(caller)
         query = query_of(scope)
-        if topic_id is None:
-            filters = filters_of(query.get("filter", []))
-        else:
-            filters = [self._context.mount_point.shown(self._context.topics.find(topic_id).name).encode()]
-        client_id, expiry_s, qos = _options(query)
         last_event_id = _last_event_id(scope, query)
-        connection: HttpProtocol = scope["state"]["connection"]
+        if "ticket" in query:
+            asked = self._with_ticket(caller, query, RETAINED_NEVER if last_event_id else RETAINED_ALWAYS)
+            if topic_id is not None and not any(name in each for each in asked.subscriptions.values()):
+                raise Problem(Code.NOT_AUTHORIZED, "the ticket is of a session that does not subscribe to this topic")
+        else:
+            asked = _without_ticket(query, name)
         opening = Waker()
         stream = EventStream(self._streams, opening)
         session = stream.session = HttpSession(self._context, caller, STREAM, stream.wake)
-        missed = _dropped_while_away(self._context, client_id) if expiry_s else 0
-        session.connect(client_id, expiry_s)
+        session.connect(asked.client_id, asked.expiry_s)
         self._context.sessions.add(session)
         try:
-            first = stream.resume(last_event_id, missed)
-            known = session.link.connection.session
-            its = () if known is None else map(self._context.mount_point.filter_of, known.subscriptions)
-            others = [each for each in its if each not in filters]
-            await session.subscribed(filters, qos, opening, query.get("where", [""])[0])
-            if others:
-                session.unsubscribe(others)
+            first = stream.resume(last_event_id, asked.missed)
+            for (qos, where), filters in asked.subscriptions.items():
+                await session.subscribed(filters, qos, opening, where, asked.retained)
+            connection: HttpProtocol = scope["state"]["connection"]
             is_chunked = scope["http_version"] != "1.0"
             if not is_chunked and connection.answering is not None:
                 connection.answering.chunked_encoding = False  # which uvicorn would use all the same
@@ -87,31 +100,47 @@ class SseRoutes:
             session.end()
             raise
 
+    def _with_ticket(self, caller: Caller, query: dict[str, list[str]], retained: int) -> _Asked:
+        """The session of a ticket. Raises `Problem`."""
+        context = self._context
+        for name in ("filter", "qos", "where"):
+            if name in query:
+                raise Problem(Code.INVALID_VALUE, f"{name} beside ticket: the POST that gives the ticket takes it")
+        client_id = context.tickets.client_id_of(query["ticket"][0], caller.username)
+        known = session_of(context, caller, client_id)
+        if known is None or not known.subscriptions:
+            raise Problem(Code.GONE, f"the session {client_id!r}, or its last subscription, has ended: POST again")
+        subscriptions: dict[tuple[int, str], list[bytes]] = {}
+        for topic_filter, each in known.subscriptions.items():
+            shown = context.mount_point.filter_of(topic_filter)
+            subscriptions.setdefault((each.qos, where_of(each)), []).append(shown)
+        return _Asked(subscriptions, retained, client_id, known.expiry_interval, dropped_while_away(known))
 
-def routes(context: GatewayContext, callers: Callers, _bodies: Bodies) -> Sequence[BareRoute]:
-    """The bare routes of this module."""
-    made = SseRoutes(context, callers)
-    subscribe = "/api/v1/topics/{topic_id}/subscribe"
-    return (
-        BareRoute("GET", "/api/v1/topics/", "/subscribe", made.by_id, subscribe, _BY_ID),
-        BareRoute("GET", "/events", "", made.by_filter, "/events", _EVENTS),
-    )
 
-
-def _options(query: dict[str, list[str]]) -> tuple[str, int, int]:
-    """The client identifier, the session expiry and the QoS of a query. Raises `Problem`."""
-    client_id = query.get("client_id", [""])[0]
-    if len(client_id) > MAX_CLIENT_ID_CHARACTERS or "\0" in client_id or not client_id.isprintable():
-        raise Problem(Code.INVALID_VALUE, "client_id is too long, or has characters that cannot be shown")
-    expiry = query.get("session_expiry_s", ["0"])[0]
-    if not expiry.isdecimal() or len(expiry) > 10 or int(expiry) > NEVER_EXPIRES:
-        raise Problem(Code.INVALID_VALUE, f"session_expiry_s is {expiry[:20]!r}: it may be 0 to {NEVER_EXPIRES}")
-    if int(expiry) and not client_id:
-        raise Problem(Code.INVALID_VALUE, "client_id is missing: a session that outlives its stream has a name")
+def _without_ticket(query: dict[str, list[str]], name: bytes) -> _Asked:
+    """A session that ends with its stream. Raises `Problem`."""
+    for parameter in ("client_id", "session_expiry_s"):
+        if parameter in query:
+            raise Problem(
+                Code.INVALID_VALUE,
+                f"{parameter}: a GET makes no session with a name; POST the same path with a body in JSON, and GET the "
+                "url of its answer",
+            )
+    filters = [name] if name else filters_of(query.get("filter", []))
     qos = query.get("qos", ["1"])[0]
     if qos not in ("0", "1"):
         raise Problem(Code.INVALID_VALUE, f"qos is {qos[:20]!r}: a stream has 0 or 1")
-    return client_id, int(expiry), int(qos)
+    return _Asked({(int(qos), query.get("where", [""])[0]): filters}, RETAINED_IF_NEW)
+
+
+def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[BareRoute]:
+    """The bare routes of this module."""
+    made = SseRoutes(context)
+    subscribe = "/api/v1/topics/{topic_id}/subscribe"
+    return (
+        BareRoute("GET", "/api/v1/topics/", "/subscribe", made.by_id, subscribe, _BY_ID, takes_token=True),
+        BareRoute("GET", "/events", "", made.by_filter, "/events", _EVENTS, takes_token=True),
+    )
 
 
 def _last_event_id(scope: Scope, query: dict[str, list[str]]) -> str:
@@ -123,12 +152,6 @@ def _last_event_id(scope: Scope, query: dict[str, list[str]]) -> str:
     return query.get("last_event_id", [""])[0][:100]
 
 
-def _dropped_while_away(context: GatewayContext, client_id: str) -> int:
-    """Messages that were dropped for a session whose stream was cut off."""
-    session = context.core.sessions.get(client_id)
-    return 0 if session is None or session.outbox is not None else sum(session.drops.values())
-
-
 def _parameter(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
 
@@ -138,8 +161,7 @@ _TOPIC_ID: Final[dict[str, Any]] = {"name": "topic_id", "in": "path", "required"
 _STREAM_PARAMETERS: Final = [
     _parameter("qos", {"type": "integer", "enum": [0, 1]}, "1 by default"),
     _parameter("where", {"type": "string"}, "A filter on the content of messages, as of MQTT subscriptions"),
-    _parameter("client_id", {"type": "string"}, "The name of a session that outlives the stream"),
-    _parameter("session_expiry_s", {"type": "integer", "minimum": 0, "maximum": NEVER_EXPIRES}, "For how long"),
+    _parameter("ticket", {"type": "string"}, "That of a session with a name, in place of the others: POST gives it"),
     _parameter("last_event_id", {"type": "string"}, "In place of the header Last-Event-ID"),
     _parameter("token", {"type": "string"}, "An API key or token, for EventSource, which sends no header"),
 ]
@@ -160,9 +182,9 @@ _EVENTS: Final[dict[str, Any]] = {
         {
             "name": "filter",
             "in": "query",
-            "required": True,
+            "required": False,
             "schema": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
-            "description": "A topic filter of MQTT; repeatable",
+            "description": "A topic filter of MQTT; repeatable, and required without a ticket",
         },
         *_STREAM_PARAMETERS,
     ],

@@ -7,11 +7,9 @@ name, and those of its own connected streams and WebSockets; all others are for 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from starlette.requests import HTTPConnection
-
 from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
-from mqttlite.gateway.caller import Caller, Callers, Role
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 
@@ -19,14 +17,11 @@ from mqttlite.gateway.problems import Code, Problem
 class UnsubscribeRoute:
     """The endpoint of one gateway."""
 
-    def __init__(self, context: GatewayContext, callers: Callers) -> None:
+    def __init__(self, context: GatewayContext) -> None:
         self._context: Final = context
-        self._callers: Final = callers
 
-    async def unsubscribe(self, topic_id: str, scope: Scope, _: Receive, send: Send) -> None:
+    async def unsubscribe(self, caller: Caller, topic_id: str, scope: Scope, _: Receive, send: Send) -> None:
         """The endpoint. Raises `Problem`."""
-        caller = await self._callers.find(HTTPConnection(scope))
-        self._callers.charge(caller)
         context = self._context
         name = context.topics.find(topic_id).name.encode()
         client_id = query_of(scope).get("client_id", [""])[0]
@@ -61,9 +56,9 @@ class UnsubscribeRoute:
         return any(each.client_id == client_id for each in self._context.sessions.of(caller.key))
 
 
-def routes(context: GatewayContext, callers: Callers, _bodies: Bodies) -> Sequence[BareRoute]:
+def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[BareRoute]:
     """The bare routes of this module."""
-    made = UnsubscribeRoute(context, callers)
+    made = UnsubscribeRoute(context)
     path = "/api/v1/topics/{topic_id}/subscribe"
     return (BareRoute("DELETE", "/api/v1/topics/", "/subscribe", made.unsubscribe, path, _UNSUBSCRIBE),)
 

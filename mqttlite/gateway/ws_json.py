@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
-from starlette.requests import HTTPConnection
 
 from mqttlite.gateway.bare import WEBSOCKET, BareRoute
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
-from mqttlite.gateway.caller import Caller, Callers
+from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.events import PRESENCE, Events, gap, kind_of
 from mqttlite.gateway.problems import Code, Problem
@@ -55,16 +54,13 @@ _encode: Final = msgspec.json.Encoder().encode
 class SocketRoutes:
     """The endpoint of one gateway."""
 
-    def __init__(self, context: GatewayContext, callers: Callers) -> None:
+    def __init__(self, context: GatewayContext) -> None:
         self._context: Final = context
-        self._callers: Final = callers
         self._events: Final = Events(context)
         self._publishing: Final = Publishing(context)
 
-    async def subscribe(self, _: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def subscribe(self, caller: Caller, _: str, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection, from its handshake to its end."""
-        caller = await self._callers.find(HTTPConnection(scope), token_in_query=True)
-        self._callers.charge(caller)
         topic_ids = query_of(scope).get("topic_id", [])
         for topic_id in topic_ids:
             self._context.topics.find(topic_id)
@@ -234,10 +230,10 @@ class _Connection:
         await self._send({"type": "websocket.send", "text": text.decode()})
 
 
-def routes(context: GatewayContext, callers: Callers, _bodies: Bodies) -> Sequence[BareRoute]:
+def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[BareRoute]:
     """The bare routes of this module."""
-    made = SocketRoutes(context, callers)
-    return (BareRoute(WEBSOCKET, "/ws/subscribe", "", made.subscribe, "/ws/subscribe", {}),)
+    made = SocketRoutes(context)
+    return (BareRoute(WEBSOCKET, "/ws/subscribe", "", made.subscribe, "/ws/subscribe", {}, takes_token=True),)
 
 
 def _id_of(text: str | bytes) -> str | int | None:

@@ -13,10 +13,14 @@ pytestmark = pytest.mark.slow
 
 LISTEN: Final = """
 window.seen = [];
-const events = new EventSource("/events?filter=a/%2B&client_id=page&session_expiry_s=60");
-events.onmessage = (event) => seen.push(JSON.parse(event.data).payload);
-events.addEventListener("gap", () => seen.push("gap"));
-new Promise((resolve) => { events.onopen = () => resolve(true); })
+fetch("/events", { method: "POST", body: JSON.stringify({ filters: ["a/+"], client_id: "page" }) })
+  .then((answer) => answer.json())
+  .then(({ url }) => new Promise((resolve) => {
+    const events = new EventSource(url);
+    events.onmessage = (event) => seen.push(JSON.parse(event.data).payload);
+    events.addEventListener("gap", () => seen.push("gap"));
+    events.onopen = () => resolve(true);
+  }))
 """
 
 TALK: Final = """

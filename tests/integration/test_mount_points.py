@@ -55,13 +55,14 @@ async def test_callers_over_http_are_below_theirs(tmp_path: Path) -> None:
         assert (made["name"], (await ann.get("/api/v1/topics")).json()) == ("a", {"topics": [made], "cursor": None})
         host = f"127.0.0.1:{gateway.gateway.port}"
         token = gateway.users["ann"]
-        durable = f"/events?filter=%23&client_id=d&session_expiry_s=60&token={token}"
-        async with stream(gateway, durable) as events:
+        durable = await gateway.named_stream("#", key=token, client_id="d")
+        async with stream(gateway, f"{durable}&token={token}") as events:
             assert (await events.next())["topic"] == "r"
             assert (await ann.post(f"{path}/publish", json={"payload": 1, "qos": 1})).json()["delivered_to"] == 2
             assert (await anext(outside)).topic == "site7/a"
             assert (await events.next())["topic"] == "a"
-        async with stream(gateway, durable.replace("%23", "a")):  # only this filter remains
+        changed = await gateway.named_stream("a", key=token, client_id="d")
+        async with stream(gateway, f"{changed}&token={token}"):  # only this filter remains
             found = gateway.broker.admin.client("d")
             assert found is not None
             assert found.topic_filters == {"site7/a": 1}

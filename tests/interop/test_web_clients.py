@@ -20,8 +20,6 @@ from tests.support.gateway import GatewayUnderTest, running_gateway
 
 pytestmark = pytest.mark.slow
 
-PATH = "/events?filter=web/%23&client_id=page&session_expiry_s=60"
-
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[GatewayUnderTest]:
@@ -56,9 +54,9 @@ def by_sseclient(url: str, last: str, count: int) -> Iterator[tuple[str, Any]]:
 async def test_a_library_for_events_reads_a_stream_and_goes_on_after_a_cut(
     gateway: GatewayUnderTest, read: Any
 ) -> None:
-    url = f"http://localhost:{gateway.gateway.port}{PATH}"
     payloads = ["ä\nb", {"n": 1}, [1, 2], "3", ""]
     await gateway.broker.publish("web/0", b"retained", qos=1, retain=True)
+    url = f"http://localhost:{gateway.gateway.port}{await gateway.named_stream('web/#')}"
     first = asyncio.create_task(asyncio.to_thread(lambda: list(read(url, "", 3))))
     while not gateway.broker._assembly.core.online:
         await asyncio.sleep(0.01)

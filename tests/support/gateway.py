@@ -48,6 +48,13 @@ class GatewayUnderTest:
         """A caller with the key of one of the `users`."""
         return self.client(key=self.users[name])
 
+    async def named_stream(self, *filters: str, key: str | None = None, client_id: str = "page") -> str:
+        """Make a session for event streams; the path that attaches to it."""
+        asked = {"filters": filters, "client_id": client_id, "session_expiry_s": 60}
+        answer = await self.client(key=key).post("/events", json=asked)
+        answer.raise_for_status()
+        return str(answer.json()["url"])
+
     async def pages_are_told(self) -> None:
         """Wait until the open page that is kept up to date was told what there is now."""
         for _ in range(2):  # the first look may have begun before this call
@@ -104,7 +111,7 @@ def _routes_in(routes: Iterable[object]) -> Iterator[tuple[str, str]]:
             yield from _routes_in(each.original_router.routes)  # type: ignore[attr-defined]
 
 
-async def handshake(app: GatewayApp, path: str, headers: Mapping[str, str]) -> int:
+async def handshake(app: GatewayApp, path: str, headers: Mapping[str, str], peer: str = "127.0.0.1") -> int:
     """The status with which a WebSocket is opened (101) or refused; it is closed at once."""
     events = iter([{"type": "websocket.connect"}, {"type": "websocket.disconnect"}])
     statuses: list[int] = []
@@ -121,7 +128,7 @@ async def handshake(app: GatewayApp, path: str, headers: Mapping[str, str]) -> i
         "path": path,
         "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in shown.items()],
-        "client": ("127.0.0.1", 50_000),
+        "client": (peer, 50_000),
         "extensions": {"websocket.http.response": {}},
     }
     await app(scope, receive, send)

@@ -65,7 +65,7 @@ class Live:
             yield b"retry: 2000\n"
             while not stopping.is_set():
                 try:
-                    check_role(await callers.find(request), role)
+                    check_role(await callers.admit(request, is_counted=False), role)
                     found = await look()
                 except Problem as problem:
                     yield b"event: end\ndata: %s\n\n" % msgspec.json.encode(problem.detail)

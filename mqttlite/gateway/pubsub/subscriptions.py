@@ -301,7 +301,7 @@ class Pulls:
             if await request.is_disconnected():
                 break
             if context.queues.state(name).waiting:
-                caller = await callers.find(request)  # its credentials may have ended meanwhile
+                caller = await callers.admit(request, is_counted=False)  # its credentials may have ended meanwhile
                 pulled = self.pull(name, most, caller)
                 if pulled:
                     return pulled

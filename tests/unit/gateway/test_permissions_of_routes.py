@@ -3,13 +3,21 @@
 A new route is a new line in `ROUTES`; without one the first test fails.
 """
 
+import base64
 import re
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from mqttlite.gateway.bare import WEBSOCKET
 from mqttlite.gateway.caller import Role
+from mqttlite.security.api_keys import FILE_NAME, add, load, revoke
+from mqttlite.security.dynamic_security import Options
+from mqttlite.security.dynamic_security.document import dump
+from mqttlite.security.dynamic_security.model import Client, State
+from mqttlite.security.dynamic_security.passwords import Passwords
 from tests.support.gateway import (
     GatewayUnderTest,
     handshake,
@@ -71,8 +79,10 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/v1/topics/{topic_id}/publish"): Role.USER,
     ("POST", "/api/v1/publish/bulk"): Role.USER,
     ("GET", "/api/v1/topics/{topic_id}/subscribe"): Role.USER,
+    ("POST", "/api/v1/topics/{topic_id}/subscribe"): Role.USER,
     ("DELETE", "/api/v1/topics/{topic_id}/subscribe"): Role.USER,
     ("GET", "/events"): Role.USER,
+    ("POST", "/events"): Role.USER,
     (WEBSOCKET, "/ws/subscribe"): Role.USER,
     ("PUT", "/topics/{topic}"): Role.USER,
     ("POST", "/topics/{topic}"): Role.USER,
@@ -221,10 +231,7 @@ async def test_each_route_answers_the_roles_that_it_should_and_no_others(tmp_pat
         for (method, path), needed in ROUTES.items():
             url = re.sub(r"\{[^}]*\}", "x", path)
             for who, (client, role) in callers.items():
-                if method == WEBSOCKET:
-                    status = await handshake(gateway.gateway.app, url, client.headers)
-                else:
-                    status = (await client.request(method, url)).status_code
+                status = await status_of(gateway, client, method, url)
                 if needed is None:
                     expected = status not in (401, 403)
                 elif role is None:
@@ -234,3 +241,103 @@ async def test_each_route_answers_the_roles_that_it_should_and_no_others(tmp_pat
                 if not expected:
                     wrong.append(f"{who}: {method} {url}: {status}")
         assert wrong == []
+
+
+async def status_of(gateway: GatewayUnderTest, client: httpx.AsyncClient, method: str, url: str) -> int:
+    """The status with which a route answers."""
+    if method == WEBSOCKET:
+        peer = client._transport.client[0]  # type: ignore[attr-defined]
+        return await handshake(gateway.gateway.app, url, client.headers, peer)
+    return (await client.request(method, url)).status_code
+
+
+async def walk(gateway: GatewayUnderTest, client: httpx.AsyncClient, expected: int) -> list[str]:
+    """Call each route that is not public; those that answer otherwise."""
+    wrong: list[str] = []
+    for method, path in routes_of(gateway.gateway.app):
+        if ROUTES[method, path] is not PUBLIC:
+            url = re.sub(r"\{[^}]*\}", "x", path)
+            status = await status_of(gateway, client, method, url)
+            if status != expected:
+                wrong.append(f"{method} {url}: {status}")
+    return wrong
+
+
+NO_LIMIT = {"requests_per_s": 0}
+
+
+@pytest.mark.slow
+async def test_no_route_answers_who_is_banned(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http=NO_LIMIT) as gateway:
+        admin, banned = gateway.client(Role.ADMIN), gateway.client(Role.ADMIN)
+        key = gateway.keys[Role.ADMIN]
+        assert (await banned.get("/api/v1/me")).status_code == 200  # it is remembered now
+        bans = gateway.broker.admin.bans
+        for kind, value in (("user", "key-admin"), ("client", "http-key-admin"), ("address", "127.0.0.1")):
+            ban = bans.add(kind, value, 60)  # type: ignore[arg-type]
+            assert await walk(gateway, banned, 403) == [], kind
+            form = {"key": key, "target": "/"}
+            answer = await banned.post("/ui/login", data=form, headers={"Origin": "http://localhost:8080"})
+            assert (answer.status_code, answer.cookies) == (403, httpx.Cookies()), kind
+            bans.lift(ban.number)
+        assert (await admin.get("/api/v1/me")).status_code == 200
+        neighbour = gateway.client(peer="2001:db8::1")
+        assert (await neighbour.get("/api/v1/me")).status_code == 200  # and with it its network
+        bans.add("address", "2001:db8::2", 60)
+        assert await walk(gateway, gateway.client(peer="2001:db8::2"), 403) == []
+        assert (await neighbour.get("/api/v1/me")).status_code == 200
+
+
+@pytest.mark.slow
+async def test_no_route_answers_credentials_that_expired_or_were_revoked_or_disabled(tmp_path: Path) -> None:
+    keys = tmp_path / FILE_NAME
+    expired, _ = add(keys, "admin", "late", int(time.time()) - 1)
+    revoked, entry = add(keys, "admin", "gone", None)
+    revoke(keys, entry.id)
+    assert len(load(keys)) == 1
+    passwords = Passwords()
+    password = await passwords.make("secret")
+    passwords.close()
+    state = State(
+        clients={"ann": Client("ann", password=password), "bob": Client("bob", password=password, disabled=True)}
+    )
+    file = tmp_path / "security.json"
+    file.write_bytes(dump(state))
+    http = {**NO_LIMIT, "roles": {"admin": ("ann", "bob")}}
+    async with running_gateway(tmp_path, http=http, dynamic_security=Options(file=str(file))) as gateway:
+        disabled, enabled = gateway.client(), gateway.client()
+        for client, name in ((disabled, "bob"), (enabled, "ann")):
+            client.headers["Authorization"] = f"Basic {base64.b64encode(f'{name}:secret'.encode()).decode()}"
+        assert (await enabled.get("/api/v1/me")).json()["role"] == "admin"
+        for client in (gateway.client(key=expired), gateway.client(key=revoked)):
+            assert await walk(gateway, client, 401) == []
+        assert (await disabled.get("/api/v1/me")).status_code == 401
+
+
+@pytest.mark.slow
+async def test_no_route_of_a_topic_answers_another_user(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http=NO_LIMIT, users=("ann", "bob")) as gateway:
+        ann, bob = gateway.user("ann"), gateway.user("bob")
+        private = {"name": "a", "permissions": "PRIVATE"}
+        topic_id = (await ann.post("/api/v1/topics", json=private)).json()["topic_id"]
+        bodies = {
+            ("PATCH", "/api/v1/topics/{topic_id}"): {"description": "mine"},
+            ("POST", "/api/v1/topics/{topic_id}/publish"): {"payload": 1},
+            ("POST", "/api/v1/topics/{topic_id}/subscribe"): {},
+        }
+        for method, path in sorted(routes_of(gateway.gateway.app)):
+            if "{topic_id}" in path:
+                url, body = path.replace("{topic_id}", topic_id), bodies.get((method, path))
+                answer = await bob.request(method, url, json=body)
+                is_refused = answer.status_code in (403, 404) or answer.json() == {"success": False}
+                assert is_refused, f"{method} {path}: {answer.status_code}"
+        for method, url, body in (
+            ("GET", "/topics/a", None),
+            ("PUT", "/topics/a", {}),
+            ("POST", "/topics/a", {}),
+            ("GET", "/events?filter=a", None),
+            ("POST", "/events", {"filters": ["a"]}),
+        ):
+            answer = await bob.request(method, url, json=body)
+            assert answer.status_code == 403, f"{method} {url}: {answer.status_code}"
+        assert (await ann.get(f"/api/v1/topics/{topic_id}")).json()["description"] == ""
