@@ -23,11 +23,12 @@ from mqttlite.gateway.pubsub.iam_policies import Policy
 from mqttlite.gateway.pubsub.names import queue_name, snapshot_name, snapshot_resource, topic_name, topic_resource
 from mqttlite.gateway.pubsub.snapshots import may_seek
 from mqttlite.gateway.pubsub.topics import ADMIN, BODY
+from mqttlite.gateway.pubsub.visibility import sees_queue, sees_topic
 
 MAX_PERMISSIONS: Final = 100
 """Of one question, as with Google."""
 
-_LOOKS: Final = frozenset({"get", "list", "getIamPolicy"})
+_LOOKS: Final = frozenset({"get", "list"})
 
 
 class SetRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -64,7 +65,12 @@ def router(context: GatewayContext) -> APIRouter:
             return context.core.permissions.may_subscribe(caller.source, f"$queue/{name}".encode())
         if (kind, action) == ("snapshots", "seek"):
             return may_seek(context, caller, queues.snapshots.get(name).queue)
-        return caller.may(Role.VIEWER if action in _LOOKS else Role.ADMIN)
+        if action not in _LOOKS:
+            return caller.may(Role.ADMIN)
+        if kind == "topics":
+            return caller.may(Role.VIEWER) and sees_topic(context, caller, name)
+        queue = name if kind == "subscriptions" else queues.snapshots.get(name).queue
+        return caller.may(Role.VIEWER) and sees_queue(context, caller, queue)
 
     def add(kind: str, find: Callable[[str, str], tuple[str, bool]], resource_of: Callable[[str], str]) -> None:
         path = f"/{kind}/{{name}}"

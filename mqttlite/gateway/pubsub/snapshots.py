@@ -5,6 +5,7 @@ what it says is committed, and after a seek nothing older is delivered.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from mqttlite.delivery.queues.commands import SEEK
 from mqttlite.delivery.queues.errors import NoSuchQueue, SeekUnderWay
 from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, time_text_of
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
-from mqttlite.gateway.caller import Caller, Role, User
+from mqttlite.gateway.caller import Caller, Role, User, Viewer
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
@@ -30,7 +31,8 @@ from mqttlite.gateway.pubsub.names import (
     topic_name,
     topic_of_queue,
 )
-from mqttlite.gateway.pubsub.topics import ADMIN, BODY, VIEWER
+from mqttlite.gateway.pubsub.topics import ADMIN, BODY
+from mqttlite.gateway.pubsub.visibility import sees_queue, sees_topic
 
 
 class SeekRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,12 +65,14 @@ def router(context: GatewayContext) -> APIRouter:
     routes = APIRouter(prefix="/v1/projects/{project}", tags=["Google Pub/Sub"], route_class=LazyRoute)
     queues, snapshots = context.queues, context.queues.snapshots
 
-    def found(project: str, snapshot: str) -> Snapshot:
+    def found(project: str, snapshot: str, reader: Caller | None = None) -> Snapshot:
+        """Raises `Problem` where there is none, or its reader does not see it."""
         name = snapshot_name(project, snapshot)
-        try:
-            return snapshots.get(name)
-        except NoSuchSnapshot:
-            raise Problem(Code.NOT_FOUND, f"there is no snapshot projects/{project}/snapshots/{snapshot}") from None
+        with suppress(NoSuchSnapshot):
+            one = snapshots.get(name)
+            if reader is None or sees_queue(context, reader, one.queue):
+                return one
+        raise Problem(Code.NOT_FOUND, f"there is no snapshot projects/{project}/snapshots/{snapshot}")
 
     def shown(snapshot: Snapshot) -> dict[str, Any]:
         return {
@@ -95,12 +99,14 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer(shown(made))
 
-    @routes.get("/snapshots", summary="List the snapshots of a project", dependencies=[VIEWER])
-    async def list_snapshots(project: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
+    @routes.get("/snapshots", summary="List the snapshots of a project")
+    async def list_snapshots(
+        caller: Viewer, project: str, page_size: PageSize = 0, page_token: PageToken = ""
+    ) -> Response:
         check_project(project)
-        return page("snapshots", _of(project, page_token, ""), page_size)
+        return page("snapshots", _of(caller, project, page_token, ""), page_size)
 
-    def _of(project: str, page_token: str, topic: str) -> Iterator[tuple[str, Any]]:
+    def _of(caller: Caller, project: str, page_token: str, topic: str) -> Iterator[tuple[str, Any]]:
         """Those of a project, or of one of its topics by their names alone."""
         start = start_of(f"{project}.", page_token)
         for each in snapshots.of():
@@ -108,22 +114,25 @@ def router(context: GatewayContext) -> APIRouter:
                 each.name.startswith(f"{project}.")
                 and start <= each.name != page_token
                 and snapshot_resource(each.name)
+                and sees_queue(context, caller, each.queue)
             ):
                 if not topic:
                     yield each.name, shown(each)
                 elif queues.options(each.queue).filters == (topic,):
                     yield each.name, snapshot_resource(each.name)
 
-    @routes.get("/topics/{topic}/snapshots", summary="List the snapshots of a topic", dependencies=[VIEWER])
-    async def list_of_topic(project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
+    @routes.get("/topics/{topic}/snapshots", summary="List the snapshots of a topic")
+    async def list_of_topic(
+        caller: Viewer, project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = ""
+    ) -> Response:
         name = topic_name(project, topic)
-        if context.topics.named(name) is None:
+        if context.topics.named(name) is None or not sees_topic(context, caller, name):
             raise Problem(Code.NOT_FOUND, f"there is no topic projects/{project}/topics/{topic}")
-        return page("snapshots", _of(project, page_token, name), page_size)
+        return page("snapshots", _of(caller, project, page_token, name), page_size)
 
-    @routes.get("/snapshots/{snapshot}", summary="Show a snapshot", dependencies=[VIEWER])
-    async def show(project: str, snapshot: str) -> Response:
-        return answer(shown(found(project, snapshot)))
+    @routes.get("/snapshots/{snapshot}", summary="Show a snapshot")
+    async def show(caller: Viewer, project: str, snapshot: str) -> Response:
+        return answer(shown(found(project, snapshot, caller)))
 
     @routes.patch("/snapshots/{snapshot}", summary="Change a snapshot", openapi_extra=BODY, dependencies=[ADMIN])
     async def change(project: str, snapshot: str, request: Request) -> Response:

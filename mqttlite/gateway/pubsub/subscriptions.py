@@ -18,7 +18,7 @@ from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, TooManyQue
 from mqttlite.delivery.queues.options import MAX_DEADLINE_S, QueueOptions
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.delivery.queues.service import Pulled
-from mqttlite.gateway.caller import Caller, Callers, User
+from mqttlite.gateway.caller import Caller, Callers, User, Viewer
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
@@ -49,7 +49,8 @@ from mqttlite.gateway.pubsub.subscription_bodies import (
     push_of,
     subscription_json,
 )
-from mqttlite.gateway.pubsub.topics import ADMIN, BODY, VIEWER
+from mqttlite.gateway.pubsub.topics import ADMIN, BODY
+from mqttlite.gateway.pubsub.visibility import sees_queue
 from mqttlite.gateway.traffic import TRAFFIC
 
 PULL_WAIT_S: Final = 5.0
@@ -75,11 +76,11 @@ def router(context: GatewayContext) -> APIRouter:
     queues = context.queues
     pulls = Pulls(context)
 
-    def found(project: str, subscription: str) -> str:
-        """The queue of a subscription."""
+    def found(project: str, subscription: str, reader: Caller | None = None) -> str:
+        """The queue of a subscription. Raises `Problem` where there is none, or its reader does not see it."""
         name = queue_name(project, subscription)
         try:
-            if topic_of_queue(queues.options(name)):
+            if topic_of_queue(queues.options(name)) and (reader is None or sees_queue(context, reader, name)):
                 return name
         except NoSuchQueue:
             pass
@@ -140,8 +141,10 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer(shown(name))
 
-    @routes.get("", summary="List the subscriptions of a project", dependencies=[VIEWER])
-    async def list_subscriptions(project: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
+    @routes.get("", summary="List the subscriptions of a project")
+    async def list_subscriptions(
+        caller: Viewer, project: str, page_size: PageSize = 0, page_token: PageToken = ""
+    ) -> Response:
         check_project(project)
         prefix = f"{project}."
         start = start_of(prefix, page_token)
@@ -149,14 +152,15 @@ def router(context: GatewayContext) -> APIRouter:
 
         def entries() -> Iterator[tuple[str, Any]]:
             for name in names:
-                if name != page_token and subscription_resource(name) and topic_of_queue(queues.options(name)):
+                is_one = name != page_token and subscription_resource(name) and topic_of_queue(queues.options(name))
+                if is_one and sees_queue(context, caller, name):
                     yield name, shown(name)
 
         return page("subscriptions", entries(), page_size)
 
-    @routes.get("/{subscription}", summary="Show a subscription", dependencies=[VIEWER])
-    async def show(project: str, subscription: str) -> Response:
-        return answer(shown(found(project, subscription)))
+    @routes.get("/{subscription}", summary="Show a subscription")
+    async def show(caller: Viewer, project: str, subscription: str) -> Response:
+        return answer(shown(found(project, subscription, caller)))
 
     @routes.patch("/{subscription}", summary="Change a subscription", openapi_extra=BODY, dependencies=[ADMIN])
     async def change(project: str, subscription: str, request: Request) -> Response:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from mqttlite.delivery.queues.errors import NoSuchQueue
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.delivery.queues.service import Queues
-from mqttlite.gateway.caller import Admin, Caller, Role, User, require
+from mqttlite.gateway.caller import Admin, Caller, Role, User, Viewer, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
@@ -38,6 +38,7 @@ from mqttlite.gateway.pubsub.names import (
     topic_name,
     topic_resource,
 )
+from mqttlite.gateway.pubsub.visibility import sees_queue, sees_topic
 from mqttlite.gateway.traffic import TRAFFIC
 from mqttlite.security.topic_records import TopicRecord
 
@@ -52,9 +53,10 @@ def router(context: GatewayContext) -> APIRouter:
     permissions = context.core.permissions
     publishing = Publishing(context)
 
-    def found(project: str, topic: str) -> TopicRecord:
+    def found(project: str, topic: str, reader: Caller | None = None) -> TopicRecord:
+        """Raises `Problem` where there is none, or its reader does not see it."""
         record = topics.named(topic_name(project, topic))
-        if record is None:
+        if record is None or (reader is not None and not sees_topic(context, reader, record.name)):
             raise Problem(Code.NOT_FOUND, f"there is no topic projects/{project}/topics/{topic}")
         return record
 
@@ -69,8 +71,10 @@ def router(context: GatewayContext) -> APIRouter:
         await topics.add(TopicRecord(topic_id=topic_id, name=name, owner=caller.username, created_at=created_at))
         return _topic(name)
 
-    @routes.get("", summary="List the topics of a project", dependencies=[VIEWER])
-    async def list_topics(project: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
+    @routes.get("", summary="List the topics of a project")
+    async def list_topics(
+        caller: Viewer, project: str, page_size: PageSize = 0, page_token: PageToken = ""
+    ) -> Response:
         check_project(project)
         prefix = f"{project}/"
         start = start_of(prefix, page_token)
@@ -80,14 +84,14 @@ def router(context: GatewayContext) -> APIRouter:
                 if not each.name.startswith(prefix):
                     return
                 resource = topic_resource(each.name)
-                if resource and each.name != page_token:
+                if resource and each.name != page_token and sees_topic(context, caller, each.name):
                     yield each.name, {"name": resource, "state": "ACTIVE"}
 
         return page("topics", entries(), page_size)
 
-    @routes.get("/{topic}", summary="Show a topic", dependencies=[VIEWER])
-    async def show(project: str, topic: str) -> Response:
-        return _topic(found(project, topic).name)
+    @routes.get("/{topic}", summary="Show a topic")
+    async def show(caller: Viewer, project: str, topic: str) -> Response:
+        return _topic(found(project, topic, caller).name)
 
     @routes.delete("/{topic}", summary="Delete a topic; its subscriptions keep their messages", dependencies=[ADMIN])
     async def delete(project: str, topic: str) -> Response:
@@ -104,12 +108,18 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer({})
 
-    @routes.get("/{topic}/subscriptions", summary="List the subscriptions of a topic", dependencies=[VIEWER])
-    async def subscriptions(project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = "") -> Response:
-        record = found(project, topic)
+    @routes.get("/{topic}/subscriptions", summary="List the subscriptions of a topic")
+    async def subscriptions(
+        caller: Viewer, project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = ""
+    ) -> Response:
+        record = found(project, topic, caller)
         start = start_of(f"{project}.", page_token)
         names = [each for each in queues_of(context.queues, project, record.name) if each >= start]
-        entries = ((each, subscription_resource(each)) for each in names if each != page_token)
+        entries = (
+            (each, subscription_resource(each))
+            for each in names
+            if each != page_token and sees_queue(context, caller, each)
+        )
         return page("subscriptions", entries, page_size)
 
     @routes.post("/{topic}:publish", summary="Publish messages to a topic", openapi_extra=BODY, dependencies=[TRAFFIC])
@@ -174,6 +184,5 @@ BODY: Final[dict[str, Any]] = {
 }
 """Google's own reference describes the bodies."""
 
-VIEWER: Final = require(Role.VIEWER)
 ADMIN: Final = require(Role.ADMIN)
 """For routes that do not need their caller."""

@@ -20,6 +20,7 @@ from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.problems import Code
 from mqttlite.gateway.pubsub import errors, iam_policies, subscriptions
+from mqttlite.security.api_keys import FILE_NAME, add
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.server import Broker
 from tests.support.device import until
@@ -660,6 +661,7 @@ async def test_where_the_file_cannot_be_written_policies_stay(
 async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text(
         "user pub\ntopic write shop/orders\nuser con\ntopic read $queue/shop.mail\ntopic write $queue/shop.mail/$seek\n"
+        "user key-viewer\ntopic read shop/orders\n"
     )
     async with running_gateway(tmp_path / "data", users=("pub", "con"), acl_file=str(tmp_path / "acl")) as gateway:
         await orders(gateway)
@@ -669,7 +671,7 @@ async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
         mine = {"snapshot": "projects/shop/snapshots/mine"}
         await done(gateway.user("con").post(f"{MAIL}:seek", json=mine))
         assert failure(await gateway.user("pub").post(f"{MAIL}/seek", json=mine)) == (403, "PERMISSION_DENIED")
-        looks, acts = ["pubsub.topics.get"], ["pubsub.topics.delete"]
+        looks, acts = ["pubsub.topics.get"], ["pubsub.topics.getIamPolicy", "pubsub.topics.delete"]
         for client, path, held in (
             (gateway.user("pub"), ORDERS, [publish]),
             (gateway.user("con"), ORDERS, []),
@@ -678,6 +680,8 @@ async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
             (gateway.user("pub"), snapshot, []),
             (gateway.user("pub"), MAIL, []),
             (gateway.client(Role.VIEWER), ORDERS, looks),
+            (gateway.client(Role.VIEWER), MAIL, []),
+            (gateway.client(Role.VIEWER), snapshot, []),
             (gateway.client(Role.ADMIN), ORDERS, [*looks, *acts]),
             (gateway.client(Role.ADMIN), f"{SHOP}/topics/none", []),
         ):
@@ -685,6 +689,43 @@ async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
             assert (await done(client.post(f"{path}:testIamPermissions", json=asked))).get("permissions", []) == held
         many = {"permissions": [publish] * 101}
         assert failure(await gateway.user("pub").post(f"{ORDERS}:testIamPermissions", json=many)) == INVALID
+
+
+async def test_a_reader_sees_what_the_rules_let_its_user_use(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("user key-viewer\ntopic read shop/orders\ntopic read $queue/shop.mail\n")
+    nobody = add(tmp_path / "data" / FILE_NAME, "viewer", None, None)[0]
+    async with running_gateway(tmp_path / "data", acl_file=str(tmp_path / "acl")) as gateway:
+        admin = await orders(gateway)
+        made = {"subscription": "projects/shop/subscriptions/mail"}
+        await done(admin.put(f"{SHOP}/snapshots/mine", json=made))
+        for topic, subscription, snapshot in (("invoices", "print", "its"),):
+            await done(admin.put(f"{SHOP}/topics/{topic}", json={}))
+            await done(
+                admin.put(f"{SHOP}/subscriptions/{subscription}", json={"topic": f"projects/shop/topics/{topic}"})
+            )
+            made = {"subscription": f"projects/shop/subscriptions/{subscription}"}
+            await done(admin.put(f"{SHOP}/snapshots/{snapshot}", json=made))
+        await done(admin.put(f"{SHOP}/subscriptions/audit", json={"topic": "projects/shop/topics/orders"}))
+        seen = ["topics/orders", "subscriptions/mail", "snapshots/mine"]
+        hidden = ["topics/invoices", "subscriptions/print", "subscriptions/audit", "snapshots/its"]
+
+        async def listed(client: httpx.AsyncClient, path: str) -> list[str]:
+            (entries,) = (await done(client.get(f"{SHOP}/{path}"))).values() or ((),)
+            names = [each if isinstance(each, str) else each["name"] for each in entries]
+            return [name.removeprefix("projects/shop/") for name in names]
+
+        viewer = gateway.client(Role.VIEWER)
+        for each in seen:
+            assert (await done(viewer.get(f"{SHOP}/{each}")))["name"] == f"projects/shop/{each}"
+        for each in (*hidden, "topics/invoices/subscriptions", "topics/invoices/snapshots"):
+            assert failure(await viewer.get(f"{SHOP}/{each}")) == (404, "NOT_FOUND")
+        for kind in ("topics", "subscriptions", "snapshots"):
+            assert await listed(viewer, kind) == [each for each in seen if each.startswith(kind)]
+            everything = sorted(each for each in seen + hidden if each.startswith(kind))
+            for client in (gateway.client(key=nobody), gateway.client(Role.OPERATOR), admin):
+                assert sorted(await listed(client, kind)) == everything
+        assert await listed(viewer, "topics/orders/subscriptions") == ["subscriptions/mail"]
+        assert await listed(viewer, "topics/orders/snapshots") == ["snapshots/mine"]
 
 
 async def test_bodies_may_have_any_form_of_the_json_of_protocol_buffers(gateway: GatewayUnderTest) -> None:
