@@ -20,10 +20,10 @@ from mqttlite.security.dynamic_security.control import Port as ControlPort
 from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.rules import Rules
+from mqttlite.security.topic_file import FILE_NAME as TOPIC_FILE_NAME
+from mqttlite.security.topic_file import load as load_topics
 from mqttlite.security.topic_policies import CheckOf, TopicPolicies
-from mqttlite.security.topic_records import FILE_NAME as TOPIC_FILE_NAME
 from mqttlite.security.topic_records import TopicFileError, TopicRecord, policies_of
-from mqttlite.security.topic_records import load as load_topics
 
 _log = logging.getLogger("mqttlite")
 

@@ -17,10 +17,10 @@ from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
 from mqttlite.security.dynamic_security.document import load as load_dynamic_security
 from mqttlite.security.dynamic_security.rules import DynamicRules
 from mqttlite.security.rules import Rules
+from mqttlite.security.topic_file import FILE_NAME as TOPIC_FILE_NAME
+from mqttlite.security.topic_file import load as load_topics
 from mqttlite.security.topic_policies import TopicPolicyOptions
-from mqttlite.security.topic_records import FILE_NAME as TOPIC_FILE_NAME
 from mqttlite.security.topic_records import TopicFileError, policies_of
-from mqttlite.security.topic_records import load as load_topics
 
 
 class ConfiguredRules:

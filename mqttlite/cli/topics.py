@@ -20,9 +20,9 @@ from mqttlite.delivery.schemas.registry import Registry
 from mqttlite.delivery.schemas.service import FILE_NAME as SCHEMA_FILE
 from mqttlite.delivery.schemas.service import RegistryFileError
 from mqttlite.delivery.schemas.service import load as load_registry
-from mqttlite.security.topic_records import FILE_NAME as TOPIC_FILE
+from mqttlite.security.topic_file import FILE_NAME as TOPIC_FILE
+from mqttlite.security.topic_file import load as load_topics
 from mqttlite.security.topic_records import TopicFileError
-from mqttlite.security.topic_records import load as load_topics
 
 _HEADER = ("TOPICS", "OWNER", "CLASS", "ACCESS", "SCHEMA", "DESCRIPTION")
 

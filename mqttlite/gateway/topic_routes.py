@@ -253,7 +253,7 @@ def router(context: GatewayContext) -> APIRouter:
                 Code.NOT_AUTHORIZED, "a topic may be made by somebody who may publish and subscribe to it, or an admin"
             )
         check_policy(caller, topic)
-        await topics.add(topic)
+        await topics.add(topic, is_limited=not caller.may(Role.ADMIN))
         response.headers["Location"] = f"/api/v1/topics/{topic.topic_id}"
         return info(topic)
 
@@ -283,7 +283,7 @@ def router(context: GatewayContext) -> APIRouter:
             changes["members"] = tuple(changes["members"])
         changed = record({**{name: getattr(topic, name) for name in msgspec.structs.asdict(topic)}, **changes})
         check_policy(caller, changed)
-        await topics.replace(changed)
+        await topics.replace(changed, is_limited=not caller.may(Role.ADMIN))
         return info(changed)
 
     @routes.delete("/{topic_id}", summary="Forget a topic; its name stays in use as any other")

@@ -5,6 +5,7 @@ Invariant: a topic that is here is in the file and its policy is in force, whate
 
 import asyncio
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,16 @@ from typing import Final
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.live_rules import LiveRules
-from mqttlite.security.topic_records import MAX_TOPICS, TopicRecord, policies_of, save
+from mqttlite.security.topic_file import TopicFile, line_of, line_without
+from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.security.topic_records import (
+    MAX_OWNED_BYTES,
+    MAX_OWNED_TOPICS,
+    MAX_TOPIC_BYTES,
+    MAX_TOPICS,
+    MAX_TOPICS_BYTES,
+    TopicRecord,
+)
 
 
 class Topics:
@@ -27,9 +37,15 @@ class Topics:
         mount_point: MountPoint,
     ) -> None:
         self._mount_point: Final = mount_point
-        self._path: Final = path
+        self._file: Final = None if path is None else TopicFile(path)
         self._live_rules: Final = live_rules
         self._by_id: Final = {topic.topic_id: topic for topic in topics}
+        self._bytes_of: Final = {topic.topic_id: len(line_of(topic)) for topic in topics}
+        self._policies: Final = {each.topic_id: each.policy() for each in topics if not each.is_plain}
+        self._owned: Final = Counter(topic.owner for topic in topics)
+        self._owned_bytes: Final[Counter[str | None]] = Counter()
+        for topic in topics:
+            self._owned_bytes[topic.owner] += self._bytes_of[topic.topic_id]
         self._by_name: Final = {topic.name: topic for topic in topics}
         self._names: Final = sorted(self._by_name)
         self._changing: Final = asyncio.Lock()
@@ -57,8 +73,8 @@ class Topics:
         for each in self._names[bisect_left(self._names, name) :]:
             yield self._by_name[each]
 
-    async def add(self, topic: TopicRecord) -> None:
-        """Make a topic. Raises `Problem`."""
+    async def add(self, topic: TopicRecord, *, is_limited: bool = True) -> None:
+        """Make a topic. `is_limited`: its owner may have a number of topics, as all but admins. Raises `Problem`."""
         async with self._changing:
             if topic.name in self._by_name:
                 known = self._by_name[topic.name]
@@ -66,44 +82,104 @@ class Topics:
                 raise Problem(Code.CONFLICT, f"the topic {name!r} exists already", topic_id=known.topic_id)
             if len(self) >= MAX_TOPICS:
                 raise Problem(Code.QUOTA_EXCEEDED, f"there are {MAX_TOPICS} topics, which is the limit; delete some")
+            if is_limited and self._owned[topic.owner] >= MAX_OWNED_TOPICS:
+                raise Problem(
+                    Code.QUOTA_EXCEEDED,
+                    f"{_whose(topic)} {MAX_OWNED_TOPICS} topics, which is the limit; delete some, or ask an admin",
+                )
             rules = self._live_rules
             if not topic.is_plain:
                 if rules is None:
                     raise Problem(Code.NOT_AVAILABLE, "other rules are in force: a topic here has no permissions")
                 if topic.policy().topic_filter() in {each.topic_filter() for each in rules.policies}:
                     raise Problem(Code.CONFLICT, f"the configuration has a topic policy for {topic.name!r}")
-            await self._keep([*self._by_id.values(), topic])
-            self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
+            await self._put(topic, is_limited)
             insort(self._names, topic.name)
 
-    async def replace(self, topic: TopicRecord) -> None:
+    async def replace(self, topic: TopicRecord, *, is_limited: bool = True) -> None:
         """Change a topic. Raises `Problem`."""
         async with self._changing:
             self.find(topic.topic_id)
             if self._live_rules is None and not topic.is_plain:
                 raise Problem(Code.NOT_AVAILABLE, "other rules are in force: a topic here has no permissions")
-            await self._keep([topic if each.topic_id == topic.topic_id else each for each in self._by_id.values()])
-            self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
+            await self._put(topic, is_limited)
 
     async def remove(self, topic_id: str) -> None:
         """Forget a topic: messages of that name go on as if nobody had made it. Raises `Problem`."""
         async with self._changing:
             topic = self.find(topic_id)
-            await self._keep([each for each in self._by_id.values() if each is not topic])
+            topics = {name: each for name, each in self._by_id.items() if name != topic_id}
+            await self._keep(topic_id, None, line_without(topic_id), topics)
             del self._by_id[topic_id], self._by_name[topic.name]
             self._names.pop(bisect_left(self._names, topic.name))
+            self._uncount(topic)
 
-    async def _keep(self, topics: list[TopicRecord]) -> None:
-        """Put the topics in force and on disk, or neither."""
-        former = list(self._by_id.values())
-        is_other = policies_of(topics) != policies_of(former)
-        if is_other and self._live_rules is not None and not await self._live_rules.use_topics(policies_of(topics)):
+    async def _put(self, topic: TopicRecord, is_limited: bool) -> None:
+        """Keep a topic, which is new or takes the place of another of its id. Raises `Problem`."""
+        former = self._by_id.get(topic.topic_id)
+        line = line_of(topic)
+        self._check_room(topic, len(line), 0 if former is None else self._bytes_of[topic.topic_id], is_limited)
+        policy = None if topic.is_plain else topic.policy()
+        await self._keep(topic.topic_id, policy, line, {**self._by_id, topic.topic_id: topic})
+        if former is not None:
+            self._uncount(former)
+        self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
+        self._bytes_of[topic.topic_id] = len(line)
+        self._owned[topic.owner] += 1
+        self._owned_bytes[topic.owner] += len(line)
+
+    def _check_room(self, topic: TopicRecord, size: int, former: int, is_limited: bool) -> None:
+        """Raises `Problem` for a topic that takes too much, or for which there is no room."""
+        if size > MAX_TOPIC_BYTES:
+            raise Problem(Code.INVALID_VALUE, f"the topic takes {size} bytes as JSON: {MAX_TOPIC_BYTES} at most")
+        if size <= former:
+            return
+        if is_limited and self._owned_bytes[topic.owner] - former + size > MAX_OWNED_BYTES:
+            raise Problem(
+                Code.QUOTA_EXCEEDED,
+                f"{_whose(topic)} topics of {MAX_OWNED_BYTES} bytes as JSON, which is the limit; delete some",
+            )
+        if self._owned_bytes.total() - former + size > MAX_TOPICS_BYTES:
+            raise Problem(
+                Code.QUOTA_EXCEEDED, f"all topics take {MAX_TOPICS_BYTES} bytes, which is the limit; delete some"
+            )
+
+    def _uncount(self, topic: TopicRecord) -> None:
+        self._owned[topic.owner] -= 1
+        self._owned_bytes[topic.owner] -= self._bytes_of.pop(topic.topic_id)
+
+    async def _keep(
+        self, topic_id: str, policy: TopicPolicyOptions | None, line: bytes, topics: dict[str, TopicRecord]
+    ) -> None:
+        """Put a topic's policy in force and its line on disk, or neither; `topics` are those after it."""
+        former = self._policies.get(topic_id)
+        if not await self._enforce(topic_id, policy):
             raise Problem(Code.BUSY, "the ACL file cannot be used now, as the log says; the rules stay as they were")
-        if self._path is None:
+        if self._file is None:
             return
         try:
-            await asyncio.to_thread(save, self._path, topics)
+            await asyncio.to_thread(self._file.write, line, list(topics.values()))
         except OSError as error:
-            if is_other and self._live_rules is not None:
-                await self._live_rules.use_topics(policies_of(former))
-            raise Problem(Code.BUSY, f"{self._path.name} cannot be written: {error.strerror}") from None
+            await self._enforce(topic_id, former)
+            raise Problem(Code.BUSY, f"{self._file.path.name} cannot be written: {error.strerror}") from None
+
+    async def _enforce(self, topic_id: str, policy: TopicPolicyOptions | None) -> bool:
+        """Have the rules hold this policy of a topic, or none; whether they do."""
+        former = self._policies.get(topic_id)
+        if policy == former:
+            return True
+        self._set_policy(topic_id, policy)
+        if self._live_rules is None or await self._live_rules.use_topics(list(self._policies.values())):
+            return True
+        self._set_policy(topic_id, former)
+        return False
+
+    def _set_policy(self, topic_id: str, policy: TopicPolicyOptions | None) -> None:
+        if policy is None:
+            self._policies.pop(topic_id, None)
+        else:
+            self._policies[topic_id] = policy
+
+
+def _whose(topic: TopicRecord) -> str:
+    return "callers without a user name have" if topic.owner is None else f"the user {topic.owner!r} has"

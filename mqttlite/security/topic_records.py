@@ -1,27 +1,32 @@
-"""Topics made over HTTP, each with an owner and a policy: their file in the data directory.
+"""Topics made over HTTP, each with an owner and a policy, and how many of them there may be.
 
-`gateway.topics` makes and changes them; the rules hold them as policies of single topics, also while there is no
-gateway. Invariant: the file is replaced whole, so that it holds all of the former topics or all of the present ones.
+`gateway.topics` makes and changes them, `topic_file` keeps them; the rules hold them as policies of single topics, also
+while there is no gateway. Invariant: a record that is here says nothing that contradicts itself.
 """
 
-from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-from mqttlite import atomic_file
-from mqttlite.security import json_file
 from mqttlite.security.topic_policies import Access, TopicClass, TopicPolicyOptions
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid
 
-FILE_NAME: Final = "topics.json"
-"""In the data directory."""
-
 MAX_TOPICS: Final = 10_000
 """As many as there may be policies: rules for more are made too slowly to hold within a second."""
+
+MAX_TOPIC_BYTES: Final = 262_144
+"""Of one topic, as JSON: a thousand members whose names are long."""
+
+MAX_TOPICS_BYTES: Final = 67_108_864
+"""Of all topics, as JSON."""
+
+MAX_OWNED_TOPICS: Final = 1_000
+"""Of one owner that is no admin."""
+
+MAX_OWNED_BYTES: Final = 4_194_304
+"""The same, as JSON: the rules are made again for each change, and hold all members."""
 
 MAX_MEMBERS: Final = 1_000
 """Of one topic; for more there are groups in the configuration."""
@@ -32,9 +37,6 @@ MAX_TEXT: Final = 1_000
 DEFAULT_RETENTION_DAYS: Final = 7
 MAX_RETENTION_DAYS: Final = 31
 """As of subscriptions of Google Pub/Sub."""
-
-MAX_FILE_BYTES: Final = 268_435_456
-"""A larger file is not read: so much 10,000 topics have only with very many members."""
 
 
 class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,11 +113,6 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ) == (True,) * 9
 
 
-class _File(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    version: Literal[1] = 1
-    topics: list[TopicRecord] = []
-
-
 class TopicFileError(ValueError):
     """Which file cannot be used, why, and what to do."""
 
@@ -123,29 +120,3 @@ class TopicFileError(ValueError):
 def policies_of(topics: Iterable[TopicRecord]) -> list[TopicPolicyOptions]:
     """The policies that the rules have to hold."""
     return [topic.policy() for topic in topics if not topic.is_plain]
-
-
-def load(path: Path | None) -> list[TopicRecord]:
-    """The topics of a file; none where there is no file. Raises `TopicFileError`."""
-    if path is None:
-        return []
-    file = json_file.load(
-        path,
-        _File,
-        TopicFileError,
-        max_bytes=MAX_FILE_BYTES,
-        content="topics",
-        advice="remove it: then its topics are open to all",
-    )
-    topics = [] if file is None else file.topics
-    found = Counter([*(f"the id {each.topic_id}" for each in topics), *(f"the topic {each.name}" for each in topics)])
-    for what, count in found.items():
-        if count > 1:
-            raise TopicFileError(f"{path} is no file of topics: it has {what} {count} times. Put back a copy")
-    return topics
-
-
-def save(path: Path, topics: list[TopicRecord]) -> None:
-    """Replace the file. Raises `OSError`."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    atomic_file.save(path, msgspec.json.encode(_File(topics=topics)))

@@ -68,7 +68,8 @@ def router(context: GatewayContext) -> APIRouter:
         topic_id = f"t-{secrets.token_hex(8)}"
         if context.topics.named(name) is None:
             await context.iam.forget(topic_resource(name))  # of one that was deleted elsewhere
-        await topics.add(TopicRecord(topic_id=topic_id, name=name, owner=caller.username, created_at=created_at))
+        made = TopicRecord(topic_id=topic_id, name=name, owner=caller.username, created_at=created_at)
+        await topics.add(made, is_limited=False)
         return _topic(name)
 
     @routes.get("", summary="List the topics of a project")

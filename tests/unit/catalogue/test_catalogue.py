@@ -14,9 +14,9 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.delivery.schemas.registry import Registry, Schema
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
+from mqttlite.security.topic_file import save as save_topics
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.security.topic_records import TopicRecord
-from mqttlite.security.topic_records import save as save_topics
 
 ORDER = {
     "$schema": "http://json-schema.org/draft-07/schema#",

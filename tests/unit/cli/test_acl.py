@@ -12,7 +12,8 @@ from mqttlite.security.acl_file import DENY, READ, AclFile, Rule, load
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.rules import Rules
-from mqttlite.security.topic_records import TopicRecord, save
+from mqttlite.security.topic_file import save
+from mqttlite.security.topic_records import TopicRecord
 from tests.properties.test_rules import WORLD, acl_files
 
 ACL = """\

@@ -170,6 +170,9 @@ async def test_tickets_are_of_one_key_which_outlives_the_broker(tmp_path: Path) 
     ticket = await Tickets(path).issue("page", "ann")
     assert path.stat().st_mode & 0o777 == 0o600
     assert Tickets(path).client_id_of(ticket, "ann") == "page"
+    for user in (None, "bob", ""):
+        with pytest.raises(Exception, match="ticket"):
+            Tickets(path).client_id_of(ticket, user)
     strangers = (
         Tickets(None),
         Tickets(path, b"site7/"),

@@ -285,6 +285,8 @@ async def test_no_route_answers_who_is_banned(tmp_path: Path) -> None:
         assert (await neighbour.get("/api/v1/me")).status_code == 200  # and with it its network
         bans.add("address", "2001:db8::2", 60)
         assert await walk(gateway, gateway.client(peer="2001:db8::2"), 403) == []
+        stranger = gateway.client(key="mqk_wrong", peer="2001:db8::2")
+        assert (await stranger.get("/api/v1/me")).status_code == 403, "its credentials are not looked at"
         assert (await neighbour.get("/api/v1/me")).status_code == 200
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from mqttlite.gateway import topics
 from mqttlite.gateway.caller import Role
-from mqttlite.security import topic_records
 from mqttlite.security.api_keys import FILE_NAME, add
+from mqttlite.security.topic_file import TopicFile, load
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.security.topic_records import TopicRecord
 from tests.support.device import until
@@ -209,26 +210,14 @@ async def test_a_topic_that_cannot_be_kept_is_not_in_force(tmp_path: Path, monke
     async with running_gateway(tmp_path, users=("ann", "eve")) as gateway:
         ann = gateway.user("ann")
 
-        def fail(path: Path, topics: list[TopicRecord]) -> None:
+        def fail(file: TopicFile, line: bytes, topics: list[TopicRecord]) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("mqttlite.gateway.topics.save", fail)
+        monkeypatch.setattr(TopicFile, "write", fail)
         answer = await ann.post(TOPICS, json={"name": "a", "permissions": "PRIVATE"})
         assert (answer.status_code, answer.json()["code"]) == (503, "busy")
         assert (await gateway.user("eve").put("/topics/a", content=b"x")).status_code == 200
         assert (await ann.get(TOPICS)).json()["topics"] == []
-
-
-@pytest.mark.parametrize("content", [b"{", b'{"topics":[{"topic_id":"t","name":"#","created_at":0}]}', b"\xff"])
-def test_a_broken_file_says_what_is_wrong(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "topics.json"
-    path.write_bytes(content)
-    with pytest.raises(topic_records.TopicFileError, match="is no file of topics"):
-        topic_records.load(path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topic_records, "MAX_FILE_BYTES", 0)
-        with pytest.raises(topic_records.TopicFileError, match="larger than 0 bytes"):
-            topic_records.load(path)
 
 
 async def test_presence_of_a_topic_is_turned_on_and_off(gateway: GatewayUnderTest) -> None:
@@ -240,3 +229,45 @@ async def test_presence_of_a_topic_is_turned_on_and_off(gateway: GatewayUnderTes
     path = f"/api/v1/topics/{answer.json()['topic_id']}"
     assert (await client.patch(path, json={"presence": False})).json()["presence"] is False
     await until(lambda: retained("$SYS/broker/presence/rooms/1") is None)
+
+
+LARGE = ["ann", *("😀" * 998 + chr(0x4E00 + number) for number in range(40))]
+"""Members that take 160 KB, where their characters would pass for 40 KB."""
+
+
+async def test_what_an_owner_may_make_is_limited_and_can_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "MAX_OWNED_TOPICS", 3)
+    monkeypatch.setattr(topics, "MAX_OWNED_BYTES", 200_000)
+    monkeypatch.setattr(topics, "MAX_TOPICS_BYTES", 450_000)
+    async with running_gateway(tmp_path, users=("ann", "bob")) as gateway:
+        ann, bob, admin = gateway.user("ann"), gateway.user("bob"), gateway.client(Role.ADMIN)
+        huge = await ann.post(TOPICS, json={"name": "huge", "members": [f"{n}{'x' * 900}" for n in range(1_000)]})
+        assert (huge.status_code, huge.json()["code"]) == (422, "invalid_value")
+        first = (await ann.post(TOPICS, json={"name": "a", "members": LARGE})).json()
+        second = (await ann.post(TOPICS, json={"name": "b"})).json()
+        change = {"members": LARGE}
+        for answer in (
+            await ann.post(TOPICS, json={"name": "c", "members": LARGE}),
+            await ann.patch(f"{TOPICS}/{second['topic_id']}", json=change),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
+            assert "the user 'ann' has topics of 200000 bytes" in answer.json()["detail"]
+        assert (await ann.patch(f"{TOPICS}/{first['topic_id']}", json={"members": ["bob"]})).status_code == 200
+        assert (await ann.patch(f"{TOPICS}/{second['topic_id']}", json=change)).status_code == 200
+        assert (await ann.post(TOPICS, json={"name": "c"})).status_code == 201
+        fourth = await ann.post(TOPICS, json={"name": "d"})
+        assert "the user 'ann' has 3 topics" in fourth.json()["detail"]
+        assert (await ann.delete(f"{TOPICS}/{first['topic_id']}")).status_code == 200
+        assert (await ann.post(TOPICS, json={"name": "d"})).status_code == 201
+        assert (await bob.post(TOPICS, json={"name": "of bob", "members": LARGE})).status_code == 201
+        names = [f"of admin/{number}" for number in range(5)]
+        statuses = [(await admin.post(TOPICS, json={"name": name})).status_code for name in names]
+        assert statuses == [201] * 5, "an admin has no limit but that of all"
+        full = await admin.post(TOPICS, json={"name": "x", "members": LARGE})
+        assert (full.status_code, full.json()["code"]) == (429, "quota_exceeded")
+        kept = (await admin.get(TOPICS)).json()
+    assert {each.name for each in load(tmp_path / "topics.json")} == {"b", "c", "d", "of bob", *names}
+    async with running_gateway(tmp_path) as again:
+        assert (await again.client(Role.ADMIN).get(TOPICS)).json() == kept
