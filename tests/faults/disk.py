@@ -10,7 +10,7 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,7 @@ import apsw
 import pytest
 
 from mqttlite.store.sqlite import files
+from mqttlite.store.sqlite.mark import CommitMark
 
 
 class Op(NamedTuple):
@@ -126,7 +127,8 @@ class Disk:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Put it between the store and the system, as far as its folder goes."""
         real_connect, real_sync, real_rename, real_unlink = sqlite3.connect, files.sync, Path.rename, Path.unlink
-        real_write_again = files.write_again
+        real_write_again, real_copy, real_overwrite = files.write_again, files.copy, files.overwrite
+        real_write_mark = CommitMark.write
 
         def connect(database: Any, **options: Any) -> Any:
             name = str(database)
@@ -152,6 +154,31 @@ class Disk:
                 self.log.append(Op("sync", path.name))
             real_write_again(path)
 
+        def copy(source: Path, target: Path, length: int) -> None:
+            if self.has(target) and self.is_failing("write"):
+                raise self.os_error(target)
+            real_copy(source, target, length)
+            if self.has(target):
+                self.log += Op("create", target.name), Op("write", target.name, 0, target.read_bytes())
+
+        def overwrite(path: Path, places: Mapping[int, bytes]) -> None:
+            if self.has(path) and self.is_failing("write"):
+                raise self.os_error(path)
+            real_overwrite(path, places)
+            if self.has(path):
+                self.log += (Op("write", path.name, at, data) for at, data in places.items())
+
+        def write_mark(mark: CommitMark, number: int) -> None:
+            """It is never synced, so that a power cut leaves any of its numbers."""
+            if not self.has(mark.path):
+                return real_write_mark(mark, number)
+            is_new = not mark.path.exists()
+            real_write_mark(mark, number)
+            if is_new:
+                self.log.append(Op("create", mark.path.name))
+            self.log.append(Op("write", mark.path.name, 0, mark.path.read_bytes()))
+            return None
+
         def rename(path: Path, target: Path) -> Path:
             if not self.has(path):
                 return real_rename(path, target)
@@ -173,6 +200,9 @@ class Disk:
         patch.setattr(sqlite3, "connect", connect)
         patch.setattr(files, "sync", sync)
         patch.setattr(files, "write_again", write_again)
+        patch.setattr(files, "copy", copy)
+        patch.setattr(files, "overwrite", overwrite)
+        patch.setattr(CommitMark, "write", write_mark)
         patch.setattr(Path, "rename", rename)
         patch.setattr(Path, "unlink", unlink)
 

@@ -131,16 +131,31 @@ async def salvaged_contents(folder: Path, files: Files) -> Contents:
         store.close()
 
 
+async def damaged_files(folder: Path, rng: random.Random, in_journal: bool) -> Files:
+    """A database that lacks a page, or one whose journal lacks two frames."""
+    workload = Workload(rng, 9_000)
+    store = SqliteStore(folder)
+    for _ in range(20):
+        await store.commit(workload.commit(12))
+    if not in_journal:
+        store.close()
+    names = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-committed")
+    content = {name: bytearray((folder / name).read_bytes()) for name in names if (folder / name).exists()}
+    store.close()
+    if in_journal:
+        content[f"{DATABASE}-wal"][20_000:26_000] = bytes(6_000)
+    else:
+        content[DATABASE][-5 * 4_096 : -4 * 4_096] = bytes(4_096)
+    return {name: bytes(data) for name, data in content.items()}
+
+
 @pytest.mark.slow
-async def test_a_power_cut_during_a_salvage_costs_nothing_more(disk: Disk, folder: Path) -> None:
+@pytest.mark.parametrize("in_journal", [False, True], ids=["database", "journal"])
+async def test_a_power_cut_during_a_salvage_costs_nothing_more(disk: Disk, folder: Path, in_journal: bool) -> None:
     """Whenever it comes, the next start ends with what an undisturbed salvage ends with."""
     rng = random.Random(7)
-    workload = Workload(rng, 9_000)
-    await run(disk, [workload.commit(12) for _ in range(20)], rng)
-    database = bytearray((disk.folder / DATABASE).read_bytes())
-    database[-5 * 4_096 : -4 * 4_096] = bytes(4_096)
-    damaged = {DATABASE: bytes(database)}
-    (disk.folder / DATABASE).write_bytes(database)
+    damaged = await damaged_files(folder / "stock", rng, in_journal)
+    put(disk.folder, damaged)
     expected = await salvaged_contents(folder / "expected", damaged)
     disk.log.clear()
     store = SqliteStore(disk.folder)
@@ -155,7 +170,9 @@ async def test_a_power_cut_during_a_salvage_costs_nothing_more(disk: Disk, folde
             found = await salvaged_contents(folder / f"{checked}", files)
             assert found == expected, f"operation {number}: {op.kind} {op.name}: {differences(found, expected)}"
             kept = [name for name in (folder / f"{checked}").iterdir() if ".damaged-" in name.name]
-            assert [each.read_bytes() for each in kept if not each.name.endswith("-wal")] == [damaged[DATABASE]]
+            assert {each.read_bytes() for each in kept} - {b""} == {
+                damaged[name] for name in damaged if "committed" not in name
+            }
             shutil.rmtree(folder / f"{checked}")
     assert checked > 50
 

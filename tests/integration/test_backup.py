@@ -263,6 +263,7 @@ def test_what_is_no_backup_is_refused(directory: Path, tmp_path: Path) -> None:
     newer, other, empty, text = (tmp_path / name for name in ("newer", "other", "empty", "text"))
     back_up(directory, newer)
     made(newer, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    made(newer, "CREATE TABLE added (x)")
     made(other, "CREATE TABLE t (x)")
     empty.touch()
     text.write_text("not a database " * 1_000)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from mqttlite.atomic_file import save
 from mqttlite.store.sqlite import beside, files
+from mqttlite.store.sqlite.mark import SUFFIX
 
 BUSY_MS: Final = 10_000
 """How long to wait while a broker opens the database or recovers its journal."""
@@ -67,6 +68,7 @@ def restore(path: Path, directory: Path) -> Contents:
                     f"{files.DATABASE} and {files.DATABASE}-wal to another folder first"
                 )
         files.remove(directory / (files.DATABASE + ".new"))  # only the holder of the lock creates it
+        (directory / (files.DATABASE + SUFFIX)).unlink(missing_ok=True)  # it is of a database that was moved away
         with _opened(path) as connection:
             beside.check(connection, directory)
 

@@ -7,8 +7,10 @@ read.
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
@@ -20,6 +22,9 @@ LOCK: Final = "mqttlite.lock"
 
 JOURNAL_BYTES: Final = 64 * 1_048_576
 """A longer journal (WAL) is truncated to this when it restarts."""
+
+BUSY_MS: Final = 1_000
+"""How long the opening of a database waits for a backup that reads it."""
 
 CACHE_KIB: Final = 16_384
 """Pages of the database that SQLite keeps in memory."""
@@ -159,6 +164,22 @@ def write_again(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def copy(source: Path, target: Path, length: int) -> None:
+    """Copy a file, which may be missing, and give the copy this length. Only its owner can read it."""
+    target.touch(0o600)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(source, target)
+    os.truncate(target, length)
+
+
+def overwrite(path: Path, places: Mapping[int, bytes]) -> None:
+    """Write data at some places of a file."""
+    with open(path, "r+b") as file:
+        for at, data in sorted(places.items()):
+            file.seek(at)
+            file.write(data)
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """Open the database for writing. Raises `StoreError`, and `sqlite3.Error` for one that is damaged or missing."""
     write_again(path.with_name(path.name + "-wal"))
@@ -175,7 +196,7 @@ def connect(path: Path) -> sqlite3.Connection:
             f"journal_size_limit = {JOURNAL_BYTES}",
             f"cache_size = -{CACHE_KIB}",
             "temp_store = MEMORY",
-            "busy_timeout = 1000",
+            f"busy_timeout = {BUSY_MS}",
         ):
             connection.execute(f"PRAGMA {pragma}")
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -231,15 +252,27 @@ def _check(connection: sqlite3.Connection, path: Path, remedy: str) -> None:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'commits'").fetchone() or not version:
             raise StoreError(f"{path} is the database of another program: {remedy}")
         version = SCHEMA_VERSION  # ours, with a damaged mark
+    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
     if version > SCHEMA_VERSION:
+        if version_of(connection):
+            raise _damaged("its version number is damaged")
         raise NewerSchema(
             f"{path} was written by a newer version of mqttlite (schema {version}; this one knows {SCHEMA_VERSION}): "
             "run that version, or restore a backup of this one into another folder"
         )
-    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
-    wanted = [sql for table, sql in TABLES.items() if ADDED.get(table, 0) <= version]
-    if not found.issuperset((*wanted, *INDEXES)):
+    if not found.issuperset(_definitions(version)):
         raise _damaged("tables are missing")
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The version that has exactly the tables of a database; 0 if there is none."""
+    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    return next((each for each in range(SCHEMA_VERSION, 0, -1) if found == set(_definitions(each))), 0)
+
+
+def _definitions(version: int) -> tuple[str, ...]:
+    """The definitions of the tables and indexes of a version."""
+    return (*(sql for table, sql in TABLES.items() if ADDED.get(table, 0) <= version), *INDEXES)
 
 
 def remove(path: Path) -> None:

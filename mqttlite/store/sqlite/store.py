@@ -8,20 +8,26 @@ on disk; a commit that turns out to be durable is not repeated.
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from mqttlite.core.changes import Change
 from mqttlite.store.sqlite import files
+from mqttlite.store.sqlite.mark import CommitMark
 from mqttlite.store.sqlite.reader import Page, Reader
-from mqttlite.store.sqlite.salvage import salvage
+from mqttlite.store.sqlite.rescue import look, missing, rebuild
 from mqttlite.store.sqlite.schema import TABLES
-from mqttlite.store.sqlite.worker import Worker
+from mqttlite.store.sqlite.worker import IDLE_S, Worker
 from mqttlite.store.sqlite.writer import Writer
 
 IDLE_CHECKPOINT_BYTES: Final = 1_048_576
-"""How much is written before a checkpoint when idle."""
+"""How much is written before a checkpoint when the store has just become idle."""
+
+IDLE_CHECKPOINT_S: Final = 2.0
+"""How long without a commit before everything is put into the database and the journal is emptied: damage to a journal
+costs more than damage to a database."""
 
 CHECKPOINT_BYTES: Final = 2 * 1_048_576
 """How much is written before a checkpoint in any case. It takes some milliseconds, and commits wait for it."""
@@ -50,22 +56,25 @@ class SqliteStore:
         files.make_directory(directory)
         self._path: Final = directory / files.DATABASE
         self._lock: Final = files.Lock(directory)
+        self._mark: Final = CommitMark(self._path)
         self._connection: sqlite3.Connection | None = None
         self._writer: Writer
         self._reader: Reader
         self._attempt = -1
         """The number of a commit with unknown success; -1 if there is none."""
+        self._committed_at = 0.0
+        self._has_journal = False
+        """Whether something may be in the journal that is not in the database."""
         self._lost = 0
         self._is_suspect = False
         """Whether damage was found that opening the database may not detect."""
         try:
             files.finish_replacing(self._path)
             if not self._path.exists():
-                files.create(self._path)
+                self._create()
             self._open()
         except BaseException as error:
-            self._give_up()
-            self._lock.release()
+            self._release()
             if isinstance(error, sqlite3.Error):
                 raise files.StoreError(f"{self._path} cannot be opened: {error}") from None
             raise
@@ -95,8 +104,7 @@ class SqliteStore:
         if not self._worker.close(CLOSE_S):
             _log.error("%s: the disk does not answer, and is waited for no longer", self._path)
             return
-        self._give_up()
-        self._lock.release()
+        self._release()
 
     # ------------------------------------------------------------------ on the thread
 
@@ -106,6 +114,7 @@ class SqliteStore:
                 self._open()
             if self._attempt == self._writer.commits:
                 self._attempt = -1
+                self._mark.write(self._writer.commits)
                 return  # it raised, but is durable
             self._attempt = self._writer.commits + 1
             try:
@@ -117,6 +126,9 @@ class SqliteStore:
                 self._attempt = self._writer.commits + 1
                 self._writer.commit(changes)
             self._attempt = -1
+            self._mark.write(self._writer.commits)
+            self._committed_at = time.monotonic()
+            self._has_journal = True
         except BaseException as error:
             self._give_up()
             raise _explained(error) from None
@@ -141,18 +153,33 @@ class SqliteStore:
         if self._connection is not None:
             self._tidy(CHECKPOINT_BYTES)
 
-    def _idle(self) -> bool:
-        """Do some maintenance. Return whether there is more."""
+    def _idle(self) -> float | None:
+        """Do some maintenance. Return after how many seconds there is more; None if there is none."""
         if self._connection is None:
-            return False
+            return None
         self._tidy(IDLE_CHECKPOINT_BYTES)
-        return self._connection is not None and self._writer.has_leftovers
+        if self._connection is None or not self._has_journal:
+            return None
+        if self._writer.has_leftovers:
+            return IDLE_S
+        rest_s = self._committed_at + IDLE_CHECKPOINT_S - time.monotonic()
+        if rest_s > 0:
+            return rest_s
+        self._tidied(self._empty_journal)
+        return IDLE_CHECKPOINT_S if self._has_journal else None
 
     def _tidy(self, least: int) -> None:
+        self._tidied(lambda: self._tidy_some(least))
+
+    def _tidy_some(self, least: int) -> None:
+        if self._writer.has_leftovers:
+            self._writer.sweep()
+            self._has_journal = True
+        self._checkpoint(least)
+
+    def _tidied(self, work: Callable[[], None]) -> None:
         try:
-            if self._writer.has_leftovers:
-                self._writer.sweep()
-            self._checkpoint(least)
+            work()
         except Exception as error:  # the thread must not end: maintenance is retried later
             _log.error("%s: it could not be tidied: %s", self._path, error)
             self._give_up()
@@ -163,17 +190,39 @@ class SqliteStore:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             self._writer.written_bytes = 0
 
+    def _empty_journal(self) -> None:
+        """Put everything into the database, and truncate the journal unless somebody reads it."""
+        assert self._connection is not None, "it is open"
+        self._connection.execute("PRAGMA busy_timeout = 0")  # a commit would wait, too
+        is_read, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._connection.execute(f"PRAGMA busy_timeout = {files.BUSY_MS}")
+        self._writer.written_bytes = 0
+        self._has_journal = bool(is_read)
+
     # ------------------------------------------------------------------ open and give up
+
+    def _create(self) -> None:
+        """Make the database. If one is missing, say so."""
+        acknowledged = self._mark.read()
+        if acknowledged > 0:
+            _log.error("%s is missing; %s", self._path, missing(0, acknowledged))
+        files.create(self._path)
+        self._mark.write(0)
 
     def _open(self) -> None:
         """Open the database, or rebuild it from its readable parts. Everything in its journal is written again, because
         after an error the system may falsely report pages as written."""
         files.finish_replacing(self._path)
         try:
-            if self._is_suspect:
-                self._rebuild("it could not be tidied")
+            damage = "it could not be tidied" if self._is_suspect else look(self._path, self._mark.read())
+            if damage:
+                self._rebuild(damage)
                 return
             self._use(files.connect(self._path))
+            acknowledged = self._mark.read()
+            if acknowledged > self._writer.commits:
+                _log.error("%s: %s", self._path, missing(self._writer.commits, acknowledged))
+            self._mark.write(self._writer.commits)
         except sqlite3.DatabaseError as error:
             if not files.is_damage(error):
                 raise
@@ -209,14 +258,21 @@ class SqliteStore:
         """Build a new database from the readable parts of a damaged one, which is kept."""
         self._give_up()
         _log.error("%s is damaged: %s", self._path, reason)
-        for sentence in salvage(self._path):
+        for sentence in rebuild(self._path, self._mark.read()):
             _log.error("%s", sentence)
         self._use(files.connect(self._path))
+        self._mark.write(self._writer.commits)
 
     def _give_up(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _release(self) -> None:
+        """Let another broker use the directory."""
+        self._give_up()
+        self._mark.close()
+        self._lock.release()
 
     def _on_lost(self, what: str) -> None:
         self._lost += 1

@@ -29,9 +29,10 @@ def rest() -> None:
 
 
 class Worker:
-    """`after` is called after each job, `idle` when no job comes for a while, repeatedly while it returns true."""
+    """`after` is called after each job, `idle` when no job comes for a while, and again after as many seconds as it
+    returns, if there is no job."""
 
-    def __init__(self, name: str, after: Callable[[], None], idle: Callable[[], bool]) -> None:
+    def __init__(self, name: str, after: Callable[[], None], idle: Callable[[], float | None]) -> None:
         self._jobs: Final[queue.SimpleQueue[_Job | None]] = queue.SimpleQueue()
         """The loop driver has one commit under way; pages are bounded by `MAX_PAGES_AT_ONCE` of the core."""
         self._after: Final = after
@@ -53,18 +54,18 @@ class Worker:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        has_more = False  # before the first job another thread loads the database
+        patience: float | None = None  # before the first job another thread loads the database
         while True:
             try:
-                job = self._jobs.get(timeout=IDLE_S if has_more else None)
+                job = self._jobs.get(timeout=patience)
             except queue.Empty:
-                has_more = self._idle()
+                patience = self._idle()
                 continue
             if job is None:
                 return
             _do(*job)
             self._after()
-            has_more = True
+            patience = IDLE_S
 
 
 def _do(job: Callable[[], Any], future: "asyncio.Future[Any]") -> None:

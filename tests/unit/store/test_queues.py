@@ -22,7 +22,7 @@ from mqttlite.core.message import Delivery, Message
 from mqttlite.store.memory import MemoryStore
 from mqttlite.store.sqlite.files import DATABASE
 from mqttlite.store.sqlite.records import Damaged, decode_queue, encode_queue
-from mqttlite.store.sqlite.salvage import salvage
+from mqttlite.store.sqlite.salvage import Source, salvage
 from mqttlite.store.sqlite.store import SqliteStore
 from tests.support.stores import everything, loaded
 
@@ -194,7 +194,8 @@ async def test_a_salvaged_database_has_its_queues(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     await disk.commit(SaveQueue(QUEUE, b"def"), *enqueue(0, 2), Sent(QUEUE, 0, 1), Due(QUEUE, 0, 5.0))
     before = await disk.read()
-    assert any("1 rows of queues" in sentence for sentence in salvage(tmp_path / DATABASE))
+    path = tmp_path / DATABASE
+    assert any("1 rows of queues" in sentence for sentence in salvage(Source(path), path, [], -1))
     assert await disk.read() == before
 
 

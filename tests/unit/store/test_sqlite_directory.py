@@ -68,11 +68,55 @@ def test_a_database_of_ours_whose_mark_is_damaged_is_ours(database: Path) -> Non
 
 
 def test_a_newer_schema_is_refused(database: Path) -> None:
-    execute(database, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    execute(database, f"PRAGMA user_version = {SCHEMA_VERSION + 1}", "CREATE TABLE added (x)")
     with pytest.raises(files.NewerSchema, match=f"newer version of mqttlite .schema {SCHEMA_VERSION + 1}"):
         SqliteStore(database.parent)
+    assert not any(database.parent.glob("*.damaged-*"))
     execute(database, f"PRAGMA user_version = {SCHEMA_VERSION}")
     SqliteStore(database.parent).close()
+
+
+@pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 1 << 30, 0, -1])
+def test_a_version_number_that_does_not_fit_the_tables_is_damage(database: Path, version: int) -> None:
+    execute(database, f"PRAGMA user_version = {version}")
+    SqliteStore(database.parent).close()
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+
+
+async def kept(directory: Path) -> list[str]:
+    store = SqliteStore(directory)
+    try:
+        await store.commit([SaveSession("b", 60, 0.0)])
+        return [change.client_id for change in loaded(store) if isinstance(change, SaveSession)]
+    finally:
+        store.close()
+
+
+async def test_any_damaged_byte_of_the_header_costs_nothing(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "whole")
+    await store.commit([SaveSession("a", 60, 0.0)])
+    store.close()
+    content = (tmp_path / "whole" / files.DATABASE).read_bytes()
+    for at in range(100):
+        for mask in (0xFF, 0x01, 0x80):
+            directory = tmp_path / f"{at}-{mask}"
+            directory.mkdir()
+            damaged = bytearray(content)
+            damaged[at] ^= mask
+            (directory / files.DATABASE).write_bytes(damaged)
+            assert await kept(directory) == ["a", "b"], f"byte {at} ^ {mask}"
+
+
+def test_another_program_s_database_with_a_damaged_header_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / files.DATABASE
+    execute(path, "CREATE TABLE notes (text)")
+    content = bytearray(path.read_bytes())
+    content[47] = 9
+    path.write_bytes(content)
+    assert "is the database of another program" in refusal(tmp_path)
+    assert path.read_bytes() == content
+    assert not any(tmp_path.glob("*.image*"))
 
 
 def test_a_file_where_the_directory_should_be_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from mqttlite.core.changes import Change, Enqueue, SaveSession, SaveWill, Settled, Stored
 from mqttlite.core.message import Delivery, Message
 from mqttlite.store.sqlite import files
+from mqttlite.store.sqlite import store as sqlite_store
 from mqttlite.store.sqlite.records import Damaged, decode_will, encode_will, opened, sealed
 from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.store.sqlite.worker import Worker
@@ -120,7 +121,7 @@ async def test_a_table_that_became_unreadable_is_found_when_it_is_loaded(
     store = SqliteStore(tmp_path)
     assert [type(change) for change in loaded(store)] == [SaveSession]
     store.close()
-    assert "lost: a part of chunks that cannot be read, 50 queued messages" in caplog.text
+    assert "lost: a part of chunks that cannot be read, 50 queued messages of 'a'" in caplog.text
 
 
 def test_the_checksum_of_nothing_is_no_record() -> None:
@@ -208,11 +209,45 @@ async def test_a_session_that_is_tidied_after_damage_is_rebuilt(
     assert "the damaged database is kept as" in caplog.text
 
 
+async def test_an_idle_store_empties_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_store, "IDLE_CHECKPOINT_S", 0.03)
+    journal = tmp_path / f"{files.DATABASE}-wal"
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveSession("a", 60, 0.0), message(0)])
+    assert journal.stat().st_size > 0
+    async with asyncio.timeout(10):
+        while journal.stat().st_size:
+            await asyncio.sleep(0.01)
+    await store.commit([message(1)])
+    assert journal.stat().st_size > 0
+    store.close()
+
+
+async def test_a_journal_that_somebody_reads_is_emptied_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_store, "IDLE_CHECKPOINT_S", 0.03)
+    journal = tmp_path / f"{files.DATABASE}-wal"
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveSession("a", 60, 0.0)])
+    with database(tmp_path) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sessions").fetchone()
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.1)
+        await store.commit([message(0)])
+        assert asyncio.get_running_loop().time() - began < 0.9, "no commit waits for a reader"
+        assert journal.stat().st_size > 0
+        reader.execute("COMMIT")
+    async with asyncio.timeout(10):
+        while journal.stat().st_size:
+            await asyncio.sleep(0.01)
+    store.close()
+
+
 # ---------------------------------------------------------------------- the worker
 
 
 def worker(after: Callable[[], None] = lambda: None) -> Worker:
-    return Worker("test", after, lambda: False)
+    return Worker("test", after, lambda: None)
 
 
 async def test_a_job_s_result_and_error_reach_those_who_wait() -> None:
