@@ -115,6 +115,7 @@ class Assembly:
             await self.gateway.start()
         self.push.start()
         self.network.certificates.start()
+        runtime.loop_driver.commits.probe()
 
     def log_addresses(self) -> None:
         """Log the addresses of all listeners."""

@@ -83,6 +83,11 @@ class Commits:
         elif self.uncommitted:
             self._begin()
 
+    def probe(self) -> None:
+        """Commit nothing, so that a store that cannot be written is noticed before a client waits for it."""
+        if not self.is_under_way:
+            self._begin()
+
     def _begin(self) -> None:
         """Commit the collected changes. A store that completes at once costs no task."""
         changes, self.uncommitted = self.uncommitted, []

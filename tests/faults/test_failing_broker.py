@@ -118,6 +118,31 @@ async def test_while_the_disk_is_in_trouble_only_what_it_must_keep_waits(
     assert await kept(rig, disk) == {b"before", b"meanwhile"}
 
 
+async def test_a_broker_starts_on_a_full_disk_with_all_that_it_kept_and_an_alarm(rig: Rig, disk: Disk) -> None:
+    broker, _ = await watched(rig, disk)
+    await durable_client(rig, broker)
+    publisher = await rig.device(broker.port, "publisher", V311)
+    assert await publisher.published("kept/1", b"before") == 0
+    await broker.stop()
+    disk.passes = frozenset({"open", "read", "access", "size", "delete", "sync", "unlink", "rename"})
+    disk.fail(FULL, 1, 1_000_000)
+    try:
+        broker, alarms = await watched(rig, disk)
+        async with asyncio.timeout(WITHIN_S):
+            await alarms.began.wait()
+        publisher = await rig.device(broker.port, "publisher", V311)
+        await publisher.subscribe("passing", 0)
+        publisher.publish("passing", b"meanwhile")
+        assert await publisher.message() == ("passing", b"meanwhile")
+    finally:
+        disk.heal()
+    async with asyncio.timeout(WITHIN_S):
+        await alarms.ended.wait()
+    assert await publisher.published("kept/2", b"after") == 0
+    await broker.stop()
+    assert await kept(rig, disk) == {b"before", b"after"}
+
+
 async def push(device: Device, number: int, sent: list[bytes]) -> None:
     """Publish as much as the broker takes; `sent` is what went out."""
     while True:

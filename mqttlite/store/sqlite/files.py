@@ -38,6 +38,13 @@ TAKEN: Final = "give this broker another with --data-dir, or --no-persistence"
 FOREIGN: Final = "choose another folder with --data-dir"
 """The advice if the database is not ours."""
 
+_NO_SHARED_MEMORY: Final = (
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+    sqlite3.SQLITE_CANTOPEN,
+)
+
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -85,9 +92,10 @@ class Lock:
             raise StoreError(
                 f"the data directory {directory} is in use{f' by process {owner}' if owner else ''}: {remedy}"
             ) from None
-        self._file.truncate(0)
-        self._file.write(f"{os.getpid()}\n")
-        self._file.flush()
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without the number, too
+            self._file.truncate(0)
+            self._file.write(f"{os.getpid()}\n")
+            self._file.flush()
 
     def release(self) -> None:
         """Let another broker use the directory."""
@@ -181,12 +189,31 @@ def overwrite(path: Path, places: Mapping[int, bytes]) -> None:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the database for writing. Raises `StoreError`, and `sqlite3.Error` for one that is damaged or missing."""
+    """Open the database for writing. Raises `StoreError`, and `sqlite3.Error` for one that is damaged or missing.
+
+    On a full disk there is no room for the memory that its users share: then this is the only one (`is_alone`).
+    """
+    try:
+        return _connect(path, "NORMAL")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode not in _NO_SHARED_MEMORY:
+            raise
+        return _connect(path, "EXCLUSIVE")
+
+
+def is_alone(connection: sqlite3.Connection) -> bool:
+    """Whether nobody else can open the database meanwhile."""
+    (mode,) = connection.execute("PRAGMA locking_mode").fetchone()
+    return bool(mode == "exclusive")
+
+
+def _connect(path: Path, locking_mode: str) -> sqlite3.Connection:
     write_again(path.with_name(path.name + "-wal"))
     uri = f"{path.absolute().as_uri()}?mode=rw"  # else SQLite makes an empty one where there is none
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=64)
     connection.text_factory = lenient
     try:
+        connection.execute(f"PRAGMA locking_mode = {locking_mode}")
         check(connection, path)
         upgrade(connection)
         for pragma in (
@@ -202,11 +229,20 @@ def connect(path: Path) -> sqlite3.Connection:
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise StoreError(f"{path}: its file system cannot have a journal (WAL); choose another with --data-dir")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        _checkpoint(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    """Put the journal into the database, unless the disk is full: then it stays as it is."""
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+            raise
 
 
 def upgrade(connection: sqlite3.Connection) -> None:

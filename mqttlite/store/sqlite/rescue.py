@@ -17,14 +17,12 @@ from typing import Final
 from mqttlite.store.sqlite import files, header
 from mqttlite.store.sqlite.journal import Data, Frame, Journal, scan
 from mqttlite.store.sqlite.mark import UNKNOWN
+from mqttlite.store.sqlite.pages import Pages
 from mqttlite.store.sqlite.salvage import Source, salvage
 from mqttlite.store.sqlite.schema import APPLICATION_ID
 
 IMAGE: Final = ".image"
 """The suffix of a database that is put together from the damaged one and its journal."""
-
-_UNSHARED: Final = "&immutable=1"
-"""Makes SQLite read a database without its journal."""
 
 
 def look(path: Path, acknowledged: int) -> str:
@@ -34,15 +32,15 @@ def look(path: Path, acknowledged: int) -> str:
     """
     if header.is_damaged(_header_of(path)):
         return "its header is damaged"
-    with _opened_journal(path) as (journal, _):
-        pass
+    with _opened_journal(path) as (journal, data):
+        read = _commit_read(path, journal, data) if journal.read < len(journal.frames) else acknowledged
     if journal.read == len(journal.frames):
         return ""
     hidden = journal.hidden_commits
     # A power cut leaves at most one commit unfinished, and a write that failed may leave a damaged header of a journal
     # that was about to begin anew.
     is_damaged = hidden > 1 if journal.has_header else hidden > 0 and acknowledged == UNKNOWN
-    if not is_damaged and acknowledged <= commit_of(path):
+    if not is_damaged and acknowledged <= read:
         return ""
     bad = sum(1 for frame in journal.frames if not frame.is_good)
     what = (
@@ -51,12 +49,28 @@ def look(path: Path, acknowledged: int) -> str:
     return f"{what} damaged, and {len(journal.frames) - journal.read} frames cannot be read without a repair"
 
 
-def commit_of(path: Path, options: str = "") -> int:
-    """The number of the latest commit that SQLite reads; -1 if it cannot be read."""
-    uri = f"{path.absolute().as_uri()}?mode=ro{options}"
+def commit_of(path: Path) -> int:
+    """The number of the latest commit in a database, without its journal; -1 if it cannot be read."""
+    return _stored(path, "SELECT number FROM commits")
+
+
+def _commit_read(path: Path, journal: Journal, data: Data) -> int:
+    """The same with the part of the journal that SQLite reads. To ask SQLite takes room on the disk."""
+    root = _stored(path, "SELECT rootpage FROM sqlite_master WHERE name = 'commits'")
+    for frame in reversed(journal.frames[: journal.read]):
+        if frame.page == root:
+            image = data[frame.at : frame.at + journal.page_size]
+            (cell,) = Pages(image, journal.page_size, {}).cells_of(image)
+            return int(cell.values[1]) if cell is not None else -1
+    return commit_of(path)
+
+
+def _stored(path: Path, sql: str) -> int:
+    """A number in a database; -1 if it cannot be read."""
+    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # that is without the journal
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-            return int(connection.execute("SELECT number FROM commits").fetchone()[0])
+            return int(connection.execute(sql).fetchone()[0])
     except (sqlite3.DatabaseError, TypeError, ValueError) as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # that is: there is no such table
         if code != sqlite3.SQLITE_ERROR and not files.is_damage(error) and path.exists():
@@ -77,10 +91,11 @@ def rebuild(path: Path, acknowledged: int) -> list[str]:
     image = path.with_name(path.name + IMAGE)
     files.remove(image)
     try:
-        read = commit_of(path)
+        with _opened_journal(path) as (journal, data):
+            read = _commit_read(path, journal, data)
         source = _make_image(path, image, acknowledged)
         if source.path == image and not source.is_torn and _is_whole(image):
-            number = commit_of(image, _UNSHARED)
+            number = commit_of(image)
             lost = [missing(number, acknowledged)] if number < acknowledged else []
             return [
                 f"the damaged database is kept as {files.replace(path, image)}",
@@ -104,8 +119,8 @@ def _make_image(path: Path, image: Path, acknowledged: int) -> Source:
         frames, rest = journal.frames[:end], journal.frames[end:]
         writer = _Writer(path, image, size, data)
         former = writer.write(frames)
-        number = commit_of(image, _UNSHARED)
-        if frames and not journal.has_header and number < commit_of(path, _UNSHARED):
+        number = commit_of(image)
+        if frames and not journal.has_header and number < commit_of(path):
             writer.write([])  # the journal is older than the database, which has all of it
             return Source(image)
         tail = {frame.page: writer.page(frame) for frame in rest if frame.page} if acknowledged > number else {}

@@ -65,6 +65,8 @@ class SqliteStore:
         self._committed_at = 0.0
         self._has_journal = False
         """Whether something may be in the journal that is not in the database."""
+        self._is_alone = False
+        """Whether the disk had no room for what the users of a database share."""
         self._lost = 0
         self._is_suspect = False
         """Whether damage was found that opening the database may not detect."""
@@ -110,6 +112,8 @@ class SqliteStore:
 
     def _commit(self, changes: list[Change]) -> None:
         try:
+            if self._is_alone:  # the disk was full; perhaps others can read the database now
+                self._give_up()
             if self._connection is None:
                 self._open()
             if self._attempt == self._writer.commits:
@@ -251,6 +255,7 @@ class SqliteStore:
     def _use(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._is_suspect = False
+        self._is_alone = files.is_alone(connection)
         self._writer = Writer(connection)
         self._reader = Reader(connection, self._on_lost)
 

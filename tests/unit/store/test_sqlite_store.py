@@ -209,6 +209,35 @@ async def test_a_session_that_is_tidied_after_damage_is_rebuilt(
     assert "the damaged database is kept as" in caplog.text
 
 
+async def test_where_nothing_can_be_shared_the_store_is_alone_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk has no room for the memory that the users of a database share."""
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveSession("a", 60, 0.0)])
+    store.close()
+    connect, modes = files._connect, []
+
+    def fail(path: Path, mode: str) -> sqlite3.Connection:
+        modes.append(mode)
+        if mode == "NORMAL" and len(modes) == 1:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+            raise error
+        return connect(path, mode)
+
+    monkeypatch.setattr(files, "_connect", fail)
+    store = SqliteStore(tmp_path)
+    assert len(loaded(store)) == 1
+    with database(tmp_path) as reader, pytest.raises(sqlite3.OperationalError, match="locked"):
+        reader.execute("SELECT count(*) FROM sessions").fetchone()
+    await store.commit([SaveSession("b", 60, 0.0)])
+    assert modes == ["NORMAL", "EXCLUSIVE", "NORMAL"]
+    with database(tmp_path) as reader:
+        assert reader.execute("SELECT count(*) FROM sessions").fetchone() == (2,)
+    store.close()
+
+
 async def test_an_idle_store_empties_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_store, "IDLE_CHECKPOINT_S", 0.03)
     journal = tmp_path / f"{files.DATABASE}-wal"
