@@ -102,6 +102,7 @@ class Assembly:
         telemetry.tracing.trace()
         telemetry.on_policies(self.permissions.policies)
         runtime.lag.start()
+        runtime.clock_watch.start()
         await self.administration.start_monitor()
         telemetry.start_sys_topics()
         for watch in (self.permissions.live_rules.watch(), *self.logins.watches()):

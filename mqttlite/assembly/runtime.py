@@ -17,6 +17,7 @@ from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, LoadPage, Question
 from mqttlite.delivery.filters import Filters
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, EventHub
+from mqttlite.net.clock_watch import ClockWatch
 from mqttlite.net.link import LinkPort
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.memory_limit import usable_memory
@@ -73,6 +74,7 @@ class Runtime:
         )
         self.loop_driver.shedding.on_shed = self.hub.on_shed
         self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver, self.clock).on_lag)
+        self.clock_watch: Final = ClockWatch(self._on_clock_step)
         self.queue_reader: Final = QueueReader(self.store, self.loop_driver, self.answer)
 
     def utc_now(self) -> datetime:
@@ -95,6 +97,10 @@ class Runtime:
             return
         assert isinstance(question, Authenticate)
         self._authenticate(question)
+
+    def _on_clock_step(self, stepped_s: float) -> None:
+        self.core.follow_wall(stepped_s)
+        self.loop_driver.wake()
 
     def _on_memory_short(self, is_short: bool, detail: str) -> None:
         if is_short:

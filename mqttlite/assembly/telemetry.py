@@ -112,4 +112,5 @@ class Telemetry:
         """Stop the reports."""
         self.reports.following.stop()
         self._runtime.lag.stop()
+        self._runtime.clock_watch.stop()
         await self.snapshots.stop()

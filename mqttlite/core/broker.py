@@ -378,6 +378,10 @@ class Broker:
         effects.work = max(effects.work, used_before)
         return self.due_at()
 
+    def follow_wall(self, stepped_s: float) -> None:
+        """The wall clock stepped: sessions, will delays and delayed messages are due by its new time."""
+        self.deadlines.follow_wall(stepped_s)
+
     def due_at(self) -> float | None:
         """When to call `tick` next; None: not before another input."""
         if self.effects.backlogged or len(self.jobs):

@@ -24,6 +24,10 @@ class Deadline:
         """Act. The deadline is no longer in the heap and may be armed again."""
         raise NotImplementedError
 
+    def follows_wall(self) -> bool:
+        """Whether the time is one of the wall clock, so that it changes with it."""
+        return False
+
 
 @final
 class Deadlines:
@@ -64,6 +68,16 @@ class Deadlines:
                 return deadline
             self._cancelled -= 1
         return None
+
+    def follow_wall(self, stepped_s: float) -> None:
+        """The wall clock stepped by so many seconds, forward or (negative) back."""
+        heap: list[tuple[float, int, Deadline]] = []
+        for at, order, deadline in self._heap:
+            step = stepped_s if deadline.follows_wall() else 0.0
+            deadline.at -= step
+            heap.append((at - step, order, deadline))
+        heapq.heapify(heap)
+        self._heap = heap
 
     def next_at(self) -> float | None:
         """When the next deadline is due. May be too early: a cancelled deadline counts until it is swept."""

@@ -169,6 +169,9 @@ class DelayedMessage(Deadline):
         self.is_due = True
         self._delayed_messages.on_due(self)
 
+    def follows_wall(self) -> bool:
+        return True
+
     def publish(self) -> FanOut | None:
         return self._delayed_messages.publish(self)
 

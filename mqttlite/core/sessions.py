@@ -304,6 +304,9 @@ class SessionExpiry(Deadline):
     def on_due(self) -> None:
         self._sessions.on_expiry(self._client_id)
 
+    def follows_wall(self) -> bool:
+        return True
+
 
 @final
 class WillDelay(Deadline):
@@ -318,3 +321,6 @@ class WillDelay(Deadline):
 
     def on_due(self) -> None:
         self._sessions.on_will_delay(self._client_id)
+
+    def follows_wall(self) -> bool:
+        return True
