@@ -24,6 +24,7 @@ from mqttlite.gateway.browser_sessions import BrowserSessions
 from mqttlite.gateway.client_certificates import STATE, ClientCertificate, certificate_of
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.strangers import ADMITTED
 from mqttlite.security.addresses import network_of
 from mqttlite.security.api_keys import PREFIX
 from mqttlite.security.authenticator import Credentials
@@ -119,9 +120,18 @@ class Callers:
         self._refuse_banned("", None, peer)
         caller = self._remembered_of(scope) or await self._find(request, token_in_query)
         self._refuse_banned(caller.client_id, caller.username, peer)
+        scope.setdefault("state", {})[ADMITTED] = True
         if is_counted:
             self._count(caller)
         return caller
+
+    def is_known(self, scope: Scope) -> bool:
+        """Whether a request shows credentials that were accepted lately. It may be refused all the same."""
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                client = scope["client"]
+                return (value, client[0] if client else "unix", "") in self._remembered
+        return self.sessions.has(HTTPConnection(scope))
 
     async def log_in(self, given: str, scope: Scope) -> Caller:
         """The caller with credentials that a form has, in the form of the header `Authorization`. Raises `Problem`."""

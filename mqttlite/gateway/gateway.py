@@ -8,6 +8,7 @@ import ssl
 from typing import Any, Final
 
 from mqttlite.config import ConfigError
+from mqttlite.core.overload import BEGINS_AT, SLOW_SENDERS
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.file_version import version_of
 from mqttlite.gateway.app import GatewayApp, build_app, forget_endpoints
@@ -15,6 +16,7 @@ from mqttlite.gateway.client_certificates import STATE, ClientCertificate
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.http_server import HttpServer
 from mqttlite.gateway.pubsub.names import snapshot_resource
+from mqttlite.gateway.strangers import Strangers
 from mqttlite.security.identity import identity_of
 from mqttlite.security.revocation import CertificateId, certificate_id
 from mqttlite.security.tls import TlsConfigError, TlsOptions, revoked_certificates, server_context
@@ -40,6 +42,12 @@ class Gateway:
             *(self.app, context.options, context.counters),
             None if self._tls is None else self._tls.current,
             self._state_of,
+            Strangers(
+                context.options.requests_per_s,
+                is_known=self.app.callers.is_known,
+                is_loaded=lambda: context.core.overload.load >= BEGINS_AT[SLOW_SENDERS],
+                clock=context.clock,
+            ),
         )
 
     @property

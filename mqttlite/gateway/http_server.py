@@ -1,8 +1,9 @@
 """Serves an ASGI application in the broker's event loop, with uvicorn's protocols on our own sockets.
 
-uvicorn's own server would handle signals and poll. Invariant: a client that is slow, silent or sends too much costs
-bounded memory for a bounded time: there are at most `max_connections`, a request must arrive within
-`request_timeout_s`, its head has at most `MAX_HEAD_BYTES`, and a client that does not read is cut off after `UNREAD_S`.
+uvicorn's own server would handle signals and poll. Requests begin in turn (`request_turns`), and too many of strangers
+are refused (`strangers`). Invariant: a client that is slow, silent or sends too much costs bounded memory for a bounded
+time: there are at most `max_connections`, a request must arrive within `request_timeout_s`, its head has at most
+`MAX_HEAD_BYTES`, at most `MAX_PIPELINED` wait behind it, and a client that does not read is cut off after `UNREAD_S`.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from email.utils import formatdate
+from functools import partial
 from typing import Any, Final, cast
 
 from uvicorn.config import Config
@@ -22,6 +24,8 @@ from mqttlite.config.http import HttpOptions
 from mqttlite.gateway.bodies import App
 from mqttlite.gateway.counters import NO_REQUEST, HttpCounters
 from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem
+from mqttlite.gateway.request_turns import RequestTurns
+from mqttlite.gateway.strangers import Strangers
 from mqttlite.gateway.waker import Waker
 from mqttlite.net.acceptor import Acceptor
 from mqttlite.net.endpoints import TcpEndpoint
@@ -29,6 +33,10 @@ from mqttlite.net.handshake_turns import HandshakeTurns, readable
 
 MAX_HEAD_BYTES: Final = 16_384
 """Of a request's line and headers: twice what other servers allow, for tokens may have 8 KB."""
+
+MAX_PIPELINED: Final = 16
+"""Requests of a connection that wait for the answer to the one before, some 3 KB each. Browsers and libraries send
+none; a chunk has room for thousands."""
 
 UNREAD_S: Final = 60.0
 """How long a client may take nothing of what waits for it before it is cut off."""
@@ -61,9 +69,15 @@ class _State(ServerState):
     """What the connections share. The date of answers is made when one is sent, at most once a second."""
 
     def __init__(
-        self, options: HttpOptions, counters: HttpCounters, state_of: Callable[[ssl.SSLObject], dict[str, Any]]
+        self,
+        options: HttpOptions,
+        counters: HttpCounters,
+        state_of: Callable[[ssl.SSLObject], dict[str, Any]],
+        strangers: Strangers,
     ) -> None:
         super().__init__()
+        self.turns: Final = RequestTurns()
+        self.strangers: Final = strangers
         self.state_of: Final = state_of
         self.options: Final = options
         self.counters: Final = counters
@@ -193,6 +207,9 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.url.startswith((b"/", b"*")) and not self._names_its_host():
             self._fault = "the request's target names another host than its header Host"
             raise ValueError(self._fault)
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._fault = f"more than {MAX_PIPELINED} requests wait for the answer to the one before"
+            raise ValueError(self._fault)
         super().on_headers_complete()
         if self.cycle is not None and not self.cycle.message_event.is_set():
             self.cycle.message_event = cast(Any, Waker())  # its task has not begun
@@ -204,7 +221,26 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self.answering = cycle
-        super()._start_asgi_task(cycle, app)
+        is_known = self.state.strangers.is_known(cast(Any, cycle.scope))
+        if is_known or not self._refuses_stranger(cycle.scope):
+            self.state.turns.start(partial(self._begin, cycle, app), is_known)
+
+    def _refuses_stranger(self, scope: Any) -> bool:
+        """Refuse the request of a stranger where there are too many; whether it was."""
+        refusal = self.state.strangers.refusal(scope, self.state.turns.strangers)
+        if refusal is not None:
+            self._refuse(refusal)
+        return refusal is not None
+
+    def _begin(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """The turn of a request has come."""
+        if not cycle.disconnected:
+            super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        assert self.answering is not None, "that was answered"
+        self.state.strangers.note(cast(Any, self.answering.scope))
+        super().on_response_complete()
 
     def on_message_complete(self) -> None:
         if self._arrival is not None:
@@ -220,6 +256,10 @@ class HttpProtocol(HttpToolsProtocol):
         if self.scope["method"] != "GET" or len(found.get(b"sec-websocket-key", b"")) != 24:
             self._refuse(Problem(Code.BAD_REQUEST, "a WebSocket begins with GET and a Sec-WebSocket-Key of 16 bytes"))
             return
+        if not self.state.strangers.is_known(cast(Any, self.scope)):
+            if self._refuses_stranger(self.scope):
+                return
+            self.state.strangers.note(cast(Any, self.scope))
         super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
@@ -296,6 +336,8 @@ class HttpProtocol(HttpToolsProtocol):
         body = problem.body()
         self.state.counters.requests[NO_REQUEST, problem.status_code] += 1
         headers = b"".join(b"%s: %s\r\n" % header for header in self.server_state.default_headers)
+        for name, value in (problem.headers or {}).items():
+            headers += f"{name}: {value}\r\n".encode()
         self.transport.write(
             b"%s%scontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
             % (STATUS_LINE[problem.status_code], headers, PROBLEM_JSON.encode(), len(body), body)
@@ -355,11 +397,12 @@ class HttpServer:
         counters: HttpCounters,
         context: Callable[[], ssl.SSLContext] | None,
         state_of: Callable[[ssl.SSLObject], dict[str, Any]],
+        strangers: Strangers,
     ) -> None:
         self._options: Final = options
         self._context: Final = context
         self._endpoint: Final = TcpEndpoint(options.host, options.port)
-        self._state: Final = _State(options, counters, state_of)
+        self._state: Final = _State(options, counters, state_of, strangers)
         self._config: Final = Config(
             cast(Any, app),
             http=HttpProtocol,
