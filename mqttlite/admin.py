@@ -134,6 +134,15 @@ class Admin(MessageAdmin, Listener):
         sessions = [self._links[number].connection.session for number in islice(numbers, MAX_PAGE)]
         return [self._entry(session) for session in sessions if session is not None], len(numbers)
 
+    def addresses_of(self, username: str, client_id: str | None) -> list[str]:
+        """The addresses of up to `MAX_PAGE` connections of a user, or of its one with a client identifier."""
+        links = [self._links[number] for number in islice(self._by_user.get(username, {}), MAX_PAGE)]
+        return [
+            link.address.rpartition(":")[0].strip("[]") or link.address
+            for link in links
+            if client_id is None or link.connection.client_id == client_id
+        ]
+
     def on_connected(self, link: Link) -> None:
         username = link.connection.username
         if username is not None:

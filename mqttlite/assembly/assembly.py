@@ -107,7 +107,7 @@ class Assembly:
         telemetry.start_sys_topics()
         for watch in (self.permissions.live_rules.watch(), *self.logins.watches()):
             self._watches.append(runtime.loop.create_task(watch))
-        self.permissions.open(self.logins.kick)
+        self.permissions.open(self.logins.kick, self.administration.admin.addresses_of)
         runtime.loop.run_in_executor(None, runtime.filters.prepare)
         await self._schemas.open()
         for each in self.listeners:

@@ -69,10 +69,15 @@ class Permissions:
         """The topic policies in force."""
         return _policies_of(self.live_rules.rules)
 
-    def open(self, kick: Callable[[frozenset[str | None]], Awaitable[None]]) -> None:
-        """Start to serve the commands of dynamic security. `kick` ends the connections of users."""
+    def open(
+        self,
+        kick: Callable[[frozenset[str | None]], Awaitable[None]],
+        connections: Callable[[str, str | None], list[str]],
+    ) -> None:
+        """Start to serve the commands of dynamic security. `kick` ends the connections of users, and `connections` has
+        the addresses of a user's connections, or of its one with a client identifier."""
         if self.dynamic_security is not None:
-            port = ControlPort(self._respond, self._on_dynamic_security, kick)
+            port = ControlPort(self._respond, self._on_dynamic_security, kick, connections)
             self._runtime.core.bind(CONTROL_TOPIC, self.dynamic_security.control(port))
             self._on_dynamic_security()  # the file may have changed while the broker was down
 
@@ -117,7 +122,7 @@ class Permissions:
         if path is None:
             raise ConfigError("dynamic_security.file is missing, and so is data_dir: name a file, or a data directory")
         try:
-            return DynamicSecurity(path)
+            return DynamicSecurity(path, config.dynamic_security, self._dynamic_roles_in_use)
         except DynamicSecurityError as error:
             raise ConfigError(f"dynamic_security.file: {error}") from None
 
@@ -150,6 +155,11 @@ class Permissions:
         """The roles of sessions in the rules."""
         numbers = self._config_roles_in_use()
         return numbers if self._both_rules is None else self._both_rules.roles_of_second(numbers)
+
+    def _dynamic_roles_in_use(self) -> set[int]:
+        """The roles of sessions in the rules of dynamic security."""
+        numbers = self._config_roles_in_use()
+        return numbers if self._both_rules is None else self._both_rules.roles_of_first(numbers)
 
     def _config_roles_in_use(self) -> set[int]:
         """The roles of sessions in the rules of the configuration."""

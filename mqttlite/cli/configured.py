@@ -15,6 +15,7 @@ from mqttlite.security.acl_file import load
 from mqttlite.security.both_rules import BothRules
 from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
 from mqttlite.security.dynamic_security.document import load as load_dynamic_security
+from mqttlite.security.dynamic_security.model import State
 from mqttlite.security.dynamic_security.rules import DynamicRules
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_file import FILE_NAME as TOPIC_FILE_NAME
@@ -67,6 +68,6 @@ def _dynamic(config: Config) -> DynamicRules | None:
     if path is None:
         raise ConfigError("dynamic_security.file is missing, and so is data_dir: name a file, or a data directory")
     try:
-        return DynamicRules(load_dynamic_security(path))
+        return DynamicRules(load_dynamic_security(path) if path.exists() else State())
     except DynamicSecurityError as error:
         raise ConfigError(f"dynamic_security.file: {error}") from None

@@ -141,6 +141,8 @@ def findings(config: Config, acl: AclFile | None, dynamic: State | None = None) 
             yield sentence
     for _, sentence in unkept_findings(config.topic_policies, queues):
         yield sentence
+    for place in () if dynamic is None else dynamic.unknown_places:
+        yield f"dynamic security: {place} is not known; the broker ignores it, and leaves it in the file"
     yield from _open_listeners(config, acl, dynamic)
 
 

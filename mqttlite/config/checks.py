@@ -245,7 +245,9 @@ def file_problems(config: Config) -> Iterator[Problem]:
 
 def _dynamic_security_problems(options: DynamicSecurityOptions, data_dir: str | None) -> Iterator[Problem]:
     path = path_of(options, data_dir)
-    if path is not None:
+    if options.file is not None and not Path(options.file).parent.is_dir():
+        yield Problem("dynamic_security.file", f": there is no folder {Path(options.file).parent}")
+    elif path is not None and path.exists():  # else the first start makes it
         try:
             load_dynamic_security(path)
         except DynamicSecurityError as error:

@@ -96,6 +96,7 @@ _WHY: Final = {
     "retain_expiry_interval": "set retained_expiry_s",
 }
 _PLUGIN: Final = ("plugin", "global_plugin", "auth_plugin")
+_PLUGIN_PASSWORD: Final = ("plugin_opt_password_init_file", "auth_opt_password_init_file")
 _PLUGIN_FILE: Final = ("plugin_opt_config_file", "auth_opt_config_file")
 """The option of the dynamic security plugin that names its file of users."""
 
@@ -147,6 +148,7 @@ class _Conversion:
         self._listeners: list[Table] = []
         self._first: Table = {}
         """The listener options before the first `listener`: they are those of port 1883."""
+        self._dynamic_security: Final[Table] = {}
         self._rules_of_listeners: Final[list[tuple[Line, str, object]]] = []
         """ACL files and dynamic security of single listeners: the line, our name and our value."""
         self._left: list[str] = []
@@ -205,7 +207,9 @@ class _Conversion:
         elif key in _PLUGIN_FILE and self._is_per_listener:
             self._rules_of_listeners.append((line, "dynamic_security", {"file": value}))
         elif key in _PLUGIN_FILE:
-            self._top["dynamic_security"] = {"file": value}
+            self._dynamic_security["file"] = value
+        elif key in _PLUGIN_PASSWORD and not self._is_other_plugin and not self._is_per_listener:
+            self._dynamic_security["password_init_file"] = value
         elif key not in _SO_ANYWAY:
             self._leave(line, _WHY.get(key, "no such option is known"))
 
@@ -219,6 +223,8 @@ class _Conversion:
             if "path" not in listener:
                 listener.setdefault("host", "")
                 listener.setdefault("port", 1883)
+        if self._dynamic_security:
+            self._top["dynamic_security"] = self._dynamic_security
         self._use_rules_of_listeners()
         for anyone in self._listeners if self._is_per_listener else [self._top]:
             ways = {"password_file", "dynamic_security"} & {*self._top, *anyone}

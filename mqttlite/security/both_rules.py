@@ -90,6 +90,10 @@ class BothRules:
         reasons = [why(rules, number, action, topic) for rules, number in self._asked(roles, topic)]
         return reasons[0] + "".join(f", and {each.removeprefix('allowed ')}" for each in reasons[1:])
 
+    def roles_of_first(self, numbers: Iterable[int]) -> set[int]:
+        """The first parts of roles given by this object."""
+        return {self._roles[number][0] for number in numbers if number in self._roles}
+
     def roles_of_second(self, numbers: Iterable[int]) -> set[int]:
         """The second parts of roles given by this object."""
         return {self._roles[number][1] for number in numbers if number in self._roles}

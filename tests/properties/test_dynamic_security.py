@@ -9,25 +9,34 @@ from mqttlite.security.dynamic_security.model import Acl, Client, Group, Role, S
 from mqttlite.security.dynamic_security.rules import DynamicRules, covers
 
 LEVELS = ("a", "b", "+")
-filters = st.builds(
-    lambda levels, tail: "/".join([*levels, *tail]),
-    st.lists(st.sampled_from(LEVELS), min_size=1, max_size=3),
-    st.sampled_from([[], ["#"]]),
-) | st.just("#")
+CLIENT_ID, USERNAME = "b", "a"
+
+
+def filters_of(levels: tuple[str, ...]) -> st.SearchStrategy[str]:
+    """Topic filters of these levels."""
+    return st.just("#") | st.builds(
+        lambda levels, tail: "/".join([*levels, *tail]),
+        st.lists(st.sampled_from(levels), min_size=1, max_size=3),
+        st.sampled_from([[], ["#"]]),
+    )
+
+
+filters = filters_of(LEVELS)
+patterns = filters_of((*LEVELS, "%u", "%c"))
 topics = st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join)
 names = st.sampled_from("rstu")
 priorities = st.integers(-2, 2)
-acls = st.tuples(st.sampled_from(model.ACL_TYPES), filters, priorities, st.booleans())
+acls = st.tuples(st.sampled_from(model.ACL_TYPES), patterns, priorities, st.booleans())
 
 
 @st.composite
 def states(draw: st.DrawFn) -> State:
     state = State(default_access={each: draw(st.booleans()) for each in model.DEFAULT_TYPES})
     for name in "rstu":
-        role = state.roles[name] = Role(name)
+        role = state.roles[name] = Role(name, allow_wildcard_subs=draw(st.booleans()))
         for kind, topic, priority, allow in draw(st.lists(acls, max_size=5)):
             role.add(kind, Acl(topic, priority, allow))
-    client = state.clients["c"] = Client("c")
+    client = state.clients[USERNAME] = Client(USERNAME)
     for name, priority in draw(st.lists(st.tuples(names, priorities), max_size=2, unique_by=lambda each: each[0])):
         put(client.roles, name, priority)
     for group_name in draw(st.lists(st.sampled_from("gh"), unique=True)):
@@ -48,16 +57,21 @@ def fits(topic_filter: list[str], topic: list[str]) -> bool:
     return topic_filter[0] in ("+", topic[0]) and fits(topic_filter[1:], topic[1:])
 
 
+def named(topic: str) -> list[str]:
+    """The levels of a rule, with the client's names."""
+    return [{"%u": USERNAME, "%c": CLIENT_ID}.get(level, level) for level in topic.split("/")]
+
+
 def verdict(state: State, kind: str, topic: str) -> bool:
     """The first of all rules that matches, sorted by everything that orders them."""
     ranked = []
-    client = state.clients["c"]
+    client = state.clients[USERNAME]
     own = [((0, 0, ""), client.roles)]
     joined = [((1, -priority, name), state.groups[name].roles) for name, priority in client.groups.items()]
     for rank, roles in [*own, *joined]:
         for role, priority in roles.items():
             for age, acl in enumerate(state.roles[role].acls[kind]):
-                if fits(acl.topic.split("/"), topic.split("/")):
+                if fits(named(acl.topic), topic.split("/")):
                     ranked.append(((rank, -priority, role, -acl.priority, age), acl.allow))
     return min(ranked)[1] if ranked else state.default_access[kind]
 
@@ -65,7 +79,7 @@ def verdict(state: State, kind: str, topic: str) -> bool:
 @given(states(), topics)
 def test_the_first_rule_that_matches_decides(state: State, topic: str) -> None:
     rules = DynamicRules(state)
-    role = rules.role_of("id", "c")
+    role = rules.role_of(CLIENT_ID, USERNAME)
     assert rules.may_publish(role, topic.encode()) == verdict(state, model.PUBLISH_SEND, topic)
     assert rules.may_receive(role, topic.encode()) == verdict(state, model.PUBLISH_RECEIVE, topic)
 

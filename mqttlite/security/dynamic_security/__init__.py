@@ -1,6 +1,8 @@
 """Clients, groups and roles that can be changed at run time, with the commands and file format of Mosquitto's dynamic
 security plugin. `assembly` creates a `DynamicSecurity` and connects it."""
 
+import logging
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -8,10 +10,13 @@ import msgspec
 
 from mqttlite.security.dynamic_security.control import ControlTopic, Port
 from mqttlite.security.dynamic_security.document import DynamicSecurityError, Json, load
+from mqttlite.security.dynamic_security.first_file import make
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
 
 __all__ = ["DynamicSecurity", "DynamicSecurityError", "Options", "path_of"]
+
+_log = logging.getLogger("mqttlite.security")
 
 FILE_NAME: Final = "dynamic-security.json"
 """Its name in the data directory, if the configuration names no file."""
@@ -21,7 +26,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Users and their permissions that clients change with Mosquitto's dynamic security commands."""
 
     file: str | None = None
-    """The file, in the format of Mosquitto's plugin. Absent: `dynamic-security.json` in `data_dir`."""
+    """The file, in the format of Mosquitto's plugin. Absent: `dynamic-security.json` in `data_dir`. The first
+    start makes it."""
+
+    password_init_file: str | None = None
+    """The file with the password of `admin` for a first start. Absent: the environment variable
+    `MOSQUITTO_DYNSEC_PASSWORD`, or a password by chance in `<file>.pw`."""
 
 
 def path_of(options: Options, data_dir: str | None) -> Path | None:
@@ -34,10 +44,15 @@ def path_of(options: Options, data_dir: str | None) -> Path | None:
 class DynamicSecurity:
     """The rules, authenticators and commands over one file."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises `DynamicSecurityError`."""
+    def __init__(self, path: Path, options: Options, roles_in_use: Callable[[], Iterable[int]]) -> None:
+        """`roles_in_use` is that of `DynamicRules`. Raises `DynamicSecurityError`."""
         self._path: Final = path
-        self.rules: Final = DynamicRules(load(path))
+        if not path.exists():
+            make(path, None if options.password_init_file is None else Path(options.password_init_file))
+        state = load(path)
+        for place in state.unknown_places:
+            _log.warning("%s: %s is not known; it stays in the file", path, place)
+        self.rules: Final = DynamicRules(state, roles_in_use)
         self._passwords: Final = Passwords()
         self.authenticator: Final = DynamicAuthenticator(self.rules, self._passwords)
         self._control: ControlTopic | None = None

@@ -1,5 +1,7 @@
 """The commands of `$CONTROL/dynamic-security/v1` for clients. Invariant: a command that fails changes nothing."""
 
+from functools import partial
+
 from mqttlite.security.dynamic_security import model
 from mqttlite.security.dynamic_security.command import Command, CommandError, check_count, sort_by_name
 from mqttlite.security.dynamic_security.document import Json, priorities_tree, texts_tree
@@ -77,11 +79,11 @@ def modify_client(command: Command) -> None:
 
 
 def get_client(command: Command) -> Json:
-    return {"client": _client_tree(command.client())}
+    return {"client": _client_tree(command, command.client())}
 
 
 def list_clients(command: Command) -> Json:
-    return command.page("clients", command.state.clients, _client_tree)
+    return command.page("clients", command.state.clients, partial(_client_tree, command))
 
 
 def add_client_role(command: Command) -> None:
@@ -98,7 +100,7 @@ def remove_client_role(command: Command) -> None:
     command.kick(client)
 
 
-def _client_tree(client: Client) -> Json:
+def _client_tree(command: Command, client: Client) -> Json:
     tree: Json = {"username": client.username}
     if client.client_id is not None:
         tree["clientid"] = client.client_id
@@ -107,4 +109,5 @@ def _client_tree(client: Client) -> Json:
         tree["disabled"] = True
     tree["roles"] = priorities_tree(client.roles, "rolename")
     tree["groups"] = priorities_tree(client.groups, "groupname")
+    tree["connections"] = [{"address": each} for each in command.connections(client.username, client.client_id)]
     return tree

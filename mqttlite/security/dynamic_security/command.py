@@ -14,11 +14,11 @@ from mqttlite.security.dynamic_security.model import (
     Acl,
     Client,
     Group,
-    Password,
     Role,
     State,
     put,
 )
+from mqttlite.security.hashes import PasswordHash
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.errors import TopicFilterInvalid
 
@@ -51,8 +51,17 @@ class Command:
     """One command, with the state that it changes. Keys are in lower case. `password` is the hash of its password, if
     it has one."""
 
-    def __init__(self, state: State, tree: Json, change: Change, password: Password | None) -> None:
+    def __init__(
+        self,
+        state: State,
+        tree: Json,
+        change: Change,
+        password: PasswordHash | None,
+        connections: Callable[[str, str | None], list[str]],
+    ) -> None:
         self.state: Final = state
+        self.connections: Final = connections
+        """The addresses of a user's connections, or of that one of a client identifier."""
         self.tree: Final = tree
         self.change: Final = change
         self.password: Final = password
@@ -115,6 +124,15 @@ class Command:
         name = self.text("textname") if "textname" in self.tree else described.text_name
         description = self.text("textdescription") if "textdescription" in self.tree else described.text_description
         return name, description
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """An optional truth value."""
+        value = self.tree.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise CommandError(f"Invalid {key}")
+        return value
 
     def number(self, key: str, default: int) -> int:
         return _number(self.tree, key, default)

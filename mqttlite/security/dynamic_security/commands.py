@@ -8,6 +8,7 @@ from mqttlite.security.dynamic_security.command import Command
 from mqttlite.security.dynamic_security.document import Json
 
 READERS: Final[dict[str, Callable[[Command], Json]]] = {
+    "getDetails": role_commands.get_details,
     "getDefaultACLAccess": role_commands.get_default,
     "getClient": client_commands.get_client,
     "listClients": client_commands.list_clients,
@@ -58,4 +59,5 @@ def execute(command: Command, name: str) -> Json | None:
         return READERS[name](command)
     WRITERS[name](command)
     command.change.changed = True
+    command.state.change_index += 1
     return None

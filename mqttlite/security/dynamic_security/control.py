@@ -22,9 +22,9 @@ from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.security.dynamic_security.command import Change, Command, CommandError
 from mqttlite.security.dynamic_security.commands import NAME_OF, SETS_PASSWORD, execute
 from mqttlite.security.dynamic_security.document import Json, dump, is_text, load, small_keys
-from mqttlite.security.dynamic_security.model import Password
 from mqttlite.security.dynamic_security.passwords import MAX_PASSWORD_BYTES, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
+from mqttlite.security.hashes import PasswordHash
 
 TOPIC: Final = b"$CONTROL/dynamic-security/v1"
 RESPONSE_TOPIC: Final = b"$CONTROL/dynamic-security/v1/response"
@@ -53,6 +53,8 @@ class Port(NamedTuple):
     """Make the core use the changed rules."""
     kick: Callable[[frozenset[str | None]], Awaitable[None]]
     """End the connections of these users; None: of clients without user name."""
+    connections: Callable[[str, str | None], list[str]]
+    """The addresses of a user's connections, or of its one with a client identifier."""
 
 
 class Busy(Exception):
@@ -176,7 +178,7 @@ class ControlTopic:
         try:
             tree = json.loads(request.payload.decode(), object_pairs_hook=small_keys)
         except (ValueError, RecursionError):
-            return [_failure("Unknown command", "Payload not valid JSON", None)]
+            return [_failure("Unknown command", "Invalid/missing commands", None)]
         items = tree.get("commands") if isinstance(tree, dict) else None
         if not isinstance(items, list):
             return [_failure("Unknown command", "Invalid/missing commands", None)]
@@ -198,7 +200,7 @@ class ControlTopic:
             return _failure(command, "Unknown command", correlation)
         try:
             password = await self._password(item) if name in SETS_PASSWORD else None
-            data = execute(Command(self._rules.state, item, change, password), name)
+            data = execute(Command(self._rules.state, item, change, password, self._port.connections), name)
         except CommandError as error:
             _log_command(logging.INFO, client_id, name, item, f" failed: {error}")
             return _failure(name, str(error), correlation)
@@ -210,7 +212,7 @@ class ControlTopic:
             response["correlationData"] = correlation
         return response
 
-    async def _password(self, item: Json) -> Password | None:
+    async def _password(self, item: Json) -> PasswordHash | None:
         """The hash of the password in a command; None without a valid one."""
         given = item.get("password")
         if not isinstance(given, str) or not given or not is_text(given, MAX_PASSWORD_BYTES):

@@ -19,16 +19,19 @@ from mqttlite.security.dynamic_security.model import (
     MAX_CLIENTS,
     MAX_GROUPS,
     MAX_MEMBERSHIPS,
+    MAX_NAMED,
     MAX_ROLES,
     NO_PRIORITY,
     Acl,
     Client,
     Group,
-    Password,
     Role,
     State,
+    Unknown,
     put,
 )
+from mqttlite.security.hashes import MosquittoHash, PasswordHash, parse_hash
+from mqttlite.security.keys import TextError
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.errors import TopicFilterInvalid
 
@@ -43,6 +46,16 @@ MAX_ITERATIONS: Final = 1_000_000
 MAX_NAME_BYTES: Final = 65_535
 """The longest user name or other name, as CONNECT allows."""
 
+_KEYS: Final = frozenset({"changeindex", "defaultaclaccess", "clients", "groups", "roles", "anonymousgroup"})
+_TEXT_KEYS: Final = frozenset({"textname", "textdescription"})
+_CLIENT_KEYS: Final = _TEXT_KEYS | {
+    *("username", "clientid", "disabled", "roles", "groups"),
+    *("encoded_password", "password", "salt", "iterations"),
+}
+_GROUP_KEYS: Final = _TEXT_KEYS | {"groupname", "roles", "clients"}
+_ROLE_KEYS: Final = _TEXT_KEYS | {"rolename", "allowwildcardsubs", "acls"}
+_ACL_KEYS: Final = frozenset({"acltype", "topic", "priority", "allow"})
+
 _PLANES: Final = range(0, 0x110000, 0x10000)
 _NOT_IN_NAMES: Final = re.compile(
     f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{''.join(chr(plane | 0xFFFE) + chr(plane | 0xFFFF) for plane in _PLANES)}]"
@@ -51,6 +64,22 @@ _NOT_IN_NAMES: Final = re.compile(
 
 Json = dict[str, Any]
 T = TypeVar("T")
+
+
+def small_keys(pairs: list[tuple[str, Any]]) -> Json:
+    """An object with keys in lower case. Of two equal keys the first one counts, as in the plugin."""
+    found: Json = {}
+    for key, value in pairs:
+        found.setdefault(key.lower(), value)
+    return found
+
+
+class Object(dict[str, Any]):
+    """An object of the file with keys in lower case, and with its keys as they are spelled."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(small_keys(pairs))
+        self.spelled: Final = dict(pairs)
 
 
 class DynamicSecurityError(ValueError):
@@ -68,10 +97,7 @@ def load(path: Path) -> State:
             raise DynamicSecurityError(f"{path}: {MAX_FILE_BYTES // 1024**2} MiB at most")
         content = path.read_bytes()
     except OSError as error:
-        hint = ""
-        if isinstance(error, FileNotFoundError):
-            hint = f"; 'mosquitto_ctrl dynsec init {path} admin' makes it"
-        raise DynamicSecurityError(f"{path}: cannot be read: {error.strerror}{hint}") from None
+        raise DynamicSecurityError(f"{path}: cannot be read: {error.strerror}") from None
     try:
         return parse(content)
     except json.JSONDecodeError as error:
@@ -87,8 +113,8 @@ def load(path: Path) -> State:
 
 def parse(content: bytes) -> State:
     """What the bytes of a file mean."""
-    tree = json.loads(content.decode("utf-8-sig"), object_pairs_hook=small_keys)
-    if not isinstance(tree, dict):
+    tree = json.loads(content.decode("utf-8-sig"), object_pairs_hook=Object)
+    if not isinstance(tree, Object):
         raise _Wrong("it must be a JSON object")
     state = State()
     defaults = tree.get("defaultaclaccess", {})
@@ -97,7 +123,7 @@ def parse(content: bytes) -> State:
     for each in DEFAULT_TYPES:
         state.default_access[each] = _bool(defaults, each, "defaultACLAccess")
     for place, item in _objects(tree, "roles", "", MAX_ROLES):
-        role = _role(item, place)
+        role = _role(item, place, state)
         _add(state.roles, role.name, role, f"{place}.rolename")
     for place, item in _objects(tree, "clients", "", MAX_CLIENTS):
         client = _client(item, place, state)
@@ -105,6 +131,7 @@ def parse(content: bytes) -> State:
     for place, item in _objects(tree, "groups", "", MAX_GROUPS):
         group = Group(_name(item, "groupname", place), *_texts(item, place))
         group.roles = _priorities(item, "roles", "rolename", place, state.roles)
+        group.unknown = _unknown(item, _GROUP_KEYS, place, state)
         _add(state.groups, group.name, group, f"{place}.groupname")
         for at, member in _objects(item, "clients", place, MAX_CLIENTS):
             client = _known(state.clients, member, "username", at)
@@ -113,11 +140,10 @@ def parse(content: bytes) -> State:
                 raise _Wrong(f"{at}: client {client.username!r} is in more than {MAX_MEMBERSHIPS} groups")
     if tree.get("anonymousgroup") is not None:
         state.anonymous_group = _known(state.groups, tree, "anonymousGroup", "").name
-    return State(_sorted(state.clients), _sorted(state.groups), _sorted(state.roles), *_rest(state))
-
-
-def _rest(state: State) -> tuple[str | None, dict[str, bool]]:
-    return state.anonymous_group, state.default_access
+    state.change_index = _int(tree, "changeindex", "", 0)
+    state.unknown = _unknown(tree, _KEYS, "", state)
+    state.clients, state.groups, state.roles = _sorted(state.clients), _sorted(state.groups), _sorted(state.roles)
+    return state
 
 
 def _sorted(items: dict[str, T]) -> dict[str, T]:
@@ -127,13 +153,15 @@ def _sorted(items: dict[str, T]) -> dict[str, T]:
 def dump(state: State) -> bytes:
     """The bytes of a file."""
     tree: Json = {
+        "changeIndex": state.change_index,
         "defaultACLAccess": state.default_access,
         "clients": [_client_tree(each) for each in state.clients.values()],
         "groups": [_group_tree(each) for each in state.groups.values()],
-        "roles": [role_tree(each) for each in state.roles.values()],
+        "roles": [role_tree(each, with_unknown=True) for each in state.roles.values()],
     }
     if state.anonymous_group is not None:
         tree["anonymousGroup"] = state.anonymous_group
+    tree |= state.unknown
     return json.dumps(tree, indent="\t", ensure_ascii=False).encode() + b"\n"
 
 
@@ -154,14 +182,16 @@ def texts_tree(item: Client | Group | Role) -> Json:
     return {key: value for key, value in pairs.items() if value is not None}
 
 
-def role_tree(role: Role) -> Json:
-    """A role as in the file and in answers."""
+def role_tree(role: Role, *, with_unknown: bool = False) -> Json:
+    """A role as in answers, and with its unknown keys as in the file."""
     acls = [
         {"acltype": kind, "topic": each.topic, "priority": each.priority, "allow": each.allow}
+        | (each.unknown if with_unknown else {})
         for kind, found in role.acls.items()
         for each in found
     ]
-    return {"rolename": role.name, **texts_tree(role), "acls": acls}
+    tree = {"rolename": role.name, **texts_tree(role), "allowwildcardsubs": role.allow_wildcard_subs, "acls": acls}
+    return tree | role.unknown if with_unknown else tree
 
 
 def _client_tree(client: Client) -> Json:
@@ -172,11 +202,14 @@ def _client_tree(client: Client) -> Json:
     if client.disabled:
         tree["disabled"] = True
     tree["roles"] = priorities_tree(client.roles, "rolename")
-    if client.password is not None:
-        tree["password"] = base64.b64encode(client.password.hash).decode()
-        tree["salt"] = base64.b64encode(client.password.salt).decode()
-        tree["iterations"] = client.password.iterations
-    return tree
+    password = client.password
+    if isinstance(password, MosquittoHash) and password.iterations:  # which versions before 2.1 read, too
+        tree["password"] = base64.b64encode(password.digest).decode()
+        tree["salt"] = base64.b64encode(password.salt).decode()
+        tree["iterations"] = password.iterations
+    elif password is not None:
+        tree["encoded_password"] = password.format()
+    return tree | client.unknown
 
 
 def _group_tree(group: Group) -> Json:
@@ -185,18 +218,11 @@ def _group_tree(group: Group) -> Json:
         **texts_tree(group),
         "roles": priorities_tree(group.roles, "rolename"),
         "clients": priorities_tree(_sorted(group.clients), "username"),
+        **group.unknown,
     }
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def small_keys(pairs: list[tuple[str, Any]]) -> Json:
-    """An object with keys in lower case. Of two equal keys the first one counts, as in the plugin."""
-    found: Json = {}
-    for key, value in pairs:
-        found.setdefault(key.lower(), value)
-    return found
 
 
 def is_text(text: str, most: int = MAX_NAME_BYTES) -> bool:
@@ -213,8 +239,10 @@ def is_name(text: str) -> bool:
     return is_text(text) and _NOT_IN_NAMES.search(text) is None
 
 
-def _role(item: Json, place: str) -> Role:
+def _role(item: Object, place: str, state: State) -> Role:
     role = Role(_name(item, "rolename", place), *_texts(item, place))
+    role.allow_wildcard_subs = _bool(item, "allowwildcardsubs", place, default=True)
+    role.unknown = _unknown(item, _ROLE_KEYS, place, state)
     for at, each in _objects(item, "acls", place, MAX_ACLS):
         kind = ACL_TYPE_OF.get(str(each.get("acltype", "")).lower())
         if kind is None:
@@ -224,29 +252,56 @@ def _role(item: Json, place: str) -> Role:
             check_filter(topic.encode())
         except TopicFilterInvalid as error:
             raise _Wrong(f"{at}.topic: {error}") from None
-        role.add(kind, Acl(topic, _int(each, "priority", at, 0), _bool(each, "allow", at)))
+        acl = Acl(topic, _int(each, "priority", at, 0), _bool(each, "allow", at), _unknown(each, _ACL_KEYS, at, state))
+        role.add(kind, acl)
     return role
 
 
-def _client(item: Json, place: str, state: State) -> Client:
+def _client(item: Object, place: str, state: State) -> Client:
     client = Client(_name(item, "username", place), *_texts(item, place))
     client.client_id = _text(item, "clientid", place) or None
     client.disabled = _bool(item, "disabled", place)
     client.roles = _priorities(item, "roles", "rolename", place, state.roles)
-    if item.get("password") is not None:
-        iterations = _int(item, "iterations", place, 0)
-        if not 1 <= iterations <= MAX_ITERATIONS:
-            raise _Wrong(f"{place}.iterations is {iterations}: it may be 1 to {MAX_ITERATIONS}")
-        hashed, salt = _base64(item, "password", place), _base64(item, "salt", place)
-        if len(hashed) != HASH_BYTES:
-            raise _Wrong(f"{place}.password has {len(hashed)} bytes: it must have {HASH_BYTES}")
-        if len(salt) > MAX_SALT_BYTES:
-            raise _Wrong(f"{place}.salt has {len(salt)} bytes: {MAX_SALT_BYTES} at most")
-        client.password = Password(hashed, salt, iterations)
+    client.password = _password(item, place)
+    client.unknown = _unknown(item, _CLIENT_KEYS, place, state)
     return client
 
 
-def _objects(tree: Json, key: str, place: str, most: int) -> Iterator[tuple[str, Json]]:
+def _password(item: Object, place: str) -> PasswordHash | None:
+    """`encoded_password`, as Mosquitto writes it from 2.1 on, or `password`, `salt` and `iterations`."""
+    encoded = _text(item, "encoded_password", place)
+    if encoded is not None:
+        try:
+            return parse_hash(encoded)
+        except TextError as error:
+            raise _Wrong(f"{place}.encoded_password: {error}") from None
+    if item.get("password") is None:
+        return None
+    iterations = _int(item, "iterations", place, 0)
+    if not 1 <= iterations <= MAX_ITERATIONS:
+        raise _Wrong(f"{place}.iterations is {iterations}: it may be 1 to {MAX_ITERATIONS}")
+    hashed, salt = _base64(item, "password", place), _base64(item, "salt", place)
+    if len(hashed) != HASH_BYTES:
+        raise _Wrong(f"{place}.password has {len(hashed)} bytes: it must have {HASH_BYTES}")
+    if len(salt) > MAX_SALT_BYTES:
+        raise _Wrong(f"{place}.salt has {len(salt)} bytes: {MAX_SALT_BYTES} at most")
+    return MosquittoHash(iterations, salt, hashed)
+
+
+def _unknown(item: Object, known: frozenset[str], place: str, state: State) -> Unknown:
+    """The keys of an object that are not known, with their values as they are in the file."""
+    found = {key: _as_spelled(value) for key, value in item.spelled.items() if key.lower() not in known}
+    state.unknown_places += [_at(place, key) for key in found][: MAX_NAMED - len(state.unknown_places)]
+    return found
+
+
+def _as_spelled(value: Any) -> Any:
+    if isinstance(value, Object):
+        return {key: _as_spelled(each) for key, each in value.spelled.items()}
+    return [_as_spelled(each) for each in value] if isinstance(value, list) else value
+
+
+def _objects(tree: Object, key: str, place: str, most: int) -> Iterator[tuple[str, Object]]:
     """The objects of an array, each with its place."""
     items = tree.get(key, [])
     at = f"{place}.{key}" if place else key
@@ -255,12 +310,12 @@ def _objects(tree: Json, key: str, place: str, most: int) -> Iterator[tuple[str,
     if len(items) > most:
         raise _Wrong(f"{at} has {len(items)} entries: {most} at most")
     for number, item in enumerate(items):
-        if not isinstance(item, dict):
+        if not isinstance(item, Object):
             raise _Wrong(f"{at}[{number}] must be an object")
         yield f"{at}[{number}]", item
 
 
-def _priorities(item: Json, key: str, name: str, place: str, known: dict[str, T]) -> dict[str, int]:
+def _priorities(item: Object, key: str, name: str, place: str, known: dict[str, T]) -> dict[str, int]:
     found: dict[str, int] = {}
     for at, each in _objects(item, key, place, MAX_MEMBERSHIPS):
         _known(known, each, name, at)
@@ -310,8 +365,8 @@ def _int(item: Json, key: str, place: str, default: int) -> int:
     return value
 
 
-def _bool(item: Json, key: str, place: str) -> bool:
-    value = item.get(key.lower(), False)
+def _bool(item: Json, key: str, place: str, *, default: bool = False) -> bool:
+    value = item.get(key.lower(), default)
     if not isinstance(value, bool):
         raise _Wrong(f"{_at(place, key)} must be true or false")
     return value

@@ -5,7 +5,9 @@ that a client or group names exists, and each list is in order of evaluation.
 """
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+from mqttlite.security.hashes import PasswordHash
 
 PUBLISH_SEND: Final = "publishClientSend"
 PUBLISH_RECEIVE: Final = "publishClientReceive"
@@ -43,8 +45,19 @@ MAX_ROLES: Final = 5_000
 MAX_ACLS: Final = 1_000
 """The most rules of a role. A verdict may have to check each."""
 
+MAX_NAMED: Final = 20
+"""Unknown keys that are named."""
+
 MAX_MEMBERSHIPS: Final = 100
 """The most roles of a client or group, and groups of a client. A verdict may have to check each."""
+
+
+USERNAME: Final = "%u"
+NAMES: Final = frozenset({USERNAME, "%c"})
+"""The levels of a rule's topic that stand for names of the client. In literal rules they stand for themselves."""
+
+Unknown = dict[str, Any]
+"""The keys of an object in the file that this version does not know, as they are spelled. They are written back."""
 
 
 @dataclass(slots=True)
@@ -54,6 +67,12 @@ class Acl:
     topic: str
     priority: int
     allow: bool
+    unknown: Unknown = field(default_factory=dict)
+    has_names: bool = field(init=False, compare=False)
+    """Whether a level of its topic stands for the user name or the client identifier."""
+
+    def __post_init__(self) -> None:
+        self.has_names = not NAMES.isdisjoint(self.topic.split("/"))
 
 
 @dataclass(slots=True)
@@ -61,8 +80,11 @@ class Role:
     name: str
     text_name: str | None = None
     text_description: str | None = None
+    allow_wildcard_subs: bool = True
+    """If not, the role refuses every topic filter with a wildcard, before its rules."""
     acls: dict[str, list[Acl]] = field(default_factory=lambda: {each: [] for each in ACL_TYPES})
     """By type. Each list is sorted by priority, highest first, then by age."""
+    unknown: Unknown = field(default_factory=dict)
 
     def add(self, acl_type: str, acl: Acl) -> None:
         """Add a rule after those of the same priority."""
@@ -76,15 +98,6 @@ class Role:
 
 
 @dataclass(slots=True)
-class Password:
-    """PBKDF2 with HMAC-SHA-512."""
-
-    hash: bytes = field(repr=False)
-    salt: bytes = field(repr=False)
-    iterations: int
-
-
-@dataclass(slots=True)
 class Group:
     name: str
     text_name: str | None = None
@@ -93,6 +106,7 @@ class Group:
     """The priority of each role by its name, in order."""
     clients: dict[str, int] = field(default_factory=dict)
     """The priority of the group for each client, by user name; unordered, because there may be thousands."""
+    unknown: Unknown = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -103,10 +117,11 @@ class Client:
     client_id: str | None = None
     """If set, the user may only connect with this client identifier."""
     disabled: bool = False
-    password: Password | None = None
+    password: PasswordHash | None = None
     roles: dict[str, int] = field(default_factory=dict)
     groups: dict[str, int] = field(default_factory=dict)
     """The priority of each group, by its name, in order."""
+    unknown: Unknown = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -118,6 +133,11 @@ class State:
     roles: dict[str, Role] = field(default_factory=dict)
     anonymous_group: str | None = None
     default_access: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(DEFAULT_TYPES, False))
+    change_index: int = 0
+    """How many commands have changed it."""
+    unknown: Unknown = field(default_factory=dict)
+    unknown_places: list[str] = field(default_factory=list, compare=False)
+    """Where unknown keys are: up to `MAX_NAMED` of them."""
 
     def join(self, client: Client, group: Group, priority: int) -> None:
         """Add a client to a group."""

@@ -5,15 +5,15 @@ Invariant: passwords are hashed in threads, once for each CONNECT, and no answer
 
 import asyncio
 import hashlib
-import hmac
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.dynamic_security.document import HASH_BYTES
-from mqttlite.security.dynamic_security.model import Client, Password
+from mqttlite.security.dynamic_security.model import Client
 from mqttlite.security.dynamic_security.rules import DynamicRules
+from mqttlite.security.hashes import MosquittoHash, PasswordHash
 
 ITERATIONS: Final = 15_000
 """For new passwords: some ten milliseconds for each guess, and for each CONNECT. Existing hashes keep Mosquitto's
@@ -38,6 +38,7 @@ class DynamicAuthenticator:
     def __init__(self, rules: DynamicRules, passwords: "Passwords") -> None:
         self._rules: Final = rules
         self._passwords: Final = passwords
+        self._seed: Final = secrets.token_bytes(SALT_BYTES)
 
     def knows(self, name: str) -> bool:
         """Whether there is an enabled user with this name."""
@@ -66,10 +67,10 @@ class DynamicAuthenticator:
             and client.client_id in (None, credentials.client_id)
         )
 
-    def _decoy(self, clients: dict[str, Client]) -> Password:
+    def _decoy(self, clients: dict[str, Client]) -> PasswordHash:
         """A password that never matches, with the cost of a real one."""
-        like = next((each.password for each in clients.values() if each.password is not None), None)
-        return Password(b"", bytes(SALT_BYTES), ITERATIONS if like is None else like.iterations)
+        like = next((each.password for each in clients.values() if each.password is not None), _NO_PASSWORD)
+        return like.decoy(self._seed)
 
 
 class Passwords:
@@ -79,28 +80,30 @@ class Passwords:
         self._threads: Final = ThreadPoolExecutor(HASHES_AT_ONCE, thread_name_prefix="mqttlite-dynamic-security")
         self._waiting = 0
 
-    async def fits(self, password: Password, given: bytes) -> bool:
+    async def fits(self, password: PasswordHash, given: bytes) -> bool:
         """Whether a client gave this password. Raises `TooBusy`."""
         if self._waiting >= HASHES_AT_ONCE + MAX_WAITING:
             raise TooBusy(f"{MAX_WAITING} clients wait for their passwords to be checked")
         self._waiting += 1
         try:
-            hashed = await self._hash(given, password.salt, password.iterations)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, password.matches, given)
         finally:
             self._waiting -= 1
-        return hmac.compare_digest(hashed, password.hash)
 
-    async def make(self, given: str) -> Password:
+    async def make(self, given: str) -> PasswordHash:
         """A new password."""
-        salt = secrets.token_bytes(SALT_BYTES)
-        return Password(await self._hash(given.encode(), salt, ITERATIONS), salt, ITERATIONS)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, new_password, given)
 
     def close(self) -> None:
         """End the threads once they are idle."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _hash(self, given: bytes, salt: bytes, iterations: int) -> bytes:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, hashlib.pbkdf2_hmac, "sha512", given, salt, iterations, HASH_BYTES
-        )
+
+def new_password(given: str) -> MosquittoHash:
+    """The hash of a new password, in the form that all versions of Mosquitto's plugin read. Takes milliseconds."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    return MosquittoHash(ITERATIONS, salt, hashlib.pbkdf2_hmac("sha512", given.encode(), salt, ITERATIONS, HASH_BYTES))
+
+
+_NO_PASSWORD: Final = MosquittoHash(ITERATIONS, bytes(SALT_BYTES), bytes(HASH_BYTES))
+"""Gives decoys their cost where no user has a password."""

@@ -13,6 +13,7 @@ def create_role(command: Command) -> None:
     roles = command.state.roles
     name = command.new_name("rolename", roles, model.MAX_ROLES, "Role")
     role = Role(name, command.text("textname"), command.text("textdescription"))
+    role.allow_wildcard_subs = command.flag("allowwildcardsubs", default=True)
     role.acls = command.acls() or role.acls
     roles[name] = role
     sort_by_name(roles)
@@ -39,7 +40,9 @@ def list_roles(command: Command) -> Json:
 def modify_role(command: Command) -> None:
     role = command.role(missing="Role does not exist")
     texts, acls = command.texts(role), command.acls()
+    allows_wildcards = command.flag("allowwildcardsubs", default=role.allow_wildcard_subs)
     role.text_name, role.text_description = texts
+    role.allow_wildcard_subs = allows_wildcards
     role.acls = role.acls if acls is None else acls
     command.kick_role(role)
 
@@ -59,7 +62,7 @@ def add_role_acl(command: Command) -> None:
 def remove_role_acl(command: Command) -> None:
     role = command.role()
     acls = role.acls[command.acl_type()]
-    topic = _topic(command)
+    topic = acl_topic(_topic(command))
     kept = [each for each in acls if each.topic != topic]
     if len(kept) == len(acls):
         raise CommandError("ACL not found")
@@ -78,6 +81,12 @@ def set_default(command: Command) -> None:
             kind = DEFAULT_TYPE_OF.get(str(item.get("acltype", "")).lower())
             if kind is not None and isinstance(is_allowed, bool):
                 command.state.default_access[kind] = is_allowed
+
+
+def get_details(command: Command) -> Json:
+    state = command.state
+    counts = {"clientCount": len(state.clients), "groupCount": len(state.groups), "roleCount": len(state.roles)}
+    return {**counts, "changeIndex": state.change_index}
 
 
 def get_default(command: Command) -> Json:

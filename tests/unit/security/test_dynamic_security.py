@@ -15,7 +15,7 @@ from mqttlite.core.message import Message
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
 from mqttlite.security.authenticator import Credentials, TooBusy
-from mqttlite.security.dynamic_security import document, model, passwords
+from mqttlite.security.dynamic_security import DynamicSecurity, Options, document, model, passwords
 from mqttlite.security.dynamic_security.control import (
     MAX_COMMANDS,
     MAX_REQUEST_BYTES,
@@ -27,7 +27,7 @@ from mqttlite.security.dynamic_security.control import (
 from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump, load, parse
 from mqttlite.security.dynamic_security.model import MAX_ACLS, MAX_MEMBERSHIPS, Client, State
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
-from mqttlite.security.dynamic_security.rules import NOBODY, DynamicRules
+from mqttlite.security.dynamic_security.rules import NOBODY, DynamicRules, covers
 from mqttlite.wire.properties import NONE
 
 # As `mosquitto_ctrl dynsec init` writes it, shortened; the password is "secret".
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(path: Path) -> None:
     with pytest.raises(DynamicSecurityError, match=":2: it is not UTF-8"):
         load(path)
     path.unlink()
-    with pytest.raises(DynamicSecurityError, match=r"No such file or directory; 'mosquitto_ctrl dynsec init .* admin'"):
+    with pytest.raises(DynamicSecurityError, match="No such file or directory"):
         load(path)
 
 
@@ -212,6 +212,117 @@ def test_more_clients_than_may_wait_are_refused_as_busy(monkeypatch: pytest.Monk
     asyncio.run(main())
 
 
+ENCODED = "$argon2id$v=19$m=19456,t=2,p=1$MTExMTExMTExMTExMTExMQ$+wT4Ba0kkAhoEXYR3hLKOg4g8pKd0chBsEWFEP8xf94"
+"""Of the password "x", as Mosquitto 2.1 writes it."""
+
+
+def test_a_password_of_mosquitto_2_1_lets_its_user_in_and_outlives_a_change(path: Path) -> None:
+    path.write_text(json.dumps({"clients": [{"username": "ann", "encoded_password": ENCODED, "password": "old"}]}))
+    for again in (False, True):
+        state, hashes = load(path), Passwords()
+        authenticator = DynamicAuthenticator(DynamicRules(state), hashes)
+
+        async def main(authenticator: DynamicAuthenticator = authenticator) -> list[bool | None]:
+            return [await authenticator.authenticate(credentials("ann", given)) for given in (b"x", b"y", b"old")]
+
+        assert asyncio.run(main()) == [True, False, False], again
+        hashes.close()
+        path.write_bytes(dump(state))
+    assert json.loads(path.read_text())["clients"][0]["encoded_password"] == ENCODED
+
+
+def test_keys_that_are_not_known_are_kept_and_named(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    added = {"x-Tool": {"Aa": [{"Bb": 1}]}}
+    tree: dict[str, Any] = {
+        "changeIndex": 7,
+        "clients": [{"username": "ann", **added}],
+        "groups": [{"groupname": "g", "roles": [], "clients": [{"username": "ann"}], **added}],
+        "roles": [
+            {"rolename": "r", "allowwildcardsubs": False, "acls": [{"acltype": "subscribeLiteral", "topic": "a"}]}
+        ],
+        **added,
+    }
+    tree["roles"][0] |= added
+    tree["roles"][0]["acls"][0] |= added
+    path.write_text(json.dumps(tree))
+    desk = Desk(path)
+    assert "error" not in desk.ask({"command": "createGroup", "groupname": "h"})[0]
+    kept = json.loads(path.read_text())
+    places = [kept, kept["clients"][0], kept["groups"][0], kept["roles"][0], kept["roles"][0]["acls"][0]]
+    assert [each["x-Tool"] for each in places] == [added["x-Tool"]] * 5
+    assert (kept["changeIndex"], kept["roles"][0]["allowwildcardsubs"]) == (8, False)
+    assert load(path) == desk.rules.state
+    named = ["roles[0].x-Tool", "roles[0].acls[0].x-Tool", "clients[0].x-Tool", "groups[0].x-Tool", "x-Tool"]
+    assert sorted(load(path).unknown_places) == sorted(named)
+    assert "x-Tool" not in json.dumps(desk.ask({"command": "listRoles", "verbose": True})), "answers are the plugin's"
+    with caplog.at_level(logging.WARNING, "mqttlite.security"):
+        DynamicSecurity(path, Options(), lambda: ())
+    assert f"{path}: roles[0].acls[0].x-Tool is not known; it stays in the file" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["chance", "environment", "file"])
+def test_the_first_start_makes_the_file(path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.unlink()
+    words, options = path.with_name("init"), Options()
+    monkeypatch.delenv("MOSQUITTO_DYNSEC_PASSWORD", raising=False)
+    if how == "environment":
+        monkeypatch.setenv("MOSQUITTO_DYNSEC_PASSWORD", "adminadminadmin")
+    elif how == "file":
+        words.write_text("adminadminadmin \nnot this\n")
+        options = Options(password_init_file=str(words))
+    security = DynamicSecurity(path, options, lambda: ())
+    beside = path.with_name(f"{path.name}.pw")
+    passwords = {"admin": "adminadminadmin"}
+    if how == "chance":
+        passwords = dict(line.split(" ") for line in beside.read_text().splitlines())
+        assert (set(passwords), beside.stat().st_mode & 0o777) == ({"admin", "democlient"}, 0o600)
+    else:
+        assert not beside.exists()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    async def main() -> None:
+        for name, password in passwords.items():
+            assert await security.authenticator.authenticate(credentials(name, password.encode()))
+
+    asyncio.run(main())
+    asyncio.run(security.stop())
+    assert set(security.rules.state.clients) == set(passwords)
+    admin, anybody = security.rules.role_of("c", "admin"), security.rules.role_of("c", None)
+    assert security.rules.may_publish(admin, b"$CONTROL/dynamic-security/v1")
+    assert not security.rules.may_publish(admin, b"a")
+    assert security.rules.may_subscribe(admin, b"$SYS/#")
+    assert not security.rules.may_subscribe(anybody, b"a")
+    if how == "chance":
+        demo = security.rules.role_of("c", "democlient")
+        assert security.rules.may_publish(demo, b"a")
+        assert not security.rules.may_subscribe(demo, b"$CONTROL/dynamic-security/#")
+    assert load(path) == security.rules.state
+
+
+@pytest.mark.parametrize(
+    ("password", "file", "why"),
+    [("short", None, "has 5 characters: 12 at least"), (None, "", "no password"), (None, None, "cannot be written")],
+)
+def test_a_first_start_that_has_no_password_or_no_folder_makes_nothing(
+    path: Path, password: str | None, file: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.unlink()
+    monkeypatch.delenv("MOSQUITTO_DYNSEC_PASSWORD", raising=False)
+    wanted, options = path, Options()
+    if password is not None:
+        monkeypatch.setenv("MOSQUITTO_DYNSEC_PASSWORD", password)
+    elif file is not None:
+        path.with_name("init").write_text(file)
+        options = Options(password_init_file=str(path.with_name("init")))
+    else:
+        wanted = path.with_name("none") / path.name
+    with pytest.raises(DynamicSecurityError, match=why):
+        DynamicSecurity(wanted, options, lambda: ())
+    assert not wanted.exists()
+    with pytest.raises(DynamicSecurityError, match=r"init: cannot be read"):
+        DynamicSecurity(path, Options(password_init_file=str(path.with_name("nothing") / "init")), lambda: ())
+
+
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -224,9 +335,9 @@ class Desk:
         self.kicked: list[frozenset[str | None]] = []
         self.applied = 0
         self.hashes = Passwords()
-        self.control = ControlTopic(
-            path, self.rules, self.hashes, Port(self._respond, self._apply, self._kick), save_file
-        )
+        self.addresses: dict[str, list[str]] = {}
+        port = Port(self._respond, self._apply, self._kick, lambda username, _: self.addresses.get(username, []))
+        self.control = ControlTopic(path, self.rules, self.hashes, port, save_file)
 
     def _respond(self, client_id: str, topic: bytes, payload: bytes) -> bool:
         assert topic == RESPONSE_TOPIC
@@ -319,8 +430,8 @@ def test_the_anonymous_group_is_not_deleted(path: Path) -> None:
 def test_a_request_is_bounded(path: Path) -> None:
     desk = Desk(path)
     assert "too large" in desk.ask(payload=b" " * (MAX_REQUEST_BYTES + 1))[0]["error"]
-    assert desk.ask(payload=b" " * MAX_REQUEST_BYTES)[0]["error"] == "Payload not valid JSON"
-    assert desk.ask(payload=b"[" * MAX_REQUEST_BYTES)[0]["error"] == "Payload not valid JSON"
+    assert desk.ask(payload=b" " * MAX_REQUEST_BYTES)[0]["error"] == "Invalid/missing commands"
+    assert desk.ask(payload=b"[" * MAX_REQUEST_BYTES)[0]["error"] == "Invalid/missing commands"
     assert len(desk.ask(*[{"command": "getAnonymousGroup"}] * MAX_COMMANDS)) == MAX_COMMANDS
     assert "Too many commands" in desk.ask(*[{"command": "x"}] * (MAX_COMMANDS + 1))[0]["error"]
 
@@ -403,6 +514,33 @@ def test_a_file_with_a_name_that_no_command_takes_is_read(path: Path) -> None:
     assert "a\uffff" in load(path).clients
 
 
+def test_details_count_what_there_is_and_how_often_it_changed(path: Path) -> None:
+    desk = Desk(path)
+    desk.ask({"command": "createRole", "rolename": "r"}, {"command": "createRole", "rolename": "r"})
+    (response,) = desk.ask({"command": "getDetails"})
+    assert response["data"] == {"clientCount": 1, "groupCount": 0, "roleCount": 2, "changeIndex": 1}
+    assert load(path).change_index == 1
+
+
+def test_a_client_is_shown_with_the_addresses_of_its_connections(path: Path) -> None:
+    desk = Desk(path)
+    desk.addresses["admin"] = ["127.0.0.1", "::1"]
+    (response,) = desk.ask({"command": "getClient", "username": "admin"})
+    assert response["data"]["client"]["connections"] == [{"address": "127.0.0.1"}, {"address": "::1"}]
+    (response,) = desk.ask({"command": "listClients", "verbose": True})
+    assert len(response["data"]["clients"][0]["connections"]) == 2
+
+
+def test_a_role_is_shown_and_changed_with_whether_it_allows_wildcards(path: Path) -> None:
+    desk = Desk(path)
+    assert desk.ask({"command": "getRole", "rolename": "admin"})[0]["data"]["role"]["allowwildcardsubs"] is True
+    for command in ("createRole", "modifyRole"):
+        asked = {"command": command, "rolename": "r" if command == "createRole" else "admin"}
+        assert desk.ask({**asked, "allowwildcardsubs": 1})[0]["error"] == "Invalid allowwildcardsubs"
+        assert "error" not in desk.ask({**asked, "allowwildcardsubs": False})[0]
+        assert load(path).roles[asked["rolename"]].allow_wildcard_subs is False
+
+
 def test_requests_wait_in_a_bounded_queue_and_are_answered_in_order(path: Path) -> None:
     desk = Desk(path)
 
@@ -459,15 +597,72 @@ def test_control_is_never_open_by_default_and_unknown_users_may_nothing(path: Pa
 
 
 def test_a_number_stands_for_the_same_roles_for_good(path: Path) -> None:
-    rules = DynamicRules(load(path), max_role_sets=2)
+    in_use: set[int] = set()
+    rules = DynamicRules(load(path), lambda: in_use, max_holders=2)
     admin, anonymous = rules.role_of("c", "admin"), rules.role_of("c", None)
     rules.state.clients["ann"] = Client("ann", roles={"admin": 3})
     assert rules.role_of("c", "ann") == admin != anonymous
     del rules.state.roles["admin"]
     assert not rules.may_publish(admin, b"$CONTROL/dynamic-security/v1")
     assert not rules.may_subscribe(admin, b"a")
+    rules.state.clients["ann"].roles = {}
+    in_use |= {admin, anonymous}
+    rules.state.roles |= {"admin": model.Role("admin"), "other": model.Role("other")}
     rules.state.clients["bob"] = Client("bob", roles={"other": 1})
     assert rules.role_of("c", "bob") == NOBODY, "there is no room for one more list"
+    in_use.remove(anonymous)
+    bob = rules.role_of("c", "bob")
+    assert bob not in (NOBODY, admin, anonymous), "a number is not given again"
+    assert not rules.may_publish(anonymous, b"a")
+    assert not rules.may_subscribe(anonymous, b"a")
+
+
+def test_a_role_may_refuse_all_wildcards_before_its_rules() -> None:
+    role = model.Role("r", allow_wildcard_subs=False)
+    role.add("subscribePattern", model.Acl("#", 0, allow=True))
+    rules = DynamicRules(State(clients={"ann": Client("ann", roles={"r": 1})}, roles={"r": role}))
+    ann = rules.role_of("c", "ann")
+    allowed = [rules.may_subscribe(ann, each) for each in (b"a/b", b"$share/g/a", b"a/+", b"#", b"$share/g/a/#")]
+    assert allowed == [True, True, False, False, False]
+    assert rules.reason(ann, "subscribe", b"#") == "denied by allowwildcardsubs of role r"
+
+
+@pytest.mark.parametrize("kind", ["publishClientSend", "publishClientReceive", "subscribePattern"])
+def test_rules_have_the_names_of_the_client_where_no_name_reaches_topics_of_others(kind: str) -> None:
+    role = model.Role("r")
+    for topic in ("s/%u/#", "c/%c", "%c/x", "100%/%up/%cc"):
+        role.add(kind, model.Acl(topic, 0, allow=True))
+    clients = {name: Client(name, roles={"r": 1}) for name in ("ann", "+", "#", "a/b", "$SYS")}
+    rules = DynamicRules(State(clients=clients, roles={"r": role}))
+
+    def may(client_id: str, username: str, *topics: bytes) -> list[bool]:
+        number = rules.role_of(client_id, username)
+        ask = {"publishClientSend": rules.may_publish, "publishClientReceive": rules.may_receive}
+        return [ask.get(kind, rules.may_subscribe)(number, topic) for topic in topics]
+
+    topics = b"s/ann/1", b"s/ann", b"c/7", b"7/x", b"s/bob/1", b"c/8", b"s/%u/1", b"100%/%up/%cc"
+    assert may("7", "ann", *topics) == [True, True, True, True, False, False, False, True]
+    assert may("8", "ann", b"c/7", b"c/8") == [False, True]
+    for name in ("+", "#", "a/b"):
+        assert not any(may(name, name, b"s/ann/1", b"c/7", b"7/x", b"s/a/b/1", b"c/a/b"))
+    assert may("$SYS", "$SYS", b"s/$SYS/1", b"$SYS/x") == [True, False]
+    assert may("", "ann", b"c/", b"/x") == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic_filter", "covered"),
+    [
+        (b"#", b"$SYS/#", False),
+        (b"+/#", b"$SYS/#", False),
+        (b"$SYS/#", b"$SYS/broker/+", True),
+        (b"$SYS/#", b"SYS/#", False),
+        (b"#", b"a/#", True),
+        (b"+/#", b"#", False),
+        (b"a/+", b"a/#", False),
+    ],
+)
+def test_what_a_pattern_covers(pattern: bytes, topic_filter: bytes, covered: bool) -> None:
+    assert covers(pattern, topic_filter) == covered
 
 
 def test_a_share_does_not_get_round_what_is_denied() -> None:
