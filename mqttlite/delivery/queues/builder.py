@@ -18,7 +18,7 @@ from mqttlite.delivery.queues.dead_letters import DeadLetters
 from mqttlite.delivery.queues.deliveries import Deliveries
 from mqttlite.delivery.queues.forwarding import Forwarding
 from mqttlite.delivery.queues.idle import IdleEnd
-from mqttlite.delivery.queues.managed import ManagedQueue
+from mqttlite.delivery.queues.managed import SUBSCRIBER, ManagedQueue
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.queue import Queue
 from mqttlite.delivery.queues.queue_filter import QueueFilter
@@ -49,8 +49,11 @@ class QueueBuilder:
             *(core.effects, core.jobs, core.deadlines, core.page_reads, core.has_pages, wall_ahead_us)
         )
 
-    def make(self, options: QueueOptions, origin: str, mount_point: str, ack_key: bytes) -> ManagedQueue:
-        """Create a queue without bindings. `ack_key` is the key of its `ack-id`s."""
+    def make(
+        self, options: QueueOptions, origin: str, mount_point: str, ack_key: bytes, owner: str | None
+    ) -> ManagedQueue:
+        """Create a queue without bindings. `ack_key` is the key of its `ack-id`s, `owner` the user of the subscriber
+        that creates it."""
         dead_letters = DeadLetters(
             *(options.name, self._core.effects, self._publish, self._forwarding.add, self._wall_ahead_us)
         )
@@ -59,9 +62,9 @@ class QueueBuilder:
             *(options.name, options, retry.min_s, retry.max_s),
             *(self.context, Deliveries(random.random), dead_letters, self._on_lost_snapshot),
             AckIds(ack_key),
-            self._may_receive if origin == "subscriber" else None,
+            self._may_receive if origin == SUBSCRIBER else None,
         )
-        kept = ManagedQueue(options, origin, mount_point, queue, dead_letters)
+        kept = ManagedQueue(options, origin, mount_point, owner, queue, dead_letters)
         self.set_up(kept)
         return kept
 

@@ -9,6 +9,9 @@ from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.queue import Queue
 from mqttlite.delivery.queues.records import Definition
 
+SUBSCRIBER: Final = "subscriber"
+"""The origin of a queue that a subscriber created."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
@@ -41,15 +44,23 @@ class QueueState:
 
 
 class ManagedQueue:
-    """`mount_point` is the prefix for topics in its filter: that of the subscriber that created it."""
+    """`mount_point` is the prefix for topics in its filter, and `owner` the user: those of the subscriber that created
+    it."""
 
     def __init__(
-        self, options: QueueOptions, origin: str, mount_point: str, queue: Queue, dead_letters: DeadLetters
+        self,
+        options: QueueOptions,
+        origin: str,
+        mount_point: str,
+        owner: str | None,
+        queue: Queue,
+        dead_letters: DeadLetters,
     ) -> None:
         self.options = options
         self.origin: Final = origin
         """Who created it: `config`, `admin` or `subscriber`."""
         self.mount_point: Final = mount_point
+        self.owner: Final = owner
         self.queue: Final = queue
         self.dead_letters: Final = dead_letters
         self.push_stopped = ""
@@ -65,7 +76,8 @@ class ManagedQueue:
         """Its record in the store, without messages."""
         queue = self.queue
         return Definition(
-            *(self.options, self.origin, queue.paused, self.mount_point, self.push_stopped, queue.leases.ack_ids.key)
+            *(self.options, self.origin, queue.paused, self.mount_point, self.push_stopped, queue.leases.ack_ids.key),
+            self.owner,
         ).encode()
 
     def state(self, consumers: int, now: float) -> QueueState:

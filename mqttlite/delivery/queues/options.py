@@ -168,9 +168,13 @@ class DeliveryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_queues: int = 10_000
     """The most queues. Each takes some kilobytes, and some microseconds for each message to its topics."""
 
+    max_queues_per_user: int = 100
+    """The most queues that subscribers of one user create. Clients without a user name share one limit."""
+
     def __post_init__(self) -> None:
-        if self.max_queues < 0:
-            raise ValueError(f"max_queues is {self.max_queues}: 0 at least")
+        for name in ("max_queues", "max_queues_per_user"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: 0 at least")
 
 
 def check_queue_name(name: str) -> None:

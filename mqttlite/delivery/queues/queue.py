@@ -40,6 +40,9 @@ from mqttlite.wire.constants import V5
 _WORK: Final = 8
 """The work of delivering a message."""
 
+_ACCEPT_WORK: Final = 25
+"""What it takes to enqueue a message, with its change and its deadline, beside handing it over: microseconds."""
+
 
 @final
 class Queue(Job):
@@ -153,6 +156,7 @@ class Queue(Job):
 
     def _accept(self, message: Message, tally: Tally) -> None:
         contents = self.contents
+        self._effects.work += _ACCEPT_WORK
         size = BACKLOG_ENTRY_BYTES + message.memory_bytes
         if contents.retention.count:
             self.seeking.make_way(size)

@@ -32,6 +32,8 @@ class Definition(msgspec.Struct, frozen=True):
     push_stopped: str = ""
     ack_key: bytes = b""
     """Of its `ack-id`s; empty in the record of an earlier version."""
+    owner: str | None = None
+    """The user of the subscriber that created it."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

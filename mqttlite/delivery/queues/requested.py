@@ -8,7 +8,7 @@ name.
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.delivery.queues.options import MIN_IDLE_S, QueueOptions, RetryOptions
 
 FILTER: Final = "filter"
 """The user property for the message filter, which `requested_filters` reads."""
@@ -90,7 +90,10 @@ def requested(expression: str, properties: Sequence[tuple[str, str]]) -> dict[st
 
 
 def made_of(name: str, topic_filter: str, asked: dict[str, Any]) -> QueueOptions:
-    """The options of a queue that a subscriber creates. Raises `ValueError` and `TypeError`."""
+    """The options of a queue that a subscriber creates. Raises `ValueError` and `TypeError`.
+
+    Without a consumer for as long as its messages live, all of them have expired, and so does the queue.
+    """
     retry = {option.removeprefix(_RETRY): value for option, value in asked.items() if option.startswith(_RETRY)}
     if "min_s" in retry:
         retry.setdefault("max_s", max(retry["min_s"], _DEFAULTS.retry.max_s))
@@ -101,7 +104,10 @@ def made_of(name: str, topic_filter: str, asked: dict[str, Any]) -> QueueOptions
         raise ValueError("on-overflow is drop_newest, drop_oldest or dead_letter")
     if not {"filter", "expiry"}.issuperset(others.get("dead_letter_on", ())):
         raise ValueError("dead-letter-on is filter, expiry or both")
-    return QueueOptions(name=name, filters=(topic_filter,), retry=RetryOptions(**retry), **others)
+    idle_expiry_s = max(MIN_IDLE_S, others.get("expiry_s", _DEFAULTS.expiry_s))
+    return QueueOptions(
+        name=name, filters=(topic_filter,), retry=RetryOptions(**retry), idle_expiry_s=idle_expiry_s, **others
+    )
 
 
 def difference(options: QueueOptions, asked: dict[str, Any]) -> str:

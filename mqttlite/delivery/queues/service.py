@@ -4,6 +4,7 @@ All methods run on the event loop and await nothing: a caller lets the loop driv
 commit before it reports success. Invariant: a queue is in the store before its first message.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,7 +29,7 @@ from mqttlite.delivery.queues.ephemeral import EphemeralSink
 from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, SeekUnderWay, TooManyQueues
 from mqttlite.delivery.queues.feed import Feed
 from mqttlite.delivery.queues.limits import MAX_INVALID, MAX_NACK_DELAY_S, MAX_PULLED
-from mqttlite.delivery.queues.managed import ManagedQueue, QueueState
+from mqttlite.delivery.queues.managed import SUBSCRIBER, ManagedQueue, QueueState
 from mqttlite.delivery.queues.options import (
     MAX_DEADLINE_S,
     SHORTEST_DEADLINE_S,
@@ -44,6 +45,8 @@ from mqttlite.delivery.queues.snapshots import SnapshotRefused, Snapshots
 from mqttlite.delivery.queues.subscribers import Subscribers, queue_of
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import ParsedTopic, mounted_filter
+
+_PER_USER: Final = "delivery.max_queues_per_user"
 
 _KEEP_WORK: Final = 50
 """The work of keeping a dead letter."""
@@ -78,6 +81,8 @@ class Queues:
         self._configured: Final = tuple(options)
         self._delivery: Final = delivery
         self._kept: Final[dict[str, ManagedQueue]] = {}
+        self._owned: Counter[str | None] = Counter()
+        """How many queues the subscribers of each user made."""
         self._subscribers: Final = Subscribers(core.permissions)
         self._records = QueueRecords()
         self._sought: Final[set[str]] = set()
@@ -123,7 +128,10 @@ class Queues:
             return f"$queue/…: there is no queue {name[:128]!r}"
         if not self._core.permissions.may_subscribe(session, wanted.encode()):
             return f"$queue/…: to make {name} takes the permission to subscribe to {wanted[:128]!r}"
-        self.create(made_of(name, wanted, asked), "subscriber", session.mount_point)
+        most = self._delivery.max_queues_per_user
+        if self._owned[session.username] >= most:
+            return f"$queue/…: the user's subscribers made {most} queues, which is the limit ({_PER_USER})"
+        self.create(made_of(name, wanted, asked), SUBSCRIBER, session.mount_point, session.username)
         return ""
 
     def add(self, session: Session, subscription: Subscription) -> None:
@@ -180,7 +188,8 @@ class Queues:
         saved = record.definition
         options = saved.options if configured is None else configured
         origin = saved.origin if configured is None else "config"
-        kept = self._builder.make(options, origin, saved.mount_point, saved.ack_key or new_key())
+        owner = saved.owner if configured is None else None
+        kept = self._builder.make(options, origin, saved.mount_point, saved.ack_key or new_key(), owner)
         kept.queue.paused = saved.paused
         kept.push_stopped = saved.push_stopped if options.push == saved.options.push else ""
         record.fill(kept.queue, self._core.effects.numbers.latest)
@@ -209,9 +218,11 @@ class Queues:
     def __contains__(self, name: str) -> bool:
         return name in self._kept
 
-    def create(self, options: QueueOptions, origin: str = "admin", mount_point: bytes = b"") -> None:
+    def create(
+        self, options: QueueOptions, origin: str = "admin", mount_point: bytes = b"", owner: str | None = None
+    ) -> None:
         """Create a queue. Topics in its filter are relative to the mount point. A push target without a secret gets a
-        new one.
+        new one. `owner` is the user of the subscriber that creates it.
 
         Raises `QueueExists`, `TooManyQueues`, and `ValueError` for a push target that is not allowed.
         """
@@ -220,7 +231,9 @@ class Queues:
             raise QueueExists(f"there is a queue {options.name} already")
         if len(self._kept) >= self._delivery.max_queues:
             raise TooManyQueues(f"there are {len(self._kept)} queues, which is the limit (delivery.max_queues)")
-        kept = self._builder.make(self._with_checked_push(options, None), origin, mount_point.decode(), new_key())
+        kept = self._builder.make(
+            self._with_checked_push(options, None), origin, mount_point.decode(), new_key(), owner
+        )
         self._save(kept)
         kept.queue.seeking.refresh()
         self._open(kept)
@@ -257,6 +270,9 @@ class Queues:
         if kept.idle is not None:
             kept.idle.stop()
         del self._kept[name]
+        if kept.origin == SUBSCRIBER:
+            self._owned[kept.owner] -= 1
+            self._owned = +self._owned
         self._announce_change(name)
 
     def pause(self, name: str, paused: bool) -> None:
@@ -490,6 +506,8 @@ class Queues:
         """Bind a queue and connect its consumers."""
         name = kept.options.name
         self._kept[name] = kept
+        if kept.origin == SUBSCRIBER:
+            self._owned[kept.owner] += 1
         for each in kept.options.filters:
             self._core.bind(each.encode(), kept.queue)
         self._subscribers.join(name, kept.queue)

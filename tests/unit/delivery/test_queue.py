@@ -5,11 +5,13 @@ import pytest
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.changes import QUEUE_MARK, SaveQueue
+from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.message import Delivery
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.delivery.queues.errors import QueueRecordError
 from mqttlite.delivery.queues.limits import ARRIVAL_S, COMMIT_S, MAX_OUTSTANDING
-from mqttlite.delivery.queues.options import DeliveryOptions, RetryOptions
+from mqttlite.delivery.queues.options import MIN_IDLE_S, DeliveryOptions, QueueOptions, RetryOptions
+from mqttlite.delivery.queues.requested import made_of
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V311
 from mqttlite.wire.packets import Ack, Publish, Unsuback, Unsubscribe
@@ -423,6 +425,43 @@ def test_a_subscriber_makes_a_queue_where_that_is_allowed() -> None:
     wanted = ("$queue/q/a/+", "$queue/q/a/+", "$queue/q/b", "$queue/q", "$queue/x", "$queue/y y/a", "$queue/r/a")
     assert client.subscribe(*wanted, "$queue/s/a", qos=1) == b"\x01\x01\x8f\x01\x8f\x8f\x01\x8f"
     assert world.queues.names == ["q", "r"]
+    world.end()
+
+
+def test_subscribers_of_one_user_make_a_number_of_queues_and_others_still_can() -> None:
+    delivery = DeliveryOptions(create_by_subscribing=True, max_queues_per_user=2)
+    world = QueueWorld([QueueOptions(name="configured", filters=("x",))], delivery=delivery)
+    ann, anns, nobody = world.connect("c", username="ann"), world.connect("d", username="ann"), world.connect("e")
+    assert ann.subscribe("$queue/a1/a", "$queue/a1/a", "$queue/configured", qos=1) == b"\x01\x01\x01"
+    assert anns.subscribe("$queue/a2/a", "$queue/a3/a", qos=1) == b"\x01\x8f"
+    assert nobody.subscribe("$queue/n1/a", "$queue/n2/a", "$queue/n3/a", qos=1) == b"\x01\x01\x8f"
+    world.queues.delete("a1")
+    assert ann.subscribe("$queue/a3/a", "$queue/a4/a", qos=1) == b"\x01\x8f"
+    world = QueueWorld(store=world.store, now=world.now, delivery=delivery)
+    assert world.connect("c", username="ann").subscribe("$queue/a4/a", qos=1) == b"\x8f", "also after a restart"
+    assert world.connect("f", username="bob").subscribe("$queue/b1/a", qos=1) == b"\x01"
+    world.end()
+
+
+def test_a_queue_that_a_subscriber_made_ends_when_all_that_it_could_have_has_expired() -> None:
+    world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=True))
+    client = world.connect("c")
+    client.subscribe("$queue/usual/a", qos=1)
+    for asked_s, idle_s in ((60, MIN_IDLE_S), (90_000, 90_000)):
+        assert made_of("q", "a", {"expiry_s": asked_s}).idle_expiry_s == idle_s
+    assert world.queues.options("usual").idle_expiry_s == world.queues.options("usual").expiry_s == 7 * 86_400
+    world.end()
+
+
+def test_a_message_to_many_queues_takes_several_iterations() -> None:
+    world = QueueWorld([QueueOptions(name=f"q{number}", filters=("a",)) for number in range(1_000)])
+    before = world.broker.effects.work
+    world.broker.publish(b"a", b"x", 1, False, world.now)
+    waiting = sum(world.queues.state(f"q{number}").depth for number in range(1_000))
+    assert 0 < waiting < 500
+    assert world.broker.effects.work - before < 2 * ITERATION_WORK
+    world.settle()
+    assert sum(world.queues.state(f"q{number}").depth for number in range(1_000)) == 1_000
     world.end()
 
 
