@@ -9,7 +9,7 @@ from mqttlite.delivery.filters import Filters
 from mqttlite.delivery.filters.build import parse
 from mqttlite.delivery.queues.forwarding import Forwarding
 from mqttlite.delivery.queues.limits import MAX_FORWARDED
-from mqttlite.delivery.queues.options import MIN_IDLE_S, DeliveryOptions, QueueOptions, RetryOptions
+from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Publish, Suback, Subscribe
 from mqttlite.wire.properties import Properties
@@ -242,7 +242,7 @@ def test_the_first_subscriber_says_what_the_queue_is() -> None:
         ordering=True,
         max_messages=100,
         expiry_s=3600,
-        idle_expiry_s=MIN_IDLE_S,
+        idle_expiry_s=3600,
         dead_letter_on=("filter", "expiry"),
         on_overflow="drop_oldest",
     )
