@@ -96,6 +96,8 @@ def _copy(source: Path, target: Path, do_files: Callable[[sqlite3.Connection], t
     try:
         with _opened(source) as connection:
             try:
+                if connection.execute("PRAGMA auto_vacuum").fetchone() == (0,):  # an earlier version made it
+                    connection.execute(files.SHRINKABLE)
                 connection.execute("VACUUM INTO ?", (str(unfinished),))
             except sqlite3.Error as error:
                 raise files.StoreError(f"{source} cannot be copied to {unfinished}: {error}") from None

@@ -26,6 +26,9 @@ JOURNAL_BYTES: Final = 64 * 1_048_576
 BUSY_MS: Final = 1_000
 """How long the opening of a database waits for a backup that reads it."""
 
+SHRINKABLE: Final = "PRAGMA auto_vacuum = INCREMENTAL"
+"""Said before a database is made, or copied: it can be shrunk in parts."""
+
 CACHE_KIB: Final = 16_384
 """Pages of the database that SQLite keeps in memory."""
 
@@ -131,6 +134,7 @@ def create(path: Path) -> None:
 
 def make_tables(connection: sqlite3.Connection) -> None:
     """Make all tables in an empty database."""
+    connection.execute(SHRINKABLE)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("BEGIN")
     for sql in (*TABLES.values(), *INDEXES):

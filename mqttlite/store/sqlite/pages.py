@@ -53,6 +53,10 @@ class Pages:
             trunk = words[0]
         return found
 
+    def knows_unused(self) -> bool:
+        """Whether the free list is as long as the header says."""
+        return len(self.unused()) == int.from_bytes(self.page(1)[36:40], "big")
+
     def cells(self) -> Iterator[Cell]:
         """The rows of all pages in use."""
         unused = self.unused()

@@ -154,8 +154,7 @@ def salvage(source: Source, path: Path, lost: list[str], acknowledged: int) -> l
                 lost.append(f"a part of {table.name} that cannot be read")
             if bad or has_hole:
                 holed.add(table.name)
-        if source.is_torn or holed:
-            _copy_from_pages(source, new, holed)
+        _copy_from_pages(source, new, holed)
         lost += _remove_orphans(new)
         number, message = _commits(source.path)
         new.execute("UPDATE commits SET number = ?, message = ?", (max(number, acknowledged), message))
@@ -220,8 +219,8 @@ def _copy_from_pages(source: Source, new: sqlite3.Connection, holed: set[str]) -
         pages = Pages(data, page_size(data[:HEADER_BYTES]), source.tail)
         for page in source.tail.values():
             _add(new, pages.cells_of(page), None)
-        if holed or source.has_lost_pages:
-            _add(new, pages.cells(), None if source.has_lost_pages else holed)
+        # A page at the wrong place may hide the rest of a table without an error.
+        _add(new, pages.cells(), None if source.has_lost_pages or pages.knows_unused() else holed)
         trees = pages.children() | _roots(source.path) if source.former else set()
         for number in trees.intersection(source.former):
             _add_former(pages, new, pages.page(number), source.former[number])

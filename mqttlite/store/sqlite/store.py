@@ -32,6 +32,18 @@ costs more than damage to a database."""
 CHECKPOINT_BYTES: Final = 2 * 1_048_576
 """How much is written before a checkpoint in any case. It takes some milliseconds, and commits wait for it."""
 
+SPARSE_BYTES: Final = 64 * 1_048_576
+"""A longer database of which more than half is unused is shrunk when idle, until a quarter is unused."""
+
+SHRINK_S: Final = 0.003
+"""How long one part of it takes, without its commit: a client's commit may wait for it."""
+
+SHRINK_PAGES: Final = 8
+"""How many pages are moved between two looks at the clock."""
+
+SHRINK_PAUSE_S: Final = 0.05
+"""Between two parts."""
+
 CLOSE_S: Final = 10.0
 """How long `close` waits for a hanging disk. Changes lost then were never acknowledged."""
 
@@ -65,6 +77,7 @@ class SqliteStore:
         self._committed_at = 0.0
         self._has_journal = False
         """Whether something may be in the journal that is not in the database."""
+        self._is_shrinking = False
         self._is_alone = False
         """Whether the disk had no room for what the users of a database share."""
         self._lost = 0
@@ -170,7 +183,10 @@ class SqliteStore:
         if rest_s > 0:
             return rest_s
         self._tidied(self._empty_journal)
-        return IDLE_CHECKPOINT_S if self._has_journal else None
+        if self._has_journal:
+            return IDLE_CHECKPOINT_S
+        self._tidied(self._shrink)
+        return SHRINK_PAUSE_S if self._is_shrinking else None
 
     def _tidy(self, least: int) -> None:
         self._tidied(lambda: self._tidy_some(least))
@@ -202,6 +218,26 @@ class SqliteStore:
         self._connection.execute(f"PRAGMA busy_timeout = {files.BUSY_MS}")
         self._writer.written_bytes = 0
         self._has_journal = bool(is_read)
+
+    def _shrink(self) -> None:
+        """Give a part of an unused half of the file back to the system."""
+        connection = self._connection
+        if connection is None:
+            return
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        (unused,) = connection.execute("PRAGMA freelist_count").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+        most = 4 if self._is_shrinking else 2
+        self._is_shrinking = bool(mode) and pages * size > SPARSE_BYTES and unused * most > pages
+        if not self._is_shrinking:
+            return
+        self._has_journal = True
+        end = time.monotonic() + SHRINK_S
+        connection.execute("BEGIN IMMEDIATE")
+        while time.monotonic() < end:
+            connection.execute(f"PRAGMA incremental_vacuum({SHRINK_PAGES})").fetchall()
+        connection.execute("COMMIT")
 
     # ------------------------------------------------------------------ open and give up
 

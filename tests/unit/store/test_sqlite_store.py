@@ -6,15 +6,17 @@ import logging
 import re
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from mqttlite.core.changes import Change, Enqueue, SaveSession, SaveWill, Settled, Stored
+from mqttlite.core.changes import Change, Enqueue, SaveDelayed, SaveSession, SaveWill, Settled, Stored
 from mqttlite.core.message import Delivery, Message
-from mqttlite.store.sqlite import files
+from mqttlite.store.sqlite import files, records
 from mqttlite.store.sqlite import store as sqlite_store
 from mqttlite.store.sqlite.records import Damaged, decode_will, encode_will, opened, sealed
 from mqttlite.store.sqlite.store import SqliteStore
@@ -156,6 +158,24 @@ async def test_a_will_is_due_when_it_was_whatever_its_column_says(tmp_path: Path
     store.close()
 
 
+async def test_times_are_those_of_the_wall_clock_after_a_reboot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker's seconds begin anew then."""
+    store = SqliteStore(tmp_path)
+    delayed = SaveDelayed(1, Message(b"t", b"", 1), 1_000.0, "a")
+    will = SaveWill("a", Will(b"t", b"gone"), 1_000.0)
+    await store.commit([SaveSession("a", 60, 1_000.0), will, delayed])
+    store.close()
+    clocks = SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() - 400.0)
+    monkeypatch.setattr(records, "time", clocks)
+    store = SqliteStore(tmp_path)
+    changes = {type(change): change for change in loaded(store)}
+    store.close()
+    times = changes[SaveSession].expires_at, changes[SaveWill].due_at, changes[SaveDelayed].due_at  # type: ignore[attr-defined]
+    assert [round(at) for at in times] == [600, 600, 600]
+
+
 async def test_a_flipped_bit_in_a_client_identifier_costs_a_session_only_in_its_record(tmp_path: Path) -> None:
     """It is also in a column and in an index; a salvage takes it from the record, which has a checksum."""
     store = SqliteStore(tmp_path / "whole")
@@ -207,6 +227,30 @@ async def test_a_session_that_is_tidied_after_damage_is_rebuilt(
     assert [each and each.message.payload for each in page] == [b"0", b"1"]
     assert "it could not be tidied" in caplog.text
     assert "the damaged database is kept as" in caplog.text
+
+
+async def test_a_database_that_is_mostly_unused_is_shrunk_when_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "IDLE_CHECKPOINT_S", 0.01)
+    monkeypatch.setattr(sqlite_store, "SHRINK_PAUSE_S", 0.0)
+    monkeypatch.setattr(sqlite_store, "SPARSE_BYTES", 1_000_000)
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveSession("a", 60, 0.0)])
+    for number in range(40):
+        await store.commit([message(number, b"%d" % number * 50_000)])
+    path = tmp_path / files.DATABASE
+    most = path.stat().st_size
+    await store.commit([Settled("a", number) for number in range(36)])
+    async with asyncio.timeout(20):
+        while path.stat().st_size > 1_000_000:
+            await asyncio.sleep(0.01)
+    assert most > 1_500_000
+    page = await store.page("a", 36, 4)
+    assert [each and each.message.payload for each in page] == [b"%d" % number * 50_000 for number in range(36, 40)]
+    store.close()
+    with database(tmp_path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 async def test_where_nothing_can_be_shared_the_store_is_alone_until_it_can(
