@@ -182,6 +182,10 @@ class SqliteStore:
         rest_s = self._committed_at + IDLE_CHECKPOINT_S - time.monotonic()
         if rest_s > 0:
             return rest_s
+        return self._put_away()
+
+    def _put_away(self) -> float | None:
+        """Nothing came for a while: empty the journal, then shrink the database."""
         self._tidied(self._empty_journal)
         if self._has_journal:
             return IDLE_CHECKPOINT_S
