@@ -9,6 +9,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.delivery.push import pusher, service
 from mqttlite.delivery.push.endpoint import Endpoint
 from mqttlite.delivery.push.guard import Guard, PushRefused
 from mqttlite.delivery.push.options import PushOptions
@@ -348,6 +349,49 @@ async def test_tls_is_for_the_name_of_the_url_and_goes_to_the_address_that_was_c
             Guard(allowed, resolving("127.0.0.1")), f"https://localhost:{receiver.port}/", client_context()
         )
         assert (found.kind, len(receiver.requests)) == ("failed", 1)
+
+
+async def test_a_push_whose_ca_file_cannot_be_read_is_told_and_recovers(
+    certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pusher, "RETRY_S", 0.05)
+    trusted, alarms = tmp_path / "ca.crt", Alarms()
+    trusted.write_bytes((certs / "ca.crt").read_bytes())
+    tls = server_context(TlsOptions(str(certs / "server.crt"), str(certs / "server.key"), None))
+    broker = Broker(config(push=PushOptions(allowed_hosts=("localhost",), ca_file=str(trusted))))
+    broker.event_listeners.append(alarms)
+    async with Receiver(tls) as receiver, broker:
+        trusted.unlink()
+        url = f"https://localhost:{receiver.port}/ok"
+        for name in ("q", "r"):
+            broker.queues.create(queue(name, url))
+        await until(lambda: all(push_of(broker).state(name).why for name in ("q", "r")))  # type: ignore[union-attr]
+        state = push_of(broker).state("q")
+        assert state is not None
+        assert (state.state, str(trusted) in state.why) == ("failing", True)
+        assert alarms.heard[-1][0]
+        assert "q: " in alarms.heard[-1][1]
+        assert "r: " in alarms.heard[-1][1]
+        await broker.publish("a/b", b"x", qos=1)
+        trusted.write_bytes((certs / "ca.crt").read_bytes())
+        await until(lambda: all(ends(broker, name) == {"acknowledged": 1} for name in ("q", "r")))
+        assert not alarms.heard[-1][0]
+        state = push_of(broker).state("q")
+        assert state is not None
+        assert (state.state, state.why) == ("pushing", "")
+
+
+async def test_a_push_that_fails_by_a_fault_is_stopped_until_somebody_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(service.Push, "_connect", fail)
+    async with Receiver() as receiver, Broker(config(queue("q", receiver.url("/ok")))) as broker:
+        await until(lambda: broker.queues.push_stopped("q") == "a fault of the broker: a fault")
+        monkeypatch.undo()
+        broker.queues.pause("q", False)
+        await broker.publish("a/b", b"x", qos=1)
+        await until(lambda: ends(broker) == {"acknowledged": 1})
 
 
 async def test_an_endpoint_that_is_not_there_is_told_in_words() -> None:

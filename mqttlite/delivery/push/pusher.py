@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from mqttlite.delivery.push.envelope import JSON, content_type, wrapped
@@ -19,6 +20,10 @@ from mqttlite.delivery.push.window import Window
 from mqttlite.delivery.queues.deliveries import Entry
 from mqttlite.delivery.queues.feed import Feed
 from mqttlite.delivery.queues.outcomes import DEADLINE, DISCONNECTED, NACKED
+
+RETRY_S: Final = 1.0
+MAX_RETRY_S: Final = 60.0
+"""How long to wait after `NotReady`: at first, and at most."""
 
 MARGIN_S: Final = 5.0
 """How much longer the lease is than the request: time for the commit before it, and the response's body."""
@@ -37,6 +42,10 @@ _CAUSES: Final = {TIMED_OUT: DEADLINE, NOT_REACHED: DISCONNECTED, DENIED: DISCON
 _log = logging.getLogger("mqttlite.push")
 
 
+class NotReady(Exception):
+    """No connection can be made now, for a reason on this machine such as a file that cannot be read."""
+
+
 class Sender(Protocol):
     """The interface of `Endpoint`."""
 
@@ -52,9 +61,10 @@ class Latency(Protocol):
 
 
 class Pusher:
-    """`subscription` is the queue's name in bodies. `connect` creates the connections to the endpoint, and `committed`
-    waits until all changes are committed. `deadline_s` is the time limit of a request. `on_gone` is called when the
-    endpoint answers that it is gone."""
+    """`subscription` is the queue's name in bodies. `connect` creates the connections to the endpoint and may
+    raise `NotReady`, and `committed` waits until all changes are committed. `deadline_s` is the time limit of a
+    request. `on_gone` is called when the push cannot go on, because the endpoint answers that it is gone or for a fault
+    here, and `on_trouble` when `trouble` changes."""
 
     def __init__(
         self,
@@ -70,6 +80,7 @@ class Pusher:
         clock: Callable[[], float],
         wall: Callable[[], float],
         on_gone: Callable[[str], None],
+        on_trouble: Callable[[], None],
     ) -> None:
         self._queue: Final = queue
         self._subscription: Final = subscription
@@ -84,6 +95,9 @@ class Pusher:
         self._clock: Final = clock
         self._wall: Final = wall
         self._on_gone: Final = on_gone
+        self._on_trouble: Final = on_trouble
+        self.trouble: str = ""
+        """Why no connection can be made; empty if it can. It is tried again."""
         self.window: Final = Window(target.max_requests, random.random)
         self.results: Final[dict[str, int]] = dict.fromkeys(RESULTS, 0)
         self.latest_failure: str = ""
@@ -129,6 +143,10 @@ class Pusher:
         self._feed.on_ready(self._ready.set)
         self._ready.set()
 
+    def retry(self) -> None:
+        """Try now what failed with `NotReady`."""
+        self._ready.set()
+
     def retire(self) -> None:
         """Take no more messages. Open requests continue."""
         if not self._is_over:
@@ -164,17 +182,18 @@ class Pusher:
     async def _run(self) -> None:
         sender: Sender | None = None
         try:
-            sender = await self._connect()
-            while not self._is_over:
+            sender = await self._connected()
+            while sender is not None and not self._is_over:
                 await self._ready.wait()
                 self._ready.clear()
                 while entries := self._take():
                     await self._committed()
                     for entry in entries:
                         self._begin_request(sender, entry)
-        except Exception:
+        except Exception as error:
             _log.exception("queue %s is not pushed any more: this is a fault of the broker", self._queue)
             self.retire()
+            self._on_gone(f"a fault of the broker: {error}")
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -182,6 +201,30 @@ class Pusher:
                 await asyncio.wait(list(self._open))
             if sender is not None:
                 await sender.close()
+
+    async def _connected(self) -> Sender | None:
+        """Connections to the endpoint, as soon as they can be made; None if the push is over before."""
+        wait_s = RETRY_S
+        while not self._is_over:
+            try:
+                sender = await self._connect()
+            except NotReady as error:
+                if self.trouble != str(error):
+                    _log.error("queue %s is not pushed: %s; the broker tries again", self._queue, error)
+                self.trouble = str(error)
+                self._on_trouble()
+                self._ready.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ready.wait(), wait_s)
+                wait_s = min(2 * wait_s, MAX_RETRY_S)
+                continue
+            if self.trouble:
+                _log.info("queue %s: the push can begin now", self._queue)
+                self.trouble = ""
+                self._on_trouble()
+            self._ready.set()
+            return sender
+        return None
 
     def _take(self) -> list[Entry]:
         """The next messages to send."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqttlite.delivery.push.guard import Guard
-from mqttlite.delivery.push.pusher import Latency, Pusher, Sender
+from mqttlite.delivery.push.pusher import Latency, NotReady, Pusher, Sender
 from mqttlite.delivery.push.target import PushTarget, Target
 from mqttlite.delivery.queues.errors import NoSuchQueue
 from mqttlite.delivery.queues.options import QueueOptions
@@ -49,8 +49,8 @@ class PushState:
 
 class Push:
     """`committed` waits until all changes are committed, `wake` makes the loop driver carry out effects, and
-    `subscription_of` returns the name of a queue in bodies. `on_alarm` is called with whether a push is stopped, and of
-    which queues."""
+    `subscription_of` returns the name of a queue in bodies. `on_alarm` is called with whether a push is stopped or
+    cannot begin, and of which queues."""
 
     def __init__(
         self,
@@ -109,8 +109,9 @@ class Push:
         why = self._queues.push_stopped(name)
         state = "stopped"
         if not why and pusher is not None:
-            why = pusher.latest_failure
-            state = "waiting" if pusher.held_s else "failing" if pusher.window.is_failing else "pushing"
+            why = pusher.trouble or pusher.latest_failure
+            is_failing = bool(pusher.trouble) or pusher.window.is_failing
+            state = "waiting" if pusher.held_s else "failing" if is_failing else "pushing"
         return PushState(
             url=target.url,
             state=state,
@@ -145,6 +146,8 @@ class Push:
         pusher = self._pushers.get(name)
         if pusher is not None and options is not None and pusher.target == wanted:
             pusher.deadline_s = options.ack_deadline_s
+            self._note_stop(name, pusher.trouble)
+            pusher.retry()
             return
         if pusher is not None:
             self._retire(name)
@@ -169,6 +172,7 @@ class Push:
             clock=self._clock,
             wall=time.time,
             on_gone=lambda why: self._on_gone(name, target, why),
+            on_trouble=lambda: self._on_trouble(name),
         )
         pusher.begin()
 
@@ -201,6 +205,11 @@ class Push:
         self._queues.stop_push(name, why)
         self._wake()
 
+    def _on_trouble(self, name: str) -> None:
+        pusher = self._pushers.get(name)
+        if pusher is not None:
+            self._note_stop(name, pusher.trouble)
+
     def _note_stop(self, name: str, why: str) -> None:
         if self._stopped.get(name, "") == why:
             return
@@ -217,6 +226,12 @@ class Push:
         if target.scheme == "https":
             if self._tls is None:
                 self._tls = asyncio.ensure_future(asyncio.to_thread(self._make_tls))
-            tls = await asyncio.shield(self._tls)
+            made_by = self._tls
+            try:
+                tls = await asyncio.shield(made_by)
+            except (OSError, ValueError) as error:
+                if self._tls is made_by:
+                    pass  # or it would fail for good
+                raise NotReady(str(error)) from None
         made: Sender = endpoint.Endpoint(target, self._guard, tls)
         return made
