@@ -15,6 +15,9 @@ import h11
 MAX_RESPONSE_BYTES: Final = 65_536
 """The longest answer. Real ones take some kilobytes; a longer one is a mistake or an attack."""
 
+MAX_INTERIM: Final = 10
+"""Answers that do not end a request (1xx). A server may send any number, and each takes time."""
+
 _READ_BYTES: Final = 16_384
 
 
@@ -129,10 +132,14 @@ class _Connection:
         ):
             self._writer.write(self._http.send(part) or b"")
         await self._writer.drain()
-        status, content = 0, bytearray()
+        status, content, interim = 0, bytearray(), 0
         while True:
             event = await self._next()
-            if isinstance(event, h11.Response):
+            if isinstance(event, h11.InformationalResponse):
+                interim += 1
+                if interim > MAX_INTERIM:
+                    raise HttpFailed(f"{self._url.authority} sent more than {MAX_INTERIM} interim answers (1xx)")
+            elif isinstance(event, h11.Response):
                 status = event.status_code
             elif isinstance(event, h11.Data):
                 content += event.data

@@ -16,7 +16,7 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.security import http_authenticator
 from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.http_authenticator import MAX_REQUESTS, HttpAuthenticator, HttpAuthOptions
-from mqttlite.security.http_client import MAX_RESPONSE_BYTES, Url
+from mqttlite.security.http_client import MAX_INTERIM, MAX_RESPONSE_BYTES, Url
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions, server_context
@@ -144,6 +144,8 @@ async def test_an_answer_without_a_body_limits_nothing(desk: Desk) -> None:
         (200, b"{}" + b" " * MAX_RESPONSE_BYTES),
         b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}",
         b"not HTTP at all\r\n\r\n",
+        b"HTTP/1.1 102 Processing\r\n\r\n" * (MAX_INTERIM + 1) + response(200, b"{}"),
+        b"HTTP/1.1 102 Processing\r\n\r\n" * 100_000,
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
         None,
     ],
@@ -156,6 +158,11 @@ async def test_what_is_no_answer_lets_nobody_in(desk: Desk, answer: Answer) -> N
 
     server = await desk.stack.enter_async_context(AuthServer(cut))
     assert (await verdict_of(desk.authenticator(server.url))).reason_code == 0x88
+
+
+async def test_as_many_interim_answers_as_allowed_are_read(desk: Desk) -> None:
+    server = await desk.server(b"HTTP/1.1 102 Processing\r\n\r\n" * MAX_INTERIM + response(200, b"{}"))
+    assert (await verdict_of(desk.authenticator(server.url))).reason_code == 0
 
 
 async def test_a_body_as_large_as_allowed_is_read(desk: Desk) -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.client_proto import ResponseHandler
 from standardwebhooks import Webhook
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.delivery.push import pusher, service
 from mqttlite.delivery.push.endpoint import Endpoint
 from mqttlite.delivery.push.guard import Guard, PushRefused
+from mqttlite.delivery.push.limited_answers import MAX_INTERIM, PIECE_BYTES
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
@@ -399,3 +401,42 @@ async def test_an_endpoint_that_is_not_there_is_told_in_words() -> None:
         unused.bind(("127.0.0.1", 0))
         found = await posted(Guard(LOCAL), f"http://127.0.0.1:{unused.getsockname()[1]}/")
     assert (found.kind, found.detail.startswith("no connection: ")) == ("failed", True)
+
+
+async def interim_server(answers: int | None, end: bytes = b"HTTP/1.1 204 No Content\r\n\r\n") -> asyncio.Server:
+    """A server that answers 102 so often, or for ever, and then `end`."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        interim = b"HTTP/1.1 102 Processing\r\n\r\n"
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                if answers is not None:
+                    writer.write(interim * answers + end)
+                while answers is None:
+                    writer.write(interim * 5_000)
+                    await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(answer, "127.0.0.1", 0)
+
+
+async def test_an_endpoint_that_answers_102_for_ever_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[int] = []
+    read = ResponseHandler.data_received
+    monkeypatch.setattr(ResponseHandler, "data_received", lambda self, data: (fed.append(len(data)), read(self, data)))
+    for answers, kind in (
+        (0, "2xx"),
+        (2, "2xx"),
+        (MAX_INTERIM, "2xx"),
+        (MAX_INTERIM + 1, "not_reached"),
+        (None, "not_reached"),
+    ):
+        server = await interim_server(answers)
+        async with server:
+            fed.clear()
+            found = await posted(Guard(LOCAL), f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+            assert found.kind == kind, answers
+            assert sum(fed) <= 2 * PIECE_BYTES, answers

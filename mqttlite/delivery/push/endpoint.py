@@ -10,13 +10,15 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from mqttlite.delivery.push.guard import AddressDenied, Guard
+from mqttlite.delivery.push.limited_answers import LimitedAnswers
 from mqttlite.delivery.push.results import DENIED, NOT_REACHED, TIMED_OUT, Result, response
 from mqttlite.delivery.push.target import Target
 
@@ -54,6 +56,8 @@ class Endpoint:
             keepalive_timeout=KEEP_ALIVE_S,
             ttl_dns_cache=ADDRESSES_S,
         )
+        protocol = partial(LimitedAnswers, loop=asyncio.get_running_loop())
+        cast(Any, connector)._factory = protocol  # aiohttp has no other seam
         self._session: Final = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
