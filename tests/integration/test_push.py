@@ -15,6 +15,7 @@ from mqttlite.delivery.push.endpoint import Endpoint
 from mqttlite.delivery.push.guard import Guard, PushRefused
 from mqttlite.delivery.push.limited_answers import MAX_INTERIM, PIECE_BYTES
 from mqttlite.delivery.push.options import PushOptions
+from mqttlite.delivery.push.results import NOT_REACHED
 from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.event_hub import PUSH_STOPPED, Listener
@@ -431,8 +432,8 @@ async def test_an_endpoint_that_answers_102_for_ever_holds_nobody_up(monkeypatch
         (0, "2xx"),
         (2, "2xx"),
         (MAX_INTERIM, "2xx"),
-        (MAX_INTERIM + 1, "not_reached"),
-        (None, "not_reached"),
+        (MAX_INTERIM + 1, NOT_REACHED),
+        (None, NOT_REACHED),
     ):
         server = await interim_server(answers)
         async with server:
