@@ -11,6 +11,7 @@ from typing import Final
 
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.config import ConfigError
+from mqttlite.config.checks import lets_bridges
 from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.both_rules import BothRules
@@ -149,7 +150,7 @@ class Permissions:
             authorizer = self._granted_topics = GrantedTopics(
                 authorizer, lambda: {each.role // 2 for each in sessions.values()}
             )
-        return DefaultRules(frozenset(config.sys.publishers), authorizer)
+        return DefaultRules(frozenset(config.sys.publishers), authorizer, bridges=lets_bridges(config))
 
     def _roles_in_use(self) -> set[int]:
         """The roles of sessions in the rules."""

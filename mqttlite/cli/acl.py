@@ -17,7 +17,7 @@ from mqttlite.delivery.queues.commands import COMMANDS
 from mqttlite.delivery.queues.control import ACTIONS
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.rules import Ruling
-from mqttlite.topics.names import check_filter, check_name, is_own, matches
+from mqttlite.topics.names import check_filter, check_name, is_bridge_state, is_own, matches
 from mqttlite.topics.namespaces import check_is_served, parse_filter
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
@@ -88,7 +88,7 @@ def verdict(
     asked = {PUBLISH: core.may_publish, RECEIVE: core.may_receive, SUBSCRIBE: core.may_subscribe}
     is_open = core.is_open(topic) if action == PUBLISH else action == RECEIVE and core.is_readable(topic)
     is_allowed = is_open or asked[action](role, topic)
-    if action == PUBLISH and is_own(topic):
+    if action == PUBLISH and is_own(topic) and not is_bridge_state(topic):
         reason = "sys.publishers" if is_allowed else "default: only the broker publishes to $SYS and below"
         return Ruling(is_allowed, 0, reason)
     reason = core.reason(role, action, topic).removeprefix("allowed by ").removeprefix("denied by ")

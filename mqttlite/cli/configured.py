@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mqttlite.config import Config, ConfigError
+from mqttlite.config.checks import lets_bridges
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.core.authorizer import Authorizer, DefaultRules
 from mqttlite.security.acl_file import load
@@ -28,14 +29,19 @@ class ConfiguredRules:
     """`core` is what the core asks; `files` and `dynamic` are the parts, as far as there are any."""
 
     def __init__(
-        self, files: Rules | None, dynamic: DynamicRules | None, publishers: frozenset[str] = frozenset()
+        self,
+        files: Rules | None,
+        dynamic: DynamicRules | None,
+        publishers: frozenset[str] = frozenset(),
+        *,
+        bridges: bool = False,
     ) -> None:
         self.files: Final = files
         self.dynamic: Final = dynamic
         both: Authorizer | None = files
         if dynamic is not None:
             both = dynamic if files is None else BothRules(dynamic, files)
-        self.core: Final = DefaultRules(publishers, both)
+        self.core: Final = DefaultRules(publishers, both, bridges=bridges)
 
 
 def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[TopicPolicyOptions] = ()) -> ConfiguredRules:
@@ -46,7 +52,7 @@ def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[Topic
     policies = (*config.topic_policies, *topics)
     if path is not None or policies:
         files = Rules(None if path is None else load(path), policies, config.groups)
-    return ConfiguredRules(files, _dynamic(config), frozenset(config.sys.publishers))
+    return ConfiguredRules(files, _dynamic(config), frozenset(config.sys.publishers), bridges=lets_bridges(config))
 
 
 def made_topics(config: Config) -> list[TopicPolicyOptions]:

@@ -398,6 +398,13 @@ def is_loopback(host: str) -> bool:
     return host.startswith("127.") or host in ("localhost", "::1")
 
 
+def lets_bridges(config: Config) -> bool:
+    """Whether clients may publish the state of a bridge where no rule is about it."""
+    if config.sys.bridges is not None:
+        return config.sys.bridges
+    return all(each.path is not None or is_loopback(each.host) for each in config.listeners)
+
+
 def in_words(host: str) -> str:
     """A host to listen on, in words if it stands for many addresses."""
     return _EVERY_ADDRESS.get(host, host)

@@ -10,7 +10,7 @@ from typing import Final, Protocol, final
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.topics.names import is_analytics, is_dead_letter, is_own, presence_subject
+from mqttlite.topics.names import is_analytics, is_bridge_state, is_dead_letter, is_own, presence_subject
 from mqttlite.topics.namespaces import acknowledged_queue, makes_or_ends_queue, parse_filter, queue_command
 
 ANYBODY: Final = 0
@@ -97,13 +97,18 @@ class DefaultRules:
 
     A client receives the presence of a topic if it may receive the presence message and the topic's own messages.
 
-    Clients and users named in `analysts` may also publish below `$SYS/analytics`. A role here is twice the role that
-    `authorizer` gives, plus `ANALYST` for these clients.
+    Clients and users named in `analysts` may also publish below `$SYS/analytics`. The state of a bridge is published by
+    those to whom a rule gives it; where no rule says who may publish there, by all if `bridges` says so.
+
+    A role here is twice the role that `authorizer` gives, plus `ANALYST` for analysts.
     """
 
-    def __init__(self, analysts: frozenset[str] = frozenset(), authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self, analysts: frozenset[str] = frozenset(), authorizer: Authorizer | None = None, *, bridges: bool = False
+    ) -> None:
         self._analysts: Final = analysts
         self._authorizer: Final = authorizer
+        self._bridges: Final = bridges
 
     @property
     def is_alone(self) -> bool:
@@ -128,7 +133,10 @@ class DefaultRules:
 
     def may_publish(self, role: int, topic: bytes) -> bool:
         if is_own(topic):
-            return role % 2 == ANALYST and is_analytics(topic)
+            if not is_bridge_state(topic):
+                return role % 2 == ANALYST and is_analytics(topic)
+            if self._has_no_rule(topic):
+                return self._bridges
         if is_dead_letter(topic):
             return False
         if topic.startswith(b"$queue/"):
@@ -173,7 +181,9 @@ class DefaultRules:
         return self._authorizer is None or self._authorizer.is_open(topic)
 
     def _why(self, why: Why, role: int, action: str, topic: bytes) -> str:
-        if action == PUBLISH and is_own(topic):
+        if action == PUBLISH and is_bridge_state(topic) and self._has_no_rule(topic):
+            return f"{'allowed' if self._bridges else 'denied'} by sys.bridges, for no rule is about bridges"
+        if action == PUBLISH and is_own(topic) and not is_bridge_state(topic):
             return "clients may not publish to $SYS and below"
         if action == PUBLISH and is_dead_letter(topic):
             return "clients may not publish below $dlq: dead letters come from queues"

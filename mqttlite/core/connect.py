@@ -5,7 +5,7 @@ from typing import Final
 from mqttlite.core.capabilities import check_connect
 from mqttlite.core.connection import Connection, Peer
 from mqttlite.core.limits import MAX_CLIENT_ID_CHARACTERS, Limits
-from mqttlite.topics.names import check_name, is_own
+from mqttlite.topics.names import check_name, is_bridge_state, is_own
 from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
 from mqttlite.wire.encode import encode
@@ -46,7 +46,7 @@ def check(packet: Connect, peer: Peer) -> None:
         )
     if packet.will is not None:
         check_name(packet.will.topic)
-        if is_own(packet.will.topic):
+        if is_own(packet.will.topic) and not is_bridge_state(packet.will.topic):
             raise NotAuthorized("the will's topic is $SYS or below, where clients may not publish")
         check_is_served(packet.will.topic)
         check_response_topic(packet.will.properties)

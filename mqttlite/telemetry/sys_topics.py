@@ -52,6 +52,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Whether connects and disconnects of clients are published."""
     publishers: tuple[str, ...] = ()
     """User names or client ids that may publish below `$SYS/analytics`. No other clients may."""
+    bridges: bool | None = None
+    """Whether clients may publish the state of a bridge (`$SYS/broker/connection/<name>/state`) where no rule says who
+    may. Absent: if only this machine reaches the listeners."""
 
     def __post_init__(self) -> None:
         if self.interval_s != 0 and not 0.1 <= self.interval_s < math.inf:

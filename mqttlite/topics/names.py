@@ -65,6 +65,17 @@ def is_analytics(topic: bytes) -> bool:
     return topic.startswith(b"$SYS/analytics/")
 
 
+def is_bridge_state(topic: bytes) -> bool:
+    """Whether a name is `$SYS/broker/connection/<name>/state`, where Mosquitto's bridges publish their state, also as
+    their will."""
+    return (
+        topic.startswith(b"$SYS/broker/connection/")
+        and topic.endswith(b"/state")
+        and topic.count(b"/") == 4
+        and len(topic) > len(b"$SYS/broker/connection//state")
+    )
+
+
 def presence_subject(topic: bytes) -> bytes:
     """The topic that a presence topic is about, or the filter for a filter; empty for other topics.
 

@@ -9,10 +9,12 @@ import msgspec
 import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions, changed_options, load_config, parse_config
+from mqttlite.config.checks import lets_bridges
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.security.tls import TlsOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions
+from mqttlite.telemetry.sys_topics import Options as SysOptions
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "configuration.md"
 
@@ -202,3 +204,18 @@ def test_a_quarter_of_the_connections_may_be_half_open(connections: int, asked: 
 )
 def test_changed_options_are_named_by_their_paths(former: Config, new: Config, changed: list[str]) -> None:
     assert changed_options(former, new) == changed
+
+
+@pytest.mark.parametrize(
+    ("listeners", "option", "lets"),
+    [
+        ((ListenerOptions(host="127.0.0.1"), ListenerOptions(path="/run/mqtt.sock")), None, True),
+        ((ListenerOptions(host="127.0.0.1"), ListenerOptions(host="")), None, False),
+        ((ListenerOptions(host=""),), True, True),
+        ((ListenerOptions(host="::1"),), False, False),
+    ],
+)
+def test_bridges_tell_their_state_without_rules_where_only_this_machine_connects_or_the_option_says_so(
+    listeners: tuple[ListenerOptions, ...], option: bool | None, lets: bool
+) -> None:
+    assert lets_bridges(Config(listeners=listeners, sys=SysOptions(bridges=option))) is lets

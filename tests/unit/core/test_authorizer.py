@@ -4,10 +4,11 @@ import pytest
 
 from mqttlite.core.authentication import Grants, Verdict
 from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.connection import CONNECTED
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import presence_subject
 from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.packets import Ack, Auth, Connect
+from mqttlite.wire.packets import Ack, Auth, Connect, Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
 from tests.support.rules import OpenRules
@@ -280,3 +281,57 @@ def test_a_denied_presence_is_explained_by_the_rule_of_the_topic() -> None:
 )
 def test_the_subject_of_presence_is_what_stands_behind_it(topic: str, subject: str) -> None:
     assert presence_subject(topic.encode()).decode() == subject
+
+
+STATE = "$SYS/broker/connection/vm.up/state"
+
+
+class Bridges(OpenRules):
+    """Only alice is a bridge. Other topics are open."""
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        return int(client_id == "alice")
+
+    def is_open(self, topic: bytes) -> bool:
+        return topic != STATE.encode()
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        return role == 1
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+@pytest.mark.parametrize(
+    ("rules", "may"),
+    [
+        (DefaultRules(), False),
+        (DefaultRules(bridges=True), True),
+        (DefaultRules(authorizer=Bridges()), True),
+        (DefaultRules(authorizer=Bridges(), bridges=True), True),
+        (DefaultRules(authorizer=OpenRules()), False),
+        (DefaultRules(authorizer=OpenRules(), bridges=True), True),
+    ],
+)
+def test_a_bridge_tells_its_state_where_a_rule_or_the_option_lets_it(
+    rules: DefaultRules, may: bool, version: int
+) -> None:
+    world = World()
+    world.broker.authorize(rules)
+    watcher = world.connect("watcher")
+    watcher.subscribe("$SYS/broker/connection/#")
+    bridge = world.connect("alice", version, will=Will(STATE.encode(), b"0", 1, True))
+    assert bridge.connection.state == CONNECTED, "without the permission only its will is not kept"
+    bridge.publish(STATE, "1", 1, retain=True)
+    bridge.lose()
+    assert watcher.payloads() == (["1", "0"] if may else [])
+
+
+def test_only_a_rule_that_names_a_client_makes_it_a_bridge_and_nothing_else_of_sys_is_open() -> None:
+    rules = DefaultRules(authorizer=Bridges(), bridges=True)
+    bob = rules.role_of("bob", None, Grants())
+    assert not rules.may_publish(bob, STATE.encode())
+    for topic in (b"$SYS/broker/connection//state", b"$SYS/broker/connection/a/b/state", b"$SYS/broker/connection/a"):
+        assert not rules.may_publish(rules.role_of("alice", None, Grants()), topic)
+    alone = DefaultRules(bridges=True)
+    assert alone.reason(0, "publish", STATE.encode()) == "allowed by sys.bridges, for no rule is about bridges"
+    assert DefaultRules().reason(0, "publish", STATE.encode()).startswith("denied by sys.bridges")
+    assert rules.reason(bob, "publish", b"$SYS/x") == "clients may not publish to $SYS and below"
