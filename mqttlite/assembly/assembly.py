@@ -4,8 +4,10 @@
 """
 
 import asyncio
+import contextlib
+import gc
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,18 @@ from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.topic_policies import TopicPolicies
 
 _log = logging.getLogger("mqttlite")
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """What is restored is no garbage: to look through all of it again and again takes as long as to make it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Assembly:
@@ -71,7 +85,8 @@ class Assembly:
         self.push: Final = self._delivery.push
         self.seeks: Final = self._delivery.seeks
         try:
-            self.core.restore(store.load(), runtime.clock())
+            with _no_garbage_collection():
+                self.core.restore(store.load(), runtime.clock())
         except QueueRecordError as error:
             raise ConfigError(f"data_dir: {config.data_dir}: {error}") from None
         self.logins: Final = Logins(runtime, self.permissions, auth_chain)

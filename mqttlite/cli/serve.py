@@ -145,15 +145,19 @@ async def _serve(broker: Broker, source: _Source | None) -> None:
         with contextlib.suppress(NotImplementedError, AttributeError):  # Windows: Ctrl-C is a KeyboardInterrupt
             loop.add_signal_handler(getattr(signal, name), react)
     log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
-    async with broker:
+    async with contextlib.AsyncExitStack() as running:
+        running.callback(gc.enable)
+        gc.collect()
+        gc.disable()
+        await running.enter_async_context(broker)
         for sentence in warnings(broker.config):
             log.warning("%s", sentence)
         # What a broker makes for a client lives as long as the client: looking through all of it again and again for
         # garbage stops the loop for a second at 100 000 clients, and finds none. What is new is looked through in parts
         # of 5 000 objects, which take a millisecond or two; 25 000 took ten while thousands of clients came at once.
-        gc.collect()
         gc.freeze()
         gc.set_threshold(1_000, 4, 50_000)
+        gc.enable()
         service_manager.ready()
         requests.begin()
         await _first_of(stop, leave)

@@ -122,7 +122,7 @@ class Search(Generic[V]):
 class RetainedMessages(Generic[V]):
     """Topic name → value."""
 
-    __slots__ = ("_empty", "_entries", "_gone", "_listed", "_serial", "_trie", "buckets")
+    __slots__ = ("_empty", "_entries", "_gone", "_listed", "_path", "_path_levels", "_serial", "_trie", "buckets")
 
     def __init__(self) -> None:
         self._trie: Final = pygtrie.Trie()
@@ -131,6 +131,9 @@ class RetainedMessages(Generic[V]):
         self._listed: list[Entry[V]] | None = None  # like `PrefixBucket.listed`; `_gone` likewise
         self._gone = 0
         self._serial = 0
+        self._path_levels: list[bytes] = []
+        self._path: list[PrefixBucket[V]] = []
+        """The levels with buckets of the latest new name, and these buckets: the next name often has some of them."""
         self.buckets: int = 0
         """The number of buckets, for the memory account."""
 
@@ -210,12 +213,22 @@ class RetainedMessages(Generic[V]):
 
     def _put_in_buckets(self, entry: Entry[V]) -> None:
         levels = entry.topic.split(b"/")[:-1][:BUCKET_LEVELS]
-        buckets: list[PrefixBucket[V]] = [step.value for step in self._trie.prefixes(levels)]
+        shared = 0
+        for level, known in zip(levels, self._path_levels, strict=False):
+            if level != known:
+                break
+            shared += 1
+        buckets = self._path[:shared]
+        has_more = True
         while len(buckets) < len(levels):
-            bucket: PrefixBucket[V] = PrefixBucket()
-            self.buckets += 1
-            self._trie[levels[: len(buckets) + 1]] = bucket
+            prefix = levels[: len(buckets) + 1]
+            bucket: PrefixBucket[V] | None = self._trie.get(prefix) if has_more else None
+            if bucket is None:
+                has_more = False  # where there is no bucket, there is none below
+                bucket = self._trie[prefix] = PrefixBucket()
+                self.buckets += 1
             buckets.append(bucket)
+        self._path_levels, self._path = levels, buckets
         if buckets and buckets[-1].all is None:
             buckets[-1].here.append(entry)
         for depth, bucket in enumerate(buckets):
@@ -246,6 +259,7 @@ class RetainedMessages(Generic[V]):
                 bucket.here.remove(entry)
             if bucket.count == 0:
                 self.buckets -= 1
+                self._path_levels, self._path = [], []
                 del self._trie[levels[: depth + 1]]
 
 

@@ -1,16 +1,19 @@
 """A broker inside a program: it publishes, it says who may come in, and it is not alone."""
 
 import asyncio
+import gc
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
 from mqttlite.event_hub import Link, Listener
 from mqttlite.security.authenticator import Credentials
 from mqttlite.server import Broker
+from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.packets import Connack, Publish, Suback
@@ -308,3 +311,22 @@ async def test_a_program_lists_and_disconnects_clients(rig: Rig) -> None:
     assert (entry.client_id, entry.peer) == ("device", device.address)
     assert broker.admin.kick("device")
     assert await device.goodbye() == 0x98
+
+
+class WatchedStore(MemoryStore):
+    """Sees whether garbage is collected while it is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.collects: list[bool] = []
+
+    def load(self) -> Iterator[list[Change]]:
+        self.collects.append(gc.isenabled())
+        return super().load()
+
+
+async def test_no_garbage_is_collected_while_the_broker_restores_what_it_kept(rig: Rig) -> None:
+    store = WatchedStore()
+    await rig.enter(Broker(port=0, store=store))
+    assert store.collects == [False]
+    assert gc.isenabled()

@@ -205,6 +205,13 @@ class Reader:
         )
         states = _BySession(connection.execute("SELECT session, head, data, crc FROM state ORDER BY session"))
         known: dict[tuple[int, int], Message] = {}
+        # One statement for all sessions: most have no messages, and a statement for each takes half of the time.
+        with_messages = {
+            row[0]
+            for row in connection.execute(
+                "SELECT id FROM sessions WHERE EXISTS (SELECT 1 FROM queue WHERE session = id)"
+            )
+        }
         for number, client_id, data in connection.execute("SELECT id, client_id, data FROM sessions ORDER BY id"):
             try:
                 saved = decode_session(data, number, offset)
@@ -228,7 +235,9 @@ class Reader:
                     yield SaveSubscription(client_id, decoded)
                 except Damaged as error:
                     self._on_lost(f"a subscription of {client_id!r}: {error}")
-            yield from self._session(client_id, number, states.take(number), offset, known)
+            state = states.take(number)
+            if state or number in with_messages:
+                yield from self._session(client_id, number, state, offset, known)
 
         yield from self._queues(offset, known)
 

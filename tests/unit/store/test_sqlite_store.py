@@ -10,13 +10,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from mqttlite.core.changes import Change, Enqueue, SaveDelayed, SaveSession, SaveWill, Settled, Stored
 from mqttlite.core.message import Delivery, Message
-from mqttlite.store.sqlite import files, records
+from mqttlite.store.sqlite import files
 from mqttlite.store.sqlite import store as sqlite_store
 from mqttlite.store.sqlite.records import Damaged, decode_will, encode_will, opened, sealed
 from mqttlite.store.sqlite.store import SqliteStore
@@ -167,11 +166,12 @@ async def test_times_are_those_of_the_wall_clock_after_a_reboot(
     will = SaveWill("a", Will(b"t", b"gone"), 1_000.0)
     await store.commit([SaveSession("a", 60, 1_000.0), will, delayed])
     store.close()
-    clocks = SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() - 400.0)
-    monkeypatch.setattr(records, "time", clocks)
-    store = SqliteStore(tmp_path)
-    changes = {type(change): change for change in loaded(store)}
-    store.close()
+    with monkeypatch.context() as patch:  # nothing here waits for the loop, which has the same clock
+        seconds = time.monotonic
+        patch.setattr(time, "monotonic", lambda: seconds() - 400.0)
+        store = SqliteStore(tmp_path)
+        changes = {type(change): change for change in loaded(store)}
+        store.close()
     times = changes[SaveSession].expires_at, changes[SaveWill].due_at, changes[SaveDelayed].due_at  # type: ignore[attr-defined]
     assert [round(at) for at in times] == [600, 600, 600]
 
