@@ -111,7 +111,7 @@ class FanOut(Job):
 
     def on_new_rules(self, permissions: Permissions) -> None:
         self._asks = True
-        self._sinks = restricted(self._sinks, permissions, self._topic())
+        self._sinks = restricted(self._sinks, self._topic())
 
     def _wait(self) -> None:
         """Charge the memory of the message while it waits for its remaining receivers."""

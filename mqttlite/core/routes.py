@@ -21,7 +21,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import Delivery, StoredOrigin
 from mqttlite.core.permissions import Permissions
-from mqttlite.core.restricted_share import restricted, selective
+from mqttlite.core.restricted_share import restricted
 from mqttlite.core.route import NO_RECEIVERS, Observed, Receiver, Route
 from mqttlite.core.session import Session
 from mqttlite.core.share_members import ROUND_ROBIN
@@ -236,9 +236,7 @@ class Routes:
         authorizer = self.permissions.authorizer
         if self.permissions.restricts and not authorizer.is_readable(topic):
             self._leave_out_denied(plan, topic)
-            plan.sinks = restricted(plan.sinks, self.permissions, topic)
-        elif plan.selects:
-            plan.sinks = selective(plan.sinks, self.permissions)
+            plan.sinks = restricted(plan.sinks, topic)
         filtered, sinks = NO_RECEIVERS, plan.sinks
         if plan.filtering:
             found = filtered_receivers(plan, self._sessions, self._effects, self.permissions.drops)
@@ -436,9 +434,9 @@ class Routes:
         share = self._shares.get(name)
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
-            share = self._shares[name] = SharedSubscription(
-                name, self._policies.get(subscription.share_name.decode(), default), self._effects, self._shares
-            )
+            policy = self._policies.get(subscription.share_name.decode(), default)
+            share = SharedSubscription(name, policy, self._effects, self.permissions, self._shares)
+            self._shares[name] = share
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)
         session = self._sessions[subscription.client_id]

@@ -16,6 +16,7 @@ from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.outlook import EXCLUDED, PlannedReceiver
 from mqttlite.core.outlook import FILTERED as IF_FILTERED
+from mqttlite.core.permissions import Permissions
 from mqttlite.core.reasons import BUFFER_FULL, FILTER_MISMATCH, NOT_AUTHORIZED, QOS0_OFFLINE, QUEUE_FULL
 from mqttlite.core.route import offer, send_aliased
 from mqttlite.core.session import Session
@@ -28,21 +29,19 @@ from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, Tally
 _COPY: Final = b""
 """The name of a temporary copy of a group, its key in `Session.watchers`."""
 
-TAKEN: Final = 0
-DENIED: Final = 1
-FILTERED: Final = 2
-NO_MEMBERS: Final = 3
-"""The outcomes of a message that not every member may get: a member took it or had no room; no member may receive it;
-no filter of the permitted members lets it pass; the last member left meanwhile."""
-
 
 @final
 class SharedSubscription(Binding):
-    """The members of one share name and filter."""
+    """The members of one share name and filter.
+
+    Some members may not get every message, because the rules forbid the topic (`RestrictedShare`) or their filters do
+    not let it pass. Invariant: a message goes to a member that may get it. If there is none, the reason is counted.
+    """
 
     __slots__ = (
         "_effects",
         "_filters",
+        "_permissions",
         "_shares",
         "members",
         "name",
@@ -50,15 +49,22 @@ class SharedSubscription(Binding):
     )
 
     def __init__(
-        self, name: bytes, policy: str, effects: Effects, shares: "dict[bytes, SharedSubscription] | None" = None
+        self,
+        name: bytes,
+        policy: str,
+        effects: Effects,
+        permissions: Permissions,
+        shares: "dict[bytes, SharedSubscription] | None" = None,
     ) -> None:
         self._effects: Final = effects
+        self._permissions: Final = permissions
         self._shares: Final[dict[bytes, SharedSubscription]] = {} if shares is None else shares
         """All groups with members, by name. A group that lost its last member is replaced when a new member joins."""
         self.name: Final = name
         """The complete `$share/group/filter`."""
         self.members: Final = ShareMembers(name, policy, effects)
         self._filters = 0
+        """How many members have filters."""
         self.traced: Final[dict[str, None]] = {}
         """The traced members. While there are any, all messages of the group are traced."""
 
@@ -68,12 +74,6 @@ class SharedSubscription(Binding):
     def join(self, plan: RoutePlan) -> None:
         plan.add_sink(self)
         plan.traced |= len(self.traced) > 0
-        plan.selects |= self._filters > 0
-
-    @property
-    def selects(self) -> bool:
-        """Whether some members have filters."""
-        return self._filters > 0
 
     def prepare(self, messages: int) -> bool:
         """Implements `Sink`."""
@@ -117,7 +117,7 @@ class SharedSubscription(Binding):
 
         A copy of the group chooses, so that the turns do not change."""
         assert len(self.members), "no route has a group without members"
-        copy = SharedSubscription(_COPY, self.members.policy, Effects())  # its work is charged to no message
+        copy = SharedSubscription(_COPY, self.members.policy, Effects(), self._permissions)  # its work is charged to no message
         copy.members.copy_from(self.members)
         copy.prepare(1)
         chosen = copy._choose_allowed(message)
@@ -146,23 +146,44 @@ class SharedSubscription(Binding):
         return found
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        """Give a message to the first member that has room for it."""
+        """Give a message to the first member that has room for it and whose filter lets it pass."""
+        if self._filters:
+            self.accept_allowed(message, tally)
+            return
         if not len(self.members):  # the last member left meanwhile
             tally.reached -= 1
             return
         member, delivery = self._choose(message)
         self._hand_over(member, delivery, tally)
 
-    def accept_allowed(self, message: Message, tally: Tally) -> int:
-        """The same among the members that may receive the message and whose filters let it pass. Return the outcome."""
+    def accept_allowed(self, message: Message, tally: Tally) -> None:
+        """The same among the members that may receive the message."""
+        if not self._offer(message, tally):
+            tally.reached -= 1
+
+    def accept_batch_allowed(self, batch: PublishBatch, tally: Tally) -> None:
+        """The same for each message of a batch."""
+        tally.reached -= 1
+        tally.reach(
+            [at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)], batch.count
+        )
+
+    def _offer(self, message: Message, tally: Tally) -> bool:
+        """Offer a message to the members that may get it. Return whether the group counts as a receiver."""
         if not len(self.members):
-            return NO_MEMBERS
+            return False
         chosen = self._choose_allowed(message)
-        if chosen is None:
-            return self._why_nobody(message)
-        self._effects.work += DELIVERY_WORK
-        self._hand_over(chosen[0], chosen[1], tally)
-        return TAKEN
+        if chosen is not None:
+            self._effects.work += DELIVERY_WORK
+            self._hand_over(chosen[0], chosen[1], tally)
+            return True
+        for member in self.members.all():
+            if member.session.may_receive(message.topic):  # so a filter keeps it out
+                tally.filtered += 1
+                self._permissions.drops.add_filtered(1, message.trace, self.name.decode(), "")
+                return False
+        self._permissions.drop_shared(message.topic, message.trace, tally)
+        return True
 
     def _hand_over(self, member: Member, delivery: Delivery, tally: Tally) -> None:
         if delivery.qos:
@@ -176,6 +197,9 @@ class SharedSubscription(Binding):
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Dispatch QoS 0 messages of one topic and size to the members."""
+        if self._filters:
+            self.accept_batch_allowed(batch, tally)
+            return
         if not len(self.members):
             tally.reached -= 1
             return
@@ -266,13 +290,6 @@ class SharedSubscription(Binding):
             if message_filter.reads_payload:
                 self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT
         return passes
-
-    def _why_nobody(self, message: Message) -> int:
-        """Why no member gets a message."""
-        for member in self.members.all():
-            if member.session.may_receive(message.topic):
-                return FILTERED
-        return DENIED
 
     def _next_allowed(self, denied: Member, message: Message, asked: dict[MessageFilter, bool]) -> Member | None:
         """The next member that may get a message, preferably a connected one. In the worst case it checks all members,

@@ -33,14 +33,12 @@ class Binding:
 class RoutePlan:
     """The bindings that match one topic: subscriptions by client, and sinks."""
 
-    __slots__ = ("by_client", "filtering", "selects", "sinks", "traced")
+    __slots__ = ("by_client", "filtering", "sinks", "traced")
 
     def __init__(self) -> None:
         self.by_client: Final[dict[str, list[Subscription]]] = {}
         self.filtering: dict[str, None] = _NO_CLIENTS
         """The clients with a message filter on one of these subscriptions."""
-        self.selects: bool = False
-        """Whether a member of a shared subscription has a message filter."""
         self.sinks: list[Sink] = NO_SINKS
         self.traced: bool = False
         """Whether a sink wants every message traced."""

@@ -614,3 +614,30 @@ def test_a_session_that_ends_leaves_the_filtered_receivers() -> None:
     client.disconnect()
     publisher.send_bytes(encode(region("us"), V5))
     assert world.broker.router.drops.by_reason == {"no_subscribers": 1}
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_filter_holds_for_a_member_that_joins_a_group_with_a_cached_route(qos: int) -> None:
+    world = filtered_world()
+    first, second, publisher = world.connect("1"), world.connect("2"), world.connect("p")
+    first.subscribe("$share/g/t", qos=qos)
+    publisher.publish("t", "1", qos)
+    second.subscribe("$share/g/t", qos=qos, where=LARGE)
+    for _ in range(4):
+        publisher.publish("t", "1", qos)
+    assert (first.payloads(), second.payloads()) == (["1"] * 5, [])
+
+
+def test_a_filter_holds_for_a_member_that_subscribes_again() -> None:
+    world = filtered_world()
+    first, second, publisher = world.connect("1"), world.connect("2"), world.connect("p")
+    for member in (first, second):
+        member.subscribe("$share/g/t", qos=1)
+    send_numbers(publisher, range(2), qos=1)
+    second.subscribe("$share/g/t", qos=1, where=LARGE)
+    publisher.received()
+    send_numbers(publisher, range(2), qos=1)
+    assert (first.payloads(), second.payloads()) == (["0", "0", "1"], ["1"])
+    second.subscribe("$share/g/t", qos=1, where="")
+    send_numbers(publisher, range(2), qos=1)
+    assert [len(first.payloads()), len(second.payloads())] == [1, 1]

@@ -320,7 +320,7 @@ def test_new_rules_hold_for_a_batch_that_is_on_its_way() -> None:
 def test_a_share_whose_last_member_has_left_gets_nothing() -> None:
     tally = Tally()
     tally.reached = 1
-    [sink] = restricted([SharedSubscription(b"$share/g/#", ROUND_ROBIN, Effects())], permissions(), b"a")
+    [sink] = restricted([SharedSubscription(b"$share/g/#", ROUND_ROBIN, Effects(), permissions())], b"a")
     sink.accept(Message(b"a", b"x"), THE_BROKER, tally)
     assert (tally.reached, tally.dropped) == (0, {})
 

@@ -232,7 +232,7 @@ def sessions_of(count: int) -> list[Session]:
 
 
 def share_of(sessions: list[Session], policy: str) -> SharedSubscription:
-    share = SharedSubscription(b"$share/g/t", policy, Effects())
+    share = SharedSubscription(b"$share/g/t", policy, Effects(), permissions())
     for session in sessions:
         share.add(session, Subscription(session.client_id, share.name, 1))
     return share
@@ -521,7 +521,7 @@ def iterations_to_prepare(share: SharedSubscription, effects: Effects, messages:
 @pytest.mark.parametrize("policy", [ROUND_ROBIN, LEAST_INFLIGHT])
 def test_members_that_have_changed_are_looked_at_in_several_iterations(policy: str, messages: int) -> None:
     effects = Effects()
-    share = SharedSubscription(b"$share/g/t", policy, effects)
+    share = SharedSubscription(b"$share/g/t", policy, effects, permissions())
     sessions = [Session(f"c{number}", 100, effects, Limits()) for number in range(MANY)]
     for session in sessions:
         share.add(session, Subscription(session.client_id, b"$share/g/t", 1))
@@ -554,7 +554,7 @@ def test_a_batch_is_charged_for_each_member_that_gets_a_part() -> None:
 
 def test_a_key_whose_members_are_all_away_is_charged_for_the_search() -> None:
     effects = Effects()
-    share = SharedSubscription(b"$share/g/t", HASH_TOPIC, effects)
+    share = SharedSubscription(b"$share/g/t", HASH_TOPIC, effects, permissions())
     sessions = [Session(f"c{number}", 100, effects, Limits()) for number in range(1_000)]
     for session in sessions:
         share.add(session, Subscription(session.client_id, b"$share/g/t", 0))
