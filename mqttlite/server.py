@@ -379,7 +379,8 @@ class Broker:
         retain: bool = False,
         properties: Properties = NONE,
     ) -> int:
-        """Publish from inside the program; returns when the message is in the session of every receiver.
+        """Publish from inside the program; returns when the message is in the session of every receiver, and on disk
+        where that is kept.
 
         The result is an MQTT 5.0 reason code: 0 (success), 0x10 (no subscribers), 0x83 (the policy of the topic refuses
         the message), 0x99 (the payload is not what the schema of the topic says) or 0x97 (the queue of a receiver is
@@ -401,12 +402,13 @@ class Broker:
             _check_properties(properties)
         loop = asyncio.get_running_loop()
         fan_out = self._core.publish(name, raw, qos, retain, loop.time(), properties)
+        has_changes = bool(self._core.effects.changes)  # such as a retained message
         if not fan_out.done:
             done: asyncio.Future[None] = loop.create_future()
             fan_out.on_done = lambda: None if done.done() else done.set_result(None)
             self._loop_driver.wake()
             await done
-        if self._core.effects.changes:
+        if has_changes or fan_out.changed:
             await self._loop_driver.settled()
         else:
             self._loop_driver.run()

@@ -9,6 +9,7 @@ import pytest
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import Enqueue
+from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.reasons import HoldReason
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.server import Broker
@@ -322,6 +323,24 @@ async def publish_soon(broker: Broker, store: SlowStore) -> None:
     await until(lambda: store.busy)
     assert not task.done()
     task.add_done_callback(lambda done: done.result())
+
+
+async def test_a_programs_publish_with_many_receivers_waits_for_its_commit(rig: Rig, store: SlowStore) -> None:
+    broker = await rig.broker(store=store)
+    for number in range(3):
+        device = await rig.device(broker.port, f"absent-{number}", expiry=1_000)
+        await device.subscribe("kept", 1)
+        await device.disconnect()
+    store.patient = True
+    core_of(broker).effects.work = ITERATION_WORK  # so that the fan-out needs another iteration
+    task = asyncio.create_task(broker.publish("kept", b"program", qos=1))
+    await until(lambda: store.busy)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not task.done()
+    store.hurry()
+    assert await task == 0
+    assert sum(isinstance(change, Enqueue) for changes in store.attempts for change in changes) == 3
 
 
 async def test_a_program_that_publishes_qos_0_does_not_wait_for_the_store(rig: Rig, store: SlowStore) -> None:
