@@ -117,7 +117,9 @@ class SharedSubscription(Binding):
 
         A copy of the group chooses, so that the turns do not change."""
         assert len(self.members), "no route has a group without members"
-        copy = SharedSubscription(_COPY, self.members.policy, Effects(), self._permissions)  # its work is charged to no message
+        copy = SharedSubscription(
+            _COPY, self.members.policy, Effects(), self._permissions
+        )  # its work is charged to no message
         copy.members.copy_from(self.members)
         copy.prepare(1)
         chosen = copy._choose_allowed(message)
@@ -164,9 +166,7 @@ class SharedSubscription(Binding):
     def accept_batch_allowed(self, batch: PublishBatch, tally: Tally) -> None:
         """The same for each message of a batch."""
         tally.reached -= 1
-        tally.reach(
-            [at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)], batch.count
-        )
+        tally.reach([at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)], batch.count)
 
     def _offer(self, message: Message, tally: Tally) -> bool:
         """Offer a message to the members that may get it. Return whether the group counts as a receiver."""

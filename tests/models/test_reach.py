@@ -96,7 +96,9 @@ class SimulatedClient:
         found = [
             each
             for name, each in self.subscriptions.items()
-            if not name.startswith(b"$share/") and self.may_get(each, topic, payload, qos) and not (own and each.no_local)
+            if not name.startswith(b"$share/")
+            and self.may_get(each, topic, payload, qos)
+            and not (own and each.no_local)
         ]
         if not found:
             return []
@@ -222,9 +224,7 @@ class Site:
         for topic_filter in filters:
             del client.subscriptions[topic_filter]
         length = len(client.mount_point)
-        seen = [
-            each[:9] + each[9 + length :] if each.startswith(b"$share/") else each[length:] for each in filters
-        ]
+        seen = [each[:9] + each[9 + length :] if each.startswith(b"$share/") else each[length:] for each in filters]
         client.link.send(Unsubscribe(1, tuple(seen)))
         self.check_received({})
 
@@ -260,7 +260,10 @@ class Site:
         else:
             packet_ids = [link.packet_id() if sent_qos else 0 for _ in payloads]
             link.send(
-                *[Publish(sent, each, sent_qos, packet_id=number) for each, number in zip(payloads, packet_ids, strict=True)]
+                *[
+                    Publish(sent, each, sent_qos, packet_id=number)
+                    for each, number in zip(payloads, packet_ids, strict=True)
+                ]
             )
         self.check_received(expected, members)
         for payload in payloads:  # each shared subscription with a connected member that may get it has got its copy
