@@ -90,6 +90,7 @@ class Delivery:
                 returned=each.returned,
                 attempts=each.attempts,
                 redeliveries=each.redeliveries,
+                nacked_late=each.nacked_late,
                 ends=each.ends,
                 failures=each.failures,
                 dead_letters_total=each.dead_letters_total,

@@ -63,8 +63,12 @@ def list_queues(as_json: bool, client: Asker) -> None:
 @click.option("--ack-deadline", type=float, metavar="SECONDS", help="How long a consumer may have a message.")
 @click.option("--allow-short-deadlines", is_flag=True, help="Allow a deadline of less than 10 seconds.")
 @click.option("--max-attempts", type=int, metavar="N", help="Deliveries of a message before it is a dead letter.")
-@click.option("--retry-min", type=float, metavar="SECONDS", help="Wait after the first refusal.")
-@click.option("--retry-max", type=float, metavar="SECONDS", help="Longest wait after a refusal.")
+@click.option("--ack", type=click.Choice(["puback", "explicit"]), help="What acknowledges a message.")
+@click.option("--retry-min", type=float, metavar="SECONDS", help="Wait after the first failed attempt.")
+@click.option("--retry-max", type=float, metavar="SECONDS", help="Longest wait after a failed attempt.")
+@click.option(
+    "--retry-on-deadline", type=click.Choice(["back_off", "at_once"]), help="Wait after a missed deadline, too?"
+)
 @click.option("--ordering", is_flag=True, help="Keep the order of messages with one ordering-key.")
 @click.option("--priority", is_flag=True, help="Deliver messages with a higher priority first.")
 @click.option("--max-messages", type=int, metavar="N", help="Messages that the queue holds.")
@@ -93,7 +97,7 @@ def create(name: str, filters: tuple[str, ...], as_json: bool, client: Asker, **
     With --push-url its messages are pushed to an endpoint over HTTP; else consumers get them.
     """
     push = _push_of(given, {})
-    retry = {"min_s": given.pop("retry_min"), "max_s": given.pop("retry_max")}
+    retry = {name: given.pop(f"retry_{name.removesuffix('_s')}") for name in ("min_s", "max_s", "on_deadline")}
     retry = {key: value for key, value in retry.items() if value is not None}
     if "min_s" in retry and "max_s" not in retry:
         retry["max_s"] = max(retry["min_s"], 600.0)

@@ -115,7 +115,8 @@ class QueueMessage(Message):
     def _ack(self) -> bool:
         if self.is_settled:
             return False
-        if not self._way.is_next:  # PUBACK has to wait for others, or can be sent no longer
+        # PUBACK does not acknowledge it, has to wait for others, or can be sent no longer.
+        if self._told("ack") == "explicit" or not self._way.is_next:
             self._owner.tell(ACK, [self.ack_id])
         self.settle(0)
         return True

@@ -113,6 +113,8 @@ class Session(SessionBacklog):
             for each in came_back:
                 if not is_lent(each):
                     self._tell_queued(each.message())
+        if self.window.kept:
+            lent += self.window.take_kept()
         if self._replays:  # continues when the client is back
             lost = self._replays.give_up(not self.durable)
             if lost:
@@ -269,17 +271,37 @@ class Session(SessionBacklog):
         outbox = self.outbox
         return outbox is not None and not self._must_wait(outbox)
 
-    def lend(self, delivery: Delivery) -> bool:
-        """Send a QoS 1 message that its origin keeps. Requires `can_borrow`. False if the client cannot take the
-        packet."""
+    def lend(self, delivery: Delivery, keeps_id: bool = False) -> int:
+        """Send a QoS 1 message that its origin keeps. Requires `can_borrow`. Return its packet identifier; 0 if the
+        client cannot take the packet.
+
+        With `keeps_id` the identifier names the message until `forget_lent`, also after PUBACK.
+        """
         outbox = self.outbox
         assert outbox is not None
         if outbox.max_packet_bytes and self._for_client(outbox, delivery) is None:
-            return False
+            return 0
         packet_id = self.window.take_id()
         self.window.inflight.add(packet_id, delivery, NOT_STORED)
+        if keeps_id:
+            self.window.keep(packet_id, delivery)
         self._write(outbox, delivery, packet_id, False)
-        return True
+        return packet_id
+
+    def lent(self, packet_id: int) -> Delivery | None:
+        """The message that was sent with a packet identifier and is unacknowledged, or whose identifier is kept."""
+        kept = self.window.kept.get(packet_id)
+        if kept is not None:
+            return kept
+        sent = self.window.inflight.find(packet_id)
+        return None if sent is None else sent.delivery
+
+    def forget_lent(self, packet_id: int, delivery: Delivery) -> None:
+        """The origin is done with a message whose identifier was kept. There may be room for another one."""
+        outbox = self.outbox
+        if self.window.forget(packet_id, delivery) and outbox is not None and not outbox.backlogged:
+            outbox.backlogged = True  # so that `fill` is called soon
+            self._effects.backlogged.append(outbox.number)
 
     def _take_lent(self) -> list[Delivery]:
         """The connection ended: remove the messages that go back to their origins, in the order of sending."""

@@ -1,8 +1,8 @@
 """The messages that were sent to a client and not acknowledged, and the packet identifiers in use for them.
 
 A message keeps its packet identifier from sending to acknowledgement, over any number of connections. Invariant:
-`inflight`, `resend` and `released` share no identifier; and while `resend` is not empty, all messages in flight were
-also sent on an earlier connection.
+`inflight`, `resend` and `released` share no identifier, and none of `kept` is given out again; while `resend` is not
+empty, all messages in flight were also sent on an earlier connection.
 """
 
 from typing import Final, final
@@ -14,6 +14,9 @@ from mqttlite.core.packet_ids import PacketIds
 
 _NONE: Final[dict[int, Unacknowledged]] = {}
 """Never added to. Shared by windows without messages to resend."""
+
+_NONE_KEPT: Final[dict[int, Delivery]] = {}
+"""The same for windows without kept identifiers."""
 
 _FEW: Final = 256
 """Up to this many identifiers in use are compared one by one to find the next gap. With more, the gap is walked."""
@@ -28,6 +31,7 @@ class Window:
         "_unused_ids",
         "high_water",
         "inflight",
+        "kept",
         "next_id",
         "quota",
         "released",
@@ -46,6 +50,8 @@ class Window:
         """The memory of `resend`, as if no other session held the messages."""
         self.released: Final = PacketIds()
         """QoS 2 identifiers whose message was received and whose PUBCOMP has not arrived."""
+        self.kept: dict[int, Delivery] = _NONE_KEPT
+        """Messages that their origin names by their packet identifier until it is done with them, also after PUBACK."""
         self.quota: int = 0
         """How many more messages the client's Receive Maximum allows now."""
         self.high_water: int = 0
@@ -83,6 +89,29 @@ class Window:
     def size_bytes(self) -> int:
         """The memory of the unacknowledged messages."""
         return self.resend_bytes + self.inflight.size_bytes
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether the identifier of another message may be kept: as many as there may be unacknowledged messages."""
+        return len(self.kept) < self._size
+
+    def keep(self, packet_id: int, delivery: Delivery) -> None:
+        """Do not give this identifier out again until `forget`."""
+        if self.kept is _NONE_KEPT:
+            self.kept = {}
+        self.kept[packet_id] = delivery
+
+    def forget(self, packet_id: int, delivery: Delivery) -> bool:
+        """The origin is done with a message whose identifier is kept. False if it is not kept any more."""
+        if self.kept.get(packet_id) is not delivery:
+            return False
+        del self.kept[packet_id]
+        return True
+
+    def take_kept(self) -> list[Delivery]:
+        """The connection ended: forget all kept identifiers, and return their messages."""
+        kept, self.kept = self.kept, _NONE_KEPT
+        return list(kept.values())
 
     def take_id(self) -> int:
         """Take an unused identifier [MQTT-2.2.1-4] [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
@@ -146,17 +175,18 @@ class Window:
         """
         inflight = self.inflight.by_id()
         packet_id = self.next_id
-        while packet_id in inflight or packet_id in self.resend or self.released.has(packet_id):
+        kept = self.kept
+        while packet_id in inflight or packet_id in self.resend or packet_id in kept or self.released.has(packet_id):
             packet_id = packet_id + 1 if packet_id < 65_535 else 1
         self.next_id = packet_id
         end = 65_536
-        if len(inflight) + len(self.resend) + len(self.released) <= _FEW:
-            for used in (inflight, self.resend, self.released.all()):
+        if len(inflight) + len(self.resend) + len(kept) + len(self.released) <= _FEW:
+            for used in (inflight, self.resend, kept, self.released.all()):
                 for each in used:
                     if packet_id < each < end:
                         end = each
         else:
             end = packet_id + 1
-            while end < 65_536 and not (end in inflight or end in self.resend or self.released.has(end)):
+            while end < 65_536 and not (end in inflight or end in self.resend or end in kept or self.released.has(end)):
                 end += 1
         self._unused_ids = end - packet_id

@@ -316,6 +316,11 @@ def _queues(report: Report) -> Iterator[Metric]:
     yield _counter("mqttlite_queue_attempts", "Deliveries to consumers.", each("attempts"))
     yield _counter("mqttlite_queue_redeliveries", "Those that were not the first of a message.", each("redeliveries"))
     yield _counter(
+        "mqttlite_queue_nacked_late",
+        "Refusals by $nack that changed nothing, because the message was acknowledged or had ended.",
+        each("nacked_late"),
+    )
+    yield _counter(
         "mqttlite_dead_letters",
         "Messages that became dead letters, by cause.",
         [

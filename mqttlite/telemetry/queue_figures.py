@@ -44,6 +44,7 @@ class QueueFigures:
     """Ended messages that a seek brought back."""
     attempts: int
     redeliveries: int
+    nacked_late: int
     ends: Mapping[str, int]
     failures: Mapping[str, int]
     dead_letters_total: int
@@ -98,6 +99,7 @@ def sys_values(queues: Sequence[QueueFigures]) -> Iterator[tuple[str, str]]:
         yield f"queues/{each.name}/consumers", str(each.consumers)
         yield f"queues/{each.name}/attempts", str(each.attempts)
         yield f"queues/{each.name}/redeliveries", str(each.redeliveries)
+        yield f"queues/{each.name}/nacked_late", str(each.nacked_late)
         yield f"queues/{each.name}/dead_letters", str(each.dead_letters)
         yield from push_sys_values(each.name, each.push)
         for cause, count in each.dead_letter_causes.items():

@@ -1,7 +1,8 @@
 """A queue beside a reference model: attempts, deadlines, back-offs, ordering keys and ends, over restarts.
 
-The machine drives it at random by its clock, and predicts with a dict of messages what it may do. Invariant: each
-message comes to one end; what is delivered again was refused, or its time was over; a key has one message under way.
+The machine drives it at random by its clock, over MQTT and by pulls, and predicts with a dict of messages what it may
+do. Invariant: each message comes to one end; what is delivered again was refused, or its time was over; a key has one
+message under way.
 """
 
 from typing import Final
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from mqttlite.delivery.queues.limits import ARRIVAL_S, MAX_LANE
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.store.memory import MemoryStore
-from tests.support.queues import QueueWorld, options
+from mqttlite.wire.constants import PUBACK, V5, V311
+from mqttlite.wire.packets import Ack, Publish
+from tests.support.core_driver import Client, publishes
+from tests.support.queues import QueueWorld, options, told
 
 DEADLINE_S: Final = 10.0
 ATTEMPTS: Final = 2
@@ -44,26 +48,59 @@ class Known:
         self.not_before = self.leased_until = NEVER
 
 
+class Sent:
+    """A delivery to the client over MQTT."""
+
+    def __init__(self, link: Client, packet: Publish, message: Known) -> None:
+        self.link = link
+        self.packet = packet
+        self.message = message
+        self.attempt = message.attempts
+        self.resets = message.resets
+        self.has_puback = False
+        self.refused = False
+
+
+def backoff(message: Known) -> float:
+    """The least that the queue waits after a failure."""
+    return min(4.0, 2.0 ** (message.attempts - 1))
+
+
 class QueueMachine(RuleBasedStateMachine):
     ordering: bool
     priority: bool
     pages: bool
     retains: bool = False
     max_lane: int = MAX_LANE
+    retry: RetryOptions = RetryOptions(min_s=1, max_s=4)
+    ack: str = "puback"
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(is_connected=st.booleans())
+    def begin(self, is_connected: bool) -> None:
         self.world = QueueWorld([self.queue()], MemoryStore(pages=self.pages), max_lane=self.max_lane)
         self.known: dict[str, Known] = {}
+        self.client: Client | None = None
+        self.sent: list[Sent] = []
         self.handles: list[tuple[str, str, int, int]] = []
         self.snapshots: list[tuple[str, set[str], int]] = []
         self.letters = 0
         self.publish(key="", priority=1, count=1)  # so that most runs have something to refuse
         self.publish(key="k", priority=1, count=3)
-        self.pull(most=2, lease_s=None)
+        if is_connected:
+            self.connect(V311)
+        else:
+            self.pull(most=2, lease_s=None)
 
     def queue(self) -> QueueOptions:
-        return options(max_attempts=ATTEMPTS, ordering=self.ordering, priority=self.priority, **self.kept())
+        kept = self.kept()
+        return options(
+            max_attempts=ATTEMPTS,
+            ordering=self.ordering,
+            priority=self.priority,
+            retry=self.retry,
+            ack=self.ack,
+            **kept,
+        )
 
     def kept(self) -> dict[str, object]:
         return {"retain_acked": True, "expiry_s": 86_400} if self.retains else {"expiry_s": 0}
@@ -78,26 +115,111 @@ class QueueMachine(RuleBasedStateMachine):
             message = self.known[payload] = Known(key if self.ordering else "")
             self.world.publish("a", payload, 1, user_properties=properties)
             message.number = self.world.broker.effects.numbers.latest
+        self.settle()
 
     @rule(most=st.integers(1, 5), lease_s=st.sampled_from([None, 2.0, 60.0]))
     def pull(self, most: int, lease_s: float | None) -> None:
-        now = self.world.now
         for pulled in self.world.queues.pull("q", most, lease_s):
             payload = pulled.message.payload.decode()
-            message = self.known[payload]
-            assert message.end == ""
-            assert now >= message.not_before, "it was delivered before its time"
-            message.attempts += 1
-            assert pulled.attempt == message.attempts <= ATTEMPTS
-            message.not_before = now + (DEADLINE_S if lease_s is None else lease_s)
-            message.leased_until = message.not_before + ARRIVAL_S
-            message.restored = False
-            if message.key:
-                same = [each for each in self.known.values() if each.key == message.key and not each.end]
-                assert same[0] is message, "another message with its key is before it"
-            self.handles.append((pulled.ack_id, payload, pulled.attempt, message.resets))
+            self.on_delivered(payload, pulled.attempt, DEADLINE_S if lease_s is None else lease_s)
+            self.handles.append((pulled.ack_id, payload, pulled.attempt, self.known[payload].resets))
+        self.settle()
+
+    def on_delivered(self, payload: str, attempt: int, lease_s: float) -> None:
+        """The queue delivers a message: it may, and its next attempt is not before the lease and the back-off."""
+        now, message = self.world.now, self.known[payload]
+        assert message.end == ""
+        assert now >= message.not_before, "it was delivered before its time"
+        message.attempts += 1
+        assert attempt == message.attempts <= ATTEMPTS
+        message.leased_until = now + lease_s + ARRIVAL_S
+        message.not_before = now + lease_s + self.backoff_after_deadline(message)
+        message.restored = False
+        if message.key:
+            same = [each for each in self.known.values() if each.key == message.key and not each.end]
+            assert same[0] is message, "another message with its key is before it"
+
+    def backoff_after_deadline(self, message: Known) -> float:
+        return 0.0 if self.retry.on_deadline == "at_once" else backoff(message)
+
+    # ------------------------------------------------------------------ a consumer over MQTT
+
+    @rule(version=st.sampled_from([V311, V5]))
+    def connect(self, version: int) -> None:
+        if self.client is None:
+            self.client = self.world.connect("c", version, auto_ack=False)
+            self.client.subscribe("$queue/q", qos=1)
+            self.settle()
+
+    @rule()
+    def disconnect(self) -> None:
+        if self.client is None:
+            return
+        client, self.client = self.client, None
+        for sent in self.sent:
+            if self.is_with(sent):  # what it has goes to others at once
+                sent.message.leased_until = sent.message.not_before = NEVER
+        client.lose()
+        self.settle()
+
+    @rule(data=st.data())
+    def send_puback(self, data: st.DataObject) -> None:
+        """Of a delivery that may have been refused, or whose deadline may be over."""
+        waiting = [each for each in self.sent if each.link is self.client and not each.has_puback]
+        if self.client is None or not waiting:
+            return
+        self.puback(data.draw(st.sampled_from(waiting)))
+
+    def puback(self, sent: Sent) -> None:
+        sent.has_puback = True
+        message = sent.message
+        if self.ack == "puback" and not message.end and message.resets == sent.resets and not sent.refused:
+            message.end = "acknowledged"
+        assert self.client is not None
+        self.client.send(Ack(PUBACK, sent.packet.packet_id))
+        self.settle()
+
+    @rule(data=st.data(), delay=delays, by_id=st.booleans(), puback_follows=st.booleans())
+    def refuse_over_mqtt(self, data: st.DataObject, delay: float | None, by_id: bool, puback_follows: bool) -> None:
+        """By the packet identifier, which names a message until its PUBACK, or until it is settled. Most clients send a
+        PUBACK by themselves."""
+        mine = [each for each in self.sent if each.link is self.client]
+        if self.client is None or not mine:
+            return
+        sent = data.draw(st.sampled_from(mine))
+        message = sent.message
+        by_id &= self.client.version == V5
+        is_open = not message.end and message.resets == sent.resets
+        is_leased = is_open and message.attempts == sent.attempt and self.has_lease(message)
+        is_named = by_id or not sent.has_puback or (self.ack == "explicit" and is_leased)
+        name = told(sent.packet)["ack-id"] if by_id else str(sent.packet.packet_id)
+        if is_open and is_named:
+            sent.refused = True
+            if is_leased:
+                message.leased_until = NEVER
+                message.not_before = self.world.now + (backoff(message) if delay is None else delay)
+        payload = name if delay is None else f"{name} {delay}"
+        self.client.send(Publish(b"$queue/q/$nack", payload.encode()))
+        self.settle()
+        if puback_follows and not sent.has_puback:
+            self.puback(sent)
+
+    def is_with(self, sent: Sent) -> bool:
+        """Whether the client holds the lease of a delivery."""
+        message = sent.message
+        is_latest = message.resets == sent.resets and message.attempts == sent.attempt
+        return not message.end and is_latest and self.has_lease(message)
+
+    def settle(self) -> None:
+        """Everything happens; the client takes what the queue sends."""
         self.world.settle()
         self.note_dead_letters()
+        if self.client is not None:
+            for packet in publishes(self.client.received()):
+                payload = packet.payload.decode()
+                message = self.known[payload]
+                self.on_delivered(payload, message.attempts + 1, DEADLINE_S)
+                self.sent.append(Sent(self.client, packet, message))
 
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
@@ -109,8 +231,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.world.queues.ack("q", [ack_id]) == [is_open]
         if is_open:
             message.end = "acknowledged"
-        self.world.settle()
-        self.note_dead_letters()
+        self.settle()
 
     @rule(data=st.data())
     def guess(self, data: st.DataObject) -> None:
@@ -128,15 +249,12 @@ class QueueMachine(RuleBasedStateMachine):
             return
         ack_id, payload, attempt, resets = data.draw(st.sampled_from(self.handles))
         message = self.known[payload]
-        is_latest = message.resets == resets and message.attempts == attempt
-        is_leased = not message.end and is_latest and self.has_lease(message)
-        assert self.world.queues.nack("q", [ack_id], delay) == [is_leased]
-        if is_leased:
+        is_open = not message.end and message.resets == resets
+        assert self.world.queues.nack("q", [ack_id], delay) == [is_open]
+        if is_open and message.attempts == attempt and self.has_lease(message):
             message.leased_until = NEVER
-            backoff = min(4.0, 2.0 ** (message.attempts - 1))
-            message.not_before = self.world.now + (backoff if delay is None else delay)
-        self.world.settle()
-        self.note_dead_letters()
+            message.not_before = self.world.now + (backoff(message) if delay is None else delay)
+        self.settle()
 
     @rule(data=st.data(), seconds=st.sampled_from([1.0, 30.0]))
     def extend(self, data: st.DataObject, seconds: float) -> None:
@@ -148,8 +266,9 @@ class QueueMachine(RuleBasedStateMachine):
         is_leased = not message.end and is_latest and self.has_lease(message)
         assert self.world.queues.extend("q", [ack_id], seconds) == [is_leased]
         if is_leased:
-            message.leased_until = message.not_before = self.world.now + seconds
-        self.world.settle()
+            message.leased_until = self.world.now + seconds
+            message.not_before = message.leased_until + self.backoff_after_deadline(message)
+        self.settle()
 
     @rule(data=st.data())
     def seek(self, data: st.DataObject) -> None:
@@ -168,13 +287,13 @@ class QueueMachine(RuleBasedStateMachine):
         if self.retains and any(each.end for each in newer):
             for message in newer:
                 message.reset()
-        self.note_dead_letters()
+        self.settle()
 
     @rule()
     def make_snapshot(self) -> None:
         name = f"s{len(self.snapshots)}"
         self.world.queues.snapshots.create(name, "q")
-        self.world.settle()
+        self.settle()
         open_now = {payload for payload, message in self.known.items() if not message.end}
         self.snapshots.append((name, open_now, len(self.known)))
 
@@ -194,19 +313,27 @@ class QueueMachine(RuleBasedStateMachine):
                 message.reset()
             elif not message.end:
                 message.end = "passed"
-        self.note_dead_letters()
+        self.settle()
 
-    @rule(seconds=st.sampled_from([0.25, 1.0, 5.0, 11.0]))
+    @rule(seconds=st.sampled_from([0.25, 1.0, 5.0, 10.5, 10.5]))
     def wait(self, seconds: float) -> None:
-        self.world.advance(seconds)
-        self.note_dead_letters()
+        end = self.world.now + seconds
+        while (due := self.world.broker.due_at()) is not None and due < end:
+            self.world.advance(max(0.0, due - self.world.now))
+            self.settle()
+        self.world.advance(end - self.world.now)
+        self.settle()
 
     @rule()
     def kill(self) -> None:
+        for sent in self.sent:
+            if self.is_with(sent):
+                sent.message.not_before = NEVER
+        self.client = None
         self.world = self.world.restart()
         for message in self.known.values():
             message.restored = True
-        self.note_dead_letters()
+        self.settle()
 
     # ------------------------------------------------------------------ what must hold
 
@@ -232,6 +359,7 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
+        self.disconnect()
         for _ in range(200):
             if self.world.queues.state("q").depth == 0:
                 break
@@ -248,17 +376,32 @@ class QueueMachine(RuleBasedStateMachine):
         self.world.end()
 
 
+AT_ONCE: Final = RetryOptions(min_s=1, max_s=4, on_deadline="at_once")
+
+
 @pytest.mark.parametrize(
-    ("ordering", "priority", "pages", "retains", "max_lane"),
-    [(False, False, False, True, MAX_LANE), (True, False, True, True, 1), (True, True, True, False, 2)],
+    ("ordering", "priority", "pages", "retains", "max_lane", "fields"),
+    [
+        (False, False, False, True, MAX_LANE, {}),
+        (False, False, False, False, MAX_LANE, {"ack": "explicit"}),
+        (True, False, True, True, 1, {"retry": AT_ONCE}),
+        (True, True, True, False, 2, {"ack": "explicit", "retry": AT_ONCE}),
+    ],
 )
 def test_a_queue_does_what_the_model_predicts(
-    ordering: bool, priority: bool, pages: bool, retains: bool, max_lane: int
+    ordering: bool, priority: bool, pages: bool, retains: bool, max_lane: int, fields: dict[str, object]
 ) -> None:
     kind = type(
         "Machine",
         (QueueMachine,),
-        {"ordering": ordering, "priority": priority, "pages": pages, "retains": retains, "max_lane": max_lane},
+        {
+            "ordering": ordering,
+            "priority": priority,
+            "pages": pages,
+            "retains": retains,
+            "max_lane": max_lane,
+            **fields,
+        },
     )
     run_state_machine_as_test(
         kind, settings=settings(max_examples=40, stateful_step_count=30, deadline=None, derandomize=True)
@@ -271,10 +414,11 @@ def test_a_queue_does_what_the_model_predicts(
 @pytest.mark.parametrize("pages", [False, True])
 @pytest.mark.parametrize("retains", [False, True])
 def test_a_queue_does_so_in_long_runs(ordering: bool, priority: bool, pages: bool, retains: bool) -> None:
+    ack = "explicit" if pages == ordering else "puback"
     kind = type(
         "Machine",
         (QueueMachine,),
-        {"ordering": ordering, "priority": priority, "pages": pages, "retains": retains, "max_lane": 2},
+        {"ordering": ordering, "priority": priority, "pages": pages, "retains": retains, "max_lane": 2, "ack": ack},
     )
     run_state_machine_as_test(
         kind,

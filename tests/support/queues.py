@@ -10,8 +10,9 @@ from mqttlite.delivery.queues.limits import MAX_LANE
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.store.memory import MemoryStore
-from mqttlite.wire.packets import Publish
-from tests.support.core_driver import START, World, publishes
+from mqttlite.wire.constants import PUBACK, V5
+from mqttlite.wire.packets import Ack, Publish
+from tests.support.core_driver import START, Client, World, publishes
 from tests.support.memory import assert_nothing_is_held, end_everything
 
 
@@ -70,6 +71,19 @@ class QueueWorld(World):
         latest = self.queues._builder.context  # what is shared with the next message
         latest.latest = None
         assert_nothing_is_held(self.broker.effects.memory)
+
+
+def consumer(world: QueueWorld, name: str = "c", version: int = V5, **fields: object) -> Client:
+    """A consumer of the queue `q` that acknowledges when it is told to."""
+    client = world.connect(name, version, **{"auto_ack": False, **fields})
+    assert client.subscribe("$queue/q", qos=1) == b"\x01"
+    return client
+
+
+def ack(client: Client, packet: object, code: int = 0) -> None:
+    """The consumer sends PUBACK."""
+    assert isinstance(packet, Publish)
+    client.send(Ack(PUBACK, packet.packet_id, code))
 
 
 def told(packet: Publish) -> dict[str, str]:

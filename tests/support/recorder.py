@@ -60,7 +60,8 @@ class Recorder:
 
     def on_acknowledged(self, trace: int, receiver: str) -> None:
         trace = self._counted[trace]
-        assert any(each[:3] == ("sent", trace, receiver) for each in self.told), "it was sent before"
+        before = "queued" if receiver.startswith("$queue/") else "sent"
+        assert any(each[:3] == (before, trace, receiver) for each in self.told), f"it was {before} before"
         self.told.append(("acknowledged", trace, receiver))
 
     def on_filtered(self, trace: int, receiver: str, expression: str) -> None:

@@ -57,10 +57,8 @@ class QueueBuilder:
         dead_letters = DeadLetters(
             *(options.name, self._core.effects, self._publish, self._forwarding.add, self._wall_ahead_us)
         )
-        retry = options.retry
         queue = Queue(
-            *(options.name, options, retry.min_s, retry.max_s),
-            *(self.context, Deliveries(random.random), dead_letters, self._on_lost_snapshot),
+            *(options.name, options, self.context, Deliveries(random.random), dead_letters, self._on_lost_snapshot),
             AckIds(ack_key),
             self._may_receive if origin == SUBSCRIBER else None,
         )

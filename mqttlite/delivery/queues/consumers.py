@@ -94,12 +94,14 @@ class ConsumerRing:
         self._add(consumer)
         self._deliver()
 
-    def next(self) -> Consumer | None:
-        """The next consumer: the first one with room; None if there is none."""
+    def next(self, keeps_ids: bool) -> Consumer | None:
+        """The next consumer: the first one with room; None if there is none. `keeps_ids` says that it must also have
+        room to keep another packet identifier."""
         ring = self._ring
         while ring:
             consumer = ring[0]
-            if consumer.session.can_borrow and consumer.may_consume():
+            session = consumer.session
+            if session.can_borrow and (not keeps_ids or session.window.may_keep) and consumer.may_consume():
                 return consumer
             ring.popleft()
             consumer.in_ring = False

@@ -254,10 +254,10 @@ class Contents:
         entry.due_is_stored = False
         self._effects.record(Sent(self.key, entry.sequence, mark_of(entry.sequence, entry.attempts)))
 
-    def record_due(self, entry: Entry) -> None:
-        """Record when the lease of a message ends or its next attempt is due."""
+    def record_due(self, entry: Entry, delay_s: float = 0.0) -> None:
+        """Record when the next attempt of a message is due: `delay_s` after its lease ends."""
         entry.due_is_stored = True
-        self._effects.record(Due(self.key, entry.sequence, entry.due_at))
+        self._effects.record(Due(self.key, entry.sequence, entry.due_at + delay_s))
 
     def _take(self) -> Entry | None:
         """Take the first message of the backlog that need not be deferred. None if there is none in memory, or no room

@@ -15,6 +15,19 @@ DROP_NEWEST: Final = "drop_newest"
 TO_DEAD_LETTERS: Final = "dead_letter"
 ON_FILTER: Final = "filter"
 ON_EXPIRY: Final = "expiry"
+AT_ONCE: Final = "at_once"
+EXPLICIT: Final = "explicit"
+
+
+class Retry(Protocol):
+    """The delays between attempts."""
+
+    @property
+    def min_s(self) -> float: ...
+    @property
+    def max_s(self) -> float: ...
+    @property
+    def on_deadline(self) -> str: ...
 
 
 class Policy(Protocol):
@@ -22,6 +35,10 @@ class Policy(Protocol):
 
     @property
     def ack_deadline_s(self) -> float: ...
+    @property
+    def ack(self) -> str: ...
+    @property
+    def retry(self) -> Retry: ...
     @property
     def max_attempts(self) -> int: ...
     @property

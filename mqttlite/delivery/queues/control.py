@@ -24,6 +24,9 @@ NACK: Final = "$nack"
 EXTEND: Final = "$extend"
 ACTIONS: Final = (ACK, NACK, EXTEND)
 
+ALREADY_ENDED: Final = "already acknowledged, or ended otherwise, or never delivered: nothing changes"
+"""The reason string for a command that names no message under way."""
+
 _PACKET_ID_DIGITS: Final = 5
 
 
@@ -54,12 +57,14 @@ class QueueControl:
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
         name = parse_name(message.topic).name.decode()
-        known = False
-        if self._queues.serves(name, source):
-            for ack_id, seconds in _named(message):
-                known |= self._do(name, self._ack_id(name, ack_id, source), seconds)
-        if not known:
+        if not self._queues.serves(name, source):
             tally.code = NO_MATCHING_SUBSCRIBERS
+            return
+        known = False
+        for ack_id, seconds in _named(message):
+            known |= self._do(name, self._ack_id(name, ack_id, source), seconds)
+        if not known:
+            tally.code, tally.refusal = NO_MATCHING_SUBSCRIBERS, ALREADY_ENDED
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""

@@ -8,7 +8,7 @@ time.
 import heapq
 from collections import deque
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from mqttlite.core.message import Message
 from mqttlite.delivery.queues.limits import ARRIVAL_S
@@ -26,6 +26,12 @@ JITTER: Final = 0.1
 """The random part added to a back-off, so that messages that failed together are not retried together."""
 
 
+class Holder(Protocol):
+    """What must learn that an attempt is over."""
+
+    def on_over(self) -> None: ...
+
+
 @final
 class Entry:
     """A message under way. `sequence` is its number in the queue."""
@@ -36,6 +42,7 @@ class Entry:
         "due_at",
         "due_is_stored",
         "first_at",
+        "holder",
         "key",
         "last_at",
         "message",
@@ -65,6 +72,8 @@ class Entry:
         """Its current or last consumer."""
         self.refused: int = 0
         """The rejected attempts, one bit for each: a later PUBACK for one of them is ignored."""
+        self.holder: Holder | None = None
+        """While it is LEASED, told of the end of the attempt."""
 
 
 @final
@@ -207,6 +216,7 @@ class Deliveries:
         """Remove all messages."""
         for entry in self.entries.values():
             entry.state = DONE
+            _release(entry)
         self.entries.clear()
         self._ready.clear()
         self._lanes.clear()
@@ -274,8 +284,15 @@ class Deliveries:
         if entry.state == LEASED:
             self.leased -= 1
             self._leases.pop(entry.sequence, None)
+            _release(entry)
         elif entry.state == SCHEDULED:
             self.scheduled -= 1
+
+
+def _release(entry: Entry) -> None:
+    holder, entry.holder = entry.holder, None
+    if holder is not None:
+        holder.on_over()
 
 
 _TIMED: Final = (LEASED, SCHEDULED)

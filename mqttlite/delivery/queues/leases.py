@@ -7,17 +7,21 @@ first outcome holds, except that a late acknowledgement still counts.
 from collections.abc import Callable
 from typing import Final, final
 
+from mqttlite.core.attempts import Attempt
 from mqttlite.core.changes import Sent
 from mqttlite.core.effects import AwaitsCommit, Effects
-from mqttlite.core.message import Delivery
+from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.session import Session
 from mqttlite.delivery.queues.ack_ids import AckIds, place_of
 from mqttlite.delivery.queues.contents import Contents
-from mqttlite.delivery.queues.context import QueueContext
+from mqttlite.delivery.queues.context import AT_ONCE, QueueContext
 from mqttlite.delivery.queues.deliveries import DONE, LEASED, SCHEDULED, Deliveries, Entry
 from mqttlite.delivery.queues.marks import mark_of
-from mqttlite.delivery.queues.outcomes import ACKNOWLEDGED, DISCONNECTED, NACKED
+from mqttlite.delivery.queues.outcomes import ACKNOWLEDGED, DEADLINE, DISCONNECTED, NACKED, TOO_LATE
+
+MAX_RECENT: Final = 100
+"""How many acknowledged attempts of traced messages a queue remembers."""
 
 _BEYOND_S: Final = 0.001
 """Added so that a message that is due at its expiry has expired in spite of rounding."""
@@ -27,12 +31,32 @@ _BEYOND_S: Final = 0.001
 class Lease(AwaitsCommit):
     """An `Origin`: one attempt to deliver a message to a consumer."""
 
-    __slots__ = ("attempt", "entry", "leases")
+    __slots__ = ("_delivery", "_packet_id", "_session", "attempt", "entry", "leases")
 
     def __init__(self, leases: "Leases", entry: Entry) -> None:
         self.leases: Final = leases
         self.entry: Final = entry
         self.attempt: Final = entry.attempts
+        self._session: Session | None = None
+        self._packet_id = 0
+        self._delivery: Delivery | None = None
+        """Whose packet identifier the session keeps until this attempt is over; None: PUBACK frees it."""
+
+    def lend(self, session: Session, delivery: Delivery, is_explicit: bool) -> bool:
+        """Send the message to a session. With `is_explicit` PUBACK only says that it was received. False if the client
+        cannot take the packet."""
+        self._session = session
+        self._packet_id = session.lend(delivery, is_explicit)
+        if is_explicit and self._packet_id:
+            self._delivery = delivery
+            self.entry.holder = self
+        return self._packet_id != 0
+
+    def on_over(self) -> None:
+        """Implements `Holder`."""
+        assert self._session is not None, "a holder was lent"
+        assert self._delivery is not None, "else it is no holder"
+        self._session.forget_lent(self._packet_id, self._delivery)
 
     @property
     def name(self) -> bytes:
@@ -46,13 +70,14 @@ class Lease(AwaitsCommit):
         self.leases.on_sent(self.entry, self.attempt, now)
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
-        if reason_code < 0x80:
-            if not self.entry.refused >> self.attempt & 1:  # most clients send PUBACK automatically, even after `$nack`
-                self.leases.acknowledge(self.entry)
-        else:
+        if reason_code >= 0x80:
             detail = f"reason code 0x{reason_code:02x}"
             self.leases.on_refused(self.entry, detail)
             self.leases.fail(self.entry, self.attempt, NACKED, None, detail)
+        elif self._delivery is None and not self.entry.refused >> self.attempt & 1:
+            assert self._session is not None, "it was lent"
+            if self.leases.acknowledge(self.entry):
+                self.leases.remember(self.entry, self.attempt, (self._session.client_id, self._packet_id))
 
     def returned(self, delivery: Delivery) -> bool:
         self.leases.fail(self.entry, self.attempt, DISCONNECTED, 0.0)
@@ -70,8 +95,8 @@ class Leases:
         "_deliveries",
         "_effects",
         "_key",
-        "_retry_max_s",
-        "_retry_min_s",
+        "_recent",
+        "_recent_ids",
         "ack_ids",
         "wake",
     )
@@ -81,8 +106,6 @@ class Leases:
         contents: Contents,
         deliveries: Deliveries,
         context: QueueContext,
-        retry_min_s: float,
-        retry_max_s: float,
         ack_ids: AckIds,
         wake: Callable[[], None],
     ) -> None:
@@ -91,15 +114,12 @@ class Leases:
         self._deliveries: Final = deliveries
         self._context: Final[QueueContext] = context
         self._effects: Final[Effects] = context.effects
-        self._retry_min_s = retry_min_s
-        self._retry_max_s = retry_max_s
         self.ack_ids: Final[AckIds] = ack_ids
         self.wake: Final = wake
-
-    def back_off(self, retry_min_s: float, retry_max_s: float) -> None:
-        """Change the back-off for later failures."""
-        self._retry_min_s = retry_min_s
-        self._retry_max_s = retry_max_s
+        self._recent: Final[dict[str, Attempt]] = {}
+        """The latest acknowledged attempts of traced messages, by `ack-id`: the report of a late refusal needs them."""
+        self._recent_ids: Final[dict[tuple[str, int], str]] = {}
+        """The `ack-id` of some of them, by client and packet identifier."""
 
     def begin(self, entry: Entry, consumer: str, seconds: float, outbox: Outbox | None) -> Lease:
         """Lease a message to a consumer for `seconds`."""
@@ -119,21 +139,27 @@ class Leases:
         """The consumer gets the message only now: restart its deadline."""
         self._deliveries.start(entry, attempt, now)
 
-    def ack_id_of(self, entry: Entry) -> str:
-        """The `ack-id` of the latest attempt of a message."""
-        return self.ack_ids.of(entry, entry.attempts, self._contents.retention.epoch)
+    def record(self, entry: Entry) -> None:
+        """Record when the next attempt of a leased message is due, for a restarted broker."""
+        self._contents.record_due(entry, 0.0 if self._is_at_once else self._backoff(entry))
+
+    def ack_id_of(self, entry: Entry, attempt: int) -> str:
+        """The `ack-id` of an attempt to deliver a message."""
+        return self.ack_ids.of(entry, attempt, self._contents.retention.epoch)
 
     def lent(self, packet_id: int, session: Session) -> str:
         """The `ack-id` of the message that a session got with a packet identifier; empty if it is not from this
         queue."""
-        sent = session.window.inflight.find(packet_id)
-        origin = None if sent is None or sent.delivery is None else sent.delivery.origin
+        delivery = session.lent(packet_id)
+        if delivery is None:
+            return self._recent_ids.get((session.client_id, packet_id), "")
+        origin = delivery.origin
         if not isinstance(origin, Lease) or origin.leases is not self:
             return ""
         entry = origin.entry
         if self._deliveries.entries.get(entry.sequence) is not entry:  # a seek replaced the entry
             return ""
-        return self.ack_ids.of(entry, origin.attempt, self._contents.retention.epoch)
+        return self.ack_id_of(entry, origin.attempt)
 
     def find(self, ack_id: str) -> tuple[Entry, int] | None:
         """The message and attempt of an `ack-id`; None if it is not under way."""
@@ -157,6 +183,61 @@ class Leases:
         self._contents.end(entry, ACKNOWLEDGED)
         return True
 
+    def remember(self, entry: Entry, attempt: int, sent_as: tuple[str, int] | None) -> None:
+        """Keep what the report of a late refusal needs, if the message is traced. `sent_as` is the client and packet
+        identifier of the attempt."""
+        message = entry.message
+        if not message.trace:
+            return
+        ack_id = self.ack_id_of(entry, attempt)
+        subject = Message(message.topic, b"")
+        subject.number, subject.trace = message.number, message.trace
+        self._recent[ack_id] = Attempt(
+            self._contents.name,
+            subject,
+            entry.consumer,
+            entry.key,
+            attempt,
+            entry.last_at,
+            self._effects.now,
+            TOO_LATE,
+            "already acknowledged",
+            0,
+        )
+        if len(self._recent) > MAX_RECENT:
+            del self._recent[next(iter(self._recent))]
+        if sent_as is not None:
+            self._recent_ids[sent_as] = ack_id
+            if len(self._recent_ids) > MAX_RECENT:
+                del self._recent_ids[next(iter(self._recent_ids))]
+
+    def refuse(self, ack_id: str, delay_s: float | None) -> bool:
+        """A consumer refuses an attempt, perhaps after its deadline: a later PUBACK for it does not acknowledge the
+        message. False if the message has ended."""
+        found = self.find(ack_id)
+        if found is not None:
+            entry, attempt = found
+            entry.refused |= 1 << attempt
+            self.fail(entry, attempt, NACKED, delay_s)
+            return True
+        self._contents.counts.nacked_late += 1
+        late = self._recent.get(ack_id)
+        if late is not None and self._context.attempts is not None:
+            self._context.attempts.on_attempt(late, 0)
+        return False
+
+    def miss(self, entry: Entry) -> None:
+        """The consumer of a leased message missed its deadline."""
+        self.fail(entry, entry.attempts, DEADLINE, 0.0 if self._is_at_once else None)
+
+    @property
+    def _is_at_once(self) -> bool:
+        return self._contents.policy.retry.on_deadline == AT_ONCE
+
+    def _backoff(self, entry: Entry) -> float:
+        retry = self._contents.policy.retry
+        return self._deliveries.backoff(entry.attempts, retry.min_s, retry.max_s)
+
     def on_refused(self, entry: Entry, detail: str) -> None:
         """Report to the tracer that the consumer rejected the message."""
         tracer = self._effects.tracer
@@ -168,17 +249,13 @@ class Leases:
         """An attempt failed: schedule another after `delay_s` or the back-off. False if it was over already."""
         if entry.state != LEASED or entry.attempts != attempt:
             return False
-        if cause == NACKED:
-            entry.refused |= 1 << attempt
         self._contents.counts.causes[cause] += 1
         self._contents.tell_attempt(entry, cause, True, detail)
         now = self._effects.now
         if entry.attempts >= self._contents.policy.max_attempts:
             self._contents.give_up(entry, cause, detail)
             return True
-        delay = self._deliveries.backoff(entry.attempts, self._retry_min_s, self._retry_max_s)
-        if delay_s is not None:
-            delay = delay_s
+        delay = self._backoff(entry) if delay_s is None else delay_s
         expires_at = self._contents.expires_at(entry.message)
         if expires_at and delay > 0.0:
             delay = max(0.0, min(delay, expires_at + _BEYOND_S - now))  # it ends at its expiry
@@ -194,6 +271,6 @@ class Leases:
         if entry.state != LEASED or entry.attempts != attempt:
             return False
         self._deliveries.extend(entry, self._effects.now, seconds)
-        self._contents.record_due(entry)
+        self.record(entry)
         self.wake()
         return True

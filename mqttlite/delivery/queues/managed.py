@@ -37,6 +37,7 @@ class QueueState:
     returned: int
     attempts: int
     redeliveries: int
+    nacked_late: int
     ends: dict[str, int]
     failures: dict[str, int]
     dead_letters_total: int
@@ -105,6 +106,7 @@ class ManagedQueue:
             returned=queue.counts.returned,
             attempts=queue.counts.attempts,
             redeliveries=queue.counts.redeliveries,
+            nacked_late=queue.counts.nacked_late,
             ends=dict(queue.counts.ends),
             failures=dict(queue.counts.causes),
             dead_letters_total=dead_letters.total,

@@ -33,17 +33,22 @@ MAX_RATE: Final = 1_000_000.0
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
 
+OnDeadline = Literal["back_off", "at_once"]
+Acknowledgement = Literal["puback", "explicit"]
 Overflow = Literal["drop_newest", "drop_oldest", "dead_letter"]
 Refusal = Literal["filter", "expiry"]
 
 
 class RetryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The delay before a rejected message is delivered again: `min_s`, doubled with each attempt, up to `max_s`."""
+    """The delay before a message is delivered again after a failed attempt: `min_s`, doubled with each attempt, up to
+    `max_s`. After a disconnect of the consumer there is none."""
 
     min_s: float = 10.0
-    """The delay after the first rejection."""
+    """The delay after the first failure."""
     max_s: float = 600.0
     """The longest delay. Up to a tenth is added at random."""
+    on_deadline: OnDeadline = "back_off"
+    """Whether the delay also holds after a missed deadline, or the message is delivered again at once."""
 
     def __post_init__(self) -> None:
         for name in ("min_s", "max_s"):
@@ -71,8 +76,10 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Whether `ack_deadline_s` may be less than 10 seconds."""
     max_attempts: int = 5
     """How often a message is delivered before it becomes a dead letter."""
+    ack: Acknowledgement = "puback"
+    """What acknowledges a message: the consumer's PUBACK, or only a publish to `$queue/<name>/$ack`."""
     retry: RetryOptions = RetryOptions()
-    """The delay before a rejected message is delivered again."""
+    """The delay before a message is delivered again after a failed attempt."""
     ordering: bool = False
     """Whether messages with the same `ordering-key` are delivered one after the other."""
     priority: bool = False

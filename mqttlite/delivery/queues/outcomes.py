@@ -13,6 +13,9 @@ ENDS: Final = (ACKNOWLEDGED, DEAD_LETTERED, EXPIRED, PURGED)
 NACKED: Final = "nacked"
 DEADLINE: Final = "deadline"
 DISCONNECTED: Final = "disconnected"
+TOO_LATE: Final = "refused too late"
+"""The outcome, for `why`, of an attempt that was acknowledged before it was refused."""
+
 NEVER_ACKNOWLEDGED: Final = "sent"
 """The outcome of an attempt to a QoS 0 consumer, which does not acknowledge."""
 
@@ -32,7 +35,17 @@ CAUSES: Final = (NACKED, DEADLINE, DISCONNECTED, TOO_LARGE, OVERFLOW)
 class Counts:
     """The counters of one queue since the broker started."""
 
-    __slots__ = ("attempts", "causes", "ends", "filtered", "published", "redeliveries", "refused", "returned")
+    __slots__ = (
+        "attempts",
+        "causes",
+        "ends",
+        "filtered",
+        "nacked_late",
+        "published",
+        "redeliveries",
+        "refused",
+        "returned",
+    )
 
     def __init__(self) -> None:
         self.published: int = 0
@@ -40,6 +53,8 @@ class Counts:
         """Messages refused for lack of room, or because their topic is ephemeral."""
         self.filtered: int = 0
         """Messages that did not pass its filter."""
+        self.nacked_late: int = 0
+        """Refusals by `$nack` of no message under way: it was acknowledged or has ended before."""
         self.attempts: int = 0
         self.redeliveries: int = 0
         """Attempts after the first of their message."""

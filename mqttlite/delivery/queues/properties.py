@@ -21,6 +21,8 @@ _MESSAGE_ID: Final = USER_PROPERTY + encode_utf8(MESSAGE_ID)
 _ATTEMPT: Final = USER_PROPERTY + encode_utf8(ATTEMPT)
 _PUBLISH_TIME: Final = USER_PROPERTY + encode_utf8(PUBLISH_TIME)
 
+_EXPLICIT: Final = USER_PROPERTY + encode_utf8("ack") + encode_utf8("explicit")
+
 MAX_PRIORITY: Final = 9
 """Priorities are 0 to 9. An invalid one counts as 0, a higher one as 9."""
 
@@ -44,8 +46,8 @@ def priority_of(message: Message) -> int:
     return min(int(text[:3]), MAX_PRIORITY)
 
 
-def with_delivery_properties(message: Message, ack_id: str, attempt: int) -> Message:
-    """The message with the properties of this delivery."""
+def with_delivery_properties(message: Message, ack_id: str, attempt: int, is_explicit: bool) -> Message:
+    """The message with the properties of this delivery. `is_explicit` says that PUBACK does not acknowledge it."""
     number = message.number
     added = (
         _ACK_ID
@@ -57,6 +59,8 @@ def with_delivery_properties(message: Message, ack_id: str, attempt: int) -> Mes
         + _PUBLISH_TIME
         + _text(time_text(number))
     )
+    if is_explicit:
+        added += _EXPLICIT
     raw = message.raw
     block = raw.data if raw is not None else encode_properties(message.properties, PUBLISH)
     return message.with_raw(RawProperties(with_more(block, added), message.expiry_s()))

@@ -24,7 +24,7 @@ from mqttlite.delivery.queues.ack_ids import AckIds
 from mqttlite.delivery.queues.backlog_pages import BacklogPages
 from mqttlite.delivery.queues.consumers import Consumer, ConsumerRing
 from mqttlite.delivery.queues.contents import Contents
-from mqttlite.delivery.queues.context import DeadLetterBox, Policy, QueueContext
+from mqttlite.delivery.queues.context import EXPLICIT, DeadLetterBox, Policy, QueueContext
 from mqttlite.delivery.queues.deferred_pages import DeferredPages
 from mqttlite.delivery.queues.deliveries import LEASED, Deliveries, Entry
 from mqttlite.delivery.queues.leases import Leases
@@ -79,8 +79,6 @@ class Queue(Job):
         self,
         name: str,
         policy: Policy,
-        retry_min_s: float,
-        retry_max_s: float,
         context: QueueContext,
         deliveries: Deliveries,
         dead_letters: DeadLetterBox,
@@ -94,7 +92,7 @@ class Queue(Job):
         self.seeking: Final = Seeking(self.contents, context, on_lost_snapshot)
         self._deliveries: Final = deliveries
         self._may_receive: Final = may_receive
-        self.leases: Final = Leases(self.contents, deliveries, context, retry_min_s, retry_max_s, ack_ids, self.wake)
+        self.leases: Final = Leases(self.contents, deliveries, context, ack_ids, self.wake)
         self._context: Final[QueueContext] = context
         self._effects: Final[Effects] = context.effects
         self._jobs: Final[Jobs] = context.jobs
@@ -236,7 +234,7 @@ class Queue(Job):
         """Deliver while there are messages, consumers with room, and budget. Continue the rest as a job."""
         effects = self._effects
         while not self.paused and not self.is_over:
-            consumer = self._ring.next()
+            consumer = self._ring.next(self.contents.policy.ack == EXPLICIT)
             if consumer is None:
                 break
             if not has_budget(effects):
@@ -294,20 +292,22 @@ class Queue(Job):
         session = consumer.session
         outbox = session.outbox
         assert outbox is not None
-        lease = self.leases.begin(entry, session.client_id, self.contents.policy.ack_deadline_s, outbox)
+        policy = self.contents.policy
+        lease = self.leases.begin(entry, session.client_id, policy.ack_deadline_s, outbox)
         consumer.delivered += 1
         subscription = consumer.subscription
         identifiers = (subscription.identifier,) if subscription.identifier else ()
         message = entry.message
         if outbox.version == V5:
-            message = with_delivery_properties(message, self.leases.ack_id_of(entry), entry.attempts)
+            ack_id = self.leases.ack_id_of(entry, entry.attempts)
+            message = with_delivery_properties(message, ack_id, entry.attempts, policy.ack == EXPLICIT)
         self._effects.pending_bytes += message.size() + ENTRY_BYTES // 4
         if subscription.qos == 0:
             if session.deliver_qos0(Delivery(message, 0, False, identifiers)) == SENT:
                 self.leases.acknowledge(entry, NEVER_ACKNOWLEDGED)
             else:
                 self.leases.fail(entry, entry.attempts, TOO_LARGE)
-        elif not session.lend(Delivery(message, 1, False, identifiers, lease)):
+        elif not lease.lend(session, Delivery(message, 1, False, identifiers, lease), policy.ack == EXPLICIT):
             self.leases.fail(entry, entry.attempts, TOO_LARGE)
 
     # ------------------------------------------------------------------ pull, for those who are no session
@@ -327,7 +327,7 @@ class Queue(Job):
                 break
             self.leases.begin(entry, consumer, seconds, None)
             if outlives_broker:
-                self.contents.record_due(entry)
+                self.leases.record(entry)
             found.append(entry)
         self._pulled_until = self._effects.now + PULLERS_STAY_S
         self._pages.want()
@@ -356,7 +356,7 @@ class Queue(Job):
                         self._pages.want()
                     return
             elif entry.state == LEASED:
-                self.leases.fail(entry, entry.attempts, DEADLINE, 0.0)
+                self.leases.miss(entry)
             elif entry.attempts >= contents.policy.max_attempts:  # its last lease was before a restart
                 contents.give_up(entry, DEADLINE)
             self._effects.work += _WORK
@@ -387,10 +387,9 @@ class Queue(Job):
 
     # ------------------------------------------------------------------ an operator
 
-    def change(self, policy: Policy, retry_min_s: float, retry_max_s: float) -> None:
+    def change(self, policy: Policy) -> None:
         """Apply other options."""
         before, self.contents.policy = self.contents.policy, policy
-        self.leases.back_off(retry_min_s, retry_max_s)
         if policy.max_rate != before.max_rate:
             self._pace = Pace(policy.max_rate, self._effects.now) if policy.max_rate else None
         self.seeking.refresh()

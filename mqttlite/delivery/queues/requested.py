@@ -50,6 +50,15 @@ def _is_true(text: str) -> bool:
     return _TRUTH[text]
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"it is {' or '.join(words)}")
+        return text
+
+    return read
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.replace(",", " ").split())
 
@@ -59,6 +68,8 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "max-attempts": ("max_attempts", _whole),
     "retry-min": ("retry.min_s", _number),
     "retry-max": ("retry.max_s", _number),
+    "on-deadline": ("retry.on_deadline", _one_of("back_off", "at_once")),
+    "ack": ("ack", _one_of("puback", "explicit")),
     "ordering": ("ordering", _is_true),
     "priority": ("priority", _is_true),
     "max-messages": ("max_messages", _up_to(_DEFAULTS.max_messages)),

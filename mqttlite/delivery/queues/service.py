@@ -36,7 +36,6 @@ from mqttlite.delivery.queues.options import (
     DeliveryOptions,
     QueueOptions,
 )
-from mqttlite.delivery.queues.outcomes import NACKED
 from mqttlite.delivery.queues.queue import Queue
 from mqttlite.delivery.queues.records import QueueRecord, QueueRecords
 from mqttlite.delivery.queues.requested import difference, made_of, requested
@@ -253,7 +252,7 @@ class Queues:
         for each in set(options.filters) - set(kept.options.filters):
             self._core.bind(each.encode(), kept.queue)
         kept.options = options
-        kept.queue.change(options, options.retry.min_s, options.retry.max_s)
+        kept.queue.change(options)
         self._builder.set_up(kept)
         self._save(kept)
         self._announce_change(options.name)
@@ -369,22 +368,23 @@ class Queues:
         done: list[bool] = []
         for ack_id in ack_ids:
             found = queue.leases.find(ack_id)
-            done.append(found is not None and queue.leases.acknowledge(found[0]))
+            is_open = found is not None and queue.leases.acknowledge(found[0])
+            if found is not None and is_open:
+                queue.leases.remember(found[0], found[1], None)
+            done.append(is_open)
         queue.wake()
         return done
 
     def nack(self, name: str, ack_ids: Iterable[str], delay_s: float | None = None) -> list[bool]:
-        """Redeliver messages after `delay_s` or the back-off. Return for each whether its lease existed.
+        """Refuse attempts: their messages are delivered again after `delay_s` or the back-off. Return for each whether
+        its message was unfinished.
 
         Raises `NoSuchQueue`.
         """
         queue = self._use(name).queue
         if delay_s is not None:
             delay_s = min(max(0.0, delay_s), MAX_NACK_DELAY_S)
-        done: list[bool] = []
-        for ack_id in ack_ids:
-            found = queue.leases.find(ack_id)
-            done.append(found is not None and queue.leases.fail(found[0], found[1], NACKED, delay_s))
+        done = [queue.leases.refuse(ack_id, delay_s) for ack_id in ack_ids]
         queue.wake()
         return done
 
@@ -517,7 +517,7 @@ class Queues:
 
     def _pulled(self, kept: ManagedQueue, entry: Entry) -> Pulled:
         return Pulled(
-            ack_id=kept.queue.leases.ack_id_of(entry),
+            ack_id=kept.queue.leases.ack_id_of(entry, entry.attempts),
             message=entry.message,
             attempt=entry.attempts,
             deadline_s=entry.due_at - self._core.effects.now,

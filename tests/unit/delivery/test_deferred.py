@@ -36,7 +36,7 @@ def test_other_keys_go_on_beside_one_with_more_messages_than_a_lane_has() -> Non
     publish(world, "other", "x", "y")
     assert take(world, "stuck") == ["s0", "x", "y"]
     assert world.queues.state("q").depth == len(many)
-    world.advance(11)
+    world.advance(15)
     assert take(world) == many
     state = world.queues.state("q")
     assert (state.depth, state.retained, world.ends()) == (0, 0, {"acknowledged": len(many) + 2})
@@ -82,7 +82,7 @@ def test_what_is_deferred_is_whole_after_purges_and_restarts() -> None:
                 world.settle()
             elif what < 0.2:
                 world.advance(rng.choice([1, 4]))
-        world.advance(11)
+        world.advance(15)
         found = take(world)
         assert sorted(found) == sorted(each for payloads in open_of.values() for each in payloads)
         for payloads in open_of.values():

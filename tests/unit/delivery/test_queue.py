@@ -1,5 +1,7 @@
 """A queue delivers each message until a consumer acknowledges it, or gives it up; to consumers it is a subscription."""
 
+from typing import Final
+
 import pytest
 
 from mqttlite.core.authentication import Grants
@@ -17,7 +19,7 @@ from mqttlite.wire.constants import PUBACK, V311
 from mqttlite.wire.packets import Ack, Publish, Unsuback, Unsubscribe
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, publishes, request
-from tests.support.queues import QueueWorld, deliveries, options, told
+from tests.support.queues import QueueWorld, ack, consumer, deliveries, options, told
 from tests.support.rules import OpenRules
 
 
@@ -58,17 +60,6 @@ class SecretsOfOne(OpenRules):
 
     def is_readable(self, topic: bytes) -> bool:
         return False
-
-
-def consumer(world: QueueWorld, name: str = "c", *, auto_ack: bool = False, **fields: object) -> Client:
-    client = world.connect(name, auto_ack=auto_ack, **fields)
-    assert client.subscribe("$queue/q", qos=1) == b"\x01"
-    return client
-
-
-def ack(client: Client, packet: object, code: int = 0) -> None:
-    assert isinstance(packet, Publish)
-    client.send(Ack(PUBACK, packet.packet_id, code))
 
 
 def test_a_consumer_gets_the_message_with_its_topic_and_what_is_to_be_known_of_it() -> None:
@@ -123,8 +114,11 @@ def test_the_receive_maximum_is_the_window() -> None:
     world.end()
 
 
+AT_ONCE: Final = RetryOptions(min_s=1, max_s=4, on_deadline="at_once")
+
+
 def test_after_the_deadline_and_never_before_it_comes_again_as_a_new_publish() -> None:
-    world = QueueWorld([options()])
+    world = QueueWorld([options(retry=AT_ONCE)])
     client = consumer(world)
     world.publish("a", "x")
     (first,) = publishes(client.received())
@@ -138,6 +132,22 @@ def test_after_the_deadline_and_never_before_it_comes_again_as_a_new_publish() -
     assert world.ends() == {"acknowledged": 1}
     ack(client, second)
     assert world.ends() == {"acknowledged": 1}
+    world.end()
+
+
+def test_a_message_with_a_missed_deadline_waits_for_its_back_off() -> None:
+    world = QueueWorld([options()])
+    client = consumer(world)
+    world.publish("a", "x")
+    assert deliveries(client.received()) == [("x", 1)]
+    world.advance(11.0)
+    assert client.received() == []
+    world.advance(0.1 + ARRIVAL_S)
+    assert deliveries(client.received()) == [("x", 2)]
+    world.advance(11.8)
+    assert client.received() == [], "it doubles"
+    world.advance(0.4 + ARRIVAL_S)
+    assert deliveries(client.received()) == [("x", 3)]
     world.end()
 
 
@@ -246,7 +256,7 @@ def test_a_consumer_may_say_by_a_publish_what_becomes_of_a_message(in_payload: b
     assert client.received() == []
     world.advance(0.1)
     (packet,) = publishes(client.received())
-    assert say("$nack", first) == 0x10, "that attempt is over"
+    assert say("$nack", first) == 0, "the message is not over"
     assert say("$ack", first) == 0
     assert world.ends() == {"acknowledged": 1}
     assert say("$ack", first) == 0x10
@@ -294,7 +304,8 @@ def test_a_packet_identifier_from_before_a_seek_names_nothing() -> None:
     world.queues.seek("q", 0, lambda: None)
     world.settle()
     client.send(Publish(b"$queue/q/$ack", b"%d" % second.packet_id, 1, False, False, 50))
-    assert Ack(PUBACK, 50, 0x10) in client.received()
+    [answer] = [each for each in client.received() if isinstance(each, Ack)]
+    assert answer.reason_code == 0x10
     world.end()
 
 
@@ -737,12 +748,12 @@ def test_who_is_no_client_pulls_acknowledges_refuses_and_extends() -> None:
     assert [(each.message.payload, each.attempt) for each in world.queues.pull("q", 9)] == [(b"1", 2), (b"3", 1)]
     world.settle()
     world = world.restart()
-    world.advance(10)  # the store has the time from before its commit
+    world.advance(10.9)
     assert world.queues.pull("q", 9) == []
-    world.advance(COMMIT_S)
+    world.advance(1.3 + COMMIT_S)  # the store has the time from before its commit
     assert sorted(each.message.payload for each in world.queues.pull("q", 9)) == [b"1", b"3"]
     world.settle()
-    world.advance(90)
+    world.advance(91)
     assert b"2" in [each.message.payload for each in world.queues.pull("q", 9)]
     world.settle()
     world.end()
