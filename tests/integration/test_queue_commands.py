@@ -165,7 +165,7 @@ async def test_sys_topics_and_metrics_tell_what_is_in_a_queue(rig: Rig) -> None:
     await refuse(consumer)
     await broker.publish("work/a", b"x", qos=1)
     wanted = {"depth": "1", "leased": "1", "lag": "0", "consumers": "1", "attempts": "2", "redeliveries": "0"}
-    wanted |= {"dead_letters": "1", "dead_letters/nacked": "1"}
+    wanted |= {"nacked_late": "0", "dead_letters": "1", "dead_letters/nacked": "1"}
     found: dict[str, str] = {}
     while found.keys() != {*wanted, "oldest_s", "growth"} or not wanted.items() <= found.items():
         packet = await reader.expect(Publish)

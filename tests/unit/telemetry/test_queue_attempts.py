@@ -57,7 +57,7 @@ def test_each_delivery_has_a_row_when_it_is_over() -> None:
     client.lose()
     other = world.connect("d", auto_ack=False)
     other.subscribe("$queue/q", qos=1)
-    world.advance(10.01)
+    world.advance(10.01 + 4.4)
     (first, _) = publishes(other.received())
     assert deliveries([first]) == [("0", 3)]
     world.queues.ack("q", [])

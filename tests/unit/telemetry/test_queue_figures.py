@@ -9,7 +9,7 @@ def figures(name: str = "jobs", **fields: object) -> QueueFigures:
     usual: dict[str, object] = dict.fromkeys(
         ("depth", "leased", "scheduled", "consumers", "dead_letters", "published", "refused", "filtered", "attempts"), 0
     )
-    usual |= {"growth_per_s": 0.0, "oldest_age_s": 0.0, "redeliveries": 0, "ends": {}, "failures": {}}
+    usual |= {"growth_per_s": 0.0, "oldest_age_s": 0.0, "redeliveries": 0, "nacked_late": 0, "ends": {}, "failures": {}}
     usual |= {"dead_letters_total": 0, "dead_letter_causes": {}, "retained": 0, "snapshots": 0, "returned": 0}
     return QueueFigures(name=name, **(usual | fields))  # type: ignore[arg-type]
 
