@@ -382,6 +382,7 @@ def _folder() -> Iterator[Path]:
 def _queue(name: str, more: str = "") -> str:
     return (
         f'[[queues]]\nname = "{name}"\nfilters = ["bench/#"]\nmax_messages = 100_000_000\n'
+        'retry.on_deadline = "at_once"\n'
         f"max_bytes = 1_000_000_000_000\n{more}"
     )
 

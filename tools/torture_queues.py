@@ -44,7 +44,7 @@ allow_short_deadlines = true
 max_attempts = {MAX_ATTEMPTS}
 max_messages = 100_000_000
 max_bytes = 1_000_000_000_000
-retry = {{ min_s = 0.05, max_s = 0.2 }}
+retry = {{ min_s = 0.05, max_s = 0.2, on_deadline = "at_once" }}
 [limits]
 max_inflight = 1_000
 max_queued_messages = 10_000_000
