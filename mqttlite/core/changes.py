@@ -16,9 +16,15 @@ QUEUE_MARK: Final = "\0"
 [MQTT-1.5.4-2]. `Enqueue`, `Stored`, `Sent`, `Settled` and `EndSession` are for queues too."""
 
 
+IF_LOST: Final = float("inf")
+"""The due time of the will of a connected client."""
+
+
 @final
 class SaveSession:
     """A session begins, or changes its expiry or its owner.
+
+    One with the expiry interval 0 ends with its connection, and is saved only for its will.
 
     `expires_at` is 0.0 while it is connected or never expires. `username` (None: anonymous), protocol `version` and
     `mount_point` are those of its latest connection.
@@ -124,7 +130,8 @@ class RemoveSubscription:
 
 @final
 class SaveWill:
-    """The client of a session is gone, and its will is due at `due_at`."""
+    """The will of a session. It is due at `due_at` if the client is gone. While the client is connected, `due_at` is
+    `IF_LOST`: the will is due only if the broker stops without saying goodbye to the client."""
 
     __slots__ = ("client_id", "due_at", "will")
 
@@ -136,7 +143,7 @@ class SaveWill:
 
 @final
 class RemoveWill:
-    """The will was published, or the client came back in time."""
+    """The will was published, or the client has disconnected, or came back in time."""
 
     __slots__ = ("client_id",)
 

@@ -181,9 +181,12 @@ class Connecting:
         elif session.queue.usages:
             session.count_for(NO_USAGE)
         self._attach(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
-        if will is not None and not permissions.may_publish(session, will.topic):
-            session.take_will()  # the delayed will has its own copy now
-            permissions.deny(session, PUBLISH, will.topic)
+        if will is not None:
+            if permissions.may_publish(session, will.topic):
+                self._sessions.save_will(session)  # CONNACK does not wait for this
+            else:
+                session.take_will()  # the delayed will has its own copy now
+                permissions.deny(session, PUBLISH, will.topic)
         outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self._effects.connected.append(connection.number)
         session.resume()

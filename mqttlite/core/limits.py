@@ -229,6 +229,10 @@ SCANNED_PER_WORK_UNIT: Final = 16
 """How many subscriptions of an ended session cost one unit to scan for shared ones. Each shared one costs a unit
 more."""
 
+WILL_GRACE_S: Final = 5.0
+"""How long after a restart the will of a client that was connected waits for it to come back: clients try again within
+some seconds."""
+
 DUE_WORK: Final = 16
 """The work of a due will or delayed message, without its route and receivers."""
 

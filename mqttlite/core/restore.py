@@ -63,7 +63,7 @@ def restore(
                 mount_point = _session(sessions, change.client_id).mount_point
                 sessions.restore_subscription(_with_filter(change.subscription, filters, mount_point))
             elif isinstance(change, SaveWill):
-                sessions.restore_will(change)
+                sessions.restore_will(change, now)
             elif isinstance(change, SaveDelayed):
                 delayed.restore(change)
             elif isinstance(change, SaveReleased):

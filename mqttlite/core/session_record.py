@@ -35,6 +35,7 @@ class SessionRecord(Source):
         "mount_point",
         "queue",
         "received",
+        "saved_will",
         "subscriptions",
         "username",
         "version",
@@ -59,6 +60,8 @@ class SessionRecord(Source):
         self.filters: int = 0
         """How many subscriptions have a message filter."""
         self.will: Will | None = None
+        self.saved_will: Will | None = None
+        """The will that the store has for this session."""
         self.expiry: Deadline | None = None
         self.will_delay: Deadline | None = None
         self.received: Final = PacketIds()

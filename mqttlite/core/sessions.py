@@ -5,12 +5,12 @@ Invariant: a session without a connection has an expiry deadline, or never expir
 
 from typing import Final, final
 
-from mqttlite.core.changes import EndSession, Enqueue, RemoveWill, SaveSession, SaveWill
+from mqttlite.core.changes import IF_LOST, EndSession, Enqueue, RemoveWill, SaveSession, SaveWill
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.due_messages import DueMessages
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import WILL_GRACE_S, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.permissions import Permissions
 from mqttlite.core.queue_pages import QueuePages
@@ -36,6 +36,7 @@ class Sessions:
         "_effects",
         "_jobs",
         "_limits",
+        "_lost",
         "_pages",
         "_permissions",
         "_router",
@@ -65,6 +66,9 @@ class Sessions:
         self._due_messages: Final = due_messages
         self._stored: Final[dict[str, Session]] = {}
         """Ended sessions that are still in the store, by client."""
+        self._lost: Final[dict[str, Session]] = {}
+        """Sessions with the wills of clients that were connected when the broker stopped without a goodbye, until their
+        wills are due or the clients are back."""
         self._deadlines: Final = deadlines
         self._jobs: Final = jobs
         self._effects: Final = effects
@@ -111,6 +115,7 @@ class Sessions:
         sessions.
         """
         session = self._by_client_id.get(client_id)
+        self._find_again(client_id)
         if session is not None and (clean_start or session.mount_point != mount_point):
             self.end(session)
             session = None
@@ -122,8 +127,7 @@ class Sessions:
                 raise QuotaExceeded("the broker has no memory left for another session")
             session = self.begin(client_id, expiry_interval)
         if session.will_delay is not None:  # the client is back in time: its will is not sent [MQTT-3.1.3-9]
-            session.take_will()
-            self._effects.record(RemoveWill(client_id))
+            self._drop_will(session)
         self._cancel_deadlines(session)
         was_durable = session.durable
         session.expiry_interval = expiry_interval
@@ -147,10 +151,11 @@ class Sessions:
         if self._stored.pop(client_id, None) is not None:
             self._effects.record(EndSession(client_id))
         self.begun += 1
-        session = self._by_client_id[client_id] = Session(
-            client_id, expiry_interval, self._effects, self._limits, self._pages, self._permissions
-        )
+        session = self._by_client_id[client_id] = self._new(client_id, expiry_interval)
         return session
+
+    def _new(self, client_id: str, expiry_interval: int) -> Session:
+        return Session(client_id, expiry_interval, self._effects, self._limits, self._pages, self._permissions)
 
     def leave(self, session: Session, publish_will: bool) -> None:
         """The connection ended: keep the session for its expiry interval, or end it, and handle the will
@@ -161,15 +166,18 @@ class Sessions:
         """
         session.detach()
         self._routes.forget_session(session)
-        will = session.take_will()  # [MQTT-3.1.2-10] [3.1.1 MQTT-3.1.2-10]
+        will = session.will
         now = self._effects.now
-        if will is not None and publish_will:  # [3.1.1 MQTT-3.1.2-12]
+        if will is not None and not publish_will:
+            self._drop_will(session)  # [MQTT-3.1.2-10] [3.1.1 MQTT-3.1.2-10]
+        elif will is not None:  # [3.1.1 MQTT-3.1.2-12]
+            session.take_will()
             delay = min(will.properties.will_delay_interval or 0, session.expiry_interval)
             if delay:
                 session.keep_will(will)
                 session.will_delay = WillDelay(self, session.client_id)
                 self._deadlines.arm(session.will_delay, now + delay)
-                self._effects.record(SaveWill(session.client_id, will, now + delay))
+                self._save_will(session, will, now + delay)
             else:
                 self._publish_will(session, will)
         if not session.durable or session.ends_with_connection:
@@ -180,21 +188,73 @@ class Sessions:
             self._deadlines.arm(session.expiry, expires_at)
             self._save(session, expires_at)
 
+    def save_will(self, session: Session) -> None:
+        """A client with a will has connected: save the will, for the case that the broker stops without a goodbye.
+
+        Not if the will has QoS 0 and the session ends with the connection.
+        """
+        will = session.will
+        assert will is not None
+        if not session.durable:
+            if will.qos == 0:
+                return
+            self._stored[session.client_id] = session
+            self._save(session, 0.0)
+        self._save_will(session, will, IF_LOST)
+
+    def _save_will(self, session: Session, will: Will, due_at: float) -> None:
+        session.saved_will = will
+        self._effects.record(SaveWill(session.client_id, will, due_at))
+
+    def _find_again(self, client_id: str) -> None:
+        """A client connects: if it was connected when the broker stopped without a goodbye, its will is dropped."""
+        session = self._lost.pop(client_id, None)
+        if session is not None:
+            self._cancel_will(session)
+            self._drop_will(session)
+            self._end_lost(session)
+
+    def _end_lost(self, session: Session) -> None:
+        """End a session that was restored for its will alone."""
+        if not session.durable:
+            session.is_over = True
+            session.release()
+            self._effects.record(EndSession(session.client_id))
+
+    def _drop_will(self, session: Session) -> None:
+        """The will is not published."""
+        session.take_will()
+        if session.saved_will is not None:
+            session.saved_will = None
+            self._effects.record(RemoveWill(session.client_id))
+
     def restore(self, saved: SaveSession, now: float) -> None:
         """Restore a session from a store. If it was still connected, its expiry interval starts now."""
-        session = self.begin(saved.client_id, saved.expiry_interval)
+        client_id = saved.client_id
+        if saved.expiry_interval:
+            session = self.begin(client_id, saved.expiry_interval)
+        else:
+            session = self._lost[client_id] = self._new(client_id, 0)
         session.identify(saved.username, saved.version)
         session.mount_point = saved.mount_point
-        if saved.expiry_interval < NEVER_EXPIRES:
-            session.expiry = SessionExpiry(self, saved.client_id)
+        if 0 < saved.expiry_interval < NEVER_EXPIRES:
+            session.expiry = SessionExpiry(self, client_id)
             self._deadlines.arm(session.expiry, saved.expires_at or now + saved.expiry_interval)
 
-    def restore_will(self, saved: SaveWill) -> None:
-        """Restore a delayed will. If it is already due, the next `tick` publishes it."""
-        session = self._by_client_id[saved.client_id]
-        session.keep_will(saved.will)
-        session.will_delay = WillDelay(self, saved.client_id)
-        self._deadlines.arm(session.will_delay, saved.due_at)
+    def restore_will(self, saved: SaveWill, now: float) -> None:
+        """Restore a will. A delayed one that is already due is published by the next `tick`. That of a client that was
+        connected is due after its delay, which begins now, and not before the client had time to come back."""
+        client_id, will = saved.client_id, saved.will
+        session = self._by_client_id.get(client_id) or self._lost[client_id]
+        session.keep_will(will)
+        session.saved_will = will
+        session.will_delay = WillDelay(self, client_id)
+        due_at = saved.due_at
+        if due_at == IF_LOST:
+            self._lost[client_id] = session
+            delay = min(will.properties.will_delay_interval or 0, session.expiry_interval)
+            due_at = now + max(delay, WILL_GRACE_S)
+        self._deadlines.arm(session.will_delay, due_at)
 
     def restore_message(self, session: Session, saved: Enqueue) -> None:
         """Restore a message with its shared subscription as the origin."""
@@ -223,6 +283,7 @@ class Sessions:
         pages = self._pages if self._routes.groups_of(session) else None
         self._cancel_deadlines(session)
         del self._by_client_id[session.client_id]
+        self._lost.pop(session.client_id, None)
         self._routes.end_session(session)
         for reason, messages in session.drops.items():
             count(self._router.drops.by_reason, reason, messages)
@@ -239,11 +300,12 @@ class Sessions:
 
     def on_will_delay(self, client_id: str) -> None:
         """A will delay is over."""
-        session = self._by_client_id[client_id]
+        session = self._lost.pop(client_id, None) or self._by_client_id[client_id]
         session.will_delay = None
         will = session.take_will()
         assert will is not None
-        self._publish_will(session, will, was_saved=True)
+        self._publish_will(session, will)
+        self._end_lost(session)
 
     def on_expiry(self, client_id: str) -> None:
         """A session's expiry interval is over [MQTT-4.1.0-2]."""
@@ -268,11 +330,14 @@ class Sessions:
         if session.expiry is not None:
             self._deadlines.cancel(session.expiry)
             session.expiry = None
+        self._cancel_will(session)
+
+    def _cancel_will(self, session: Session) -> None:
         if session.will_delay is not None:
             self._deadlines.cancel(session.will_delay)
             session.will_delay = None
 
-    def _publish_will(self, session: Session, will: Will, was_saved: bool = False) -> None:
+    def _publish_will(self, session: Session, will: Will) -> None:
         properties = will.properties
         expires_at = 0.0
         if properties is not NONE:
@@ -287,7 +352,7 @@ class Sessions:
             )
         # [MQTT-3.1.2-14] [MQTT-3.1.2-15] [3.1.1 MQTT-3.1.2-9]
         message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
-        self._due_messages.publish(DueWill(message, session, was_saved, self._routes, self._router, self._effects))
+        self._due_messages.publish(DueWill(message, session, will, self._routes, self._router, self._effects))
 
 
 @final

@@ -12,27 +12,29 @@ from mqttlite.core.message import Message
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
+from mqttlite.wire.packets import Will
 
 
 @final
 class DueWill:
     """A `Due` message."""
 
-    __slots__ = ("_effects", "_router", "_routes", "_session", "_was_saved", "message")
+    __slots__ = ("_effects", "_router", "_routes", "_session", "_will", "message")
 
     def __init__(
-        self, message: Message, session: Session, was_saved: bool, routes: Routes, router: Router, effects: Effects
+        self, message: Message, session: Session, will: Will, routes: Routes, router: Router, effects: Effects
     ) -> None:
         self.message: Final = message
         self._session: Final = session
-        self._was_saved: Final = was_saved
+        self._will: Final = will
         self._routes: Final = routes
         self._router: Final = router
         self._effects: Final = effects
 
     def publish(self) -> FanOut | None:
         session = self._session
-        if self._was_saved and not session.is_over and session.will_delay is None:
+        if session.saved_will is self._will and not session.is_over:
+            session.saved_will = None
             self._effects.record(RemoveWill(session.client_id))
         return self._router.publish(self.message, self._routes.find(self.message.topic), session)
 

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import WILL_GRACE_S, Limits
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.packets import (
     Ack,
@@ -115,6 +115,8 @@ class ReferenceSession:
     will: Will | None = None
     will_at: tuple[float, int] | None = None
     expires_at: tuple[float, int] | None = None
+    is_lost: bool = False
+    """Its client was connected when the broker was killed, and has not come back."""
     found: dict[bytes, set[int]] = field(default_factory=dict)
     """Retained messages that its subscriptions found, and the QoS of each."""
 
@@ -139,6 +141,7 @@ class ReferenceSession:
             self.will if self.will_at is not None else None,  # a delayed will is durable, like its session
             self.will_at,
             self.expires_at,
+            False,
             {payload: set(ways) for payload, ways in self.found.items()},
         )
 
@@ -150,6 +153,8 @@ class ReferenceBroker:
         self.retained: dict[bytes, tuple[bytes, float]] = {}
         """Topic → payload, and when it expires."""
         self.published: dict[bytes, PublishedMessage] = {}
+        self.lost: dict[str, ReferenceSession] = {}
+        """Sessions that ended when the broker was killed, with a will to publish if the client does not come back."""
         self.groups: dict[bytes, set[str]] = {}
         """`$share/name/filter` → its members."""
         self.group_owed: dict[bytes, set[bytes]] = {}
@@ -173,7 +178,7 @@ class ReferenceBroker:
         while True:
             due = [
                 (at, kind, session)
-                for session in self.sessions.values()
+                for session in [*self.sessions.values(), *self.lost.values()]
                 for kind, at in enumerate((session.will_at, session.expires_at))
                 if at is not None and at[0] <= now
             ]
@@ -184,6 +189,9 @@ class ReferenceBroker:
                 self._end_session(session)
             else:
                 session.will_at = None
+                session.is_lost = False
+                if self.lost.get(session.client_id) is session:
+                    del self.lost[session.client_id]
                 self._publish_will(session)
 
     # ------------------------------------------------------------------ packets
@@ -234,6 +242,9 @@ class ReferenceBroker:
         if earlier is not None and earlier.conn is not None:
             self.close(earlier.conn)
         session = self.sessions.get(packet.client_id)
+        self.lost.pop(packet.client_id, None)
+        if session is not None and session.is_lost:
+            session.is_lost, session.will, session.will_at = False, None, None
         if session is not None and packet.clean_start:
             self._end_session(session)
             session = None
@@ -440,6 +451,16 @@ class ReferenceBroker:
         """The state of a broker that starts with what is committed now."""
         other = ReferenceBroker(self.limits)
         other.sessions = {name: session.copy() for name, session in self.sessions.items() if session.durable}
+        for session in [*self.sessions.values(), *self.lost.values()]:
+            will = session.will
+            if will is None or not (session.conn is not None or session.is_lost) or not (will.qos or session.durable):
+                continue
+            kept = other.sessions.get(session.client_id)
+            if kept is None:
+                kept = other.lost[session.client_id] = ReferenceSession(session.client_id, 0, session.generation)
+            delay = min(will.properties.will_delay_interval or 0, session.expiry)
+            kept.is_lost, kept.will = True, will
+            kept.will_at = other._at(self.now + max(delay, WILL_GRACE_S))
         other.retained = dict(self.retained)
         other.published = self.published
         other.delivered = self.delivered
