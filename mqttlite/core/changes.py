@@ -16,8 +16,8 @@ QUEUE_MARK: Final = "\0"
 [MQTT-1.5.4-2]. `Enqueue`, `Stored`, `Sent`, `Settled` and `EndSession` are for queues too."""
 
 
-IF_LOST: Final = float("inf")
-"""The due time of the will of a connected client."""
+IF_LOST: Final = 1e300
+"""The due time of the will of a connected client: finite, and so large that no offset of a clock changes it."""
 
 
 @final

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from mqttlite.core.changes import (
+    IF_LOST,
     Change,
     Due,
     EndSession,
@@ -161,7 +162,7 @@ class Workload:
             return [RemoveSubscription(client_id, topic)]
         if step == 5:
             will = Will(b"will/topic", rng.randbytes(rng.randrange(100)), 1)
-            return [SaveWill(client_id, will, float(rng.randrange(1_000_000)))]
+            return [SaveWill(client_id, will, rng.choice([IF_LOST, float(rng.randrange(1_000_000))]))]
         if step == 6:
             return [RemoveWill(client_id)]
         if step == 7:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.core.changes import Change, Enqueue, SaveDelayed, SaveSession, SaveWill, Settled, Stored
+from mqttlite.core.changes import IF_LOST, Change, Enqueue, SaveDelayed, SaveSession, SaveWill, Settled, Stored
 from mqttlite.core.message import Delivery, Message
 from mqttlite.store.sqlite import files
 from mqttlite.store.sqlite import store as sqlite_store
@@ -155,6 +155,18 @@ async def test_a_will_is_due_when_it_was_whatever_its_column_says(tmp_path: Path
     (will,) = [change for change in loaded(store) if isinstance(change, SaveWill)]
     assert round(will.due_at, 2) == 77.0
     store.close()
+
+
+async def test_the_will_of_a_connected_client_is_due_if_the_client_is_lost(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveSession("a", 0, 0.0), SaveWill("a", Will(b"t", b"gone"), IF_LOST)])
+    store.close()
+    store = SqliteStore(tmp_path)
+    session, will = loaded(store)
+    store.close()
+    assert isinstance(session, SaveSession)
+    assert isinstance(will, SaveWill)
+    assert (session.expiry_interval, will.due_at) == (0, IF_LOST)
 
 
 async def test_times_are_those_of_the_wall_clock_after_a_reboot(
