@@ -17,8 +17,8 @@ BROKEN: Final = (OSError, Gone, TimeoutError)
 
 
 def free_port() -> int:
-    """A free port that the kernel gives to no client: one that tries a port of its own range again and again may connect
-    to itself, and then holds the port."""
+    """A free port that the kernel gives to no client. A client that tries a port of the kernel's range again and again
+    may connect to itself, and then holds the port."""
     while True:
         port = random.randrange(20_000, 32_768)
         with socket.socket() as found, contextlib.suppress(OSError):
