@@ -120,9 +120,12 @@ class Listener:
     def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
         """The socket of a client takes bytes again; `waiting_bytes` waited for it at the end."""
 
-    def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
+    def on_denied(
+        self, client_id: str, username: str | None, action: str, topic: bytes, reason: str, link: Link | None
+    ) -> None:
         """A client was denied an action: `publish`, `subscribe` or `receive` (a message that waited when the rules
-        changed). `reason` names the rule. Told up to twenty times a second; the metrics count all."""
+        changed). `reason` names the rule; `link` is None for a client that is away. Told up to twenty times a second;
+        the metrics count all."""
 
     def on_jailed(self, jailed: Jailed) -> None:
         """A login jail began: too many logins failed."""
@@ -206,8 +209,10 @@ class EventHub(Listener):
     def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
         self._tell("on_unblocked", connection, duration_s, waiting_bytes)
 
-    def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
-        self._tell("on_denied", client_id, username, action, topic, reason)
+    def on_denied(
+        self, client_id: str, username: str | None, action: str, topic: bytes, reason: str, link: Link | None
+    ) -> None:
+        self._tell("on_denied", client_id, username, action, topic, reason, link)
 
     def on_shed(self, link: Link, waiting_bytes: int, messages: int) -> None:
         self._tell("on_shed", link, waiting_bytes, messages)

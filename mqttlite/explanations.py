@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from mqttlite.config.logins import Login
 from mqttlite.core.authentication import Grants
 from mqttlite.core.broker import Broker
 from mqttlite.core.outlook import EXCLUDED, PlannedReceiver
@@ -104,7 +105,7 @@ def properties_of(user_properties: Iterable[str], content_type: str | None) -> P
 class Explanations:
     """`login` returns how the listeners would treat a user; `now` is the broker's clock."""
 
-    def __init__(self, core: Broker, login: Callable[[str | None], Iterable[str]], now: Callable[[], float]) -> None:
+    def __init__(self, core: Broker, login: Callable[[str | None], Iterable[Login]], now: Callable[[], float]) -> None:
         self._core: Final = core
         self._login: Final = login
         self._now: Final = now
@@ -130,15 +131,16 @@ class Explanations:
             properties,
             payload is not None,
         )
+        login, shut_out = self._logins(user, plan.is_connected)
         return PublishExplanation(
             topic=plan.topic.decode(),
             client_id=client_id,
             user=user,
             connected=plan.is_connected,
-            login=list(self._login(user)),
-            allowed=plan.code == 0,
-            reason_code=_puback_code(plan),
-            reason=plan.reason or _default_reason(plan.code),
+            login=login,
+            allowed=plan.code == 0 and not shut_out,
+            reason_code=_REFUSED if shut_out else _puback_code(plan),
+            reason=shut_out or plan.reason or _default_reason(plan.code),
             qos=plan.qos,
             retained=plan.retained,
             has_schema=plan.has_schema,
@@ -153,25 +155,36 @@ class Explanations:
             unnamed_receivers=plan.unnamed,
         )
 
+    def _logins(self, user: str | None, is_connected: bool) -> tuple[list[str], str]:
+        """How the listeners would treat a user, in words, and why none lets it in; empty if one does, or a client is
+        connected."""
+        logins = list(self._login(user))
+        is_shut_out = user is not None and not is_connected and logins and all(each.is_refused for each in logins)
+        return [each.sentence for each in logins], f"no listener lets user {user} in" if is_shut_out else ""
+
     def subscribe(
         self, client_id: str, user: str | None, topic_filter: str, *, qos: int = 0, groups: Iterable[str] = ()
     ) -> SubscribeExplanation:
         """Explain a SUBSCRIBE at `qos`."""
         self._core.effects.now = self._now()
         plan = self._core.planner.subscribe(client_id, user, topic_filter.encode(), qos, Grants(frozenset(groups)))
-        is_allowed = plan.code < SUBACK_FAILURE
+        login, shut_out = self._logins(user, plan.is_connected)
+        is_allowed = plan.code < SUBACK_FAILURE and not shut_out
         return SubscribeExplanation(
             topic_filter=plan.topic_filter.decode(),
             client_id=client_id,
             user=user,
             connected=plan.is_connected,
-            login=list(self._login(user)),
+            login=login,
             allowed=is_allowed,
-            reason_code=plan.code,
-            reason=plan.reason or _default_reason(0 if is_allowed else plan.code),
+            reason_code=_REFUSED if shut_out else plan.code,
+            reason=shut_out or plan.reason or _default_reason(0 if is_allowed else plan.code),
             retained=plan.retained,
             retained_denied=plan.retained_denied,
         )
+
+
+_REFUSED: Final = int(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 
 
 def _puback_code(plan: PublishPlan) -> int:

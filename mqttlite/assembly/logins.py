@@ -12,7 +12,7 @@ from mqttlite.assembly.permissions import Permissions
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.config.login_methods import LoginMethod
-from mqttlite.config.logins import logins
+from mqttlite.config.logins import Login, logins
 from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.security.authenticator import Authenticator
@@ -109,7 +109,7 @@ class Logins:
             found |= rules.user_names()
         return found
 
-    def explain(self, user: str | None) -> Iterable[str]:
+    def explain(self, user: str | None) -> Iterable[Login]:
         """How each listener would authenticate a user, in words."""
         return logins(self._runtime.config, user, self._knows)
 

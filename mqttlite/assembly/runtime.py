@@ -61,7 +61,7 @@ class Runtime:
             filters=self.filters,
             overload_limits=config.overload,
         )
-        self.core.permissions.on_denied = self.hub.on_denied
+        self.core.permissions.on_denied = self._on_denied
         self.store: Final = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
         self._authenticate: Final = authenticate
         self.loop_driver: Final = LoopDriver(
@@ -76,6 +76,12 @@ class Runtime:
         self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver, self.clock).on_lag)
         self.clock_watch: Final = ClockWatch(self._on_clock_step)
         self.queue_reader: Final = QueueReader(self.store, self.loop_driver, self.answer)
+
+    def _on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
+        session = self.core.sessions.get(client_id)
+        outbox = None if session is None else session.outbox
+        link = None if outbox is None else self.loop_driver.links.get(outbox.number)
+        self.hub.on_denied(client_id, username, action, topic, reason, link)
 
     def utc_now(self) -> datetime:
         """The UTC time of this iteration of the loop."""

@@ -508,8 +508,8 @@ class Broker:
         return self._routes.shared_subscriptions
 
     def subscribers(self, topic: bytes) -> tuple[list[Subscription], int]:
-        """The subscriptions that match a topic name, one for each client, and the number of matching shared
-        subscriptions and sinks. Raises `TopicNameInvalid`."""
+        """The subscriptions by which clients may get messages of a topic, one for each client, with those of members of
+        shared subscriptions; and the number of other sinks, such as queues. Raises `TopicNameInvalid`."""
         return self._routes.subscribers(topic)
 
     def has_subscribers(self, topic: bytes) -> bool:

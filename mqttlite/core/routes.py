@@ -278,14 +278,23 @@ class Routes:
         return bool(self._tree.match(topic))
 
     def subscribers(self, topic: bytes) -> tuple[list[Subscription], int]:
-        """The subscriptions that match a topic, one for each client, and the number of matching shared ones and sinks.
-
-        Raises like `find`."""
+        """The subscriptions by which clients may get messages of a topic, one for each client, with those of members of
+        shared subscriptions; and the number of other sinks, such as queues. Raises like `find`."""
         check_name(topic)
         plan = RoutePlan()
         for binding in self._tree.match(topic):
             binding.join(plan)
-        return [theirs[0] for theirs in plan.by_client.values()], len(plan.sinks)
+        self._leave_out_ended(plan)
+        others = 0
+        for sink in plan.sinks:
+            if isinstance(sink, SharedSubscription):
+                for member in sink.members.all():
+                    plan.by_client.setdefault(member.session.client_id, [member.subscription])
+            else:
+                others += 1
+        if self.permissions.restricts and not self.permissions.authorizer.is_readable(topic):
+            self._leave_out_denied(plan, topic)
+        return [theirs[0] for theirs in plan.by_client.values()], others
 
     def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
         """Add a subscription. `replaced` is the session's earlier one with the same filter, if there was one."""

@@ -145,7 +145,7 @@ class SubscriberPage(BaseModel):
 
     subscribers: list[Subscriber]
     count: int
-    """Of all of them; a shared subscription is one."""
+    """Of all of them, with the queues that take its messages."""
     cursor: str | None
 
 
@@ -161,7 +161,7 @@ def router(context: GatewayContext) -> APIRouter:
     mount_point = context.mount_point
 
     def info(topic: TopicRecord) -> TopicInfo:
-        subscriptions, shared = context.core.subscribers(topic.name.encode())
+        subscriptions, others = context.core.subscribers(topic.name.encode())
         return TopicInfo(
             topic_id=topic.topic_id,
             project_id=project_of(topic.name),
@@ -180,7 +180,7 @@ def router(context: GatewayContext) -> APIRouter:
             description=topic.description,
             payload_schema=topic.payload_schema,
             created_at=datetime.fromtimestamp(topic.created_at, UTC),
-            subscriber_count=len(subscriptions) + shared,
+            subscriber_count=len(subscriptions) + others,
         )
 
     def may_see(caller: Caller, topic: TopicRecord) -> bool:
@@ -297,7 +297,7 @@ def router(context: GatewayContext) -> APIRouter:
         topic = seen(caller, topic_id)
         if (topic.owner is None or topic.owner != caller.username) and not caller.may(Role.VIEWER):
             raise Problem(Code.NOT_AUTHORIZED, "only the owner of the topic and viewers may see its subscribers")
-        subscriptions, shared = context.core.subscribers(topic.name.encode())
+        subscriptions, others = context.core.subscribers(topic.name.encode())
         subscriptions.sort(key=lambda each: each.client_id)
         start = bisect_left(subscriptions, cursor, key=lambda each: each.client_id)
         found: list[Subscriber] = []
@@ -320,7 +320,7 @@ def router(context: GatewayContext) -> APIRouter:
             )
         rest = subscriptions[start + limit : start + limit + 1]
         return SubscriberPage(
-            subscribers=found, count=len(subscriptions) + shared, cursor=rest[0].client_id if rest else None
+            subscribers=found, count=len(subscriptions) + others, cursor=rest[0].client_id if rest else None
         )
 
     return routes

@@ -91,14 +91,18 @@ class ConnectionLog(Listener):
                 extra={"fields": _fields(link)},
             )
 
-    def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
+    def on_denied(
+        self, client_id: str, username: str | None, action: str, topic: bytes, reason: str, link: Link | None
+    ) -> None:
+        about = {"peer": None, "client_id": client_id, "listener": None} if link is None else _fields(link)
         _log.warning(
-            "client %r may not %s %r: %s",
+            "%sclient %r may not %s %r: %s",
+            "" if link is None else f"{link.address} ",
             client_id,
             _VERBS[action],
             _printable(topic.decode()),
             _printable(reason or "not authorized"),
-            extra={"fields": {"client_id": client_id, "username": username, "action": action}},
+            extra={"fields": {**about, "username": username, "action": action}},
         )
 
 

@@ -86,8 +86,11 @@ class RecentEvents(Listener):
             words = f"refused from {link.address}, {connection.close_reason}: {connection.close_detail}"
             self._note(connection.client_id, words, is_bad=True)
 
-    def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
-        self._note(client_id, f"may not {action} {topic.decode(errors='replace')}: {reason}", is_bad=True)
+    def on_denied(
+        self, client_id: str, username: str | None, action: str, topic: bytes, reason: str, link: Link | None
+    ) -> None:
+        where = "" if link is None else f", from {link.address} on {link.listener}"
+        self._note(client_id, f"may not {action} {topic.decode(errors='replace')}: {reason}{where}", is_bad=True)
 
     def on_shed(self, link: Link, waiting_bytes: int, messages: int) -> None:
         words = "memory was short, and it was one of those that held most: it reads too slowly, and"

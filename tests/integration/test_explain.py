@@ -367,7 +367,12 @@ async def test_acl_test_and_check_know_dynamic_security(directory: Path, dynamic
         "receivers: not known, for no broker was asked",
     ]
     explained = await run("subscribe", "--as", "eve", "-c", str(toml), "plant/1")
-    assert explained.stdout.splitlines()[0] == "login: tcp-0: user eve is unknown, and refused"
+    assert explained.stdout.splitlines() == [
+        "login: tcp-0: user eve is unknown, and refused",
+        "refused with 0x86: no listener lets user eve in",
+    ]
+    assert explained.exit_code == 1
+    assert (await run("publish", "--as", "eve", "-c", str(toml), "t")).exit_code == 1
     assert (await run("publish", "-c", str(toml), "--data-dir", "x", "t")).exit_code == 2
     toml.write_text("[[listeners]]\nport = true\n")
     assert (await run("publish", "-c", str(toml), "t")).exit_code == 2

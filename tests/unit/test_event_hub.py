@@ -136,8 +136,8 @@ def test_a_denial_is_told_and_logged_with_its_rule(caplog: pytest.LogCaptureFixt
     heard: list[tuple[object, ...]] = []
 
     class Denials(Listener):
-        def on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
-            heard.append((client_id, username, action, topic, reason))
+        def on_denied(self, *told: object) -> None:
+            heard.append(told)
 
     class Closed(OpenRules):
         def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
@@ -149,10 +149,17 @@ def test_a_denial_is_told_and_logged_with_its_rule(caplog: pytest.LogCaptureFixt
     world, hub = World(), EventHub()
     hub.register(ConnectionLog())
     hub.register(Denials())
-    world.broker.permissions.on_denied = hub.on_denied
+    client = world.connect("c")
+    link = FakeLink(client.connection)
+    world.broker.permissions.on_denied = lambda *told: hub.on_denied(*told, link)  # type: ignore[arg-type]
     world.broker.authorize(DefaultRules(authorizer=Closed()))
-    world.connect("c").subscribe("a/#")
-    assert heard == [("c", None, "subscribe", b"a/#", "denied by acl.conf:3")]
+    client.subscribe("a/#")
+    assert heard == [("c", None, "subscribe", b"a/#", "denied by acl.conf:3", link)]
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage() == "client 'c' may not subscribe to 'a/#': denied by acl.conf:3"
+    assert record.getMessage() == f"{link.address} client 'c' may not subscribe to 'a/#': denied by acl.conf:3"
+    fields = record.fields  # type: ignore[attr-defined]
+    assert (fields["peer"], fields["listener"]) == (link.address, link.listener)
+    caplog.clear()
+    hub.on_denied("away", "ann", "receive", b"a", "denied by acl.conf:3", None)
+    assert caplog.records[0].getMessage() == "client 'away' may not receive from 'a': denied by acl.conf:3"

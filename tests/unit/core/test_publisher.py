@@ -6,6 +6,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, TOPIC_NAME_INVALID
 from tests.support.core_driver import World
 from tests.support.rules import OpenRules
+from tests.unit.core.test_sink import Recorder
 
 
 class OnlyAnn(OpenRules):
@@ -53,11 +54,36 @@ def test_a_message_has_an_id_unless_nobody_may_get_it() -> None:
     assert refused.message_id() == 0
 
 
-def test_the_subscribers_of_a_topic_are_one_for_each_client_and_shared_ones_are_counted() -> None:
+def test_the_subscribers_of_a_topic_are_the_clients_that_a_publish_may_reach_each_once() -> None:
     world = World()
-    for name, filters in (("c1", ["a/b", "a/+"]), ("c2", ["#"]), ("c3", ["$share/g/a/b"]), ("c4", ["other"])):
+    for name, filters in (
+        ("c1", ["a/b", "a/+", "$share/g/a/b"]),
+        ("c2", ["#"]),
+        ("c3", ["$share/g/a/b"]),
+        ("c4", ["other"]),
+        ("shut out", ["a/b"]),
+        ("shut out, too", ["$share/g/a/b"]),
+    ):
         client = world.connect(name)
         for topic_filter in filters:
             client.subscribe(topic_filter)
-    found, shared = world.broker.subscribers(b"a/b")
-    assert ({each.client_id for each in found}, shared) == ({"c1", "c2"}, 1)
+    world.broker.bind(b"a/#", Recorder())
+    everybody = {"c1", "c2", "c3", "shut out", "shut out, too"}
+    found, others = world.broker.subscribers(b"a/b")
+    assert (sorted(each.client_id for each in found), others) == (sorted(everybody), 1)
+    world.broker.authorize(DefaultRules(authorizer=SomeShutOut()))
+    found, others = world.broker.subscribers(b"a/b")
+    assert (sorted(each.client_id for each in found), others) == (["c1", "c2", "c3"], 1)
+
+
+class SomeShutOut(OpenRules):
+    """Clients that are `shut out` receive nothing."""
+
+    def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
+        return int(client_id.startswith("shut out"))
+
+    def is_readable(self, topic: bytes) -> bool:
+        return False
+
+    def may_receive(self, role: int, topic: bytes) -> bool:
+        return role == 0

@@ -444,13 +444,17 @@ async def test_the_catalogue_says_what_topics_are_for_and_shows_their_schema(tmp
 
 
 async def test_a_topic_names_its_subscribers(gateway: GatewayUnderTest) -> None:
-    async with Client("127.0.0.1", gateway.broker.port, client_id="pump") as pump:
+    async with (
+        Client("127.0.0.1", gateway.broker.port, client_id="pump") as pump,
+        Client("127.0.0.1", gateway.broker.port, client_id="tap") as tap,
+    ):
         await pump.subscribe("plant/+", qos=1)
-        await pump.subscribe("$share/g/plant/#", qos=1)
+        await tap.subscribe("$share/g/plant/#", qos=1)
         page = text_of(await gateway.client().get("/ui/topic?name=plant/1"))
-        assert "Subscribers: 1 " in page
+        assert "Subscribers: 2 " in page
         assert re.search(r"pump – connected plant/\+ 1 [-0-9]+ [:0-9]+( UTC)? 0 0", page)
-        assert "1 more receiver is a shared subscription" in page
+        assert re.search(r"tap – connected \$share/g/plant/# 1 ", page)
+        assert "more receiver" not in page
 
 
 async def test_an_admin_makes_a_key_that_is_shown_once(gateway: GatewayUnderTest) -> None:

@@ -196,7 +196,7 @@ async def test_subscribers_are_listed_by_pages(gateway: GatewayUnderTest) -> Non
             assert connected_at <= subscribed_at <= datetime.now(UTC)
         cursor = page["cursor"]
         assert page["count"] == 4
-    assert sorted(filters) == ["#", "a/+", "a/b"]
+    assert sorted(filters) == ["#", "$share/g/a/b", "a/+", "a/b"]
 
 
 async def test_there_are_so_many_topics_at_most(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ NOW = datetime(2026, 11, 24, tzinfo=UTC)
 
 
 def denied(events: RecentEvents, client_id: str, topic: bytes = b"a") -> None:
-    events.on_denied(client_id, None, "publish", topic, "acl:1")
+    events.on_denied(client_id, None, "publish", topic, "acl:1", None)
 
 
 def test_the_latest_events_of_a_client_come_first() -> None:
