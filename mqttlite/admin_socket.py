@@ -103,7 +103,7 @@ class Call:
         """Texts in a JSON list. Raises `Refused`."""
         try:
             return msgspec.json.decode(self.parameters.get(name, "[]"), type=list[str])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise Refused(400, f"{name} is no list of texts in JSON: {error}.") from None
 
     def groups(self) -> list[str]:
@@ -353,7 +353,7 @@ def _parameters(body: bytes) -> dict[str, str]:
         return {}
     try:
         found = msgspec.json.decode(body, type=dict[str, bool | int | str])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, f"The body is no JSON object with the parameters: {error}.") from None
     return {name: each if isinstance(each, str) else str(each).lower() for name, each in found.items()}
 

@@ -66,7 +66,7 @@ class Bans:
         if len(reason) > MAX_REASON:
             raise BanRefused(f"the reason has {len(reason)} characters: {MAX_REASON} at most")
         if kind == "address":
-            value = _address(value)
+            value = address_in(value)
         former = self._numbers.get((kind, value))
         if former is not None:
             self.lift(former)
@@ -117,13 +117,13 @@ class Bans:
 def address_of(peer: str) -> str | None:
     """The address of `address:port` in the form of bans; None for a peer without one, for example on a Unix socket."""
     try:
-        return _address(peer.rpartition(":")[0].strip("[]"))
+        return address_in(peer.rpartition(":")[0].strip("[]"))
     except BanRefused:
         return None
 
 
-def _address(text: str) -> str:
-    """Raises `BanRefused`."""
+def address_in(text: str) -> str:
+    """The one form of an address in bans, in which `::ffff:192.0.2.7` is `192.0.2.7`. Raises `BanRefused`."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

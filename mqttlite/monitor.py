@@ -7,13 +7,15 @@ supervisors, `/why` for people. What it serves is made in `reports`. Invariant: 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from mqttlite.admin import MAX_PAGE, Admin
 from mqttlite.net.endpoints import TcpEndpoint
-from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
+from mqttlite.net.http import JSON, READ_ONLY, HttpServer, Options, Request, Response, sentence
+from mqttlite.net.local_host import is_local
 from mqttlite.reports import Reports
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
 from mqttlite.telemetry.report import Report
@@ -35,7 +37,9 @@ class Monitor:
         self._metrics_text: tuple[Report, bytes] | None = None
         """The latest report as metrics."""
         self._host: Final = options.host
-        self._http: Final = HttpServer(TcpEndpoint(options.host, options.port), self._answer)
+        is_open = not (self._host.startswith("127.") or self._host in ("localhost", "::1"))
+        accepts = READ_ONLY if is_open else replace(READ_ONLY, hosts=is_local)
+        self._http: Final = HttpServer(TcpEndpoint(options.host, options.port), self._answer, accepts)
         self._answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
             "/metrics": self._metrics,
             "/status": self._status,
@@ -61,7 +65,7 @@ class Monitor:
         if self._exposition is None:
             _log.warning("there will be no /metrics: %s", _NO_LIBRARY)
         await self._http.start("metrics")
-        if not (self._host.startswith("127.") or self._host in ("localhost", "::1")):
+        if self._http.accepts.hosts is None:
             _log.warning(
                 "metrics, health and status on %s are open to the network: they show which clients are connected",
                 ", ".join(self.addresses),

@@ -66,6 +66,8 @@ def read_file(path: str | Path) -> Reading:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_explain_syntax(path, text, str(error))) from None
+    except RecursionError:
+        raise ConfigError(f"{path}: it is nested too deeply") from None
     return Reading(*_convert(raw), str(path), Lines(text))
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from mqttlite.bans import address_of
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.source import THE_PROGRAM, Source
@@ -25,6 +26,7 @@ from mqttlite.gateway.client_certificates import STATE, ClientCertificate, certi
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.strangers import ADMITTED
+from mqttlite.net.local_host import is_local
 from mqttlite.security.addresses import network_of
 from mqttlite.security.api_keys import PREFIX
 from mqttlite.security.authenticator import Credentials
@@ -46,8 +48,6 @@ _NO_STATE: Final[dict[str, Any]] = {}
 
 _Key = tuple[bytes, str, str]
 """Credentials, from where they come, and the user that the certificate of their connection names."""
-
-_LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Role(IntEnum):
@@ -124,6 +124,11 @@ class Callers:
         if is_counted:
             self._count(caller)
         return caller
+
+    def highest_role_at(self, address: str) -> Role:
+        """The highest role of the callers that are remembered from an address."""
+        roles = [each.role for each, _ in self._remembered.values() if address_of(each.peer) == address]
+        return max(roles, default=Role.USER)
 
     def is_known(self, scope: Scope) -> bool:
         """Whether a request shows credentials that were accepted lately. It may be refused all the same."""
@@ -257,10 +262,7 @@ class Callers:
         context = self._context
         if context.must_log_in:
             raise _refused("credentials are missing: send a header Authorization, with Bearer or Basic")
-        host = request.headers.get("host", "")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if context.is_local and name.lower() not in _LOCAL_HOSTS and not name.startswith("127."):
-            # A page of another site, whose name was made to lead here (DNS rebinding).
+        if context.is_local and not is_local(request.headers.get("host", "")):
             raise Problem(Code.WRONG_HOST, "without credentials the gateway answers only as localhost")
         key = (b"", network_of(peer), "")
         found = self._remembered.get(key)

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from mqttlite.admin import Admin, BanEntry, ClientDetails, ClientEntry, QueuedMessage, Removal, payload_as_text
-from mqttlite.bans import MAX_BAN_S, MAX_BANS, MAX_REASON, BanKind, BanRefused, TooManyBans, address_of
-from mqttlite.gateway.caller import Caller, Operator, Role, require
+from mqttlite.admin import BanEntry, ClientDetails, ClientEntry, QueuedMessage, Removal, payload_as_text
+from mqttlite.bans import MAX_BAN_S, MAX_BANS, MAX_REASON, BanKind, BanRefused, TooManyBans, address_in, address_of
+from mqttlite.gateway.caller import LISTENER, Caller, Callers, Operator, Role, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
@@ -146,9 +146,9 @@ def router(context: GatewayContext) -> APIRouter:
         return Bans(items=[admin.in_utc(ban) for ban in admin.bans.list()])
 
     @routes.post("/bans", summary="Ban a client, a user or an address", status_code=201)
-    async def add_ban(ban: NewBan, caller: Operator) -> Banned:
+    async def add_ban(request: Request, ban: NewBan, caller: Operator) -> Banned:
         """Its connections are closed, and CONNECT is refused (0x8A) until the ban ends."""
-        return await put_ban(admin, ban, caller)
+        return await put_ban(context, ban, caller, request.app.state.callers)
 
     @routes.delete("/bans/{ban_id}", summary="Lift a ban", dependencies=OPERATOR)
     async def lift_ban(ban_id: int) -> Done:
@@ -160,10 +160,22 @@ def router(context: GatewayContext) -> APIRouter:
     return routes
 
 
-async def put_ban(admin: Admin, ban: NewBan, caller: Caller) -> Banned:
-    """Keep somebody out, but not the caller. Raises `Problem`."""
-    if ban.value == (caller.username if ban.kind == "user" else address_of(caller.peer)) and ban.kind != "client":
+async def put_ban(context: GatewayContext, ban: NewBan, caller: Caller, callers: Callers) -> Banned:
+    """Keep somebody out, but neither the caller nor who has a higher role. Raises `Problem`."""
+    admin = context.admin
+    try:
+        value = address_in(ban.value) if ban.kind == "address" else ban.value
+    except BanRefused as error:
+        raise Problem(Code.INVALID_VALUE, str(error)) from None
+    own = {"user": caller.username, "client": caller.client_id, "address": address_of(caller.peer)}
+    if value == own[ban.kind]:
         raise Problem(Code.CONFLICT, f"this is the {ban.kind} of the caller, who would be kept out")
+    highest = _highest_role(context, ban.kind, value, callers)
+    if highest > caller.role:
+        raise Problem(
+            Code.NOT_AUTHORIZED,
+            f"the {ban.kind} has the role {highest.name.lower()}, and the caller has {caller.role.name.lower()}",
+        )
     try:
         made, disconnected = await admin.ban(
             ban.kind, ban.value, ban.duration_s, ban.reason, caller.username or caller.how
@@ -173,6 +185,19 @@ async def put_ban(admin: Admin, ban: NewBan, caller: Caller) -> Banned:
     except TooManyBans:
         raise Problem(Code.QUOTA_EXCEEDED, f"there are {MAX_BANS} bans, which is the limit: lift some") from None
     return Banned(ban=admin.in_utc(made), disconnected=disconnected)
+
+
+def _highest_role(context: GatewayContext, kind: BanKind, value: str, callers: Callers) -> Role:
+    """The highest role that would be kept out: of the user, of the user of the client, or of callers of lately from the
+    address."""
+    if kind == "address":
+        return callers.highest_role_at(value)
+    user: str | None = value
+    if kind == "client":
+        session = context.core.sessions.get(value)
+        user = value.removeprefix(f"{LISTENER}-") if session is None else session.username
+    keys = [Role[each.role.upper()] for each in context.api_keys.entries() if each.user == user]
+    return max([Role[context.options.role_of(user).upper()], *keys]) if user is not None else Role.USER
 
 
 def _no_session(client_id: str) -> Problem:

@@ -88,6 +88,8 @@ class Accepts:
     body_bytes: int = 0
     """The longest body. The body of GET and HEAD is never read."""
     error: Callable[[int, str], Response] = sentence
+    hosts: Callable[[str], bool] | None = None
+    """Whether a header `Host` is one of the server's. None: every one is."""
 
 
 READ_ONLY: Final = Accepts()
@@ -104,7 +106,7 @@ class HttpServer:
     ) -> None:
         self._endpoint: Final = endpoint
         self._answer: Final = answer
-        self._accepts: Final = accepts
+        self.accepts: Final = accepts
         self._open: Final[dict[_Exchange, None]] = {}
 
     @property
@@ -143,7 +145,7 @@ class HttpServer:
             idle = next((exchange for exchange in self._open if exchange.answering is None), oldest)
             del self._open[idle]
             idle.abort()
-        exchange = _Exchange(self._answer, self._accepts, self._on_lost)
+        exchange = _Exchange(self._answer, self.accepts, self._on_lost)
         self._open[exchange] = None
         return exchange
 
@@ -209,6 +211,8 @@ class _Exchange(asyncio.Protocol):
         limit, methods = self._accepts.head_bytes, ", ".join(self._accepts.methods)
         if self._heard_bytes - len(self._http.trailing_data[0]) > limit:  # h11 does not limit one piece
             self._refuse(431, f"The request is longer than {limit} bytes.")
+        elif not self._is_for_us(head):
+            self._refuse(421, "This is served here as localhost only.")
         elif head.method.decode("ascii") not in self._accepts.methods:
             only = " and ".join(methods.rsplit(", ", 1))
             self._refuse(405, f"Only {only} are served here.", (b"Allow", methods.encode()))
@@ -216,6 +220,10 @@ class _Exchange(asyncio.Protocol):
             self._begin(head)
         else:
             self._head = head
+
+    def _is_for_us(self, head: h11.Request) -> bool:
+        hosts = [value.decode("latin-1") for name, value in head.headers if name == b"host"]
+        return self._accepts.hosts is None or not hosts or self._accepts.hosts(hosts[0])
 
     def _on_data(self, data: bytes) -> None:
         self._body += data

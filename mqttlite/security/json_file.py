@@ -24,5 +24,5 @@ def load(path: Path, kind: type[T], error: type[Exception], *, max_bytes: int, c
         return None
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as failure:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:
         raise error(f"{path} is no file of {content}: {failure}. Put back a copy, or {advice}") from None

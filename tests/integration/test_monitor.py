@@ -73,10 +73,10 @@ def of(broker: Broker) -> Monitor:
     return broker.monitor
 
 
-async def get(broker: Broker, target: str, method: str = "GET") -> tuple[int, str, str]:
+async def get(broker: Broker, target: str, method: str = "GET", host: str = "localhost") -> tuple[int, str, str]:
     """Status, content type and body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", of(broker).port)
-    writer.write(f"{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     async with asyncio.timeout(60):
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
@@ -586,3 +586,17 @@ async def test_a_look_holds_the_loop_up_for_a_slice_at_a_time(rig: Rig) -> None:
     counting.cancel()
     assert found.snapshot.sessions == sessions
     assert passes >= 20
+
+
+async def test_a_page_that_had_its_name_lead_here_reads_no_metrics(rig: Rig) -> None:
+    broker = await rig.broker(config())
+    for host, status in (
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost:9883", 200),
+        ("[::1]", 200),
+    ):
+        for target in ("/metrics", "/clients", "/healthz"):
+            assert (await get(broker, target, host=host))[0] == status, host
+    everywhere = await rig.broker(msgspec.structs.replace(config(), metrics=Options(host="0.0.0.0", port=0)))
+    assert (await get(everywhere, "/healthz", host="broker.example"))[0] == 200

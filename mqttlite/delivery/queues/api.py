@@ -230,7 +230,7 @@ class QueuesApi:
             if bool(to.time) == bool(to.snapshot):
                 raise ValueError("it has either a time or a snapshot")
             number = parse_time(to.time) if to.time else 0
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Refused(400, f"The body is not where to seek to: {error}.") from None
         if to.snapshot:
             await self._seeks.to_snapshot(name, to.snapshot)
@@ -319,7 +319,7 @@ def options_of(body: bytes, name: str = "") -> QueueOptions:
         if name and isinstance(given, dict):
             given.setdefault("name", name)
         options = msgspec.convert(given, QueueOptions)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(400, f"The body is not what a queue has: {error}.") from None
     if name and options.name != name:
         raise Refused(400, f"The name in the body is {options.name!r}, and in the path {name!r}.")

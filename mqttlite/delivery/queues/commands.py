@@ -267,7 +267,7 @@ def _replay_query(payload: bytes) -> dict[str, str]:
     """What a replay is asked over HTTP. Raises `Refused`."""
     try:
         wanted = msgspec.json.decode(payload or b"{}", type=_Replay)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(400, f"The body is not what to replay: {error}.") from None
     query = {"filter": wanted.filter, "dry_run": "true" if wanted.dry_run else "false"}
     if wanted.number is not None:

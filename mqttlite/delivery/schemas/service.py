@@ -168,7 +168,7 @@ def load(path: Path) -> Registry:
         raise RegistryFileError(f"{path}: cannot be read: {error.strerror}") from None
     try:
         return msgspec.json.decode(content, type=Registry)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RegistryFileError(
             f"{path}: it is no file of a schema registry: {error}. Put back a copy, or move it away: then no schema is "
             "registered"

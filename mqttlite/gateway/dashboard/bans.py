@@ -77,7 +77,7 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
         except ValidationError as error:
             first = error.errors()[0]
             raise Problem(Code.INVALID_VALUE, f"{first['loc'][0]}: {first['msg']}") from None
-        await put_ban(admin, wanted, caller)
+        await put_ban(context, wanted, caller, request.app.state.callers)
         return redirect(BANS, done="banned")
 
     @routes.post(f"{BANS}/lift")

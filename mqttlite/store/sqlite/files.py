@@ -6,9 +6,11 @@ read.
 """
 
 import contextlib
+import logging
 import os
 import shutil
 import sqlite3
+import stat
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -51,6 +53,9 @@ _NO_SHARED_MEMORY: Final = (
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+_log = logging.getLogger("mqttlite.store")
+
+
 class StoreError(OSError):
     """A data directory is unusable; the text says what to do."""
 
@@ -72,8 +77,21 @@ def make_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for each in missing:
             sync(each.parent)
+        mode = stat.S_IMODE(directory.stat().st_mode)
     except OSError as error:
         raise StoreError(f"the data directory {directory} cannot be made: {error.strerror or error}") from None
+    if mode & 0o007 and sys.platform != "win32":
+        _log.warning(
+            "the data directory %s is open to every user of this machine (mode %03o): chmod 700", directory, mode
+        )
+
+
+def protect(path: Path) -> None:
+    """Let only the owner read the database and its journal. SQLite gives the journal the mode of the database."""
+    for each in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if each.stat().st_mode & 0o077:
+                each.chmod(0o600)
 
 
 class Lock:
@@ -124,6 +142,7 @@ def create(path: Path) -> None:
     remove(unfinished)
     if path.with_name(path.name + "-wal").exists():
         _put_aside(path, datetime.now(UTC))
+    unfinished.touch(0o600)
     connection = sqlite3.connect(unfinished, isolation_level=None)
     try:
         make_tables(connection)
@@ -212,6 +231,7 @@ def is_alone(connection: sqlite3.Connection) -> bool:
 
 
 def _connect(path: Path, locking_mode: str) -> sqlite3.Connection:
+    protect(path)
     write_again(path.with_name(path.name + "-wal"))
     uri = f"{path.absolute().as_uri()}?mode=rw"  # else SQLite makes an empty one where there is none
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=64)

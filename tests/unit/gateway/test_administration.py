@@ -154,7 +154,7 @@ async def test_who_is_banned_is_disconnected_and_stays_out_until_it_is_lifted(ga
         else:
             assert refused.reason_code == 5
         assert [each["id"] for each in (await get(operator, "bans"))["items"]] == [made["ban"]["id"]]
-        status = (await gateway.client(Role.ADMIN).get(f"{API}/me")).status_code
+        status = (await gateway.client(Role.VIEWER).get(f"{API}/me")).status_code
         assert status == (403 if kind == "address" else 200), "it is kept out over HTTP, too"
         if kind != "address":
             await device(gateway, "other", username="bert")
@@ -177,7 +177,8 @@ async def test_a_ban_that_cannot_be_says_why(gateway: GatewayUnderTest, monkeypa
         answer = await operator.post(f"{API}/bans", json={**ban, **wrong})
         assert answer.status_code == 422
         assert sentence in answer.json()["detail"]
-    for kind, value in (("user", "key-operator"), ("address", "127.0.0.1")):
+    own = (("user", "key-operator"), ("client", "http-key-operator"), ("address", "127.0.0.1"))
+    for kind, value in (*own, ("address", "::ffff:127.0.0.1"), ("address", "::FFFF:7f00:1")):
         answer = await operator.post(f"{API}/bans", json={**ban, "kind": kind, "value": value})
         assert answer.json()["code"] == "conflict", "nobody locks himself out"
     monkeypatch.setattr("mqttlite.bans.MAX_BANS", 1)
@@ -185,6 +186,30 @@ async def test_a_ban_that_cannot_be_says_why(gateway: GatewayUnderTest, monkeypa
     answer = await operator.post(f"{API}/bans", json={**ban, "value": "d"})
     assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
     assert str(MAX_BANS) in answer.json()["detail"]
+
+
+async def test_an_operator_bans_nobody_with_a_higher_role(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"roles": {"admin": ("root",)}}) as gateway:
+        await device(gateway, "of-root", username="root")
+        operator, admin = gateway.client(Role.OPERATOR), gateway.client(Role.ADMIN, peer="192.0.2.7")
+        assert (await admin.get(f"{API}/me")).json()["role"] == "admin"
+        above = [("user", "root"), ("user", "key-admin"), ("client", "of-root"), ("client", "http-key-admin")]
+        for kind, value in (*above, ("address", "192.0.2.7"), ("address", "::ffff:192.0.2.7")):
+            ban = {"kind": kind, "value": value, "duration_s": 60}
+            for path, body in (
+                (f"{API}/bans", {"json": ban}),
+                ("/ui/bans/add", {"data": {**ban, "duration_s": "3600"}}),
+            ):
+                headers = {"Origin": "http://localhost:8080"}
+                answer = await operator.post(path, headers=headers, **body)  # type: ignore[arg-type]
+                assert answer.status_code == 403, (path, value)
+        assert gateway.broker.admin.bans.list() == []
+        for kind, value in (("user", "key-viewer"), ("user", "unknown"), ("client", "none"), ("address", "192.0.2.8")):
+            answer = await operator.post(f"{API}/bans", json={"kind": kind, "value": value, "duration_s": 60})
+            assert answer.status_code == 201, value
+        assert (
+            await admin.post(f"{API}/bans", json={"kind": "user", "value": "root", "duration_s": 60})
+        ).status_code == 201
 
 
 async def test_retained_messages_are_listed_got_and_removed(gateway: GatewayUnderTest) -> None:

@@ -37,8 +37,11 @@ async def test_without_credentials_somebody_on_this_machine_looks_and_changes_no
 
 
 async def test_a_name_that_leads_here_is_not_this_machine(gateway: GatewayUnderTest) -> None:
-    answer = await gateway.client(host="evil.example").get("/api/v1/me")
-    assert (answer.status_code, answer.json()["code"]) == (421, "wrong_host")
+    for host in ("evil.example", "127.0.0.1.evil.example", "127.evil.example", "localhost.evil.example", "192.0.2.1"):
+        answer = await gateway.client(host=host).get("/api/v1/me")
+        assert (answer.status_code, answer.json()["code"]) == (421, "wrong_host"), host
+    for host in ("LocalHost", "127.0.0.1", "127.1.2.3", "[::1]"):
+        assert (await gateway.client(host=host).get("/api/v1/me")).status_code == 200, host
 
 
 async def test_a_key_has_its_role_and_user(gateway: GatewayUnderTest) -> None:

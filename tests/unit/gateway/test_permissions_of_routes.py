@@ -343,3 +343,26 @@ async def test_no_route_of_a_topic_answers_another_user(tmp_path: Path) -> None:
             answer = await bob.request(method, url, json=body)
             assert answer.status_code == 403, f"{method} {url}: {answer.status_code}"
         assert (await ann.get(f"/api/v1/topics/{topic_id}")).json()["description"] == ""
+
+
+DEEP = (b"[" * 100_000, b'{"name":' * 50_000 + b"1" + b"}" * 50_000, b'{"a":' + b"[" * 3_000 + b"]" * 3_000 + b"}")
+
+
+@pytest.mark.slow
+async def test_no_route_fails_of_json_that_is_nested_deeply(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running_gateway(tmp_path, http=NO_LIMIT) as gateway:
+        admin = gateway.client(Role.ADMIN)
+        await admin.post("/api/v1/queues", json={"name": "x"})
+        topic_id = (await admin.post("/api/v1/topics", json={"name": "x"})).json()["topic_id"]
+        failed: list[str] = []
+        for method, path in routes_of(gateway.gateway.app):
+            if method in ("POST", "PUT", "PATCH"):
+                url = re.sub(r"\{[^}]*\}", "x", path.replace("{topic_id}", topic_id))
+                for body in DEEP:
+                    answer = await admin.request(
+                        method, url, content=body, headers={"Content-Type": "application/json"}
+                    )
+                    if answer.status_code >= 500 and answer.status_code != 501:
+                        failed.append(f"{method} {url}: {answer.status_code}")
+        assert failed == []
+    assert "Traceback" not in caplog.text

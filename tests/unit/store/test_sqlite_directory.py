@@ -195,3 +195,26 @@ def test_an_exchange_that_was_begun_is_completed_from_wherever_it_is(database: P
 def test_an_error_without_a_code_is_no_damage() -> None:
     assert not files.is_damage(sqlite3.DatabaseError("something"))
     assert not files.is_damage(OSError("something"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+def test_only_the_owner_reads_the_database_whatever_the_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = os.umask(0o022)
+    try:
+        tmp_path.chmod(0o755)
+        for _ in range(2):
+            store = SqliteStore(tmp_path)
+            found = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.glob("mqttlite.db*")}
+            assert set(found) >= {"mqttlite.db", "mqttlite.db-shm"}
+            assert set(found.values()) == {0o600}
+            store.close()
+            (tmp_path / files.DATABASE).chmod(0o644)  # as earlier versions made it
+        assert caplog.text.count(f"{tmp_path} is open to every user of this machine (mode 755): chmod 700") == 2
+        caplog.clear()
+        tmp_path.chmod(0o750)
+        SqliteStore(tmp_path).close()
+        assert caplog.text == ""
+    finally:
+        os.umask(before)
