@@ -35,7 +35,7 @@ async def killed(tmp_path: Path) -> Path:
     for number in range(COMMITS):
         await store.commit([message(number * EACH + at) for at in range(EACH)])
     copy = tmp_path / "killed"
-    copy.mkdir()
+    copy.mkdir(mode=0o700)
     for suffix in ("", "-wal", SUFFIX):
         name = files.DATABASE + suffix
         (copy / name).write_bytes((tmp_path / "running" / name).read_bytes())
@@ -194,7 +194,7 @@ async def test_what_was_settled_does_not_come_back_with_a_repair(
     journal = scan(data["-wal"], 4_096, 1_000)
     for number, frame in enumerate(journal.frames):
         directory = tmp_path / f"{number}"
-        directory.mkdir()
+        directory.mkdir(mode=0o700)
         damaged = bytearray(data["-wal"])
         damaged[frame.at + 4_000] ^= 1
         for suffix, content in {**data, "-wal": bytes(damaged)}.items():
