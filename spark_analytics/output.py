@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StructField
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField
 
 from spark_analytics.errors import InputUnusable, OutputRefused
 from spark_analytics.read import first_line
@@ -22,6 +22,9 @@ PAGE: Final = "report.html"
 
 # How Spark says that a file cannot be read, which it notices when a table is computed.
 _BAD_INPUT: Final = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "parquet.io.ParquetDecodingException")
+
+# How a cell begins that a spreadsheet computes.
+_FORMULA: Final = r"^[\s]*[=+\-@]|^[\t\r\n]"
 
 # RFC 4180 quotes, and timestamps that keep their microseconds.
 _CSV_OPTIONS: Final = {
@@ -60,7 +63,7 @@ class Output:
         try:
             arranged.write.mode(self._mode).parquet(parquet)
             written = self._spark.read.schema(frame.schema).parquet(parquet)
-            flat = flatten(written)
+            flat = without_formulas(flatten(written))
             flat.coalesce(1).write.mode(self._mode).options(**_CSV_OPTIONS).csv(f"{self.directory}/{table}/csv")
             self._name_csv(table)
         except (PySparkException, Py4JJavaError) as error:
@@ -109,6 +112,19 @@ def flatten(frame: DataFrame) -> DataFrame:
     """The same columns, each map as text, `expired=1;queue_full=20`, by key, and each list as `a;b`; an empty one is an
     empty text."""
     return frame.select(*(_flat(field) for field in frame.schema))
+
+
+def without_formulas(frame: DataFrame) -> DataFrame:
+    """The same columns, each text that a spreadsheet takes for a formula behind an apostrophe: clients choose their
+    identifiers, users and topics, and people open the files."""
+    return frame.select(*(_text_of(field) for field in frame.schema))
+
+
+def _text_of(field: StructField) -> Column:
+    column = F.col(field.name)
+    if not isinstance(field.dataType, StringType):
+        return column
+    return F.when(column.rlike(_FORMULA), F.concat(F.lit("'"), column)).otherwise(column).alias(field.name)
 
 
 def _flat(field: StructField) -> Column:

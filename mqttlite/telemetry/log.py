@@ -1,8 +1,8 @@
 """The log, as text or JSON, formatted and written by a thread.
 
 The structured fields of a line are passed with `extra={"fields": {"client_id": …}}`. Invariants: the event loop never
-waits for the reader of the log; at most `QUEUE_LINES` lines wait; at most `LINES_PER_S` warnings of one kind are
-written in a second. Omitted lines are counted, and the count is logged.
+waits for the reader of the log; at most `QUEUE_LINES` lines wait; at most `BURST_LINES` warnings of one kind are
+written at once, and `LINES_PER_S` over time. Omitted lines are counted, and the count is logged.
 """
 
 import contextlib
@@ -21,8 +21,10 @@ from typing import Any, Final, TextIO
 
 from pythonjsonlogger.msgspec import MsgspecFormatter
 
-LINES_PER_S: Final = 100
-"""Warnings and errors of one kind in a second: at most 1 GB a day."""
+BURST_LINES: Final = 100
+LINES_PER_S: Final = 10
+"""Warnings and errors of one kind that are written at once, and in a second while they go on: at most 300 MB a day. A
+refused CONNECT of 24 bytes costs a line of 300."""
 
 MAX_KINDS: Final = 1_000
 """Kinds of warnings with their own count; ours are some tens. Further kinds of a logger share one count."""
@@ -264,13 +266,14 @@ class Calm(logging.Filter):
             if len(self._kinds) >= MAX_KINDS:
                 key = record.name, ""
             kind = self._kinds.setdefault(key, _Kind())
-        if record.created >= kind.until or record.created < kind.until - 1:  # the clock may have been set back
-            kind.until = record.created + 1
-            kind.lines = 0
-        kind.lines += 1
-        if kind.lines > LINES_PER_S:
+        passed_s = record.created - kind.at
+        refill = BURST_LINES if passed_s < -1 else max(0.0, passed_s) * LINES_PER_S  # the clock may have been set back
+        kind.room = min(BURST_LINES, kind.room + refill)
+        kind.at = record.created
+        if kind.room < 1:
             kind.left_out += 1
             return False
+        kind.room -= 1
         if kind.left_out:
             record.msg = f"{record.msg} ({kind.left_out} more like this were left out before)"
             kind.left_out = 0
@@ -278,9 +281,10 @@ class Calm(logging.Filter):
 
 
 class _Kind:
-    __slots__ = ("left_out", "lines", "until")
+    __slots__ = ("at", "left_out", "room")
 
     def __init__(self) -> None:
-        self.until = 0.0
-        self.lines = 0
+        self.at = 0.0
+        self.room = float(BURST_LINES)
+        """How many lines may be written now."""
         self.left_out = 0

@@ -15,6 +15,7 @@ import pytest
 
 from mqttlite.telemetry.log import (
     BATCH_LINES,
+    BURST_LINES,
     FLUSH_S,
     LINES_PER_S,
     MAX_CHARACTERS,
@@ -56,27 +57,40 @@ def log() -> Log:
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR])
 @pytest.mark.parametrize("above", [-1, 0, 1])
-def test_so_many_lines_of_one_kind_leave_in_a_second(log: Log, above: int, level: int) -> None:
-    for number in range(LINES_PER_S + above):
+def test_so_many_lines_of_one_kind_leave_at_once(log: Log, above: int, level: int) -> None:
+    for number in range(BURST_LINES + above):
         log.write("%s refused", number, level=level)
-    assert log.lines() == [f"{number} refused" for number in range(LINES_PER_S + min(0, above))]
+    assert log.lines() == [f"{number} refused" for number in range(BURST_LINES + min(0, above))]
 
 
 def test_the_next_line_says_how_many_were_left_out(log: Log) -> None:
-    for number in range(LINES_PER_S + 7):
+    for number in range(BURST_LINES + 7):
         log.write("%s refused", number)
     log.lines()
-    log.now += 0.99
+    log.now += 0.9 / LINES_PER_S
     log.write("%s refused", "a")
     assert log.lines() == []
-    log.now += 0.01
+    log.now += 1.2 / LINES_PER_S
     log.write("%s refused", "b")
     log.write("%s refused", "c")
     assert log.lines() == ["b refused (8 more like this were left out before)", "c refused"]
 
 
+def test_a_flood_that_goes_on_is_cut_to_a_few_lines_a_second(log: Log) -> None:
+    for _ in range(60_000):
+        log.now += 0.01
+        log.write("%s refused", "x" * 200)
+    lines = log.lines()
+    assert len(lines) <= BURST_LINES + 600 * LINES_PER_S + 1
+    assert sum(int(line.partition("(")[2].partition(" ")[0] or 0) for line in lines) > 50_000
+    log.now += BURST_LINES / LINES_PER_S
+    for _ in range(BURST_LINES):
+        log.write("%s refused", "y")
+    assert len(log.lines()) == BURST_LINES
+
+
 def test_a_flood_of_one_kind_silences_no_other(log: Log) -> None:
-    for number in range(2 * LINES_PER_S):
+    for number in range(2 * BURST_LINES):
         log.write("%s refused", number)
     log.lines()
     log.write("%s lost messages", "c", line=2)
@@ -85,24 +99,24 @@ def test_a_flood_of_one_kind_silences_no_other(log: Log) -> None:
 
 @pytest.mark.parametrize("above", [-1, 0, 1])
 def test_there_are_so_many_kinds_and_the_rest_is_one_kind(log: Log, above: int) -> None:
-    for number in range(MAX_KINDS + LINES_PER_S + above):
+    for number in range(MAX_KINDS + BURST_LINES + above):
         log.write(f"{number} refused")
-    assert len(log.lines()) == MAX_KINDS + LINES_PER_S + min(0, above)
+    assert len(log.lines()) == MAX_KINDS + BURST_LINES + min(0, above)
 
 
 def test_lines_about_clients_that_are_let_in_are_never_left_out(log: Log) -> None:
-    for number in range(2 * LINES_PER_S):
+    for number in range(2 * BURST_LINES):
         log.write("%s connected", number, level=logging.INFO)
-    assert len(log.lines()) == 2 * LINES_PER_S
+    assert len(log.lines()) == 2 * BURST_LINES
 
 
 def test_a_clock_that_is_set_back_silences_nobody(log: Log) -> None:
-    for number in range(2 * LINES_PER_S):
+    for number in range(2 * BURST_LINES):
         log.write("%s refused", number)
     log.lines()
     log.now -= 3_600
     log.write("%s refused", "a")
-    assert log.lines() == [f"a refused ({LINES_PER_S} more like this were left out before)"]
+    assert log.lines() == [f"a refused ({BURST_LINES} more like this were left out before)"]
 
 
 def logger_into(lines: LogQueue) -> logging.Logger:
