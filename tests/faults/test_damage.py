@@ -101,7 +101,7 @@ KINDS = [flip_a_bit, zero_a_sector, scramble_a_page, copy_a_page, cut_off]
 
 MOST_LOST: dict[str, dict[str, int]] = {
     files.DATABASE: {"flip_a_bit": 110, "zero_a_sector": 110, "scramble_a_page": 190, "copy_a_page": 190},
-    f"{files.DATABASE}-wal": {"flip_a_bit": 10, "zero_a_sector": 30, "scramble_a_page": 190, "copy_a_page": 190},
+    f"{files.DATABASE}-wal": {"flip_a_bit": 10, "zero_a_sector": 110, "scramble_a_page": 190, "copy_a_page": 190},
     f"{files.DATABASE}-committed": {kind.__name__: 0 for kind in KINDS},
 }
 """How much of the 335 messages, sessions, subscriptions and retained messages a damage costs at most, without what is

@@ -75,6 +75,18 @@ class Pages:
             except (IndexError, ValueError, struct.error):
                 yield None
 
+    def loose_cells(self, page: bytes) -> Iterator[Cell]:
+        """The rows of a page whose head is damaged, wherever they begin; none if the head is a valid one."""
+        if len(page) < self._size or page[0] in KINDS or page[0] in _NODES:
+            return
+        for kind in (_TABLE_LEAF, _INDEX_LEAF):
+            for at in range(self._size):
+                try:
+                    if _is_row(page, at, kind):
+                        yield self._cell(page, kind, at)
+                except (IndexError, ValueError, struct.error):
+                    continue
+
     def children(self) -> set[int]:
         """The pages to which another page of a tree leads."""
         found: set[int] = set()
@@ -137,6 +149,21 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 _INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+_BYTES: Final = {0: 0, **_INTEGER_BYTES, 7: 8, 8: 0, 9: 0}
+"""How many bytes a column has, by its type; texts and blobs have types that say so."""
+
+
+def _is_row(page: bytes, at: int, kind: int) -> bool:
+    """Whether the columns of what may be a row are as long as the row."""
+    length, at = _varint(page, at)
+    if kind == _TABLE_LEAF:
+        _, at = _varint(page, at)
+    head, place = _varint(page, at)
+    end, total = at + head, head
+    while place < end:
+        column, place = _varint(page, place)
+        total += (column - 12) // 2 if column >= 12 else _BYTES.get(column, -1)
+    return length > 1 and total == length and place == end
 
 
 def _columns(payload: bytes) -> tuple[Any, ...]:

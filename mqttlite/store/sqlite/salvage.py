@@ -221,7 +221,9 @@ def _copy_from_pages(source: Source, new: sqlite3.Connection, holed: set[str]) -
             _add(new, pages.cells_of(page), None)
         # A page at the wrong place may hide the rest of a table without an error.
         _add(new, pages.cells(), None if source.has_lost_pages or pages.knows_unused() else holed)
-        trees = pages.children() | _roots(source.path) if source.former else set()
+        trees = pages.children() | _roots(source.path)
+        for number in trees:
+            _add(new, pages.loose_cells(pages.page(number)), None)
         for number in trees.intersection(source.former):
             _add_former(pages, new, pages.page(number), source.former[number])
 
@@ -304,10 +306,12 @@ def _remove_orphans(new: sqlite3.Connection) -> list[str]:
     )
     new.execute("DELETE FROM queue WHERE chunk NOT IN (SELECT id FROM chunks)")
     new.execute("DELETE FROM chunks WHERE id NOT IN (SELECT chunk FROM queue)")
+    # What is in front of the first waiting message (`head`) was acknowledged, or the reader names it.
     gaps = _by_session(
         new,
-        "SELECT session, sum(gap) AS number FROM (SELECT session, first - lag(first + count) OVER (PARTITION BY "
-        "session ORDER BY first) AS gap FROM queue WHERE first >= 0) WHERE gap > 0",
+        "SELECT session, sum(gap) AS number FROM (SELECT queue.session AS session, first - max(ifnull(head, 0), "
+        "ifnull(lag(first + count) OVER (PARTITION BY queue.session ORDER BY first), 0)) AS gap "
+        "FROM queue LEFT JOIN state ON state.session = queue.session WHERE first >= 0) WHERE gap > 0",
     )
     lost = {name: max(gone.get(name, 0), gaps.get(name, 0)) for name in {**gone, **gaps}}
     named = [f"{count} queued messages of {name!r}" for name, count in list(lost.items())[:NAMED]]

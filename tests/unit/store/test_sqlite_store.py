@@ -13,8 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.core.changes import IF_LOST, Change, Enqueue, SaveDelayed, SaveSession, SaveWill, Settled, Stored
+from mqttlite.core.changes import (
+    IF_LOST,
+    Change,
+    Enqueue,
+    SaveDelayed,
+    SaveRetained,
+    SaveSession,
+    SaveSubscription,
+    SaveWill,
+    Settled,
+    Stored,
+)
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.subscription import Subscription
 from mqttlite.store.sqlite import files
 from mqttlite.store.sqlite import store as sqlite_store
 from mqttlite.store.sqlite.records import Damaged, decode_will, encode_will, opened, sealed
@@ -123,6 +135,44 @@ async def test_a_table_that_became_unreadable_is_found_when_it_is_loaded(
     assert [type(change) for change in loaded(store)] == [SaveSession]
     store.close()
     assert "lost: a part of chunks that cannot be read, 50 queued messages of 'a'" in caplog.text
+
+
+@pytest.mark.parametrize("table", ["chunks", "queue", "sessions", "state", "subscriptions", "retained"])
+async def test_a_page_whose_head_is_damaged_loses_none_of_its_rows(tmp_path: Path, table: str) -> None:
+    """SQLite finds rows by the head of their page; their own bytes tell what they are, too."""
+    store = SqliteStore(tmp_path)
+    subscription = SaveSubscription("a", Subscription("a", b"filter", 1))
+    retained = SaveRetained(Message(b"topic", b"kept", 1, True))
+    messages = [message(at, b"%d" % at * 20, at + 1) for at in range(8)]
+    await store.commit([SaveSession("a", 60, 0.0), subscription, retained, *messages])
+    whole = [type(change) for change in loaded(store)]
+    store.close()
+    with database(tmp_path) as connection:
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    content = bytearray(content_of(tmp_path))
+    content[(root - 1) * 4_096 : (root - 1) * 4_096 + 64] = bytes(64)
+    (tmp_path / files.DATABASE).write_bytes(content)
+    store = SqliteStore(tmp_path)
+    changes = loaded(store)
+    store.close()
+    assert [type(change) for change in changes] == whole
+    assert payloads(changes) == [b"%d" % at * 20 for at in range(8)]
+
+
+async def test_messages_that_were_acknowledged_out_of_order_are_not_said_to_be_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes = [SaveSession("a", 60, 0.0), *[message(at, b"x", at + 1) for at in range(9)]]
+    store = SqliteStore(tmp_path)
+    for change in changes:
+        await store.commit([change])
+    await store.commit([Settled("a", at) for at in (2, 3, 6)])
+    store.close()
+    with database(tmp_path) as connection:
+        connection.execute("DROP TABLE retained")
+    SqliteStore(tmp_path).close()
+    assert "lost: a part of retained that cannot be read" in caplog.text
+    assert "queued messages" not in caplog.text
 
 
 def test_the_checksum_of_nothing_is_no_record() -> None:
