@@ -30,6 +30,7 @@ from mqttlite.core.limits import (
     ITERATION_WORK,
     LONG_PACKET_BYTES,
     MAX_PENDING_BYTES,
+    SMALLEST_PUBLISH_BYTES,
     Limits,
     OverloadLimits,
 )
@@ -64,6 +65,7 @@ from mqttlite.core.traffic import Traffic
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.errors import PeerError, QuotaExceeded
+from mqttlite.wire.framer import packet_size
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -268,6 +270,8 @@ class Broker:
                 return
             if connection.waits_for != NOTHING:
                 return  # the job it waits for will defer it again
+            if connection.throttle is not None and connection.throttle.is_held:
+                return  # it goes on when it is released
             if effects.work >= ITERATION_WORK or effects.pending_bytes > MAX_PENDING_BYTES:
                 effects.deferred.append(connection.number)
                 return
@@ -276,7 +280,10 @@ class Broker:
         effects.work += len(chunk) // CHUNK_BYTES_PER_WORK_UNIT
         try:
             data = framer.join(chunk)
-            at = self._packet_loop.walk(connection, data)
+            if connection.peer.quotas is None:
+                at = self._packet_loop.walk(connection, data)
+            else:
+                at = self._walk_in_parts(connection, data)
             if not chunk:
                 effects.work += at // CHUNK_BYTES_PER_WORK_UNIT
             if at < len(data) and connection.state != CLOSED:
@@ -523,6 +530,27 @@ class Broker:
             connection.charge_input()
         except PeerError as error:
             self._closing.fail(connection, error)
+
+    def _walk_in_parts(self, connection: Connection, data: bytes) -> int:
+        """As `PacketLoop.walk`, for a client with quotas: handle some messages, charge them, and so on. Once the client
+        is held, the rest of the data waits for its release. So one chunk brings little more than the burst."""
+        at = 0
+        while connection.state != CLOSED:
+            size = packet_size(data, at) if len(data) - at >= 2 else 0
+            if size == 0 or at + size > len(data):
+                return at + self._packet_loop.walk(connection, data[at:])  # it checks what there is of the packet
+            throttle = connection.throttle
+            room = 1 if throttle is None else throttle.room(self.effects.now)
+            handled = self._packet_loop.walk(connection, data[at : at + max(size, room * SMALLEST_PUBLISH_BYTES)])
+            at += handled
+            if throttle is not None:
+                self.throttling.charge(connection, throttle)
+                if throttle.is_held and at < len(data) and connection.state != CLOSED and not connection.deferred:
+                    connection.deferred = True
+                    self.effects.deferred.append(connection.number)
+            if not handled or connection.deferred:
+                return at
+        return len(data)
 
     def _leave_share(self) -> None:
         """Guarantee the next user of the budget its least share."""

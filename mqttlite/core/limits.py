@@ -213,6 +213,9 @@ LEAST_SHARE: Final = ITERATION_WORK // 4
 another. An iteration with all of them takes at most 7/4 of `ITERATION_WORK`."""
 
 SHORT_PACKET_WORK: Final = 1
+SMALLEST_PUBLISH_BYTES: Final = 5
+"""A PUBLISH of 3.1.1 at QoS 0 with one character of topic and no payload."""
+
 CHUNK_BYTES_PER_WORK_UNIT: Final = 1_024
 """The work of a packet or batch that is handled in place, and the bytes of a chunk that cost one unit."""
 

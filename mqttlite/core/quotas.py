@@ -5,7 +5,7 @@ Invariant: a client uses the same buckets on each of its connections, so that re
 
 from typing import Final, final
 
-from mqttlite.core.rate_limits import Buckets, BucketTable
+from mqttlite.core.rate_limits import ALL_AT_ONCE, Buckets, BucketTable
 from mqttlite.core.topic_limits import TopicLimits
 from mqttlite.core.usage import Usages
 
@@ -135,6 +135,10 @@ class Throttle:
         """The scope of the bucket with the longest wait after the latest `take`; empty if there is no debt."""
         self.is_over_messages: bool = False
         """Whether the debt in this bucket is one of messages, and not of bytes alone."""
+
+    def room(self, now: float) -> int:
+        """How many messages may be handled before they are charged; at least one."""
+        return max(1, min([each.room(now) for _, each in self._buckets], default=ALL_AT_ONCE))
 
     def take(self, messages: int, size: int, now: float) -> float:
         """Charge up to `messages` and `size`, the totals of the connection. Return for how many seconds to stop

@@ -6,6 +6,9 @@ Invariant: in any time `t` the amount taken without debt is at most `rate * t + 
 
 from typing import Final, final
 
+ALL_AT_ONCE: Final = 1 << 30
+"""Stands for any number of messages where there is no limit."""
+
 MAX_KEYS: Final = 100_000
 """Clients, users or addresses remembered for one limit, some 40 MB. One more replaces the one that was silent for
 longest, which later starts again with a full bucket."""
@@ -26,6 +29,10 @@ class TokenBucket:
     def left(self, now: float) -> float:
         """How much may pass now; negative while there is a debt."""
         return min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
+
+    def room(self, now: float) -> float:
+        """How much may be taken at once: what may pass now, or a tenth of the burst."""
+        return max(self.left(now), self._burst / 10)
 
     def take(self, amount: float, now: float) -> float:
         """Charge an amount. Return after how many seconds the debt is paid, 0.0 if there is none."""
@@ -74,6 +81,11 @@ class Buckets:
         wait_s = 0.0 if self._messages is None else self._messages.take(messages, now)
         self.is_over_messages = wait_s > 0.0
         return wait_s if self._bytes is None else max(wait_s, self._bytes.take(size, now))
+
+    def room(self, now: float) -> int:
+        """How many messages may be handled before they are charged: those that may pass now, and at least a tenth of
+        the burst, so that a client with a high rate is not held for each message."""
+        return ALL_AT_ONCE if self._messages is None else int(self._messages.room(now))
 
     def have(self, messages: int, size: int, now: float) -> bool:
         """Whether this much may pass now without a debt."""

@@ -1,8 +1,8 @@
 """Enforces the rate quotas of clients: the link of a client above its rate is not read for a while, or its connection
 ends.
 
-Bytes that were read together are handled and then charged, so no message is lost or reordered; the pause lasts until
-the debt is paid. Invariant: a connection that is held for its rate has an armed deadline.
+What was read together is handled in parts (`Broker._walk_in_parts`), each charged, so no message is lost or reordered,
+and what may not pass yet waits; the pause lasts until the debt is paid. Invariant: a connection that is held for its rate has an armed deadline.
 """
 
 from typing import Final, final
