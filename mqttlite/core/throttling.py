@@ -2,7 +2,8 @@
 ends.
 
 What was read together is handled in parts (`Broker._walk_in_parts`), each charged, so no message is lost or reordered,
-and what may not pass yet waits; the pause lasts until the debt is paid. Invariant: a connection that is held for its rate has an armed deadline.
+and what may not pass yet waits; the pause lasts until the debt is paid. Invariant: a connection that is held for its
+rate has an armed deadline.
 """
 
 from typing import Final, final
