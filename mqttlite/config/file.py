@@ -66,9 +66,12 @@ def read_file(path: str | Path) -> Reading:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_explain_syntax(path, text, str(error))) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or thousands of brackets
+        raise ConfigError(f"{path}: it cannot be read: {error}") from None
+    try:
+        return Reading(*_convert(raw), str(path), Lines(text))
     except RecursionError:
         raise ConfigError(f"{path}: it is nested too deeply") from None
-    return Reading(*_convert(raw), str(path), Lines(text))
 
 
 def load_config(path: str | Path) -> Config:
