@@ -45,6 +45,10 @@ _ENTRY_BYTES: Final = 32
 """The bytes added to each backlog entry's own in limits: moving an entry takes as long as copying this many bytes."""
 
 
+YIELDS: Final = "QoS 1 and 2 messages wait for the client, and QoS 0 gives way to them"
+"""The detail of a drop, for an outbox that `yields`."""
+
+
 @final
 class Outbox:
     """The frames that wait for one link, and the counts of what was sent.
@@ -409,10 +413,12 @@ class Outbox:
             self._drop(frame, messages, RATE_LIMITED, "")
             return False
         drop_oldest = on_overflow == DROP_OLDEST
-        room = 0 if self.yields and on_overflow == DROP_NEWEST else self._room(frame.size, drop_oldest)
+        yields = self.yields and on_overflow == DROP_NEWEST
+        room = 0 if yields else self._room(frame.size, drop_oldest)
         all_taken = room >= messages
         if not all_taken:
-            self._drop(frame, messages - room, BUFFER_FULL, self._why_full(messages))
+            why = YIELDS if yields else self._why_full(messages, frame.size * messages)
+            self._drop(frame, messages - room, BUFFER_FULL, why)
             if on_overflow == DISCONNECT:
                 self.effects.overflowed.append(self.number)
             if room == 0:
@@ -421,7 +427,7 @@ class Outbox:
         if drop_oldest and all_taken:
             self._drop_oldest(PLACE_BYTES + frame.memory_bytes, messages)
         elif drop_oldest:  # some new messages are dropped, so all older kept ones are, too
-            self._drop_kept(self._why_full(0))
+            self._drop_kept(self._why_full(messages, frame.size * messages))
         self._keep(frame)
         if self._backlog is _NO_BACKLOG:
             self._backlog = deque()
@@ -478,7 +484,7 @@ class Outbox:
                 return
             frame = self._backlog.popleft()
             dropped = min(frame.messages, max(excess_messages, (excess_bytes + frame.size - 1) // frame.size))
-            self._drop(frame, dropped, BUFFER_FULL, self._why_full(messages))
+            self._drop(frame, dropped, BUFFER_FULL, self._why_full(messages, size))
             self._let_go(frame)
             if dropped < frame.messages:
                 rest = frame.last(frame.messages - dropped)
@@ -492,15 +498,15 @@ class Outbox:
         if tracer is not None:
             tracer.on_dropped(frame.trace, self.client_id, frame.topic(), reason, messages, detail)
 
-    def _why_full(self, messages: int) -> str:
-        """Which limit leaves no room for `messages` more."""
+    def _why_full(self, messages: int, size: int) -> str:
+        """Which limit leaves no room for `messages` more, of `size` bytes in all."""
         limits = self._limits
         if self._backlog_messages + messages > limits.max_outbox_messages:
             return f"{self._backlog_messages}/{limits.max_outbox_messages}"
         held = self.held_bytes
         if self._memory.room_for(held) < limits.max_outbox_bytes - held:
             return self._memory.detail()
-        return f"{held}/{limits.max_outbox_bytes} bytes"
+        return f"{held}+{size}/{limits.max_outbox_bytes} bytes"
 
     def _make_room(self) -> None:
         """Answers exceed the limit: drop QoS 0 messages, and disconnect the client if that is not enough."""

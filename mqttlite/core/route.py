@@ -91,7 +91,7 @@ class Receiver:
                 tally.code = QUOTA_EXCEEDED
         else:
             outcome = self.session.deliver_qos0(delivery)
-            tally.count(outcome, _why_dropped(self.session.outbox))
+            tally.count(outcome, why_dropped(self.session.outbox))
 
     def accept_batch(self, batch: PublishBatch, tally: Tally) -> int:
         """Deliver a batch to the session. Return how many messages it took one by one.
@@ -313,7 +313,7 @@ def _with(outboxes: list[Outbox], session: Session, outbox: Outbox) -> list[Outb
     return outboxes
 
 
-def _why_dropped(outbox: Outbox | None) -> str:
+def why_dropped(outbox: Outbox | None) -> str:
     """Why a session dropped a QoS 0 message."""
     if outbox is None:
         return QOS0_OFFLINE
@@ -327,7 +327,7 @@ def offer(outbox: Outbox, packets: bytes, messages: int, expires_at: float, on_o
     if outbox.offer(packets, messages, expires_at, on_overflow):
         tally.sent += messages
     else:
-        tally.drop(_why_dropped(outbox))
+        tally.drop(why_dropped(outbox))
 
 
 def send_aliased(outbox: Outbox, batch: PublishBatch, tally: Tally) -> None:

@@ -39,6 +39,7 @@ from mqttlite.core.session_record import NO_REPLAYS
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.told_properties import told_properties
 from mqttlite.core.tracer import BACKPRESSURE
+from mqttlite.topics.names import is_dead_letter
 from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
 
@@ -494,7 +495,7 @@ class Session(SessionBacklog):
         seen: Delivery | None = delivery
         if outbox.mount_point:
             seen = delivery.unmounted(outbox.mount_point)
-        if seen is None or not outbox.tells or _is_lent(delivery):
+        if seen is None or not outbox.tells or _is_told(delivery):
             return seen
         told = seen.told_to(outbox.sees_publishers)
         if told is None:
@@ -512,6 +513,6 @@ class Session(SessionBacklog):
         return message.publisher if may_know else ""
 
 
-def _is_lent(delivery: Delivery) -> bool:
-    """Whether it comes from a queue, which adds these properties itself."""
-    return delivery.origin is not None and delivery.origin.keeps
+def _is_told(delivery: Delivery) -> bool:
+    """Whether it has these properties already: its origin adds them, or it is a dead letter."""
+    return (delivery.origin is not None and delivery.origin.keeps) or is_dead_letter(delivery.message.topic)

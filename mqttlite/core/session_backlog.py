@@ -193,7 +193,8 @@ class SessionBacklog(SessionRecord):
         if self._effects.tracer is not None:
             detail = f"{waiting}/{limits.max_queued_messages}"
             if waiting < limits.max_queued_messages:
-                detail = f"{self.queued_bytes}/{limits.max_queued_bytes} bytes"
+                size = ENTRY_BYTES + message.memory_bytes
+                detail = f"{self.queued_bytes}+{size}/{limits.max_queued_bytes} bytes"
                 if usage is not None:
                     detail = usage.detail()
                 elif self._memory.room_for(self.held_bytes) < limits.max_queued_bytes - self.queued_bytes:

@@ -17,8 +17,8 @@ from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.outlook import EXCLUDED, PlannedReceiver
 from mqttlite.core.outlook import FILTERED as IF_FILTERED
 from mqttlite.core.permissions import Permissions
-from mqttlite.core.reasons import BUFFER_FULL, FILTER_MISMATCH, NOT_AUTHORIZED, QOS0_OFFLINE, QUEUE_FULL
-from mqttlite.core.route import offer, send_aliased
+from mqttlite.core.reasons import FILTER_MISMATCH, NOT_AUTHORIZED, QUEUE_FULL
+from mqttlite.core.route import offer, send_aliased, why_dropped
 from mqttlite.core.session import Session
 from mqttlite.core.session_backlog import FILLING
 from mqttlite.core.share_members import ROUND_ROBIN, Member, ShareMembers
@@ -192,8 +192,10 @@ class SharedSubscription(Binding):
             if outcome == DROPPED:
                 tally.code = QUOTA_EXCEEDED
         else:
-            away = member.session.outbox is None
-            tally.count(member.session.deliver_qos0(delivery), QOS0_OFFLINE if away else BUFFER_FULL)
+            self._hand_over_qos0(member, delivery, tally)
+
+    def _hand_over_qos0(self, member: Member, delivery: Delivery, tally: Tally) -> None:
+        tally.count(member.session.deliver_qos0(delivery), why_dropped(member.session.outbox))
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Dispatch QoS 0 messages of one topic and size to the members."""
@@ -215,7 +217,7 @@ class SharedSubscription(Binding):
             if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
                 for at in range(number, batch.count, len(members)):
                     message = batch.delivery(at, 0).message
-                    tally.count(member.session.deliver_qos0(self._delivery(member, message)), QOS0_OFFLINE)
+                    self._hand_over_qos0(member, self._delivery(member, message), tally)
                 continue
             mine = batch if len(members) == 1 else batch.every(number, len(members))
             if outbox.topic_alias_maximum:

@@ -188,8 +188,8 @@ class Contents:
         if self._fits(size):
             return planned_sink(self.shown, QUEUED, "", waits)
         if policy.on_overflow == DROP_NEWEST or size > policy.max_bytes:
-            return planned_sink(self.shown, DROPPED, QUEUE_FULL, self.why_full())
-        detail = f"it is full ({self.why_full()}), and its oldest message goes: {policy.on_overflow}"
+            return planned_sink(self.shown, DROPPED, QUEUE_FULL, self.why_full(size))
+        detail = f"it is full ({self.why_full(size)}), and its oldest message goes: {policy.on_overflow}"
         return planned_sink(self.shown, QUEUED, "", detail)
 
     def _fits(self, size: int) -> bool:
@@ -198,12 +198,12 @@ class Contents:
             return False
         return size <= self._memory.room_for(self._held_bytes) or (self.has_pages and self.backlog.is_long)
 
-    def why_full(self) -> str:
-        """Which limit is reached, for the delivery log."""
+    def why_full(self, size: int) -> str:
+        """Which limit leaves no room for a message of this size, for the delivery log."""
         policy = self.policy
         if self.depth >= policy.max_messages:
             return f"{self.depth}/{policy.max_messages}"
-        return f"{self.size_bytes}/{policy.max_bytes} bytes"
+        return f"{self.size_bytes}+{size}/{policy.max_bytes} bytes"
 
     def put(self, message: Message) -> None:
         """Enqueue a message. There must be room."""

@@ -164,7 +164,7 @@ class Queue(Job):
             tally.code = QUOTA_EXCEEDED
             tracer = self._effects.tracer
             if tracer is not None:
-                detail = contents.why_full()
+                detail = contents.why_full(size)
                 tracer.on_dropped(message.trace, contents.shown, message.topic, QUEUE_FULL, 1, detail)
             return
         tally.queued += 1

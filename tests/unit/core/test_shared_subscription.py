@@ -22,6 +22,7 @@ from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish
+from mqttlite.wire.properties import NONE
 from tests.support.core_driver import Client, World, end_iteration
 from tests.support.examples import examples
 from tests.support.rules import permissions
@@ -586,3 +587,31 @@ def test_a_group_whose_last_member_left_while_a_message_was_on_its_way_gets_noth
     assert world.broker.router.drops.by_reason == {NO_SUBSCRIBERS: 1}
     if qos:
         assert writer.received()[-1] == Ack(PUBACK, 2, NO_MATCHING_SUBSCRIBERS)
+
+
+@pytest.mark.parametrize("identifier", [0, 7])
+@pytest.mark.parametrize("messages", [1, 2])
+def test_a_message_that_is_too_large_for_a_connected_member_is_dropped_for_that_reason(
+    identifier: int, messages: int
+) -> None:
+    world = World()
+    member, publisher = world.connect("m", maximum_packet_size=40), world.connect("p")
+    member.subscribe(JOBS, identifier=identifier)
+    large = Publish(b"jobs/1", b"x" * 60, 0)
+    publisher.send(*[large] * messages)
+    assert payloads(member) == []
+    assert world.session("m").outbox is not None
+    assert world.session("m").outbox.drops == {"packet_too_large": messages}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("size", "reason"), [(None, "buffer_full"), (40, "packet_too_large")])
+def test_the_tally_of_a_group_has_the_reason_of_its_member(size: int | None, reason: str) -> None:
+    world = World(Limits(max_outbox_messages=1))
+    member = world.connect("m", maximum_packet_size=size)
+    member.subscribe(JOBS)
+    if size is None:
+        member.block()
+        world.publish("jobs/1", "x")
+    tally = world.broker.publish(b"jobs/1", b"x" * 60, 0, False, world.now, NONE).tally
+    world.settle()
+    assert tally.dropped == {reason: 1}

@@ -5,7 +5,7 @@ import pytest
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
-from mqttlite.core.message import PublishBatch
+from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.told_properties import time_text, told_properties, with_more
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.wire.constants import PUBLISH, V5, V311
@@ -177,3 +177,17 @@ def test_the_time_of_a_message_is_when_it_came(how: str) -> None:
     ((_, time, publisher_id),) = told(reader)
     assert time[1].startswith("1970-01-01T00:00:05.")
     assert publisher_id[1] == "p"
+
+
+def test_a_dead_letter_is_told_once() -> None:
+    world = World()
+    reader = told_client(world, "r")
+    reader.subscribe("$dlq/q", qos=1)
+    own = [("message-id", "7"), ("publish-time", "then")]
+    message = Message(b"$dlq/q", b"x", 1, False, Properties(user_properties=own))
+    world.broker.effects.now = world.now
+    world.broker.publish_own(message)
+    world.settle()
+    [packet] = publishes(reader.received())
+    assert packet.properties.user_properties == own
+    world.end()

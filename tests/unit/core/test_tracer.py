@@ -80,8 +80,11 @@ def test_retained_messages_that_were_on_their_way() -> None:
     [
         (Limits(max_queued_messages=2), "2/2"),
         (Limits(max_queued_messages=2, on_overflow=DROP_OLDEST), "2/2"),
-        (Limits(max_queued_bytes=TWO_QUEUED), f"{TWO_QUEUED}/{TWO_QUEUED} bytes"),
-        (Limits(max_queued_bytes=TWO_QUEUED, on_overflow=DROP_OLDEST), f"{TWO_QUEUED}/{TWO_QUEUED} bytes"),
+        (Limits(max_queued_bytes=TWO_QUEUED), f"{TWO_QUEUED}+{TWO_QUEUED // 2}/{TWO_QUEUED} bytes"),
+        (
+            Limits(max_queued_bytes=TWO_QUEUED, on_overflow=DROP_OLDEST),
+            f"{TWO_QUEUED}+{TWO_QUEUED // 2}/{TWO_QUEUED} bytes",
+        ),
     ],
     ids=str,
 )
@@ -161,11 +164,20 @@ def test_an_outbox_is_full_of_bytes() -> None:
     outbox = outbox_of(recorder, Limits(max_outbox_bytes=limit))
     outbox.offer(encode(Publish(b"t", b"x" * 1_000), V5), 1)
     outbox.offer(encode(Publish(b"t", b"x" * 1_000), V5), 1)
-    assert recorder.details == [("t", f"{waiting}/{limit} bytes")]
+    assert recorder.details == [("t", f"{waiting}+1007/{limit} bytes")]
     outbox.send(b"x" * 100)
     waiting += CHUNK_BYTES + 100
-    assert recorder.details[1:] == [("t", f"{waiting}/{limit} bytes")]
+    assert recorder.details[1:] == [("t", f"{waiting}+0/{limit} bytes")]
     assert recorder.drops == {("r", "buffer_full"): 2}
+
+
+def test_an_outbox_with_room_says_that_it_gives_way_to_qos_1_and_2() -> None:
+    recorder = Recorder()
+    outbox = outbox_of(recorder, Limits())
+    outbox.yields = True
+    assert not outbox.offer(encode(Publish(b"t", b"x"), V5), 1)
+    assert recorder.details == [("t", "QoS 1 and 2 messages wait for the client, and QoS 0 gives way to them")]
+    assert recorder.drops == {("r", "buffer_full"): 1}
 
 
 def test_memory_is_short_for_an_outbox_and_for_a_queue() -> None:
