@@ -128,7 +128,7 @@ class Disk:
         """Put it between the store and the system, as far as its folder goes."""
         real_connect, real_sync, real_rename, real_unlink = sqlite3.connect, files.sync, Path.rename, Path.unlink
         real_write_again, real_copy, real_overwrite = files.write_again, files.copy, files.overwrite
-        real_write_mark = CommitMark.write
+        real_write_mark, real_touch = CommitMark.write, Path.touch
 
         def connect(database: Any, **options: Any) -> Any:
             name = str(database)
@@ -159,7 +159,7 @@ class Disk:
                 raise self.os_error(target)
             real_copy(source, target, length)
             if self.has(target):
-                self.log += Op("create", target.name), Op("write", target.name, 0, target.read_bytes())
+                self.log.append(Op("write", target.name, 0, target.read_bytes()))
 
         def overwrite(path: Path, places: Mapping[int, bytes]) -> None:
             if self.has(path) and self.is_failing("write"):
@@ -172,10 +172,7 @@ class Disk:
             """It is never synced, so that a power cut leaves any of its numbers."""
             if not self.has(mark.path):
                 return real_write_mark(mark, number)
-            is_new = not mark.path.exists()
             real_write_mark(mark, number)
-            if is_new:
-                self.log.append(Op("create", mark.path.name))
             self.log.append(Op("write", mark.path.name, 0, mark.path.read_bytes()))
             return None
 
@@ -187,6 +184,12 @@ class Disk:
             renamed = real_rename(path, target)
             self.log.append(Op("rename", path.name, target=Path(target).name))
             return renamed
+
+        def touch(path: Path, mode: int = 0o666, exist_ok: bool = True) -> None:
+            is_new = not path.exists()
+            real_touch(path, mode, exist_ok)
+            if is_new and self.has(path):
+                self.log.append(Op("create", path.name))
 
         def unlink(path: Path, missing_ok: bool = False) -> None:
             if not self.has(path):
@@ -204,6 +207,7 @@ class Disk:
         patch.setattr(files, "overwrite", overwrite)
         patch.setattr(CommitMark, "write", write_mark)
         patch.setattr(Path, "rename", rename)
+        patch.setattr(Path, "touch", touch)
         patch.setattr(Path, "unlink", unlink)
 
 

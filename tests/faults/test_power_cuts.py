@@ -3,9 +3,11 @@
 Invariant: after each cut the store has what it had after the last acknowledged commit, or after the one under way.
 """
 
+import contextlib
 import hashlib
 import random
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,7 +147,9 @@ async def damaged_files(folder: Path, rng: random.Random, in_journal: bool) -> F
     if in_journal:
         content[f"{DATABASE}-wal"][20_000:26_000] = bytes(6_000)
     else:
-        content[DATABASE][-5 * 4_096 : -4 * 4_096] = bytes(4_096)
+        with contextlib.closing(sqlite3.connect(folder / DATABASE)) as connection:
+            (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunks'").fetchone()
+        content[DATABASE][(root - 1) * 4_096 : root * 4_096] = bytes(4_096)
     return {name: bytes(data) for name, data in content.items()}
 
 

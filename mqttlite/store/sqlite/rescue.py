@@ -43,6 +43,8 @@ def look(path: Path, acknowledged: int) -> str:
     if not is_damaged and acknowledged <= read:
         return ""
     bad = sum(1 for frame in journal.frames if not frame.is_good)
+    if not bad and journal.has_header:
+        return "its journal is cut off within a commit that was acknowledged"
     what = (
         f"{bad} of {len(journal.frames)} frames of its journal are" if journal.has_header else "its journal's head is"
     )
@@ -102,7 +104,8 @@ def rebuild(path: Path, acknowledged: int) -> list[str]:
                 "recovered: each page is whole in the database or its journal",
                 *lost,
             ]
-        lost = [f"parts of the commits from number {read + 1} on"] if source.is_torn else []
+        last = f" to {acknowledged}" if acknowledged > read else ""
+        lost = [f"parts of the commits from number {read + 1} on{last}"] if source.is_torn else []
         return salvage(source, path, lost, acknowledged)
     finally:
         files.remove(image)

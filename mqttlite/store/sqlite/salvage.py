@@ -140,6 +140,7 @@ def salvage(source: Source, path: Path, lost: list[str], acknowledged: int) -> l
     """
     unfinished = path.with_name(path.name + ".new")
     files.remove(unfinished)
+    unfinished.touch(0o600)
     new = sqlite3.connect(unfinished, isolation_level=None)
     try:
         files.make_tables(new)

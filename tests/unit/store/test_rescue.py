@@ -155,7 +155,8 @@ async def test_of_a_commit_that_was_cut_off_what_is_there_is_read(
     damage(killed, cut)
     before = set(range((COMMITS - 1) * EACH))
     assert before <= await found(killed)
-    assert f"lost: parts of the commits from number {COMMITS + 1} on" in caplog.text
+    assert "its journal is cut off within a commit that was acknowledged" in caplog.text
+    assert f"lost: parts of the commits from number {COMMITS + 1} on to {COMMITS + 1}" in caplog.text
 
 
 async def test_a_commit_that_nobody_was_told_of_is_no_loss(killed: Path, caplog: pytest.LogCaptureFixture) -> None:
