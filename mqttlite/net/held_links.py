@@ -27,11 +27,12 @@ class HeldLinks:
         """How often a link was held for a quota."""
 
     def hold_throttled(self, effects: Effects) -> None:
-        """Stop reading the links whose clients exceeded their quotas."""
+        """Stop reading the links whose clients exceeded their quotas. Also those that are gone: what they sent before
+        goes on when they are released."""
         throttled, effects.throttled = effects.throttled, []
         for number in throttled:
             link = self._links.get(number)
-            if link is not None and not link.gone:
+            if link is not None:
                 link.hold(HoldReason.RATE)
                 self._log_held(link)
 

@@ -84,7 +84,7 @@ async def test_a_listener_with_quotas_of_its_own_has_not_those_of_all(rig: Rig) 
 async def test_a_held_client_that_hangs_up_leaves_nothing_behind(rig: Rig) -> None:
     broker = await serve(rig, messages_per_s=20, burst_s=0.1)
     flooder = await rig.device(broker.port, "flooder")
-    flooder.send_bytes(encode(Publish(b"flood", b"x"), 5) * 8)
+    flooder.send_bytes(encode(Publish(b"flood", b"x"), 5) * 20)
     await until(lambda: broker.listeners[0].throttled.get("client", 0) > 0)
     await flooder.close()
     await asyncio.sleep(0)
