@@ -91,6 +91,8 @@ def _dynamic(state: State, most: Most) -> Iterator[str]:
 
 def _acls(role: Role, most: Most) -> Iterator[str]:
     """The rules of each kind, in the order in which they are asked: the first that matches decides."""
+    if not role.allow_wildcard_subs:
+        yield "no topic filters with wildcards"
     for kind, acls in role.acls.items():
         rules = [f"{'allow' if acl.allow else 'deny'} {acl.topic}" for acl in acls]
         if rules:

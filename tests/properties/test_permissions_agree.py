@@ -141,9 +141,9 @@ class Scene:
         draw = self.random
         state = State(default_access={each: draw.random() < 0.5 for each in DEFAULT_TYPES})
         for name in "rs":
-            role = state.roles[name] = Role(name)
+            role = state.roles[name] = Role(name, allow_wildcard_subs=draw.random() < 0.8)
             for _ in range(draw.randrange(7)):
-                acl = Acl(self.filter(FILTER_LEVELS), draw.randrange(3), draw.random() < 0.7)
+                acl = Acl(self.filter((*FILTER_LEVELS, "%u", "%c")), draw.randrange(3), draw.random() < 0.7)
                 role.add(draw.choice(ACL_TYPES), acl)
         for user in ("ann", "bob"):
             client = state.clients[user] = Client(user)

@@ -51,7 +51,7 @@ class Stated:
         elif found := re.fullmatch(r"where no role says anything, dynamic security allows (.*)", line):
             self.default = frozenset(found[1].split(", "))
         elif found := re.fullmatch(r"role (\S+) \(.*?\): (.*)", line):
-            self.roles[found[1]] = dict(_acls(found[2]))
+            self.roles[found[1]] = dict(_acls(found[2].removeprefix("no topic filters with wildcards; ")))
         elif found := re.fullmatch(r"(.+?) (?:has|have) (?:the roles? (.*?)(?:, asked in this order)?|no role)", line):
             users = [None] if found[1] == "anonymous clients" else found[1].removeprefix("user ").split(", ")
             for user in users:
@@ -60,9 +60,9 @@ class Stated:
     def allows(self, client_id: str, user: str | None, access: str, topic: str) -> bool:
         """Whether a client may publish to a topic, or receive from it."""
         if topic.startswith("$CONTROL/") and self.has_dynamic:
-            return self._dynamic_allows(user, access, topic)
+            return self._dynamic_allows(client_id, user, access, topic)
         return (
-            (not self.has_dynamic or self._dynamic_allows(user, access, topic))
+            (not self.has_dynamic or self._dynamic_allows(client_id, user, access, topic))
             and (not self.has_files or self._files_allow(client_id, user, access, topic))
             and self._policy_allows(user, access, topic)
         )
@@ -88,12 +88,15 @@ class Stated:
         names = {user} | {f"group {name}" for name, users in self.groups.items() if user in users}
         return access in policy.open_for or bool(policy.members & names)
 
-    def _dynamic_allows(self, user: str | None, access: str, topic: str) -> bool:
+    def _dynamic_allows(self, client_id: str, user: str | None, access: str, topic: str) -> bool:
         if user not in self.role_lists:
             return False
         for role in self.role_lists[user]:
             for is_allowed, topic_filter in self.roles[role].get(_KINDS[access], []):
-                if matches(topic_filter.encode(), topic.encode()):
+                if user is None and "%u" in topic_filter:
+                    continue
+                named = topic_filter.replace("%u", user or "").replace("%c", client_id)
+                if matches(named.encode(), topic.encode()):
                     return is_allowed
         return _KINDS[access] in self.default and not topic.startswith("$CONTROL")
 
