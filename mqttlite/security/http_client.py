@@ -18,6 +18,12 @@ MAX_RESPONSE_BYTES: Final = 65_536
 MAX_INTERIM: Final = 10
 """Answers that do not end a request (1xx). A server may send any number, and each takes time."""
 
+MAX_PIECES: Final = 1_000
+"""Pieces of an answer: its head and its chunks. A body of 64 KB in chunks of a byte each takes seconds to read."""
+
+PIECES_AT_ONCE: Final = 20
+"""Pieces that are read before others have their turn: about a millisecond."""
+
 _READ_BYTES: Final = 16_384
 
 
@@ -133,8 +139,10 @@ class _Connection:
             self._writer.write(self._http.send(part) or b"")
         await self._writer.drain()
         status, content, interim = 0, bytearray(), 0
-        while True:
+        for piece in range(1, MAX_PIECES + 1):
             event = await self._next()
+            if piece % PIECES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if isinstance(event, h11.InformationalResponse):
                 interim += 1
                 if interim > MAX_INTERIM:
@@ -149,6 +157,7 @@ class _Connection:
                 return status, bytes(content)
             elif isinstance(event, h11.ConnectionClosed):
                 raise HttpFailed(f"{self._url.authority} closed the connection")
+        raise HttpFailed(f"{self._url.authority} sent its answer in more than {MAX_PIECES} pieces")
 
     def is_reusable(self) -> bool:
         """Whether another request may follow. Prepares the connection for it."""

@@ -29,6 +29,7 @@ from tests.support.device import until
 from tests.support.inside import core_of
 
 ANN = Credentials("c", "ann", b"secret", None, "127.0.0.1:4000", "mqtt")
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 asyncio_only = pytest.mark.asyncio(loop_factories=["asyncio"])
 
 
@@ -146,6 +147,7 @@ async def test_an_answer_without_a_body_limits_nothing(desk: Desk) -> None:
         b"not HTTP at all\r\n\r\n",
         b"HTTP/1.1 102 Processing\r\n\r\n" * (MAX_INTERIM + 1) + response(200, b"{}"),
         b"HTTP/1.1 102 Processing\r\n\r\n" * 100_000,
+        CHUNKED + b"1\r\n \r\n" * 20_000 + b"2\r\n{}\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
         None,
     ],
@@ -162,6 +164,11 @@ async def test_what_is_no_answer_lets_nobody_in(desk: Desk, answer: Answer) -> N
 
 async def test_as_many_interim_answers_as_allowed_are_read(desk: Desk) -> None:
     server = await desk.server(b"HTTP/1.1 102 Processing\r\n\r\n" * MAX_INTERIM + response(200, b"{}"))
+    assert (await verdict_of(desk.authenticator(server.url))).reason_code == 0
+
+
+async def test_an_answer_in_some_hundred_pieces_is_read(desk: Desk) -> None:
+    server = await desk.server(CHUNKED + b"1\r\n \r\n" * 900 + b"2\r\n{}\r\n0\r\n\r\n")
     assert (await verdict_of(desk.authenticator(server.url))).reason_code == 0
 
 
