@@ -273,7 +273,9 @@ def _found(cell: Cell) -> _Found | None:
 
 
 def _roots(damaged: Path) -> set[int]:
-    return {page for (page,) in _read(damaged, "SELECT rootpage FROM sqlite_master", [])}
+    """The first pages of all tables, as far as they can be read."""
+    found = _read(damaged, "SELECT rootpage FROM sqlite_master", [])
+    return {page for (page,) in found if isinstance(page, int)}
 
 
 def _read(damaged: Path, sql: str, holes: list[str]) -> Iterator[Row]:

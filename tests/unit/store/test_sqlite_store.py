@@ -159,6 +159,18 @@ async def test_a_page_whose_head_is_damaged_loses_none_of_its_rows(tmp_path: Pat
     assert payloads(changes) == [b"%d" % at * 20 for at in range(8)]
 
 
+async def test_a_schema_without_page_numbers_loses_no_rows(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveSession("a", 60, 0.0), message(0, b"x", 1)])
+    store.close()
+    with database(tmp_path) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET rootpage = NULL WHERE name IN ('queue', 'sessions')")
+    store = SqliteStore(tmp_path)
+    assert payloads(loaded(store)) == [b"x"]
+    store.close()
+
+
 async def test_messages_that_were_acknowledged_out_of_order_are_not_said_to_be_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
