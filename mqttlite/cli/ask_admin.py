@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any, Final
+from typing import Any, Final, TextIO
 from urllib.parse import quote, urlencode
 
 import click
@@ -176,6 +176,22 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+# ── ask before acting ──────────────────────────────────────────────────────────────────────────────────────────────
+
+yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Do not ask before it acts.")
+
+
+def confirm(question: str) -> None:
+    """Ask on the terminal. Raises `click.Abort` for a no, and `WrongUsage` if there is nobody to ask."""
+    if not is_terminal(sys.stdin):
+        raise WrongUsage(f"{question} Nobody can be asked, because the standard input is no terminal: give --yes.")
+    click.confirm(question, abort=True, err=True)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
 
 
 # ── print ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,18 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from mqttlite.cli.ask_admin import EPILOG, EVERYTHING, Asker, counted, note, print_json, print_table, remote_options
+from mqttlite.cli.ask_admin import (
+    EPILOG,
+    EVERYTHING,
+    Asker,
+    confirm,
+    counted,
+    note,
+    print_json,
+    print_table,
+    remote_options,
+    yes_option,
+)
 from mqttlite.cli.asker import PAGE
 from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.cli.session_queue import preview
@@ -208,9 +219,13 @@ def peek(name: str, limit: int, as_json: bool, client: Asker) -> None:
 @command.command("purge", epilog=EPILOG)
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Only say how many messages it would drop.")
+@yes_option
 @remote_options
-def purge(name: str, dry_run: bool, as_json: bool, client: Asker) -> None:
+def purge(name: str, dry_run: bool, yes: bool, as_json: bool, client: Asker) -> None:
     """Drop all messages of a queue, also those that consumers have; dead letters stay."""
+    if not dry_run and not yes:
+        queue = client.ask("GET", "queues", name)
+        confirm(f"Drop {counted(queue['depth'], 'message')} of queue {name}?")
     found = client.ask("DELETE", "queues", name, "messages", dry_run=dry_run)
     if as_json:
         print_json(found)
@@ -237,9 +252,14 @@ def resume(name: str, as_json: bool, client: Asker) -> None:
 
 @command.command("delete", epilog=EPILOG)
 @click.argument("name")
+@yes_option
 @remote_options
-def delete(name: str, as_json: bool, client: Asker) -> None:
+def delete(name: str, yes: bool, as_json: bool, client: Asker) -> None:
     """Delete a queue with its messages and dead letters."""
+    if not yes:
+        queue = client.ask("GET", "queues", name)
+        messages, letters = counted(queue["depth"], "message"), counted(queue["dead_letters"], "dead letter")
+        confirm(f"Delete queue {name} with {messages} and {letters}?")
     _done(client.ask("DELETE", "queues", name), as_json, f"Queue {name} deleted.")
 
 
@@ -339,6 +359,14 @@ def _row(each: dict[str, Any]) -> tuple[object, ...]:
         f"{each['oldest_age_s']:.0f}s" if each["depth"] else "-",
         each["consumers"],
         each["dead_letters"],
-        "paused" if each["paused"] else "running",
+        _state(each),
         " ".join(each["filters"]),
     )
+
+
+def _state(each: dict[str, Any]) -> str:
+    if each["paused"]:
+        return "paused"
+    if each["depth"] and not (each["consumers"] or each["leased"] or each["pushed"]):
+        return "no consumer"
+    return "running"

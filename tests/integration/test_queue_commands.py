@@ -72,7 +72,7 @@ async def test_queues_are_made_listed_shown_and_deleted(broker: Broker, director
     assert (again.exit_code, again.stderr) == (4, "Error: There is a queue mail already.\n")
     wrong = await run(directory, "queue", "create", "other", "a/#/b")
     assert (wrong.exit_code, "'#' in 'a/#/b' is not a whole last level" in wrong.stderr) == (2, True)
-    assert await printed(directory, "queue", "delete", "mail") == "Queue mail deleted.\n"
+    assert await printed(directory, "queue", "delete", "mail", "--yes") == "Queue mail deleted.\n"
     gone = await run(directory, "queue", "show", "mail")
     assert (gone.exit_code, gone.stderr) == (3, "Error: There is no queue 'mail'.\n")
 
@@ -99,7 +99,7 @@ async def test_what_waits_is_shown_and_dropped(broker: Broker, directory: Path) 
     assert [(line[2], line[3], line[4]) for line in lines] == [("1", "work/a", "0"), ("1", "work/a", "1")]
     assert result.stderr == "1 more message is in the queue.\n"
     assert await printed(directory, "queue", "purge", "jobs", "--dry-run") == "Would drop 3 messages.\n"
-    assert await printed(directory, "queue", "purge", "jobs") == "3 messages dropped.\n"
+    assert await printed(directory, "queue", "purge", "jobs", "--yes") == "3 messages dropped.\n"
     assert json.loads(await printed(directory, "queue", "show", "jobs", "--json"))["depth"] == 0
 
 
@@ -244,3 +244,42 @@ async def printed_of_snapshot(directory: Path, action: str, *arguments: str) -> 
     result = await asyncio.to_thread(CliRunner().invoke, main, words, catch_exceptions=False)
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
+
+
+async def test_purge_and_delete_ask_first(broker: Broker, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await broker.publish("work/a", b"x", qos=1)
+    for words, question in (
+        (("queue", "purge", "jobs"), "Drop 1 message of queue jobs?"),
+        (("queue", "delete", "jobs"), "Delete queue jobs with 1 message and 0 dead letters?"),
+    ):
+        refused = await run(directory, *words)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert refused.stderr == (
+            f"Error: {question} Nobody can be asked, because the standard input is no terminal: give --yes.\n"
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr("mqttlite.cli.ask_admin.is_terminal", lambda _stream: True)
+            declined = await asyncio.to_thread(
+                CliRunner().invoke, main, (*words, "--data-dir", str(directory)), input="n\n"
+            )
+        assert (declined.exit_code, declined.stdout) == (1, "")
+        assert declined.stderr.startswith(f"{question} [y/N]: ")
+        assert json.loads(await printed(directory, "queue", "show", "jobs", "--json"))["depth"] == 1
+    assert (await run(directory, "queue", "purge", "none")).exit_code == 3
+    with monkeypatch.context() as patched:
+        patched.setattr("mqttlite.cli.ask_admin.is_terminal", lambda _stream: True)
+        agreed = await asyncio.to_thread(
+            CliRunner().invoke, main, ("queue", "purge", "jobs", "--data-dir", str(directory)), input="y\n"
+        )
+    assert agreed.stdout.endswith("1 message dropped.\n")
+
+
+async def test_the_list_says_which_queue_waits_for_a_consumer(rig: Rig, broker: Broker, directory: Path) -> None:
+    assert (await printed(directory, "queue", "ls")).split("\t")[-2] == "running"
+    await broker.publish("work/a", b"x", qos=1)
+    assert (await printed(directory, "queue", "ls")).split("\t")[-2] == "no consumer"
+    consumer = await rig.device(broker.port, "c")
+    await consumer.subscribe("$queue/jobs", 1)
+    assert (await printed(directory, "queue", "ls")).split("\t")[-2] == "running"
+    await printed(directory, "queue", "pause", "jobs")
+    assert (await printed(directory, "queue", "ls")).split("\t")[-2] == "paused"

@@ -187,7 +187,7 @@ async def test_queues_and_dead_letters_are_looked_after_over_http(rig: Rig, oper
     assert (await operator.run(admin, "queue", "create", "other", "a/#/b")).exit_code == 2
     assert (await operator.run(reach, "queue", "create", "more", "more/#")).exit_code == 1
     await broker.publish("work/a", b"one", qos=1)
-    assert await operator.prints(reach, "queue", "ls") == "jobs\t1\t0\t0\t0s\t0\t0\trunning\twork/#\n"
+    assert await operator.prints(reach, "queue", "ls") == "jobs\t1\t0\t0\t0s\t0\t0\tno consumer\twork/#\n"
     assert (await operator.prints(reach, "queue", "peek", "jobs")).endswith("\t3\twork/a\tone\n")
     assert await operator.prints(reach, "queue", "pause", "jobs") == "Queue jobs paused.\n"
     assert "paused\tTrue\n" in await operator.prints(reach, "queue", "show", "jobs")
@@ -220,8 +220,8 @@ async def test_queues_and_dead_letters_are_looked_after_over_http(rig: Rig, oper
     assert (await operator.run(admin, "queue", "seek", "jobs", "--time", "x")).exit_code == 2
     assert await operator.prints(admin, "queue", "snapshot", "rm", "s") == "Snapshot s deleted.\n"
     assert await operator.prints(reach, "queue", "purge", "jobs", "--dry-run") == "Would drop 1 message.\n"
-    assert await operator.prints(reach, "queue", "purge", "jobs") == "1 message dropped.\n"
-    assert await operator.prints(admin, "queue", "delete", "jobs") == "Queue jobs deleted.\n"
+    assert await operator.prints(reach, "queue", "purge", "jobs", "--yes") == "1 message dropped.\n"
+    assert await operator.prints(admin, "queue", "delete", "jobs", "--yes") == "Queue jobs deleted.\n"
     assert (await operator.run(reach, "queue", "show", "jobs")).exit_code == 3
 
 

@@ -28,6 +28,7 @@ class QueueState:
     size_bytes: int
     oldest_age_s: float
     consumers: int
+    pushed: bool
     dead_letters: int
     retained: int
     snapshots: int
@@ -97,6 +98,7 @@ class ManagedQueue:
             size_bytes=contents.size_bytes,
             oldest_age_s=contents.oldest_age_s(now),
             consumers=consumers,
+            pushed=self.options.push is not None,
             dead_letters=len(dead_letters),
             retained=contents.retention.count,
             snapshots=len(queue.seeking.holds),

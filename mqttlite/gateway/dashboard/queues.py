@@ -72,11 +72,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             raise problem_of(error) from None
 
     async def listed(cursor: str) -> Any:
-        """A page of queues; those that are pushed need no consumer."""
-        found = await ask("GET", "queues", cursor=cursor, limit=str(PAGE))
-        for each in found["entries"]:
-            each["pushed"] = context.queues.options(each["name"]).push is not None
-        return found
+        """A page of queues."""
+        return await ask("GET", "queues", cursor=cursor, limit=str(PAGE))
 
     async def details(caller: Caller, name: str) -> Any:
         """A queue. A query in the address of an endpoint, which may be secret, is for admins."""
