@@ -88,7 +88,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         async with Broker(config) as broker:
             assert broker.monitor is not None
             reader, writer = await asyncio.open_connection("127.0.0.1", broker.monitor.port)
-            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             async with asyncio.timeout(60):
                 _, _, body = (await reader.read()).partition(b"\r\n\r\n")
             writer.close()
