@@ -104,6 +104,8 @@ class Dataset:
         self._clock: Final = clock
         self._disk: Final = disk or Disk()
         self._as_parquet: Final = parquet.is_wanted(options.format)
+        if options.format == "auto" and not self._as_parquet:
+            _log.info("telemetry is written as JSON Lines, which take more room: Parquet needs pyarrow")
         self._directory: Final = Path(options.directory)
         self._parts: Final = {table: Parts(options, table, broker_id, self._disk, self._as_parquet) for table in TABLES}
         self._journal: Final = Journal(self._directory, broker_id, self._disk)

@@ -33,8 +33,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """… or its first row is this old."""
     keep_s: float | None = None
     """How long files are kept. Absent: for ever."""
-    keep_bytes: int | None = None
-    """The most bytes of files to keep. Absent: no limit."""
+    keep_bytes: int = 1_073_741_824
+    """The most bytes of files to keep, because they share a disk with the store. 0: no limit."""
     max_pending_rows: int = 10_000
     """The most rows that wait to be written, for each table, so that a flood of events does not displace sessions."""
     retry_after_s: float = 1.0
@@ -67,7 +67,7 @@ _LEAST = {
     "rotate_bytes": 1,
     "rotate_after_s": 0.001,
     "keep_s": 1,
-    "keep_bytes": 1,
+    "keep_bytes": 0,
     "max_pending_rows": 1,
     "retry_after_s": 0.001,
     "interval_s": 0.1,

@@ -34,7 +34,7 @@ class Retention:
 
     @property
     def is_limited(self) -> bool:
-        return self._keep_s is not None or self._keep_bytes is not None
+        return self._keep_s is not None or self._keep_bytes > 0
 
     def sweep(self, now: float) -> Iterator[None]:
         """Remove what need not be kept, in steps; `now` is the time of day, in seconds since 1970."""
@@ -47,7 +47,7 @@ class Retention:
                 if at + _HOUR_S + self._keep_s >= now:
                     break
                 yield from self._remove(folder, None)
-        if self._keep_bytes is not None:
+        if self._keep_bytes:
             sizes: dict[Path, tuple[int, int]] = {}
             for _, folder in hours:
                 with contextlib.suppress(FileNotFoundError):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mqttlite.telemetry import parquet
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.parts import Disk
 from mqttlite.telemetry.retention import Retention
@@ -56,9 +57,10 @@ def test_the_oldest_go_until_the_rest_fits(tmp_path: Path, keep: int, left: int)
 
 def test_without_limits_everything_stays(tmp_path: Path) -> None:
     path = part(tmp_path, 1)
-    assert not Retention(options(tmp_path), Disk()).is_limited
-    sweep(tmp_path, NOON * 2)
+    assert not Retention(options(tmp_path, keep_bytes=0), Disk()).is_limited
+    sweep(tmp_path, NOON * 2, keep_bytes=0)
     assert path.exists()
+    assert options(tmp_path).keep_bytes == 1 << 30, "a limit is the default"
 
 
 def test_what_is_not_a_complete_part_of_a_table_is_never_removed(tmp_path: Path) -> None:
@@ -116,3 +118,15 @@ def test_the_writer_looks_after_it_when_it_starts_and_goes_on_after_an_error(tmp
     until(lambda: not old.exists())
     assert dataset.disk_errors == 1
     assert dataset.close(5)
+
+
+def test_the_log_says_that_parquet_needs_pyarrow(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(parquet, "is_wanted", lambda _option: False)
+    for format_, told in (("jsonl", 0), ("auto", 1)):
+        caplog.clear()
+        dataset = Dataset(options(tmp_path, format=format_), "b")
+        dataset.close(5.0)
+        assert sum("pyarrow" in line for line in caplog.messages) == told
