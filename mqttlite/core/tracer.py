@@ -62,6 +62,11 @@ class Tracer(Protocol):
         """The receiver answered with PUBACK or PUBREC."""
         ...
 
+    def on_returned(self, trace: int, receiver: str, detail: str) -> None:
+        """The receiver refused or missed it, or left with it, and its origin delivers it again, perhaps to another
+        receiver: this attempt is over. Harmless for a receiver that was not sent the message."""
+        ...
+
     def on_filtered(self, trace: int, receiver: str, expression: str) -> None:
         """A receiver's filter kept it out. `receiver` is the complete name of a shared subscription if the filters of
         all its members did."""

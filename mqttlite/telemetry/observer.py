@@ -299,6 +299,9 @@ class Observer(Listener, TraceListener):
     def on_acknowledged(self, trace: int, receiver: str) -> None:
         self._message_tracer.on_acknowledged(trace, receiver)
 
+    def on_returned(self, trace: int, receiver: str, detail: str) -> None:
+        self._message_tracer.on_returned(trace, receiver, detail)
+
     def on_filtered(self, trace: int, receiver: str, expression: str) -> None:
         self._message_tracer.on_dropped(trace, receiver, FILTER_MISMATCH, expression)
 

@@ -23,7 +23,9 @@ SENT: Final = "sent"
 ACKNOWLEDGED: Final = "acknowledged"
 DROPPED: Final = "dropped"
 UNFINISHED: Final = "unfinished"
-"""The outcomes of a message for a receiver, by their names in the dataset."""
+RETURNED: Final = "returned"
+"""The outcomes of a message for a receiver, by their names in the dataset, which has no row for `RETURNED`: that is an
+attempt of a queue."""
 
 
 class Traced:
@@ -257,6 +259,17 @@ class MessageTracer:
             delivery.end_cause = self._receiver_state(receiver, reason)
         self._end(delivery, DROPPED, self._stopwatch())
 
+    def on_returned(self, trace: int, receiver: str, detail: str) -> None:
+        """An attempt to deliver a message of a queue is over. Another one to the same receiver is a new delivery."""
+        message = self._messages.get(trace)
+        delivery = None if message is None else message.deliveries.pop(receiver, None)
+        if message is None or delivery is None:
+            return
+        self._deliveries -= 1
+        if delivery.ended is None:
+            delivery.detail = detail
+            self._close(delivery, RETURNED, self._stopwatch())
+
     def on_gone(self, connection: int) -> None:
         """A connection ended: messages not yet written to its socket never will be."""
         for delivery in self._unwritten.pop(connection, ()):
@@ -296,6 +309,11 @@ class MessageTracer:
         self._forget_if_over(message)
 
     def _end(self, delivery: DeliveryOutcome, outcome: str, now: float) -> None:
+        self._close(delivery, outcome, now)
+        self._listener.on_end(delivery)
+        self._forget_if_over(delivery.message)
+
+    def _close(self, delivery: DeliveryOutcome, outcome: str, now: float) -> None:
         delivery.outcome, delivery.ended = outcome, now
         unwritten = self._unwritten.get(delivery.connection)
         if unwritten is not None and unwritten.pop(delivery, delivery) is None and not unwritten:
@@ -307,10 +325,7 @@ class MessageTracer:
             del waits[delivery]
             if not waits:
                 del self._waits_for[delivery.receiver]
-        message = delivery.message
-        message.open -= 1
-        self._listener.on_end(delivery)
-        self._forget_if_over(message)
+        delivery.message.open -= 1
 
     def _forget_if_over(self, message: Traced) -> None:
         """A message without receivers has one outcome all the same."""

@@ -10,7 +10,7 @@ from mqttlite.core.connection import Connection
 from mqttlite.core.quotas import ADDRESS, BROKER, CLIENT, LISTENER, USER
 from mqttlite.core.reasons import EXPIRED, FILTER_MISMATCH, NACKED
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
-from mqttlite.telemetry.tracing import ACKNOWLEDGED, DROPPED, SENT, DeliveryOutcome, Traced
+from mqttlite.telemetry.tracing import ACKNOWLEDGED, DROPPED, RETURNED, SENT, DeliveryOutcome, Traced
 from mqttlite.wire.reason_codes import describe
 
 
@@ -101,6 +101,9 @@ def delivery_in_words(delivery: DeliveryOutcome, at: datetime, now: float, whom:
         if delivery.acknowledged is not None and delivery.written is not None:
             taken = f" {duration(delivery.acknowledged - delivery.written)} later"
         return f"delivered to {whom} at QoS {delivery.qos}{way}{_again(delivery)}, acknowledged{taken}"
+    if delivery.outcome == RETURNED:
+        end = f"this attempt ended: {delivery.detail}"
+        return f"delivered to {whom} at QoS {delivery.qos}{way}{_again(delivery)}; {end}"
     if delivery.outcome == SENT:
         return f"written to the socket of {whom}{way}; QoS 0, which nobody acknowledges"
     if delivery.ended is not None:

@@ -64,6 +64,9 @@ class Recorder:
         assert any(each[:3] == (before, trace, receiver) for each in self.told), f"it was {before} before"
         self.told.append(("acknowledged", trace, receiver))
 
+    def on_returned(self, trace: int, receiver: str, detail: str) -> None:
+        self.told.append(("returned", self._counted[trace], receiver, detail))
+
     def on_filtered(self, trace: int, receiver: str, expression: str) -> None:
         trace = self._counted[trace]
         assert trace in self.receivers, "what becomes of a message follows its receivers"

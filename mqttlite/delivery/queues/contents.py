@@ -375,8 +375,14 @@ class Contents:
 
     # ------------------------------------------------------------------ ends
 
-    def tell_attempt(self, entry: Entry, outcome: str, is_failure: bool, detail: str = "") -> None:
-        """Report the end of an attempt of a LEASED message to the tracers."""
+    def tell_attempt(
+        self, entry: Entry, outcome: str, is_failure: bool, detail: str = "", is_reported: bool = False
+    ) -> None:
+        """Report the end of an attempt of a LEASED message to the tracers. `is_reported` says that the session of the
+        consumer reports its acknowledgement."""
+        if entry.message.trace and self._effects.tracer is not None and not is_reported:
+            why = f"{outcome} ({detail})" if detail else outcome
+            self._effects.tracer.on_returned(entry.message.trace, entry.consumer, why)
         tracer = self._context.attempts
         if tracer is None:
             return

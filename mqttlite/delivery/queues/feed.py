@@ -56,8 +56,6 @@ class Feed:
         """An attempt failed: the next one is due after `delay_s`, or after the queue's back-off. `detail` is for the
         delivery log. False if the attempt was over already."""
         self._core.effects.now = self._clock()
-        if self.left_s(entry, attempt):
-            self._queue.leases.on_refused(entry, detail)
         failed = self._queue.leases.fail(entry, attempt, cause, delay_s, detail)
         self._go_on()
         return failed

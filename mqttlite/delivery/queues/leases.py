@@ -72,11 +72,10 @@ class Lease(AwaitsCommit):
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         if reason_code >= 0x80:
             detail = f"reason code 0x{reason_code:02x}"
-            self.leases.on_refused(self.entry, detail)
             self.leases.fail(self.entry, self.attempt, NACKED, None, detail)
         elif self._delivery is None and not self.entry.refused >> self.attempt & 1:
             assert self._session is not None, "it was lent"
-            if self.leases.acknowledge(self.entry):
+            if self.leases.acknowledge(self.entry, answered=self.attempt):
                 self.leases.remember(self.entry, self.attempt, (self._session.client_id, self._packet_id))
 
     def returned(self, delivery: Delivery) -> bool:
@@ -174,12 +173,13 @@ class Leases:
             return None
         return entry, attempt
 
-    def acknowledge(self, entry: Entry, outcome: str = ACKNOWLEDGED) -> bool:
-        """A consumer has finished a message, perhaps late. False if the message has already ended."""
+    def acknowledge(self, entry: Entry, outcome: str = ACKNOWLEDGED, answered: int = 0) -> bool:
+        """A consumer has finished a message, perhaps late. False if the message has already ended. `answered` is the
+        attempt that the session of the consumer reports itself, if there is one."""
         if entry.state == DONE:
             return False
-        if self._context.attempts is not None and entry.state == LEASED:
-            self._contents.tell_attempt(entry, outcome, False)
+        if entry.state == LEASED:
+            self._contents.tell_attempt(entry, outcome, False, is_reported=answered == entry.attempts)
         self._contents.end(entry, ACKNOWLEDGED)
         return True
 
@@ -237,13 +237,6 @@ class Leases:
     def _backoff(self, entry: Entry) -> float:
         retry = self._contents.policy.retry
         return self._deliveries.backoff(entry.attempts, retry.min_s, retry.max_s)
-
-    def on_refused(self, entry: Entry, detail: str) -> None:
-        """Report to the tracer that the consumer rejected the message."""
-        tracer = self._effects.tracer
-        message = entry.message
-        if tracer is not None and message.trace:
-            tracer.on_dropped(message.trace, entry.consumer, message.topic, NACKED, 1, detail)
 
     def fail(self, entry: Entry, attempt: int, cause: str, delay_s: float | None = None, detail: str = "") -> bool:
         """An attempt failed: schedule another after `delay_s` or the back-off. False if it was over already."""

@@ -304,7 +304,7 @@ class Queue(Job):
         self._effects.pending_bytes += message.size() + ENTRY_BYTES // 4
         if subscription.qos == 0:
             if session.deliver_qos0(Delivery(message, 0, False, identifiers)) == SENT:
-                self.leases.acknowledge(entry, NEVER_ACKNOWLEDGED)
+                self.leases.acknowledge(entry, NEVER_ACKNOWLEDGED, entry.attempts)
             else:
                 self.leases.fail(entry, entry.attempts, TOO_LARGE)
         elif not lease.lend(session, Delivery(message, 1, False, identifiers, lease), policy.ack == EXPLICIT):

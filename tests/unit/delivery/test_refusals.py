@@ -271,3 +271,40 @@ def test_a_subscriber_asks_for_explicit_acknowledgement(asked: str, code: int) -
     if asked != "other":
         assert world.queues.options("mine").ack == asked
     world.end()
+
+
+# ── what the tracer hears ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_attempts_end_for_the_tracer_and_are_no_drops() -> None:
+    world = QueueWorld([options(max_attempts=9)])
+    recorder = Recorder(topics=(b"a",))
+    world.broker.watch(recorder)
+    client = consumer(world)
+    world.publish("a", "x")
+    (first,) = publishes(client.received())
+    world.advance(10.0 + ARRIVAL_S)
+    world.advance(1.1)
+    (second,) = publishes(client.received())
+    ack(client, second, 0x80)
+    world.advance(2.2)
+    (third,) = publishes(client.received())
+    world.queues.ack("q", [told(first)["ack-id"]])
+    ack(client, third)
+    returned = [each[2:] for each in recorder.told if each[0] == "returned"]
+    assert returned == [("c", "deadline"), ("c", "nacked (reason code 0x80)"), ("c", "acknowledged")]
+    assert recorder.drops == {}
+    assert world.ends() == {"acknowledged": 1}
+    world.end()
+
+
+def test_an_own_puback_is_reported_once() -> None:
+    world = QueueWorld([options()])
+    recorder = Recorder(topics=(b"a",))
+    world.broker.watch(recorder)
+    client = consumer(world)
+    world.publish("a", "x")
+    (packet,) = publishes(client.received())
+    ack(client, packet)
+    assert [each[0] for each in recorder.told if each[0] in ("returned", "acknowledged")] == ["acknowledged"] * 2
+    world.end()

@@ -218,3 +218,26 @@ def test_of_messages_that_nobody_began_to_follow_nothing_is_heard() -> None:
     scenario.message_tracer.on_acknowledged(7, "c7")
     scenario.message_tracer.on_dropped(7, "c7", "queue_full", "")
     assert scenario.stages == scenario.ends == []
+
+
+def test_an_attempt_of_a_queue_ends_with_its_deadline_and_is_no_drop() -> None:
+    scenario = Scenario()
+    tracer = scenario.message_tracer
+    trace = scenario.publish()
+    tracer.on_queued(trace, "$queue/jobs", "no consumer had room", 1, 1_000)
+    for attempt in range(2):
+        tracer.on_sent(trace, "c7", 1, 1)
+        tracer.on_written(1)
+        scenario.wait(10)
+        assert tracer.oldest_unacknowledged_s() == 10.0
+        tracer.on_returned(trace, "c7", "deadline")
+        tracer.on_returned(trace, "c7", "deadline")
+        assert (tracer.oldest_unacknowledged_s(), tracer.unacknowledged_since("c7")) == (0.0, None)
+        assert scenario.ends == [], f"attempt {attempt} is no outcome of the message"
+    tracer.on_sent(trace, "c8", 2, 1)
+    tracer.on_written(2)
+    tracer.on_acknowledged(trace, "$queue/jobs")
+    tracer.on_acknowledged(trace, "c8")
+    assert scenario.ends == [("$queue/jobs", "acknowledged", ""), ("c8", "acknowledged", "")]
+    assert len(tracer) == 0
+    tracer.on_returned(trace, "c8", "late")
