@@ -24,6 +24,9 @@ OVERLOADED: Final = "overloaded"
 PUSH_STOPPED: Final = "push_stopped"
 """The alarm while the push of a queue is stopped because its endpoint is gone."""
 
+STOOD_STILL: Final = "stood_still"
+"""The alarm for a minute after the process stood still for a second or longer."""
+
 OVERLOAD_STAGES: Final = {
     SLOW_SENDERS: "the clients that send most are read more slowly",
     SHED_LOW_PRIORITY: "messages of low priority are dropped",
@@ -142,8 +145,8 @@ class Listener:
         """A stage of overload began or ended."""
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
-        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED`) began, or ended if not
-        `active`; of the last two also: it became worse, or better."""
+        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED` or `STOOD_STILL`) began,
+        or ended if not `active`; of the last three also: it became worse, or better, or came again."""
 
 
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")

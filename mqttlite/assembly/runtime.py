@@ -23,6 +23,7 @@ from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.queue_reader import QueueReader
 from mqttlite.overload_watch import OverloadWatch
+from mqttlite.standstill import StandstillWatch
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 from mqttlite.telemetry.wall import Wall
 
@@ -73,9 +74,15 @@ class Runtime:
             on_memory_short=self._on_memory_short,
         )
         self.loop_driver.shedding.on_shed = self.hub.on_shed
-        self.lag: Final = LoopLag(OverloadWatch(self.core, self.hub, self.loop_driver, self.clock).on_lag)
+        self._overload_watch: Final = OverloadWatch(self.core, self.hub, self.loop_driver, self.clock)
+        self._standstill_watch: Final = StandstillWatch(self.hub, self.clock)
+        self.lag: Final = LoopLag(self._on_lag)
         self.clock_watch: Final = ClockWatch(self._on_clock_step)
         self.queue_reader: Final = QueueReader(self.store, self.loop_driver, self.answer)
+
+    def _on_lag(self, lag_s: float) -> None:
+        self._overload_watch.on_lag(lag_s)
+        self._standstill_watch.on_lag(lag_s)
 
     def _on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
         session = self.core.sessions.get(client_id)

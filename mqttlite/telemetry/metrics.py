@@ -400,6 +400,11 @@ def _timing(report: Report) -> Iterator[Metric]:
         "How late the event loop came to a timer, looked at ten times a second.",
         [({}, report.lag)],
     )
+    yield _gauge(
+        "mqttlite_event_loop_lag_max_seconds",
+        "The largest of these in the last minute; a second or more is a standstill of the process.",
+        report.recent_lag["max"],
+    )
     yield _histogram(
         "mqttlite_store_commit_duration_seconds",
         "How long a commit took to be durable (fsync where the store has one).",

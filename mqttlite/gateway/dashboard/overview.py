@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.event_hub import MEMORY_SHORT, OVERLOAD_STAGES, OVERLOADED, PUSH_STOPPED, STORE_FAILING
+from mqttlite.event_hub import MEMORY_SHORT, OVERLOAD_STAGES, OVERLOADED, PUSH_STOPPED, STOOD_STILL, STORE_FAILING
 from mqttlite.gateway.caller import Role, Viewer, require
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.listeners import ends_shown
@@ -28,6 +28,7 @@ ALARMS: Final = {
     MEMORY_SHORT: "Memory is short. Slow clients lose messages of QoS 0.",
     OVERLOADED: "The broker is overloaded.",
     PUSH_STOPPED: "The messages of a queue are not pushed any more.",
+    STOOD_STILL: "The broker stood still: it was paused, or something blocked it.",
 }
 
 _NO_RULE: Final = Rule("", "")
