@@ -39,12 +39,13 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_entries": {*PURE, "bans"},
     "admin_messages": {*PURE, "admin_entries"},
     "admin": {*PURE, "admin_entries", "admin_messages", "bans", "event_hub", "session_index"},
-    "explanations": set(PURE),
+    "explanations": {*PURE, "config"},
     "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(PURE),
     "certificate_watch": {*PURE, "config", "file_version", "net", "security"},
     "catalogue": {*PURE, "config", "delivery", "security"},
     "overload_watch": {*PURE, "event_hub"},
+    "standstill": {"event_hub"},
     "reports": {*PURE, "build", "certificate_watch", "event_hub", "net", "telemetry"},
     "monitor": {*PURE, "admin", "net", "reports", "telemetry"},
     "gateway": ADAPTER_PACKAGES
@@ -54,7 +55,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "assembly": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}
-    | {"overload_watch", "reports"},
+    | {"overload_watch", "reports", "standstill"},
     "server": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor"},
