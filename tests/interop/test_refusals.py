@@ -47,7 +47,7 @@ def publish_backlog(broker: RunningBroker, topic: str) -> None:
 
 
 @pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"])
-def test_what_paho_refuses_in_its_callback_is_not_acknowledged(
+def test_refusals_in_the_callback_of_paho_are_not_acknowledged(
     broker: RunningBroker, version: MQTTProtocolVersion
 ) -> None:
     """As docs/howto/queues.md writes it."""

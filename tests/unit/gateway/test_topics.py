@@ -235,7 +235,7 @@ LARGE = ["ann", *("😀" * 998 + chr(0x4E00 + number) for number in range(40))]
 """Members that take 160 KB, where their characters would pass for 40 KB."""
 
 
-async def test_what_an_owner_may_make_is_limited_and_can_be_loaded(
+async def test_the_topics_of_an_owner_are_limited_and_can_be_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topics, "MAX_OWNED_TOPICS", 3)

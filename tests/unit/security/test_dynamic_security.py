@@ -661,7 +661,7 @@ def test_rules_have_the_names_of_the_client_where_no_name_reaches_topics_of_othe
         (b"a/+", b"a/#", False),
     ],
 )
-def test_what_a_pattern_covers(pattern: bytes, topic_filter: bytes, covered: bool) -> None:
+def test_a_pattern_covers_these_topics(pattern: bytes, topic_filter: bytes, covered: bool) -> None:
     assert covers(pattern, topic_filter) == covered
 
 

@@ -124,7 +124,7 @@ def test_a_later_image_of_a_page_makes_up_for_a_bad_one(journal: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", bytes(32), bytes(32 + 3 * STRIDE), b"\xff" * (32 + 3 * STRIDE)])
-def test_what_is_no_journal_has_no_commits(data: bytes) -> None:
+def test_a_file_that_is_no_journal_has_no_commits(data: bytes) -> None:
     found = scan(data, PAGE, PAGES)
     assert (found.read, found.hidden_commits) == (0, 0)
 

@@ -181,7 +181,7 @@ async def test_a_missing_database_is_told_with_what_it_had(killed: Path, caplog:
     assert f"is missing; lost: acknowledged commits 1 to {COMMITS + 1}" in caplog.text
 
 
-async def test_what_was_settled_does_not_come_back_with_a_repair(
+async def test_settled_messages_do_not_come_back_with_a_repair(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
