@@ -43,6 +43,8 @@ _SECONDS: Final = {"h": 3_600, "d": 86_400, "w": 604_800, "m": 2_592_000, "y": 3
 
 _LIMITS: Final = {
     "max_inflight_messages": "max_inflight",
+    "max_inflight_bytes": "max_inflight_bytes",
+    "message_size_limit": "max_payload_bytes",
     "max_queued_messages": "max_queued_messages",
     "max_queued_bytes": "max_queued_bytes",
     "max_packet_size": "max_packet_bytes",
@@ -51,7 +53,7 @@ _LIMITS: Final = {
     "max_topic_alias": "topic_alias_maximum",
     "max_topic_alias_broker": "max_topic_aliases",
 }
-_UNLIMITED: Final = ("max_inflight_messages", "max_queued_messages", "max_queued_bytes")
+_UNLIMITED: Final = ("max_inflight_messages", "max_inflight_bytes", "max_queued_messages", "max_queued_bytes")
 """Options in which 0 means no limit, which we do not have."""
 
 _SO_ANYWAY: Final = frozenset(
@@ -92,9 +94,10 @@ _WHY: Final = {
     "bind_interface": "name an address in host",
     "auto_id_prefix": "assigned client identifiers begin with mqttlite-",
     "check_retain_source": "a retained message stays when its writer may no longer write it (mqttlite retained rm)",
-    "message_size_limit": "set limits.max_packet_bytes, which counts the whole packet",
     "retain_expiry_interval": "set retained_expiry_s",
 }
+_PROTOCOL_VERSIONS: Final = {"3": "3.1", "4": "3.1.1", "5": "5.0"}
+_LOCAL_PROXIES: Final = ["127.0.0.1", "::1"]
 _PLUGIN: Final = ("plugin", "global_plugin", "auth_plugin")
 _PLUGIN_PASSWORD: Final = ("plugin_opt_password_init_file", "auth_opt_password_init_file")
 _PLUGIN_FILE: Final = ("plugin_opt_config_file", "auth_opt_config_file")
@@ -106,6 +109,13 @@ _BRIDGE: Final = frozenset(
         *("keepalive_interval", "restart_timeout", "idle_timeout", "threshold", "round_robin", "username", "password"),
     )
 )
+
+
+def is_mosquitto_conf(text: str) -> bool:
+    """Whether the first option of a text is one of a mosquitto.conf."""
+    lines = (each.strip() for each in text.splitlines())
+    key, _, value = next((each for each in lines if each and not each.startswith("#")), "").partition(" ")
+    return key in _KEYS and not value.lstrip().startswith("=")
 
 
 def convert(path: Path) -> Converted:
@@ -191,6 +201,9 @@ class _Conversion:
             self._expiry(line)
         elif key == "sys_interval":
             self._number(line, self._sys, "interval_s")
+        elif key == "enable_proxy_protocol":
+            self._current()["proxy_protocol"] = {"trusted": _LOCAL_PROXIES}
+            self._leave(line, "only proxies on this machine may connect; name the others in proxy_protocol.trusted")
         elif key in _OF_LISTENER:
             if not _OF_LISTENER[key](self._current(), value):
                 self._leave(line, _WHY.get(key, "its value is not understood"))
@@ -223,6 +236,9 @@ class _Conversion:
             if "path" not in listener:
                 listener.setdefault("host", "")
                 listener.setdefault("port", 1883)
+            origins = listener.pop("origins", None)
+            if origins and listener.get("websocket"):
+                listener["websocket"] = {"origins": origins}
         if self._dynamic_security:
             self._top["dynamic_security"] = self._dynamic_security
         self._use_rules_of_listeners()
@@ -355,6 +371,25 @@ def _protocol(listener: Table, value: str) -> bool:
     return value in ("mqtt", "websockets")
 
 
+def _versions(listener: Table, value: str) -> bool:
+    versions = [each.strip() for each in value.split(",")]
+    if not all(each in _PROTOCOL_VERSIONS for each in versions):
+        return False
+    if set(versions) != set(_PROTOCOL_VERSIONS):
+        capabilities = listener.setdefault("capabilities", {})
+        assert isinstance(capabilities, dict)
+        capabilities["protocol_versions"] = [_PROTOCOL_VERSIONS[each] for each in versions]
+    return True
+
+
+def _origin(listener: Table, value: str) -> bool:
+    """Sites are an option of WebSocket here, so `result` puts them there. Mosquitto, too, ignores them elsewhere."""
+    origins = listener.setdefault("origins", [])
+    assert isinstance(origins, list)
+    origins.append(value)
+    return bool(value)
+
+
 def _domain(listener: Table, value: str) -> bool:
     if not listener.get("host"):
         listener["host"] = {"ipv4": "0.0.0.0", "ipv6": "::"}.get(value, "")
@@ -381,12 +416,24 @@ _OF_LISTENER: Final[dict[str, Callable[[Table, str], bool]]] = {
     "require_certificate": _require_certificate,
     "max_connections": _whole("max_connections"),
     "protocol": _protocol,
+    "accept_protocol_versions": _versions,
+    "websockets_origin": _origin,
     "mount_point": _mount_point,
     "socket_domain": _domain,
     "allow_zero_length_clientid": _capability("allow_empty_client_id", "true", lambda value: value == "true"),
     "max_qos": _capability("maximum_qos", "2", int),
     "retain_available": _capability("retain_available", "true", lambda value: value == "true"),
 }
+
+
+_KEYS: Final = frozenset(
+    (
+        *("listener", "port", "per_listener_settings", "allow_anonymous", "password_file", "acl_file", "persistence"),
+        *("persistence_location", "persistent_client_expiration", "sys_interval", "tls_version"),
+        *(*_LIMITS, *_SO_ANYWAY, *_WHY, *_PLUGIN, *_OF_LISTENER),
+    )
+) - {"user"}
+"""Options with which a mosquitto.conf may begin, without that of ACL files."""
 
 
 def _pairs(table: Table) -> Iterator[str]:

@@ -12,6 +12,8 @@ from mqttlite.config.mosquitto_conf import MAX_FILES, convert
 from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
+from mqttlite.net.proxy_protocol import Options as ProxyOptions
+from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.dynamic_security import Options as DynamicSecurity
 from mqttlite.security.tls import TlsOptions
 
@@ -40,6 +42,18 @@ def converted(folder: Path, text: str) -> tuple[Config, list[str]]:
         ("listener 0 /run/m.sock", ListenerOptions(path="/run/m.sock")),
         ("listener 1 ::1\nprotocol websockets", ListenerOptions(host="::1", port=1, websocket=True)),
         ("listener 1 ::1\nmax_connections 5", ListenerOptions(host="::1", port=1, max_connections=5)),
+        (
+            "listener 1 ::1\naccept_protocol_versions 5, 4",
+            ListenerOptions(host="::1", port=1, capabilities=Capabilities(protocol_versions=("5.0", "3.1.1"))),
+        ),
+        ("listener 1 ::1\naccept_protocol_versions 3,4,5", ListenerOptions(host="::1", port=1)),
+        (
+            "listener 1 ::1\nwebsockets_origin https://a.example\nprotocol websockets\nwebsockets_origin https://b.example",
+            ListenerOptions(
+                host="::1", port=1, websocket=WebSocketOptions(origins=("https://a.example", "https://b.example"))
+            ),
+        ),
+        ("listener 1 ::1\nwebsockets_origin https://a.example", ListenerOptions(host="::1", port=1)),
         ("listener 1 ::1\nmax_connections -1", ListenerOptions(host="::1", port=1)),
         ("listener 1 ::1\nmount_point a/", ListenerOptions(host="::1", port=1, mount_point="a/")),
         (
@@ -85,6 +99,9 @@ def test_what_comes_before_the_first_listener_is_one_of_its_own(tmp_path: Path) 
     ("text", "expected"),
     [
         ("max_inflight_messages 20", Config(limits=Limits(max_inflight=20))),
+        ("max_inflight_bytes 9000", Config(limits=Limits(max_inflight_bytes=9_000))),
+        ("message_size_limit 2000", Config(limits=Limits(max_payload_bytes=2_000))),
+        ("message_size_limit 0", Config()),
         ("max_queued_messages 5000", Config(limits=Limits(max_queued_messages=5_000))),
         ("max_packet_size 2000", Config(limits=Limits(max_packet_bytes=2_000))),
         ("persistent_client_expiration 2w", Config(limits=Limits(max_session_expiry_s=1_209_600))),
@@ -146,6 +163,8 @@ BRIDGE = ("connection up", "address x", "topic # both", "try_private true", "cle
         ("log_dest stdout", ["1: log_dest stdout: the log goes to standard error; a service manager keeps it"]),
         ("\nnew_option 5", ["2: new_option 5: no such option is known"]),
         ("max_queued_messages 0", ["1: max_queued_messages 0: everything has a limit here; set "]),
+        ("max_inflight_bytes 0", ["1: max_inflight_bytes 0: everything has a limit here; set "]),
+        ("listener 1 ::1\naccept_protocol_versions 6", ["2: accept_protocol_versions 6: its value is not understood"]),
         ("max_keepalive soon", ["1: max_keepalive soon: its value is not a number"]),
         ("persistent_client_expiration 5", ["1: persistent_client_expiration 5: its value is not a number of"]),
         (
@@ -174,6 +193,14 @@ def test_a_line_without_a_counterpart_is_said_with_the_reason(tmp_path: Path, te
     _, left = converted(tmp_path, text)
     assert len(left) == len(said)
     assert all(sentence.startswith(begin) for sentence, begin in zip(left, said, strict=True))
+
+
+def test_a_listener_behind_a_proxy_trusts_this_machine_until_it_is_told_more(tmp_path: Path) -> None:
+    config, left = converted(tmp_path, "listener 1 ::1\nenable_proxy_protocol 2")
+    assert config.listeners[0].proxy_protocol == ProxyOptions(trusted=("127.0.0.1", "::1"))
+    assert [sentence[:77] for sentence in left] == [
+        "2: enable_proxy_protocol 2: only proxies on this machine may connect; name th"
+    ]
 
 
 def test_included_files_are_read_in_their_order(tmp_path: Path) -> None:
