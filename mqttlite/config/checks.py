@@ -30,7 +30,7 @@ from mqttlite.security.tls import TlsConfigError, client_context, server_context
 from mqttlite.security.token_keys import TokenConfigError, load_keys
 from mqttlite.security.topic_policies import policy_problems
 from mqttlite.telemetry import parquet
-from mqttlite.telemetry.folder import check_directory
+from mqttlite.telemetry.folder import check_directory, why_unwritable
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.options import TelemetryError
 from mqttlite.telemetry.pseudonyms import check_key_file
@@ -207,6 +207,7 @@ def api_key_file(config: Config) -> Path | None:
 
 def file_problems(config: Config) -> Iterator[Problem]:
     """The unusable files and folders of a config."""
+    yield from _data_dir_problems(config.data_dir)
     if config.password_file is not None:
         yield from _password_problems("password_file", config.password_file)
     if config.acl_file is not None:
@@ -243,10 +244,19 @@ def file_problems(config: Config) -> Iterator[Problem]:
         yield from _telemetry_problems(config.telemetry)
 
 
+def _data_dir_problems(data_dir: str | None) -> Iterator[Problem]:
+    if data_dir:
+        reason = why_unwritable(Path(data_dir))
+        if reason:
+            yield Problem("data_dir", f": {reason}")
+
+
 def _dynamic_security_problems(options: DynamicSecurityOptions, data_dir: str | None) -> Iterator[Problem]:
     path = path_of(options, data_dir)
     if options.file is not None and not Path(options.file).parent.is_dir():
         yield Problem("dynamic_security.file", f": there is no folder {Path(options.file).parent}")
+    elif options.file is not None and (reason := why_unwritable(Path(options.file).parent)):
+        yield Problem("dynamic_security.file", f": commands change the file, and they could not: {reason}")
     elif path is not None and path.exists():  # else the first start makes it
         try:
             load_dynamic_security(path)

@@ -67,8 +67,14 @@ def _walk(value: object, kind: Type, path: str) -> Iterator[Problem]:
             yield from _walk(item, fitting.item_type, f"{path}[{number}]")
     elif isinstance(fitting, DictType):
         assert isinstance(value, dict)
+        keys = [str(each) for each in fitting.key_type.values] if isinstance(fitting.key_type, LiteralType) else None
         for key, item in value.items():
-            yield from _walk(item, fitting.value_type, join(path, key))
+            if keys is None or key in keys:
+                yield from _walk(item, fitting.value_type, join(path, key))
+            else:
+                near = propose(key, keys)
+                remedy = f"; did you mean {near}?" if near else f"; {path} may have {', '.join(keys)}"
+                yield Problem(join(path, key), f" is unknown{remedy}")
     elif isinstance(value, int) and abs(value) > MAX_INTEGER:
         yield Problem(path, f" is {value}: {MAX_INTEGER} at most")
     elif isinstance(value, str) and "\0" in value:

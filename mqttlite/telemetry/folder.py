@@ -17,12 +17,20 @@ PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE,
 
 def check_directory(options: Options) -> None:
     """Raises `TelemetryError` for a folder that cannot be created or written."""
-    path = Path(options.directory).absolute()
+    reason = why_unwritable(Path(options.directory))
+    if reason:
+        raise TelemetryError("directory", reason)
+
+
+def why_unwritable(folder: Path) -> str:
+    """Why a folder cannot be created or written; empty if it can. Nothing is created."""
+    path = folder.absolute()
     existing = next(each for each in (path, *path.parents) if each.exists())
     if not existing.is_dir():
-        raise TelemetryError("directory", f"{path}: {existing} is a file; name a folder")
+        return f"{path}: {existing} is a file; name a folder"
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise TelemetryError("directory", f"{path}: this user may not write to {existing}; name another folder")
+        return f"{path}: this user may not write to {existing}; name another folder"
+    return ""
 
 
 def make_directory(options: Options) -> None:

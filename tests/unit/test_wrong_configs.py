@@ -77,6 +77,10 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
         [(2, 'must be "hash_key", "hash_topic", "least_inflight" or "round_robin", not the text "roundrobin"')],
     ),
     ('[telemetry]\ndirectory = "t"\nformat = "csv"', [(3, 'must be "auto", "jsonl" or "parquet", not the text "csv"')]),
+    ("[http]\nroles = { amdin = ['ann'] }", [(2, "http.roles.amdin is unknown; did you mean admin?")]),
+    ("[http.roles]\nroot = ['ann']", [(2, "http.roles.root is unknown; http.roles may have ")]),
+    # ── another file
+    ("# local\nlistener 1883\nallow_anonymous true", [(2, "this is a mosquitto.conf; 'mqttlite import ")]),
     ('[limits]\non_overflow = "panic"', [(2, "it may be drop_newest, drop_oldest, disconnect")]),
     ('[telemetry]\ndirectory = "t"\npseudonymise = ["names"]', [(3, "telemetry.pseudonymise[0] must be")]),
     # ── ranges
@@ -247,6 +251,7 @@ def with_certificates(tls: str) -> Made:
         (plain("[[listeners]]\npassword_file = '.'"), "listeners[0].password_file: "),
         (with_file("users", "ann", "password_file = 'users'"), "password_file: users:1: "),
         (plain("[telemetry]\ndirectory = 'broker.toml'"), "telemetry.directory: "),
+        (plain("data_dir = 'broker.toml/data'"), "broker.toml is a file; name a folder"),
         (plain("[telemetry]\ndirectory = 'broker.toml/x'"), "broker.toml is a file; name a folder"),
         (
             with_file("key", "short", f"{PSEUDONYMS}pseudonym_key_file = 'key'"),
@@ -280,6 +285,30 @@ def test_files_and_addresses_that_cannot_be_used_are_said(
     assert result.exit_code == 2
     assert said in result.stderr
     assert "1 problem: a broker would not start." in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ("data_dir = 'locked/data'", "data_dir"),
+        ("[telemetry]\ndirectory = 'locked'", "telemetry.directory"),
+        ("[dynamic_security]\nfile = 'locked/dynamic.json'", "dynamic_security.file"),
+    ],
+)
+def test_a_folder_that_this_user_may_not_write_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, option: str
+) -> None:
+    """Root may write everywhere, so the answer of the system is made here."""
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != locked and may(path, mode))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broker.toml").write_text(text)
+    result = CliRunner().invoke(main, ["config", "check", "broker.toml"])
+    assert result.exit_code == 2
+    assert f"{option}: " in result.stderr
+    assert f"this user may not write to {locked}; name another folder" in result.stderr
 
 
 def test_a_check_says_what_a_broker_would_do_and_changes_nothing(
