@@ -98,3 +98,22 @@ def test_what_is_not_compiled_is_said(sources: Path, environment: dict[str, str]
     assert done.returncode == 0, done.stdout
     assert said in done.stdout
     assert not list(sources.rglob("*.so"))
+
+
+@pytest.mark.slow
+def test_type_checkers_see_an_editable_install(tmp_path: Path) -> None:
+    """They read the paths of `.pth` files, and run no import hooks."""
+    hook = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", hook, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "MQTTLITE_PURE": "1"},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as content:
+        (pth,) = [name for name in content.namelist() if name.endswith(".pth")]
+        assert content.read(pth).decode().splitlines() == [str(ROOT)]
+        assert not [name for name in content.namelist() if name.endswith("_finder.py")]
