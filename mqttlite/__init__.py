@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mqttlite.config import ListenerOptions as ListenerOptions
     from mqttlite.config import load_config as load_config
     from mqttlite.core.limits import Limits as Limits
+    from mqttlite.delivery.queues.options import QueueOptions as QueueOptions
+    from mqttlite.delivery.queues.options import RetryOptions as RetryOptions
     from mqttlite.security.tls import TlsOptions as TlsOptions
     from mqttlite.server import Broker as Broker
     from mqttlite.wire.properties import Properties as Properties
@@ -30,6 +32,8 @@ _HOMES: Final = {
     "Message": "mqttlite.client",
     "MqttError": "mqttlite.client",
     "Properties": "mqttlite.wire.properties",
+    "QueueOptions": "mqttlite.delivery.queues.options",
+    "RetryOptions": "mqttlite.delivery.queues.options",
     "TlsOptions": "mqttlite.security.tls",
     "Will": "mqttlite.client",
     "load_config": "mqttlite.config",
