@@ -132,7 +132,7 @@ def issue(names: tuple[str, ...], directory: Path, days: int | None, crl_url: st
     type=click.IntRange(0, 36500),
     default=authority.RENEW_WITHIN_DAYS,
     show_default=True,
-    help="Without a NAME: renew what ends within so many days.",
+    help="Without a NAME: renew certificates that end within this many days.",
 )
 @_days
 @_crl_url
@@ -217,7 +217,7 @@ def list_(directory: Path, as_json: bool) -> None:
     type=click.IntRange(0, 36500),
     default=authority.RENEW_WITHIN_DAYS,
     show_default=True,
-    help="Warn of what expires within so many days.",
+    help="Warn of certificates that expire within this many days.",
 )
 def doctor(
     directory: Path, connect: str | None, cafile: str | None, cert: str | None, key: str | None, warn_days: int

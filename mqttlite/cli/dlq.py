@@ -82,7 +82,7 @@ def show(queue: str, number: int, as_json: bool, client: Asker) -> None:
 @click.argument("queue")
 @click.argument("number", required=False, type=click.IntRange(0))
 @_filter_option
-@click.option("--rate", type=click.IntRange(1, 10_000), metavar="N", help="Replay so many in a second at most.")
+@click.option("--rate", type=click.IntRange(1, 10_000), metavar="N", help="Replay at most N a second.")
 @_dry_run_option
 @remote_options
 def replay(

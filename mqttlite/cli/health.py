@@ -133,14 +133,14 @@ def _talk(stream: socket.socket, connect: Connect, where: str) -> str:
     if not isinstance(connack, Connack):
         raise Unreachable(f"{where} answers CONNECT with {type(connack).__name__.upper()}.")
     if connack.reason_code in _STRANGERS:
-        return f"The broker is well, and lets us not in: {describe(connack.reason_code)}."
+        return f"The broker is well, but refuses this client: {describe(connack.reason_code)}."
     if connack.reason_code:
         raise Unreachable(f"The broker refuses clients: {describe(connack.reason_code)}.")
     stream.sendall(encode(Pingreq(), V5))
     if not isinstance(_receive(stream, where), Pingresp):
         raise Unreachable(f"{where} does not answer a ping.")
     stream.sendall(encode(Disconnect(), V5))
-    return "The broker is well: it let us in, and answered a ping."
+    return "The broker is well: it accepted this client and answered a ping."
 
 
 def _receive(stream: socket.socket, where: str) -> Packet:

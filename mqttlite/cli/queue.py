@@ -85,7 +85,7 @@ def list_queues(as_json: bool, client: Asker) -> None:
 @click.option("--max-messages", type=int, metavar="N", help="Messages that the queue holds.")
 @click.option("--max-bytes", type=int, metavar="N", help="Bytes that the queue holds.")
 @click.option("--expiry", type=int, metavar="SECONDS", help="How long a message is kept; 0: for ever.")
-@click.option("--idle-expiry", type=int, metavar="SECONDS", help="Delete the queue when it had no consumer so long.")
+@click.option("--idle-expiry", type=int, metavar="SECONDS", help="Delete the queue after this time without a consumer.")
 @click.option("--max-rate", type=float, metavar="N", help="Messages that the queue delivers in a second at most.")
 @click.option("--retain-acked", is_flag=True, help="Keep acknowledged messages as long as others, to seek back to.")
 @click.option(
@@ -292,7 +292,7 @@ def _tell_secret(secret: str | None) -> None:
 @click.option("--snapshot", metavar="SNAPSHOT", help="Deliver what had not ended then, and what came since.")
 @remote_options
 def seek(name: str, time: str | None, snapshot: str | None, as_json: bool, client: Asker) -> None:
-    """Go back or on to a time or a snapshot: what is older is delivered no more, what is newer again.
+    """Move a queue to a time or snapshot. Older messages are skipped; newer ones are delivered again.
 
     Acknowledged messages come back if the queue retained them (--retain-acked), or if a snapshot did.
     """

@@ -75,7 +75,7 @@ class Listening:
 @click.option("-F", "--output", "output", metavar="FORMAT", help="Print each message like this: %t %p %q %r %j %x …")
 @click.option("--json", "as_json", is_flag=True, help="Print each message as JSON, like -F %j.")
 @click.option("-N", "no_eol", is_flag=True, help="Print no end of line behind a message.")
-@click.option("-C", "count", type=click.IntRange(1), help="Exit after so many messages.")
+@click.option("-C", "count", type=click.IntRange(1), help="Exit after this many messages.")
 @click.option("-W", "timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Exit after this time.")
 @click.option("-E", "exit_after_suback", is_flag=True, help="Exit once the subscription is acknowledged.")
 @click.option("-R", "no_retained", is_flag=True, help="Print no retained messages.")
