@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 from urllib.parse import quote, urlencode
 
 import click
+from click.core import ParameterSource
 
 from mqttlite.cli.ask_options import F, data_dir_option, json_option, timeout_option, with_options
 from mqttlite.cli.asker import MAX_ANSWER_BYTES, Asker, Conflict, NotFound, Unreachable, WrongUsage, text_of
@@ -59,6 +60,10 @@ url_options: Final = with_options(
 )
 """The options of commands that can ask a broker over HTTP."""
 
+_config_option: Final = click.option(
+    "-c", "--config", "config_path", metavar="FILE.toml", help="Find the data directory in the broker's file."
+)
+
 
 def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `options` and `url_options`. The function gets `client` for them, and `as_json`."""
@@ -66,6 +71,7 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def with_client(
         *,
+        config_path: str | None,
         data_dir: str | None,
         url: str | None,
         token: str | None,
@@ -73,9 +79,30 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
         timeout_s: float,
         **others: Any,
     ) -> Any:
+        if config_path is not None:
+            if data_dir is not None or (url is not None and not _is_from_environment("url")):
+                raise click.UsageError("-c, --data-dir and --url each name a broker: give one of them")
+            data_dir, url = _data_dir_of(config_path), None
         return function(client=asker_of(data_dir, url, token, ca_file, timeout_s), **others)
 
-    return options(url_options(with_client))
+    return options(_config_option(url_options(with_client)))
+
+
+def _is_from_environment(parameter: str) -> bool:
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
+
+
+def _data_dir_of(config_path: str) -> str | None:
+    """The data directory of a configuration; None for the default. Raises `WrongUsage`."""
+    from mqttlite.config import ConfigError, load_config  # here, for it imports the broker
+
+    try:
+        data_dir = load_config(config_path).data_dir
+    except ConfigError as error:
+        raise WrongUsage(str(error)) from None
+    if data_dir == "":
+        raise WrongUsage(f"{config_path} turns the data directory off, so the broker has no admin socket: use --url.")
+    return data_dir
 
 
 def asker_of(data_dir: str | None, url: str | None, token: str | None, ca_file: str | None, timeout_s: float) -> Asker:

@@ -208,7 +208,7 @@ async def test_the_delivery_log_tells_what_became_of_a_message_in_a_queue(rig: R
     await broker.publish("work/b", b"x", qos=1)
     await refuse(consumer)
     await until(lambda: "it is in $dlq/jobs after 1 deliveries (nacked)" in said("work/b"))
-    assert "refused by c" in said("work/b")
+    assert "attempt 1 of queue jobs: delivered to c at " in said("work/b")
 
 
 async def test_a_queue_is_sought_to_a_time_and_to_a_snapshot(broker: Broker, directory: Path) -> None:
@@ -283,3 +283,21 @@ async def test_the_list_says_which_queue_waits_for_a_consumer(rig: Rig, broker: 
     assert (await printed(directory, "queue", "ls")).split("\t")[-2] == "running"
     await printed(directory, "queue", "pause", "jobs")
     assert (await printed(directory, "queue", "ls")).split("\t")[-2] == "paused"
+
+
+async def test_the_configuration_of_the_broker_names_its_data_directory(broker: Broker, directory: Path) -> None:
+    file = directory / "broker.toml"
+    file.write_text(f'data_dir = "{directory}"\n')
+
+    async def listed(*arguments: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, main, ("queue", "ls", *arguments))
+
+    found = await listed("-c", str(file))
+    assert (found.exit_code, found.stdout.split("\t")[0]) == (0, "jobs")
+    both = await listed("-c", str(file), "--data-dir", str(directory))
+    assert (both.exit_code, "each name a broker" in both.stderr) == (2, True)
+    file.write_text('data_dir = ""\n')
+    off = await listed("-c", str(file))
+    assert (off.exit_code, "has no admin socket" in off.stderr) == (2, True)
+    file.write_text("data_dir = 5\n")
+    assert (await listed("-c", str(file))).exit_code == 2
