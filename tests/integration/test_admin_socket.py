@@ -125,7 +125,7 @@ async def test_a_broker_runs_without_admin_socket_where_there_can_be_none(
         directory = directory / ("d" * (108 - len(SOCKET_NAME) - len(str(directory)) - 2))
         assert len(str(directory / SOCKET_NAME)) == 108
     else:
-        os.mkdir(directory)
+        os.mkdir(directory, 0o700)
         (directory / SOCKET_NAME).write_text("mine")
     broker = await rig.broker(config(directory))
     await rig.device(broker.port, "c")
@@ -383,7 +383,7 @@ async def test_the_port_of_metrics_changes_nothing(rig: Rig, directory: Path) ->
     assert broker.monitor is not None
     for request in (b"DELETE /sessions/c", b"POST /sessions/c/kick", b"GET /sessions/c"):
         reader, writer = await asyncio.open_connection("127.0.0.1", broker.monitor.port)
-        writer.write(request + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(request + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (await reader.read()).split()[1] in (b"404", b"405")
         writer.close()
     assert broker.admin.client("c") is not None

@@ -231,7 +231,7 @@ class Push:
                 tls = await asyncio.shield(made_by)
             except (OSError, ValueError) as error:
                 if self._tls is made_by:
-                    pass  # or it would fail for good
+                    self._tls = None  # or it would fail for good
                 raise NotReady(str(error)) from None
         made: Sender = endpoint.Endpoint(target, self._guard, tls)
         return made

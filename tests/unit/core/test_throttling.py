@@ -250,3 +250,18 @@ def test_a_held_connection_that_ends_is_let_go_of() -> None:
     client.lose()
     world.advance(5)
     assert freed(world) == [client.connection.number], "harmless for the loop driver"
+
+
+def test_a_chunk_that_was_read_before_the_hold_prolongs_it() -> None:
+    world = World()
+    client = member(world, Quotas(Rates(BucketTable(TEN))), "client")
+    flood(client, 11)
+    assert held(world) == [client.connection.number]
+    assert not client.connection.deferred, "all of the first chunk is handled"
+    flood(client, 1)
+    assert held(world) == [], "it is held already"
+    world.advance(0.11)
+    assert freed(world) == []
+    world.advance(0.1)
+    assert freed(world) == [client.connection.number]
+    world.end()
