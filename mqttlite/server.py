@@ -402,13 +402,13 @@ class Broker:
             _check_properties(properties)
         loop = asyncio.get_running_loop()
         fan_out = self._core.publish(name, raw, qos, retain, loop.time(), properties)
-        has_changes = bool(self._core.effects.changes)  # such as a retained message
-        if not fan_out.done:
+        was_interrupted = not fan_out.done
+        if was_interrupted:
             done: asyncio.Future[None] = loop.create_future()
             fan_out.on_done = lambda: None if done.done() else done.set_result(None)
             self._loop_driver.wake()
             await done
-        if has_changes or fan_out.changed:
+        if was_interrupted or self._core.effects.changes:  # its earlier parts may wait for a commit that is under way
             await self._loop_driver.settled()
         else:
             self._loop_driver.run()

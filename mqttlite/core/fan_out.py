@@ -48,7 +48,6 @@ class FanOut(Job):
         "_sinks",
         "_source",
         "_special",
-        "changed",
         "done",
         "on_done",
         "tally",
@@ -84,8 +83,6 @@ class FanOut(Job):
         self._at_once: Final = at_once
         self._is_held = False
         self.tally: Final = tally
-        self.changed: bool = False
-        """Whether it has made changes that must be committed before its message is acknowledged."""
         self.done: bool = False
         self.on_done: Callable[[], None] | None = None
         """Called at the end, if the fan-out was interrupted."""
@@ -93,12 +90,10 @@ class FanOut(Job):
     def step(self) -> bool:
         """Continue with the receivers until the iteration's work budget is used up. Return whether all were visited."""
         effects = self._effects
-        dirty_before, changes_before = len(effects.dirty), len(effects.changes)
+        dirty_before = len(effects.dirty)
         is_done = (not self._receivers or self._to_receivers()) and (not self._sinks or self._to_sinks())
         if len(effects.dirty) - dirty_before > CROWD:
             effects.note_crowd(dirty_before)
-        if len(effects.changes) > changes_before:
-            self.changed = True
         if not is_done:
             self._wait()
             return False
