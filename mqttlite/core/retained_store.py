@@ -62,27 +62,28 @@ class RetainedStore:
         """
         if message.trace:
             message = message.untraced()
-        own = is_own(message.topic)
-        size = 0 if own else _entry_bytes(message.topic)
-        self._remove(message.topic, own, size)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
+        topic, effects = message.topic, self._effects
+        own = is_own(topic)
+        size = 0 if own else _entry_bytes(topic)
+        self._remove(topic, own, size)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
         if not message.payload:
             return True  # [MQTT-3.3.1-7]
         if own:
             if len(self._own) >= MAX_OWN_RETAINED:
                 return False
-            self._own.put(message.topic, message)
+            self._own.put(topic, message)
             return True
-        self._effects.identify(message)
+        effects.identify(message)
         if self._expiry is not None:
-            message = self._expiry.limited(message, self._effects.now)
+            message = self._expiry.limited(message, effects.now)
         if not self._has_room(message, size):
-            if self._effects.now >= self._next_sweep:
-                self._next_sweep = self._effects.now + RETAINED_SWEEP_S
+            if effects.now >= self._next_sweep:
+                self._next_sweep = effects.now + RETAINED_SWEEP_S
                 self._remove_expired()
             if not self._has_room(message, size):
                 return False
         self._add(message, size)
-        self._effects.changes.append(SaveRetained(message))
+        effects.changes.append(SaveRetained(message))
         return True
 
     def would_keep(self, message: Message) -> bool:
