@@ -26,14 +26,11 @@ class StandstillWatch:
         self._hub: Final = hub
         self._clock: Final = clock
         self._active_until = 0.0
-        self.longest_s: float = 0.0
-        """The longest standstill since the start."""
 
     def on_lag(self, lag_s: float) -> None:
         """A timer of the event loop was late by `lag_s`."""
         now = self._clock()
         if lag_s >= STANDSTILL_S:
-            self.longest_s = max(self.longest_s, lag_s)
             self._active_until = now + CALM_S
             detail = f"the broker stood still for {lag_s:.1f} s"
             _log.warning(

@@ -70,7 +70,7 @@ class Deadlines:
         return None
 
     def follow_wall(self, stepped_s: float) -> None:
-        """The wall clock stepped by so many seconds, forward or (negative) back."""
+        """The wall clock stepped forward by `stepped_s` seconds; back, if that is negative."""
         heap: list[tuple[float, int, Deadline]] = []
         for at, order, deadline in self._heap:
             step = stepped_s if deadline.follows_wall() else 0.0
