@@ -178,7 +178,7 @@ class ControlTopic:
         try:
             tree = json.loads(request.payload.decode(), object_pairs_hook=small_keys)
         except (ValueError, RecursionError):
-            return [_failure("Unknown command", "Invalid/missing commands", None)]
+            return [_failure("Unknown command", "Payload not valid JSON", None)]
         items = tree.get("commands") if isinstance(tree, dict) else None
         if not isinstance(items, list):
             return [_failure("Unknown command", "Invalid/missing commands", None)]

@@ -430,8 +430,8 @@ def test_the_anonymous_group_is_not_deleted(path: Path) -> None:
 def test_a_request_is_bounded(path: Path) -> None:
     desk = Desk(path)
     assert "too large" in desk.ask(payload=b" " * (MAX_REQUEST_BYTES + 1))[0]["error"]
-    assert desk.ask(payload=b" " * MAX_REQUEST_BYTES)[0]["error"] == "Invalid/missing commands"
-    assert desk.ask(payload=b"[" * MAX_REQUEST_BYTES)[0]["error"] == "Invalid/missing commands"
+    assert desk.ask(payload=b" " * MAX_REQUEST_BYTES)[0]["error"] == "Payload not valid JSON"
+    assert desk.ask(payload=b"[" * MAX_REQUEST_BYTES)[0]["error"] == "Payload not valid JSON"
     assert len(desk.ask(*[{"command": "getAnonymousGroup"}] * MAX_COMMANDS)) == MAX_COMMANDS
     assert "Too many commands" in desk.ask(*[{"command": "x"}] * (MAX_COMMANDS + 1))[0]["error"]
 
