@@ -152,18 +152,24 @@ _INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _BYTES: Final = {0: 0, **_INTEGER_BYTES, 7: 8, 8: 0, 9: 0}
 """How many bytes a column has, by its type; texts and blobs have types that say so."""
 
+MOST_HEAD: Final = 128
+"""The length of a row's list of types is less, so that it takes one byte: the widest table has 11 columns. Without a
+limit, each place of a page of random bytes would be read to the end of the page."""
+
 
 def _is_row(page: bytes, at: int, kind: int) -> bool:
     """Whether the columns of what may be a row are as long as the row."""
     length, at = _varint(page, at)
     if kind == _TABLE_LEAF:
         _, at = _varint(page, at)
-    head, place = _varint(page, at)
+    head, place = page[at], at + 1
+    if not 1 < head < min(length, MOST_HEAD):
+        return False
     end, total = at + head, head
     while place < end:
         column, place = _varint(page, place)
         total += (column - 12) // 2 if column >= 12 else _BYTES.get(column, -1)
-    return length > 1 and total == length and place == end
+    return total == length and place == end
 
 
 def _columns(payload: bytes) -> tuple[Any, ...]:
