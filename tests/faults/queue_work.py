@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mqttlite.core.changes import Change, Enqueue
 from mqttlite.delivery.queues.marks import attempts_of
+from mqttlite.delivery.queues.options import RetryOptions
 from mqttlite.delivery.queues.service import Pulled
 from mqttlite.store.memory import MemoryStore
 from tests.support.queues import QueueWorld, options
@@ -31,8 +32,10 @@ class RecordingStore(MemoryStore):
         super().commit(changes)
 
 
-def options_of_queue() -> Any:
-    return options(max_attempts=ATTEMPTS, ordering=True, expiry_s=0)
+def options_of_queue(rng: random.Random) -> Any:
+    """Without a back-off after a missed deadline, messages come to their last attempt more often."""
+    retry = RetryOptions(min_s=1, max_s=4, on_deadline=rng.choice(["back_off", "at_once"]))
+    return options(max_attempts=ATTEMPTS, ordering=True, expiry_s=0, retry=retry)
 
 
 def seen(store: MemoryStore) -> Seen:
@@ -58,7 +61,7 @@ class QueueWork:
         self._published = 0
         self.acknowledged: Final[dict[str, int]] = {}
         """By payload, in which commit the acknowledgement of a consumer was made durable."""
-        self._world.queues.create(options_of_queue())
+        self._world.queues.create(options_of_queue(self._rng))
         self._world.settle()
         for _ in range(steps):
             self._step()
@@ -116,7 +119,7 @@ class QueueWork:
             queues.purge("q")
         elif what == 1:
             queues.delete("q")
-            queues.create(options_of_queue())
+            queues.create(options_of_queue(self._rng))
         elif what == 2:
             for number in letters:
                 queues.replay("q", number)
