@@ -93,7 +93,7 @@ _WHY: Final = {
     "mount_point": "it has to end with a slash, may not begin with $, and has no wildcards",
     "bind_interface": "name an address in host",
     "auto_id_prefix": "assigned client identifiers begin with mqttlite-",
-    "check_retain_source": "a retained message stays when its writer may no longer write it (mqttlite retained rm)",
+    "check_retain_source": "a retained message is sent only while its writer may write it",
     "retain_expiry_interval": "set retained_expiry_s",
 }
 _PROTOCOL_VERSIONS: Final = {"3": "3.1", "4": "3.1.1", "5": "5.0"}
@@ -223,7 +223,7 @@ class _Conversion:
             self._dynamic_security["file"] = value
         elif key in _PLUGIN_PASSWORD and not self._is_other_plugin and not self._is_per_listener:
             self._dynamic_security["password_init_file"] = value
-        elif key not in _SO_ANYWAY and (key, value) != ("check_retain_source", "false"):
+        elif key not in _SO_ANYWAY and (key, value) != ("check_retain_source", "true"):
             self._leave(line, _WHY.get(key, "no such option is known"))
 
     def result(self, path: Path) -> Converted:

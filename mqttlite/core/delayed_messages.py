@@ -87,6 +87,8 @@ class DelayedMessages:
         ):
             return False
         self._effects.identify(message)
+        if message.retain:
+            message.writer = source.writer()
         number = self._latest + 1
         due_at = self._effects.now + delay_s
         self._add(number, message, source.client_id, due_at)
@@ -130,19 +132,25 @@ class DelayedMessages:
         source: Source | None = self._sessions.get(client_id)
         if source is None:
             source = Source(CLIENT, client_id)
+            source.is_trusted = True  # the rules were asked when the message came
         return self._router.publish(message, self._routes.find(message.topic), source, is_allowed=True)
 
     def remove(self, delayed: "DelayedMessage") -> None:
         """Remove a message that was published or dropped."""
         del self._by_number[delayed.number]
-        self._bytes -= self._effects.memory.let_go(delayed.message, DELAYED_BYTES)
-        if is_durable(delayed.message):
+        message, memory = delayed.message, self._effects.memory
+        self._bytes -= memory.let_go(message, DELAYED_BYTES)
+        if message.writer is not None:
+            memory.let_go(message.writer)
+        if is_durable(message):
             self._effects.record(RemoveDelayed(delayed.number))
 
     def _add(self, number: int, message: Message, client_id: str, due_at: float) -> None:
         self._latest = number
         delayed = self._by_number[number] = DelayedMessage(self, number, message, client_id)
         self._bytes += self._effects.memory.hold(message, DELAYED_BYTES)
+        if message.writer is not None:
+            self._effects.memory.hold(message.writer)
         self._deadlines.arm(delayed, due_at)
 
     def _drop(self, delayed: "DelayedMessage", reason: str) -> None:

@@ -48,6 +48,9 @@ RETAINED_BYTES: Final = 160
 BUCKET_BYTES: Final = 280
 """The memory of a retained message's table entries, without its topic (stored twice), and of a topic prefix."""
 
+WRITER_BYTES: Final = 100
+"""The memory of the writer of retained messages, without its names."""
+
 DELAYED_BYTES: Final = 400
 """The memory of a delayed message's deadline, and of its table entries in the broker and the store."""
 

@@ -10,6 +10,7 @@ from typing import Final, Protocol, final
 from mqttlite.core.memory import BATCH_BYTES, MESSAGE_BYTES, Holdable
 from mqttlite.core.told_properties import with_more
 from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.core.writer import Writer
 from mqttlite.topics.namespaces import unmounted
 from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import PUBLISH, V5
@@ -84,6 +85,7 @@ class Message(Holdable):
         "superseded",
         "topic",
         "trace",
+        "writer",
     )
 
     def __init__(
@@ -117,6 +119,8 @@ class Message(Holdable):
         """Its number if it is traced, else `NOT_TRACED`."""
         self.publisher: str = ""
         """The client identifier of its publisher; empty if that is not a client, and for a message from a store."""
+        self.writer: Writer | None = None
+        """Who wrote it, if it is retained or to be retained later, and its writer is known."""
         self.on_overflow: str = ""
         """The topic's policy for a receiver without room, or empty: see `TopicPolicy.on_overflow`."""
 
@@ -143,7 +147,7 @@ class Message(Holdable):
         """The same message with another QoS."""
         message = Message(self.topic, self.payload, qos, self.retain, self._properties, self.expires_at, self.raw)
         message.number, message.trace, message.on_overflow = self.number, self.trace, self.on_overflow
-        message.publisher = self.publisher
+        message.publisher, message.writer = self.publisher, self.writer
         return message
 
     def untraced(self) -> "Message":
@@ -159,7 +163,7 @@ class Message(Holdable):
     def for_topic(self, topic: bytes) -> "Message":
         """The same message to another topic, without a trace."""
         message = Message(topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
-        message.number, message.publisher = self.number, self.publisher
+        message.number, message.publisher, message.writer = self.number, self.publisher, self.writer
         return message
 
 

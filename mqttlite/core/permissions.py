@@ -7,10 +7,12 @@ the cost of `authorize` does not depend on the number of clients. Invariant: no 
 from collections.abc import Callable
 from typing import Final, final
 
+from mqttlite.core.authentication import NO_GRANTS
 from mqttlite.core.authorizer import ACTIONS, RECEIVE, Authorizer, DefaultRules, told_by
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DENIALS_TOLD_PER_S, MAX_VERDICTS, VERDICT_TOPIC_BYTES
+from mqttlite.core.message import Message
 from mqttlite.core.reasons import NOT_AUTHORIZED
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.tally import Tally
@@ -94,6 +96,16 @@ class Permissions:
                     self._received.clear()
                 self._received[key] = verdict
         return verdict
+
+    def may_still_write(self, message: Message) -> bool:
+        """Whether the writer of a retained message may publish it now; true where the writer is not known."""
+        writer, topic = message.writer, message.topic
+        if writer is None or not self.restricts or self.authorizer.is_open(topic):
+            return True
+        if writer.rules != self.rules:
+            writer.role = self.authorizer.role_of(writer.client_id, writer.username, NO_GRANTS)
+            writer.rules = self.rules
+        return self.authorizer.may_publish(writer.role, topic)
 
     def reason(self, source: Source, action: str, topic: bytes) -> str:
         """Why a client is denied an action, for operators."""

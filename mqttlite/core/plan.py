@@ -347,7 +347,7 @@ class Planner:
         for message in self._router.retained.search(parts.rest).take(MAX_RETAINED):
             if message.expired(self._effects.now):
                 continue
-            if session.may_receive(message.topic):
+            if session.may_get_retained(message):
                 plan.retained += 1
             else:
                 plan.retained_denied += 1

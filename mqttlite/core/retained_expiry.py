@@ -42,7 +42,7 @@ def expiring(message: Message, qos: int, interval_s: int, now: float) -> Message
     """A copy of a message with another QoS that expires after `interval_s`."""
     properties = with_expiry(message.properties, interval_s)
     limited = Message(message.topic, message.payload, qos, message.retain, properties, now + interval_s)
-    limited.number, limited.publisher = message.number, message.publisher
+    limited.number, limited.publisher, limited.writer = message.number, message.publisher, message.writer
     return limited
 
 

@@ -21,6 +21,7 @@ from mqttlite.core.message import Message
 from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.retained_expiry import RetainedExpiry
 from mqttlite.core.retained_replay import RetainedReplay
+from mqttlite.core.writer import Writer
 from mqttlite.topics.names import is_own
 from mqttlite.topics.retained import RetainedMessages, Search
 
@@ -55,8 +56,9 @@ class RetainedStore:
         """The memory of the retained messages, without the broker's own."""
         return self._bytes
 
-    def put(self, message: Message) -> bool:
+    def put(self, message: Message, writer: Writer | None = None) -> bool:
         """Keep a message in place of the topic's earlier one. An empty payload only removes that one [MQTT-3.3.1-6].
+        `writer` wrote it, unless it has a writer already.
 
         False: the limit is reached. The earlier message is removed in this case, too.
         """
@@ -82,6 +84,8 @@ class RetainedStore:
                 self._remove_expired()
             if not self._has_room(message, size):
                 return False
+        if message.writer is None:
+            message.writer = writer
         self._add(message, size)
         effects.changes.append(SaveRetained(message))
         return True
@@ -141,6 +145,8 @@ class RetainedStore:
         """Add a message whose entry takes `size` bytes."""
         self._messages.put(message.topic, message)
         self._bytes += self._memory.hold(message, size)
+        if message.writer is not None:
+            self._memory.hold(message.writer)
         if self._messages.buckets != self._buckets:
             self._charge_buckets()
 
@@ -152,6 +158,8 @@ class RetainedStore:
         removed.superseded = True
         if not own:
             self._bytes -= self._memory.let_go(removed, size)
+            if removed.writer is not None:
+                self._memory.let_go(removed.writer)
             if self._messages.buckets != self._buckets:
                 self._charge_buckets()
             self._effects.changes.append(RemoveRetained(topic))

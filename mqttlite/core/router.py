@@ -206,7 +206,7 @@ class Router:
             if limited is not message and message.qos:
                 message.number = self._effects.identify(limited)  # so that the publisher is told the number of the copy
             message = limited
-        if message.retain and route.retains and not self.retained.put(message):  # [MQTT-3.3.1-8]
+        if message.retain and route.retains and not self.retained.put(message, source.writer()):  # [MQTT-3.3.1-8]
             tally.code = QUOTA_EXCEEDED
         return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)
 

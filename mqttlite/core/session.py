@@ -143,6 +143,13 @@ class Session(SessionBacklog):
         """Whether the rules in force let the client receive a topic."""
         return self._permissions is None or self._permissions.may_receive(self, topic)
 
+    def may_get_retained(self, message: Message) -> bool:
+        """Whether the rules in force let the client receive a retained message, and its writer write it."""
+        permissions = self._permissions
+        return permissions is None or (
+            permissions.may_receive(self, message.topic) and permissions.may_still_write(message)
+        )
+
     def why_denied(self, topic: bytes) -> str:
         """The rule that forbids the client to receive a topic; empty if it may."""
         if self.may_receive(topic):
@@ -437,7 +444,7 @@ class Session(SessionBacklog):
             if found.qos and not self.window.is_open and not message.superseded:
                 break
             self._replays.pop()
-            if message.superseded or message.expired(effects.now) or not self.may_receive(message.topic):
+            if message.superseded or message.expired(effects.now) or not self.may_get_retained(message):
                 continue
             room -= message.size() + SENDING_BYTES
             if found.qos:

@@ -7,6 +7,7 @@ from typing import Final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.topic_limits import NO_TOPIC_LIMITS, TopicLimits
+from mqttlite.core.writer import Writer
 
 CLIENT: Final = 0
 BROKER: Final = 1
@@ -16,7 +17,18 @@ PROGRAM: Final = 2
 class Source:
     """A publisher. A session is one; the broker and the program are the two below."""
 
-    __slots__ = ("client_id", "grants", "is_trusted", "kind", "role", "rules", "topic_limits", "traced", "username")
+    __slots__ = (
+        "_writer",
+        "client_id",
+        "grants",
+        "is_trusted",
+        "kind",
+        "role",
+        "rules",
+        "topic_limits",
+        "traced",
+        "username",
+    )
 
     def __init__(self, kind: int, client_id: str) -> None:
         self.kind: Final = kind
@@ -37,10 +49,22 @@ class Source:
         """The limits of its topics and payloads."""
         self.traced: bool = False
         """Whether every message from and to this client is traced."""
+        self._writer: Writer | None = None
 
     def set_user(self, username: str | None) -> None:
         """Set the user that the client belongs to."""
         self.username = username
+
+    def writer(self) -> Writer | None:
+        """Who writes its retained messages; None where nobody can be asked about later: it is no client, or its rights
+        come with its credentials, which are not kept."""
+        grants = self.grants
+        if self.kind != CLIENT or self.is_trusted or grants.publish is not None or grants.groups:
+            return None
+        writer = self._writer
+        if writer is None or writer.username != self.username:
+            writer = self._writer = Writer(self.client_id, self.username)
+        return writer
 
 
 THE_BROKER: Final = Source(BROKER, "")

@@ -120,7 +120,11 @@ class PublishRoutes:
             why = core.permissions.told(caller.source, "receive", topic)
             raise Problem(Code.NOT_AUTHORIZED, f"the caller may not read {name[:200]!r}: {why or 'denied'}")
         found = core.router.retained.search(topic).take(1)
-        if not found or 0.0 < found[0].expires_at <= self._context.clock():
+        if (
+            not found
+            or 0.0 < found[0].expires_at <= self._context.clock()
+            or not core.permissions.may_still_write(found[0])
+        ):
             raise Problem(Code.NOT_FOUND, f"no message is retained of {name[:200]!r}")
         message = found[0]
         properties = message.properties

@@ -38,6 +38,7 @@ from mqttlite.core.changes import (
 )
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, StoredOrigin
+from mqttlite.core.writer import Writer
 
 LOAD_BATCH: Final = 1_000
 """The most changes in a batch of `load`."""
@@ -163,6 +164,7 @@ class _Copies:
     def __init__(self) -> None:
         self._messages: dict[int, Message] = {}
         self._deliveries: dict[int, Delivery] = {}
+        self._writers: dict[int, Writer] = {}
 
     def of(self, change: Change) -> Change:
         if isinstance(change, SaveRetained):
@@ -186,7 +188,15 @@ class _Copies:
         message = self._messages.get(id(former))
         if message is None:
             message = self._messages[id(former)] = former.untraced()
+            if former.writer is not None:
+                message.writer = self._writer(former.writer)
         return message
+
+    def _writer(self, former: Writer) -> Writer:
+        writer = self._writers.get(id(former))
+        if writer is None:
+            writer = self._writers[id(former)] = Writer(former.client_id, former.username)
+        return writer
 
 
 class MemoryStore:

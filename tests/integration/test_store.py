@@ -29,6 +29,7 @@ from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import StoredFilter
 from mqttlite.core.ports import Store
 from mqttlite.core.subscription import FilteredSubscription, Subscription
+from mqttlite.core.writer import Writer
 from mqttlite.store.memory import LOAD_BATCH, MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.wire.constants import V311
@@ -134,6 +135,23 @@ async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(sto
     await commit(store, *changes[:4])
     await commit(store, *changes[4:])
     assert shown(await everything(store)) == shown(changes)
+
+
+async def test_retained_and_delayed_messages_keep_their_writers(store: Store) -> None:
+    writer, other = Writer("é", "user"), Writer("b", None)
+    changes = [retained(b"1", b"x"), retained(b"2", b"x"), retained(b"3", b"x"), retained(b"4", b"x"), delayed(7)]
+    for change, wrote in zip(changes, [writer, writer, other, None, writer], strict=True):
+        change.message.writer = wrote
+    await commit(store, *changes)
+    found = [each.message.writer for each in await everything(store) if isinstance(each, SaveRetained | SaveDelayed)]
+    assert found[:3] == [found[0], found[0], found[2]]
+    assert found[3:] == [None, found[0]]
+    assert [(each.client_id, each.username) for each in found if each is not None] == [
+        ("é", "user"),
+        ("é", "user"),
+        ("b", None),
+        ("é", "user"),
+    ]
 
 
 async def test_what_is_saved_again_takes_the_place_of_what_was(store: Store) -> None:

@@ -110,7 +110,7 @@ def test_what_comes_before_the_first_listener_is_one_of_its_own(tmp_path: Path) 
         ("acl_file /etc/acl", Config(acl_file="/etc/acl")),
         ("persistence true\npersistence_location /var/lib/m/", Config(data_dir="/var/lib/m")),
         ("set_tcp_nodelay true", Config()),
-        ("check_retain_source false", Config()),
+        ("check_retain_source true", Config()),
         (
             "plugin /x/mosquitto_dynamic_security.so\nplugin_opt_config_file /d\nplugin_opt_password_init_file /p",
             Config(dynamic_security=DynamicSecurity(file="/d", password_init_file="/p")),
@@ -171,7 +171,10 @@ BRIDGE = ("connection up", "address x", "topic # both", "try_private true", "cle
             "listener 1 ::1\nmount_point a",
             ["2: mount_point a: it has to end with a slash, may not begin with $, and has no wildcards"],
         ),
-        ("check_retain_source true", ["1: check_retain_source true: a retained message stays when its writer may no"]),
+        (
+            "check_retain_source false",
+            ["1: check_retain_source false: a retained message is sent only while its"],
+        ),
         ("listener x", ["1: listener x: its port is not a number"]),
         ("listener 1 ::1\nprotocol mqttsn", ["2: protocol mqttsn: its value is not understood"]),
         (

@@ -26,6 +26,7 @@ from mqttlite.core.changes import (
     Stored,
 )
 from mqttlite.core.message import Delivery, Message, StoredOrigin
+from mqttlite.core.writer import Writer
 from mqttlite.store.sqlite.files import is_damage
 from mqttlite.store.sqlite.mirror import SessionMirror
 from mqttlite.store.sqlite.records import (
@@ -34,6 +35,7 @@ from mqttlite.store.sqlite.records import (
     decode_delayed,
     decode_message,
     decode_queue,
+    decode_retained,
     decode_session,
     decode_subscription,
     decode_will,
@@ -182,9 +184,10 @@ class Reader:
         latest = plausible_number(connection.execute("SELECT message FROM commits").fetchone()[0])
         if latest:
             yield LatestNumber(latest)
+        writers: dict[bytes, Writer] = {}
         for topic, data in connection.execute("SELECT topic, data FROM retained ORDER BY topic"):
             try:
-                message = decode_message(opened(data), offset)
+                message = decode_retained(data, offset, writers)
                 if message.topic != topic:
                     raise Damaged("it has another topic")
                 yield SaveRetained(message)
@@ -192,7 +195,7 @@ class Reader:
                 self._on_lost(f"a retained message of {topic!r}: {error}")
         for number, data in connection.execute("SELECT number, data FROM delayed ORDER BY number"):
             try:
-                message, due_at, client_id = decode_delayed(data, number, offset)
+                message, due_at, client_id = decode_delayed(data, number, offset, writers)
                 yield SaveDelayed(number, message, due_at - offset, client_id)
             except Damaged as error:
                 self._on_lost(f"a delayed message: {error}")

@@ -14,6 +14,7 @@ from mqttlite.core.changes import QUEUE_MARK, SaveQueue, SaveSession
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.message_filter import StoredFilter
 from mqttlite.core.subscription import FilteredSubscription, Subscription
+from mqttlite.core.writer import Writer
 from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.packets import Will
 from mqttlite.wire.plain import NO_EXPIRY
@@ -25,6 +26,7 @@ _MESSAGE: Final = struct.Struct("<BHIq")  # flags, the lengths of topic and prop
 _EXPIRY: Final = struct.Struct("<dI")  # when it expires, and the interval that it came with
 _WILL: Final = struct.Struct("<BHIqd")  # …, the number of its session, and when it is due
 _DELAYED: Final = struct.Struct("<qdH")  # its number, when it is due, the length of its publisher's name
+_WRITER: Final = struct.Struct("<H?")  # the length of its client identifier, and whether it has a user
 _SUBSCRIPTION: Final = struct.Struct("<BI")
 _SINCE: Final = struct.Struct("<q")
 _SESSION: Final = struct.Struct("<IdB")
@@ -117,6 +119,41 @@ def decode_message(body: bytes, offset: float) -> Message:
     return message
 
 
+def encode_retained(message: Message, offset: float) -> bytes:
+    """Encode a message, and its writer if it has one."""
+    return encode_message(message, offset) + _encode_writer(message.writer)
+
+
+def decode_retained(data: object, offset: float, writers: dict[bytes, Writer]) -> Message:
+    """The message, whose writer is one of `writers` by its record, where one that is new is added. Raises `Damaged`."""
+    body = opened(data)
+    message = decode_message(body, offset)
+    message.writer = _decode_writer(data, PREFIX_BYTES + len(body), writers)
+    return message
+
+
+def _encode_writer(writer: Writer | None) -> bytes:
+    """A record that stands behind that of a message: older versions of the broker read the message without it."""
+    if writer is None:
+        return b""
+    client_id = writer.client_id.encode()
+    username = b"" if writer.username is None else writer.username.encode()
+    return sealed(_WRITER.pack(len(client_id), writer.username is not None) + client_id + username)
+
+
+def _decode_writer(data: object, at: int, writers: dict[bytes, Writer]) -> Writer | None:
+    if not isinstance(data, bytes) or at == len(data):
+        return None
+    body = opened(data, at)
+    writer = writers.get(body)
+    if writer is None:
+        client_bytes, has_user = _WRITER.unpack_from(body)
+        end = _WRITER.size + client_bytes
+        writer = Writer(body[_WRITER.size : end].decode(), body[end:].decode() if has_user else None)
+        writers[body] = writer
+    return writer
+
+
 def encode_will(will: Will, number: int, due_at: float) -> bytes:
     """Encode the will of the session with this number. `due_at` is Unix time."""
     topic, properties = will.topic, encode_properties(will.properties, WILL)
@@ -140,17 +177,20 @@ def decode_will(data: object, number: int) -> tuple[Will, float]:
 def encode_delayed(number: int, message: Message, due_at: float, client_id: str, offset: float) -> bytes:
     """Encode a delayed message with its number, its due time in Unix time, and its publisher."""
     name = client_id.encode()
-    return sealed(_DELAYED.pack(number, due_at, len(name)) + name + encode_message(message, offset))
+    return sealed(_DELAYED.pack(number, due_at, len(name)) + name + encode_retained(message, offset))
 
 
-def decode_delayed(data: object, number: int, offset: float) -> tuple[Message, float, str]:
-    """A message, its due time in Unix time, and its publisher. Raises `Damaged`, also if the number differs."""
+def decode_delayed(
+    data: object, number: int, offset: float, writers: dict[bytes, Writer]
+) -> tuple[Message, float, str]:
+    """A message with its writer (`decode_retained`), its due time in Unix time, and its publisher. Raises `Damaged`,
+    also if the number differs."""
     body = opened(data)
     own, due_at, name_bytes = _DELAYED.unpack_from(body)
     if own != number:
         raise Damaged("a delayed message has the number of another")
     end = _DELAYED.size + name_bytes
-    return decode_message(opened(body, end), offset), due_at, body[_DELAYED.size : end].decode()
+    return decode_retained(body[end:], offset, writers), due_at, body[_DELAYED.size : end].decode()
 
 
 def encode_subscription(subscription: Subscription) -> bytes:

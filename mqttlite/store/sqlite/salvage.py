@@ -20,12 +20,11 @@ from mqttlite.store.sqlite.pages import KINDS, Cell, Pages
 from mqttlite.store.sqlite.records import (
     Damaged,
     decode_delayed,
-    decode_message,
     decode_queue,
+    decode_retained,
     decode_session,
     decode_subscription,
     decode_will,
-    opened,
 )
 from mqttlite.store.sqlite.runs import row_crc
 
@@ -57,11 +56,11 @@ def _state(row: Row) -> Row:
 
 
 def _retained(row: Row) -> Row:
-    return decode_message(opened(row[1]), 0.0).topic, row[1]
+    return decode_retained(row[1], 0.0, {}).topic, row[1]
 
 
 def _delayed(row: Row) -> Row:
-    _, due_at, _ = decode_delayed(row[2], row[0], 0.0)
+    _, due_at, _ = decode_delayed(row[2], row[0], 0.0, {})
     return row[0], due_at, row[2]
 
 

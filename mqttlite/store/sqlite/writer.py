@@ -41,8 +41,8 @@ from mqttlite.store.sqlite.mirror import Row, SessionMirror
 from mqttlite.store.sqlite.records import (
     Damaged,
     encode_delayed,
-    encode_message,
     encode_queue,
+    encode_retained,
     encode_session,
     encode_subscription,
     encode_will,
@@ -172,7 +172,7 @@ class Writer:
                 mirror.send(change.sequence, change.packet_id)
         elif isinstance(change, SaveRetained):
             topic = change.message.topic
-            self._retained[topic] = (topic, encode_message(change.message, self._offset))
+            self._retained[topic] = (topic, encode_retained(change.message, self._offset))
             self._latest = max(self._latest, change.message.number)
         elif isinstance(change, RemoveRetained):
             self._retained[change.topic] = None
