@@ -125,13 +125,17 @@ class Subscriber:
     async def _talk(self, link: Link, is_over: Callable[[], bool]) -> None:
         link.writer.write(packet(0x82, b"\0\1" + text("passing/#") + bytes([self.qos])))
         is_subscribed = False
-        while not is_subscribed or not is_over():
-            try:
-                first, body = await asyncio.wait_for(link.read(), 0.2)
-            except TimeoutError:
-                continue
-            is_subscribed = is_subscribed or first == 0x90
-            self._take(first, body, link.writer)
+        reading = asyncio.create_task(link.read())  # to cancel it within a packet would lose the rest of that
+        try:
+            while not is_subscribed or not is_over():
+                if not (await asyncio.wait([reading], timeout=0.2))[0]:
+                    continue
+                first, body = reading.result()
+                reading = asyncio.create_task(link.read())
+                is_subscribed = is_subscribed or first == 0x90
+                self._take(first, body, link.writer)
+        finally:
+            reading.cancel()
 
     def _take(self, first: int, body: bytes, writer: asyncio.StreamWriter) -> None:
         if first >> 4 == 3:

@@ -360,6 +360,11 @@ DELIVERY_WORK: Final = 4
 OUTBOXES_PER_WORK_UNIT: Final = 4
 """How many outboxes cost one unit when they take the bytes of a QoS 0 message unchanged."""
 
+MOST_WHOLE: Final = 64
+"""A QoS 2 message of a kept session for up to this many receivers is delivered in one iteration, whatever the budget,
+and so committed together with its packet identifier. Batches have at most `BATCH_MESSAGES` deliveries: half of a
+budget."""
+
 CROWD: Final = 64
 """If one message makes more outboxes than this dirty, other outboxes are written first. 64 writes take a
 millisecond."""

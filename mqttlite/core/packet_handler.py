@@ -22,6 +22,7 @@ from mqttlite.core.limits import (
     BATCHES_IN_A_QUEUE,
     DISCONNECT,
     MAX_RAW_PROPERTIES_BYTES,
+    MOST_WHOLE,
     Limits,
 )
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
@@ -180,7 +181,10 @@ class PacketHandler:
             return stop
         size = stop - at
         if stop < end:
-            end = min(end, at + size * self._batch_messages)
+            most = self._batch_messages
+            if qos == 2 and route.receivers and _is_whole(route, session):
+                most = max(1, most // len(route.receivers))
+            end = min(end, at + size * most)
             same = topic_end - at
             prefix = data[at:topic_end]
             raw_from, raw_to = raw_at - at, head_end - at
@@ -374,7 +378,8 @@ class PacketHandler:
             self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
 
     def _publish(self, connection: Connection, message: Message, route: Route, receipt: Receipt) -> None:
-        fan_out = self._router.publish(message, route, receipt.session)
+        is_whole = message.qos == 2 and _is_whole(route, receipt.session)
+        fan_out = self._router.publish(message, route, receipt.session, is_whole)
         if not route.is_open:
             receipt.refusal = self._refusal(connection, message, route, fan_out.tally)
         self._settle(receipt, fan_out)
@@ -465,7 +470,8 @@ class PacketHandler:
         else:
             connection.received_qos2 += batch.count
         receipt = Receipt(connection, session, batch.qos, ids, len(self._effects.changes))
-        self._settle(receipt, self._router.publish_batch(batch, route, session))
+        is_whole = batch.qos == 2 and _is_whole(route, session)
+        self._settle(receipt, self._router.publish_batch(batch, route, session, is_whole))
 
     def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
         """Handle the PUBREL at `at` and the ones that follow it in order. Return where they end."""
@@ -487,3 +493,9 @@ class PacketHandler:
         if known and session.durable:  # else, after a crash, its next message would look like a duplicate
             connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
+
+
+def _is_whole(route: Route, publisher: Session) -> bool:
+    """Whether a QoS 2 message must be committed together with its packet identifier. Else, after a crash between two
+    commits, the publisher sends it again and the receivers of the first commit get it twice."""
+    return publisher.durable and len(route.receivers) + len(route.sinks) <= MOST_WHOLE

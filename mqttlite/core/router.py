@@ -234,7 +234,7 @@ class Router:
             policy.passes_batches and qos <= policy.max_qos and not policy.refusal(qos, False, payload_bytes)
         )
 
-    def publish_batch(self, batch: PublishBatch, route: Route, source: Source) -> FanOut:
+    def publish_batch(self, batch: PublishBatch, route: Route, source: Source, at_once: bool) -> FanOut:
         """Like `publish`, for a batch of QoS 1 or 2, receiver by receiver.
 
         The tally's code is for all messages except those at `rejected` positions, which get 0x97. The route must be
@@ -247,7 +247,7 @@ class Router:
             batch.traces = self._tracing.begin(
                 route.observed, route, batch.topic, batch.qos, batch.count, payload_bytes, source, True
             )
-        return self._start(route.receivers, NO_SINKS, source, None, batch, tally)
+        return self._start(route.receivers, NO_SINKS, source, None, batch, tally, at_once)
 
     def _start(
         self,

@@ -11,7 +11,7 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import CLOSED, CONNECTED, Connection, Peer
 from mqttlite.core.deadlines import SLACK
-from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, OVERFLOW_POLICIES, Limits
+from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ITERATION_WORK, OVERFLOW_POLICIES, Limits
 from mqttlite.core.memory import CHUNK_BYTES, ENTRY_BYTES, FRAME_BYTES, INFLIGHT_BYTES, MESSAGE_BYTES
 from mqttlite.core.outbox import Outbox
 from mqttlite.core.question import Authenticate
@@ -706,8 +706,10 @@ class World:
     # ------------------------------------------------------------------ a kill
 
     def _kill(self, link: SimulatedLink) -> None:
-        """The broker is killed: between two loop iterations, or before the commit of one."""
+        """The broker is killed: between two loop iterations, or before or after the commit of one."""
         rng = self.rng
+        if rng.random() < 0.5:
+            self._commit_last(rng.choice(list(self.links.values())))
         before = self.reference.copy()
         if rng.random() < 0.7:
             self.acked.clear()
@@ -740,6 +742,21 @@ class World:
         self.broker = self._new_broker()
         self.broker.restore(self.store.load(), self.now)
         self._check()
+
+    def _commit_last(self, link: SimulatedLink) -> None:
+        """A QoS 2 message is committed at the end of an iteration that has no budget left. Nothing is written."""
+        session = link.conn.session
+        if session is None or not session.durable or link.conn.ended or link.half or link.client is None:
+            return
+        if not link.up:
+            message = link.client.message(link.conn.version)
+            link.send([message] if message is not None else [])
+        if link.up and isinstance(link.up[0][1], Publish) and link.up[0][1].qos == 2:
+            self.broker.effects.work = ITERATION_WORK - 1
+            self._feed_some(link)
+            self.store.commit(list(self.broker.effects.changes))
+            self.broker.effects.changes.clear()
+            self.broker.effects.work = 0
 
     def _feed_uncommitted(self, link: SimulatedLink) -> None:
         """A chunk whose changes will not be committed; what need not wait for that is written."""

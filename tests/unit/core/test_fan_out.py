@@ -2,8 +2,9 @@
 
 import pytest
 
+from mqttlite.core.changes import Enqueue, SaveReceived
 from mqttlite.core.limits import CROWD, ITERATION_BYTES, ITERATION_WORK
-from mqttlite.wire.constants import PUBACK, V5, V311
+from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest
 from tests.support.core_driver import Client, World
@@ -205,3 +206,26 @@ def test_a_message_for_one_is_written_before_the_copies_of_one_for_many(
     else:
         assert order == [*copies, *answers[:1], one, *answers[1:]]
     assert effects.take_dirty() == []
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("receivers", [2, CROWD])
+def test_qos_2_messages_of_a_kept_session_are_committed_with_their_identifiers(
+    version: int, is_shared: bool, receivers: int
+) -> None:
+    """Else, after a crash between two commits, the receivers of the first one would get the messages twice."""
+    world = World()
+    for number in range(receivers):
+        reader = world.connect(f"reader-{number}", clean_start=False, expiry=600)
+        reader.subscribe(f"$share/{number}/t" if is_shared else "t", qos=2)
+        reader.lose()
+    writer = world.connect("writer", version, clean_start=False, expiry=600)
+    feed(writer, *[Publish(b"t", b"%d" % number, 2, packet_id=number) for number in range(1, 101)])
+    changes = world.broker.effects.changes
+    received = [change for change in changes if isinstance(change, SaveReceived)]
+    assert received
+    assert len([change for change in changes if isinstance(change, Enqueue)]) == receivers * len(received)
+    world.settle()
+    acks = [packet for packet in writer.received() if isinstance(packet, Ack) and packet.packet_type == PUBREC]
+    assert len(acks) == 100
