@@ -139,7 +139,7 @@ class Connecting:
         if quotas is not None and quotas.topics:
             self._limit_topics_of_user(connection, packet, quotas.topics)
         permissions = self._routes.permissions
-        known = self._sessions.get(client_id)
+        known = self._sessions.known(client_id)
         if known is not None and permissions.is_anothers(known.username, connection.username):
             raise ClientIdentifierNotValid("the client identifier is in use by another user's session")
         former = self._online.get(client_id)

@@ -98,6 +98,10 @@ class Sessions:
     def get(self, client_id: str) -> Session | None:
         return self._by_client_id.get(client_id)
 
+    def known(self, client_id: str) -> Session | None:
+        """The same, or a session that ended with its connection in a crash, of which the will is left."""
+        return self._by_client_id.get(client_id) or self._lost.get(client_id)
+
     def open(
         self,
         client_id: str,

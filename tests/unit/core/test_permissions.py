@@ -15,6 +15,7 @@ from mqttlite.core.limits import (
     MAX_ROUTE_VERDICTS,
     MAX_VERDICTS,
     VERDICT_TOPIC_BYTES,
+    WILL_GRACE_S,
     Limits,
 )
 from mqttlite.core.message import Message
@@ -242,6 +243,22 @@ def test_a_session_of_another_user_is_not_handed_over(version: int) -> None:
     assert connack.reason_code == (2 if version == V311 else 0x85)
     assert world.session("r").username == "ann"
     assert world.connect("r", clean_start=False, username="ann").connection.session_present
+
+
+@pytest.mark.parametrize("expiry", [0, 100])
+def test_another_user_does_not_take_back_the_will_of_a_client_after_a_crash(expiry: int) -> None:
+    world = world_with(Readers())
+    watcher = world.connect("watcher", expiry=1_000)
+    watcher.subscribe("w", qos=1)
+    world.connect("r", expiry=expiry, username="ann", will=Will(b"w", b"gone", 1, False))
+    world = world.restart()
+    world.broker.authorize(Readers())
+    watcher = world.connect("watcher", clean_start=False, expiry=1_000)
+    connack = world.open().connect("r", username="bob")
+    assert connack is not None
+    assert connack.reason_code == 0x85
+    world.advance(WILL_GRACE_S + 1)
+    assert watcher.payloads() == ["gone"]
 
 
 def test_a_session_of_nobody_becomes_that_of_a_user() -> None:
