@@ -144,6 +144,9 @@ class Listener:
     def on_overload(self, stage: OverloadStage) -> None:
         """A stage of overload began or ended."""
 
+    def on_stood_still(self, duration_s: float) -> None:
+        """The process stood still for a second or longer, until now."""
+
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED` or `STOOD_STILL`) began,
         or ended if not `active`; of the last three also: it became worse, or better, or came again."""
@@ -161,6 +164,7 @@ _EVENTS: Final = (
     "on_shed",
     "on_administered",
     "on_overload",
+    "on_stood_still",
     "on_alarm",
     *_CORE_EVENTS,
 )
@@ -228,6 +232,9 @@ class EventHub(Listener):
 
     def on_overload(self, stage: OverloadStage) -> None:
         self._tell("on_overload", stage)
+
+    def on_stood_still(self, duration_s: float) -> None:
+        self._tell("on_stood_still", duration_s)
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         self._tell("on_alarm", alarm, active, detail)

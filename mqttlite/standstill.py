@@ -1,7 +1,7 @@
 """Reports that the whole process stood still: it or its machine was paused, memory was swapped, or a disk blocked it.
 
 Clients notice it as silence, and the loop of a busy broker never is so late. Invariant: each standstill is one line in
-the log, and the alarm is active from the first one until `CALM_S` after the last.
+the log and one event, and the alarm is active from the first one until `CALM_S` after the last.
 """
 
 import logging
@@ -37,6 +37,7 @@ class StandstillWatch:
                 "%s: the process was stopped, the machine was paused or swapped, or something blocked the event loop",
                 detail,
             )
+            self._hub.on_stood_still(lag_s)
             self._hub.on_alarm(STOOD_STILL, True, detail)
         elif self._active_until and now >= self._active_until:
             self._active_until = 0.0

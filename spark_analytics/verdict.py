@@ -15,7 +15,7 @@ from spark_analytics import units
 from spark_analytics.reports.capacity import MET, TOO_LITTLE_DATA, WILL_BE_MET
 from spark_analytics.reports.minutes import CLIENTS
 from spark_analytics.reports.queue_tables import AS_OTHERS, FAILS
-from spark_analytics.reports.runs import CRASHED, STOPPED
+from spark_analytics.reports.runs import CRASHED, STOPPED, UNCOUNTED
 from spark_analytics.tables import Tables
 
 NAMED: Final = 5
@@ -29,7 +29,7 @@ def verdict(tables: Tables) -> list[str]:
     said = (
         _devices(tables, totals["clients"]),
         _broker(tables),
-        f"{_moved(totals)}{_lost(tables)} {_limits(tables)}.",
+        f"{_moved(totals)}{_lost(tables)} {_limits(tables)}.{_uncounted(tables)}",
         *_queues(tables),
     )
     return [units.printable(sentence) for sentence in said]
@@ -60,9 +60,19 @@ def _broker(tables: Tables) -> str:
         if ending in runs
     ]
     ran = " and ".join(ended) or "ran all the time"
-    was = f"was itself slow in {units.some(of_broker, 'minute')}" if of_broker else "was never slow itself"
+    was = [_stood_still(tables["standstills"])]
+    if of_broker or not was[0]:
+        was.append(f"was itself slow in {units.some(of_broker, 'minute')}" if of_broker else "was never slow itself")
     waited = f"; messages waited for slow clients in {units.some(of_clients, 'minute')}" if of_clients else ""
-    return f"The broker {ran}, and {was}{waited}."
+    return f"The broker {ran}, and {' and '.join(filter(None, was))}{waited}."
+
+
+def _stood_still(table: DataFrame) -> str:
+    found = table.agg(F.count("*").alias("n"), F.max("duration_s").alias("longest")).first()
+    if found is None or not found["n"]:
+        return ""
+    longest = units.seconds(found["longest"])
+    return f"stood still {_times(found['n'])} for {'' if found['n'] == 1 else 'up to '}{longest}"
 
 
 def _times(number: int) -> str:
@@ -89,6 +99,11 @@ def _lost(tables: Tables) -> str:
     if worst is None:
         return ";"
     return f" (most to {worst['client_id']}: {units.count(worst['n'])}, {worst['reason']});"
+
+
+def _uncounted(tables: Tables) -> str:
+    """What the totals lack, if a broker crashed."""
+    return f" {UNCOUNTED}." if tables["broker_runs"].where(F.col("ending") == CRASHED).count() else ""
 
 
 def _queues(tables: Tables) -> list[str]:

@@ -59,6 +59,10 @@ class Events:
     def clock_jumped(self, jumped_s: float) -> None:
         self._write_event("clock_jumped", None, self._clock(), duration_s=jumped_s)
 
+    def stood_still(self, duration_s: float) -> None:
+        """A standstill of the process is over."""
+        self._write_event("stood_still", None, self._clock(), duration_s=duration_s)
+
     def connected(self, link: Link) -> None:
         connection = link.connection
         self._write_event(

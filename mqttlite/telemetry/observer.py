@@ -249,6 +249,10 @@ class Observer(Listener, TraceListener):
         if self._events is not None:
             self._events.overload(stage)
 
+    def on_stood_still(self, duration_s: float) -> None:
+        if self._events is not None:
+            self._events.stood_still(duration_s)
+
     def on_closed(self, link: Link) -> None:
         self._on_ended(link)
         if self._events is not None:

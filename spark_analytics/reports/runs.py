@@ -20,6 +20,8 @@ CRASHED: Final = "crashed"
 RUNNING: Final = "running"
 NO_SIGN: Final = "no_sign"
 
+UNCOUNTED: Final = "What was moved in the last interval (10 s) before a crash is not counted"
+
 NAMED: Final = 3
 """Runs, or sources of refused connections, that a sentence names; the table has the rest."""
 
@@ -115,9 +117,20 @@ def refused_connections(events: DataFrame) -> DataFrame:
     )
 
 
+def standstills(events: DataFrame) -> DataFrame:
+    """One row per time that a whole broker stood still: until when, and for how long."""
+    return events.where("event = 'stood_still' and duration_s is not null").select(
+        F.col("at").alias("ended_at"), "duration_s", "broker_id"
+    )
+
+
 def findings(tables: Tables) -> list[Finding]:
-    """Crashes, restarts, and who was refused."""
-    return [*_ends(tables["broker_runs"]), *_refused(tables["refused_connections"])]
+    """Crashes, restarts, standstills, and who was refused."""
+    return [
+        *_ends(tables["broker_runs"]),
+        *_stood_still(tables["standstills"]),
+        *_refused(tables["refused_connections"]),
+    ]
 
 
 def _ends(table: DataFrame) -> list[Finding]:
@@ -135,8 +148,27 @@ def _ends(table: DataFrame) -> list[Finding]:
             times = "" if len(rows) == 1 else f" {len(rows)} times"
             each = "; ".join(_one_end(row) for row in rows[:NAMED])
             more = f"; {len(rows) - NAMED} earlier ones are in the table" if len(rows) > NAMED else ""
-            found.append(Finding(weight, f"The broker {did}{times}: {each}{more}.", "broker_runs"))
+            missing = f" {UNCOUNTED}." if did == "crashed" else ""
+            found.append(Finding(weight, f"The broker {did}{times}: {each}{more}.{missing}", "broker_runs"))
     return found
+
+
+def _stood_still(table: DataFrame) -> list[Finding]:
+    number = table.count()
+    if not number:
+        return []
+    longest = (
+        table.select("*", F.date_format("ended_at", "yyyy-MM-dd HH:mm:ss").alias("text"))
+        .orderBy(F.desc("duration_s"), "ended_at")
+        .limit(NAMED)
+        .collect()
+    )
+    each = units.listed([f"{units.seconds(row['duration_s'])} until {row['text']} UTC" for row in longest], number)
+    said = (
+        f"The broker stood still {units.some(number, 'time')}: {each}. It was stopped, its machine was paused or"
+        " swapped, or its disk blocked it; no client was served then."
+    )
+    return [Finding(PROBLEM, said, "standstills")]
 
 
 def _one_end(row: Row) -> str:
@@ -189,6 +221,15 @@ TABLES: Final = (
         broker_runs,
         ("-started_at", "broker_id"),
         empty="No sign of a broker.",
+    ),
+    Table(
+        "standstills",
+        "Standstills of the broker",
+        "One row per time that the whole broker stood still for a second or longer, the longest first: the process was"
+        " stopped, its machine was paused or swapped, or its disk blocked it.",
+        lambda frames: standstills(frames.events),
+        ("-duration_s", "ended_at", "broker_id"),
+        empty="The broker never stood still.",
     ),
     Table(
         "refused_connections",

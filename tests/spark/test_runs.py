@@ -29,6 +29,21 @@ def run_of(broker_id: str, ends: str, reason: str, connections: int) -> list[Row
     ]
 
 
+def test_each_standstill_is_a_row_and_the_longest_ones_are_named(spark: SparkSession) -> None:
+    stood = [event("stood_still", "b1", f"11:{minute}:00") | {"duration_s": s} for minute, s in ((10, 1.5), (20, 20.0))]
+    tables = written(spark, make(spark, events=[event("broker_started", "b1", "11:00:00"), *stood]), runs.TABLES)
+    expect(
+        spark,
+        tables["standstills"],
+        "ended_at timestamp, duration_s double, broker_id string",
+        ("11:10:00", 1.5, "b1"),
+        ("11:20:00", 20.0, "b1"),
+    )
+    (found,) = runs.findings(tables)
+    assert (found.weight, found.table) == (PROBLEM, "standstills")
+    assert "stood still 2 times: 20.0 s until 2026-11-21 11:20:00 UTC" in found.sentence
+
+
 def test_a_crash_and_a_restart_tell_what_they_cut_off(spark: SparkSession) -> None:
     frames = make(
         spark,
@@ -62,7 +77,7 @@ def test_a_crash_and_a_restart_tell_what_they_cut_off(spark: SparkSession) -> No
     assert (crash.weight, restart.weight) == (PROBLEM, NOTABLE)
     assert crash.sentence == (
         "The broker crashed: its last sign was at 2026-11-21 11:19:30 UTC, which cut off 3 connections, and it was back"
-        " 30.0 s later."
+        " 30.0 s later. What was moved in the last interval (10 s) before a crash is not counted."
     )
     assert restart.sentence.startswith("The broker was restarted: at 2026-11-21 11:40:00 UTC, which cut off 2 conn")
 

@@ -34,6 +34,7 @@ def judged(spark: SparkSession, **rows: Rows) -> list[str]:
         " dropped_for_a_client long",
         "devices_in_trouble": "client_id string, reasons string, weight long, lost long",
         "broker_runs": "ending string",
+        "standstills": "duration_s double",
         "slow_minutes": "who string",
         "drops_by_client": "client_id string, reason string, messages long",
         "capacity": "metric string, limit_name string, limit double, verdict string, met_at timestamp",
@@ -68,8 +69,20 @@ def test_the_verdict_names_the_worst_device_and_tells_the_broker_from_its_client
         "The broker crashed 2 times and was stopped once, and was itself slow in 2 minutes; messages waited for slow"
         " clients in 1 minute.",
         "100 messages came and 200 went out; 50 were dropped, 30 of them on the way to a client (most to viewer: 20,"
-        " queue_full); the first limit to be met is max_connections, about 2026-12-24.",
+        " queue_full); the first limit to be met is max_connections, about 2026-12-24. What was moved in the last"
+        " interval (10 s) before a crash is not counted.",
     ]
+
+
+def test_the_verdict_does_not_call_a_broker_fast_that_stood_still(spark: SparkSession) -> None:
+    def of_broker(**rows: Rows) -> str:
+        return judged(spark, **rows)[1]
+
+    assert of_broker(standstills=[(20.0,)]) == "The broker ran all the time, and stood still once for 20.0 s."
+    assert (
+        of_broker(standstills=[(20.0,), (1.5,)], slow_minutes=[("broker",)])
+        == "The broker ran all the time, and stood still 2 times for up to 20.0 s and was itself slow in 1 minute."
+    )
 
 
 def test_the_verdict_has_a_sentence_about_queues_where_there_are_any(spark: SparkSession) -> None:

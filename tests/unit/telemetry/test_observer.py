@@ -162,6 +162,13 @@ async def test_a_clock_that_jumps_is_told_and_followed() -> None:
     assert connected["at"] == "1970-01-12T14:46:40Z"
 
 
+async def test_a_standstill_is_an_event_with_its_length() -> None:
+    async with watched() as world:
+        world.observer.on_stood_still(20.0)
+    _, stood_still, *_ = world.table("events")
+    assert (stood_still["event"], stood_still["duration_s"]) == ("stood_still", 20.0)
+
+
 # ------------------------------------------------------------------ intervals
 
 
