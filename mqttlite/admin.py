@@ -162,6 +162,7 @@ class Admin(MessageAdmin, Listener):
         if session is None:
             return None
         link = self._link_of(session)
+        proxied = None if link is None else link.proxied_tls
         connection = None if link is None else link.connection
         window = session.window
         outbox = session.outbox
@@ -177,6 +178,10 @@ class Admin(MessageAdmin, Listener):
             keep_alive_s=None if link is None else link.connection.keep_alive_s,
             transport=None if link is None else link.transport,
             tls_version=None if link is None else link.tls_version,
+            tls_cipher=None if link is None else link.tls_cipher,
+            tls_ends_at_proxy=proxied is not None,
+            proxied_certificate_name=None if proxied is None else proxied.certificate_name,
+            proxied_certificate_verified=proxied is not None and proxied.is_verified,
             bytes_received=0 if link is None else link.connection.bytes_received,
             bytes_sent=0 if outbox is None else outbox.bytes_sent,
             blocked=outbox is not None and outbox.blocked,
@@ -294,7 +299,7 @@ class Admin(MessageAdmin, Listener):
             found.append(
                 QueuedMessage(
                     sequence=sequence,
-                    message_id=message.number or None,
+                    message_id=str(message.number) if message.number else None,
                     published_at=published_at(message),
                     topic=message.topic.decode(),
                     qos=delivery.qos,

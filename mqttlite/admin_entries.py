@@ -65,6 +65,13 @@ class ClientDetails:
     keep_alive_s: int | None
     transport: str | None
     tls_version: str | None
+    tls_cipher: str | None
+    tls_ends_at_proxy: bool
+    """Whether the TLS is that of the client with a proxy, as its PROXY header tells."""
+    proxied_certificate_name: str | None
+    """The Common Name of the certificate that the client showed to the proxy."""
+    proxied_certificate_verified: bool
+    """Whether the proxy verified that certificate."""
     bytes_received: int
     bytes_sent: int
     blocked: bool
@@ -102,7 +109,7 @@ class QueuedMessage:
 
     sequence: int
     """Its number in the session, which does not change while the message waits."""
-    message_id: int | None
+    message_id: str | None
     """Its id. None: it was never stored, traced or reported to its publisher."""
     published_at: datetime | None
     """When the broker accepted it, from its id."""
@@ -130,7 +137,7 @@ class RetainedEntry:
     """A retained message, without its payload."""
 
     topic: str
-    message_id: int | None
+    message_id: str | None
     published_at: datetime | None
     """This and the field above are as in `QueuedMessage`."""
     qos: int
@@ -152,7 +159,7 @@ class DelayedEntry:
     """A message that was published to `$delayed/…` and is not due yet, without its payload."""
 
     number: int
-    message_id: int | None
+    message_id: str | None
     published_at: datetime | None
     """This and the field above are as in `QueuedMessage`."""
     topic: str

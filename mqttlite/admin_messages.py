@@ -106,7 +106,7 @@ class MessageAdmin:
         entries = [
             DelayedEntry(
                 number=each.number,
-                message_id=each.message.number or None,
+                message_id=str(each.message.number) if each.message.number else None,
                 published_at=published_at(each.message),
                 topic=each.message.topic.decode(),
                 due_at=self._wall(each.at),
@@ -149,7 +149,7 @@ def published_at(message: Message) -> datetime | None:
 def _retained(message: Message) -> RetainedEntry:
     return RetainedEntry(
         topic=message.topic.decode(),
-        message_id=message.number or None,
+        message_id=str(message.number) if message.number else None,
         published_at=published_at(message),
         qos=message.qos,
         payload_bytes=len(message.payload),

@@ -16,10 +16,11 @@ import msgspec
 
 from mqttlite.admin import MAX_PAGE, Admin, QueuedMessage, payload_as_text
 from mqttlite.bans import BAN_KINDS, MAX_BANS, BanRefused, TooManyBans
+from mqttlite.core.authorizer import ACTIONS
 from mqttlite.explanations import Explanations, properties_of
 from mqttlite.net.endpoints import AlreadyListening, CannotListen, UnixEndpoint
 from mqttlite.net.http import JSON, Accepts, HttpServer, Request, Response
-from mqttlite.wire.errors import TopicFilterInvalid
+from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 SOCKET_NAME: Final = "admin.sock"
 
@@ -40,6 +41,8 @@ MAX_EXPLAINED_BYTES: Final = 16 * 1_048_576
 
 _WHO: Final = ("client_id", "user", "groups", "qos")
 """The parameters of the client and its QoS."""
+
+_PERMISSION: Final = ("client_id", "user", "groups", "action", "topic")
 
 _MESSAGE: Final = ("topic", "retain", "payload_bytes", "payload", "properties", "content_type")
 """The parameters of the message: `payload` is base64, and `properties` a JSON list of `NAME=VALUE`."""
@@ -161,6 +164,7 @@ class AdminSocket:
             Route("GET", "/delayed", self._list_delayed, ("cursor", "limit")),
             Route("DELETE", "/delayed/*", self._cancel_delayed),
             Route("GET", "/explain/publish", self._explain_publish, (*_WHO, *_MESSAGE)),
+            Route("GET", "/explain/permission", self._explain_permission, _PERMISSION),
             Route("GET", "/explain/subscribe", self._explain_subscribe, (*_WHO, "filter")),
         )
 
@@ -307,6 +311,17 @@ class AdminSocket:
             retain=call.flag("retain") or False,
             groups=call.groups(),
         )
+
+    async def _explain_permission(self, call: Call) -> object:
+        action = call.text("action")
+        if action not in ACTIONS:
+            raise Refused(400, f"action is {action[:MAX_LOGGED]!r}: it is one of {', '.join(ACTIONS)}.")
+        try:
+            return self._explanations.permission(
+                action, call.text("topic"), call.parameters.get("user"), call.text("client_id", ""), call.groups()
+            )
+        except (TopicFilterInvalid, TopicNameInvalid) as error:
+            raise Refused(400, f"{error}.") from None
 
     async def _explain_subscribe(self, call: Call) -> object:
         return self._explanations.subscribe(

@@ -38,6 +38,15 @@ OVERLOAD_STAGES: Final = {
 _log = logging.getLogger("mqttlite")
 
 
+class ProxiedTls(Protocol):
+    """The TLS of a client with a proxy, as the proxy tells it."""
+
+    @property
+    def certificate_name(self) -> str | None: ...
+    @property
+    def is_verified(self) -> bool: ...
+
+
 class Link(Protocol):
     """A connection, with what only adapters know about it."""
 
@@ -53,6 +62,11 @@ class Link(Protocol):
     def tls_version(self) -> str | None: ...
     @property
     def tls_cipher(self) -> str | None: ...
+    @property
+    def proxied_tls(self) -> ProxiedTls | None:
+        """Where a proxy ends the TLS, of which the version and cipher are then."""
+        ...
+
     @property
     def unsent_bytes(self) -> int:
         """Bytes that were written and that the kernel has not taken yet."""

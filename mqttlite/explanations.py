@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from mqttlite import rulings
 from mqttlite.config.logins import Login
 from mqttlite.core.authentication import Grants
 from mqttlite.core.broker import Broker
@@ -109,6 +110,12 @@ class Explanations:
         self._core: Final = core
         self._login: Final = login
         self._now: Final = now
+
+    def permission(
+        self, action: str, topic: str, user: str | None, client_id: str, groups: Iterable[str]
+    ) -> rulings.Answer:
+        """Whether the rules in force let a client do it. Raises `TopicFilterInvalid` and `TopicNameInvalid`."""
+        return rulings.ask(self._core, action, topic, user, client_id, frozenset(groups))
 
     def publish(
         self,

@@ -27,12 +27,84 @@ _NO_LIBRARY: Final = "they need prometheus-client: pip install 'mqttlite[metrics
 _log = logging.getLogger("mqttlite.telemetry")
 
 
+class StatePages:
+    """The answers for `mqttlite top`, `health` and `why`, which the admin socket has too."""
+
+    def __init__(self, reports: Reports, admin: Admin) -> None:
+        self._reports: Final = reports
+        self._admin: Final = admin
+        self.answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
+            "/status": self._status,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/why": self._why,
+            "/clients": self._clients,
+            "/client": self._client,
+        }
+        """By path."""
+
+    async def _status(self, _request: Request) -> Response:
+        return Response(200, status(await self._reports.latest()), JSON)
+
+    async def _healthz(self, _request: Request) -> Response:
+        return sentence(200, "The broker is alive.")
+
+    async def _readyz(self, _request: Request) -> Response:
+        reason = self._reports.not_ready()
+        return sentence(503, f"Not ready: {reason}.") if reason else sentence(200, "The broker is ready.")
+
+    async def _clients(self, request: Request) -> Response:
+        """Clients with a session, in the order of their identifiers, a page at a time."""
+        limit = request.query.get("limit", "100")
+        if not limit.isdecimal():
+            return sentence(400, f"limit is {limit!r}: it is a number, {MAX_PAGE} at most.")
+        query = request.query
+        page = await self._admin.clients(query.get("cursor", ""), int(limit), query.get("contains", ""))
+        return Response(200, msgspec.json.encode(page), JSON)
+
+    async def _client(self, request: Request) -> Response:
+        """All that is known of one client."""
+        client_id = request.query.get("id", "")
+        details = self._admin.client(client_id)
+        if details is None:
+            return sentence(404, f"There is no client {client_id!r}.")
+        return Response(200, msgspec.json.encode(details), JSON)
+
+    async def _why(self, request: Request) -> Response:
+        target, client = request.query.get("target", ""), request.query.get("client") or None
+        if "follow" in request.query:
+            return self._follow(request.query["follow"], request.query.get("after", ""))
+        answers = self._reports.answers()
+        if answers is None:
+            return sentence(
+                404,
+                "No delivery log is kept. Trace a topic from now on with 'mqttlite why --follow FILTER', or put a "
+                'section [delivery_log] into the configuration, such as topics = ["plant/#"], and start again.',
+            )
+        if not target and client is None:
+            return sentence(400, "Of what? Name a message's id or a topic: /why?target=plant/7/temp&client=c7.")
+        return Response(200, msgspec.json.encode(answers.why(target, client)), JSON)
+
+    def _follow(self, topic_filter: str, after: str) -> Response:
+        """Trace a filter for a while, and return the outcomes of its messages."""
+        if after and not after.isdecimal():
+            return sentence(400, f"after is {after!r}: it is a number that an answer had as latest.")
+        try:
+            self._reports.following.follow(topic_filter.encode())
+        except TopicFilterInvalid as error:
+            return sentence(400, f"{topic_filter!r} is no topic filter: {error}.")
+        except TooManyFollowed:
+            return sentence(503, f"{MAX_FOLLOWED} filters are followed already: end one of them first.")
+        answers = self._reports.answers()
+        assert answers is not None, "something is followed"
+        return Response(200, msgspec.json.encode(answers.follow(topic_filter, int(after) if after else None)), JSON)
+
+
 class Monitor:
     """`options` say where to listen."""
 
-    def __init__(self, options: Options, reports: Reports, admin: Admin) -> None:
+    def __init__(self, options: Options, reports: Reports, pages: StatePages) -> None:
         self.reports: Final = reports
-        self._admin: Final = admin
         self._exposition: Final = _exposition()
         self._metrics_text: tuple[Report, bytes] | None = None
         """The latest report as metrics."""
@@ -42,12 +114,7 @@ class Monitor:
         self._http: Final = HttpServer(TcpEndpoint(options.host, options.port), self._answer, accepts)
         self._answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
             "/metrics": self._metrics,
-            "/status": self._status,
-            "/healthz": self._healthz,
-            "/readyz": self._readyz,
-            "/why": self._why,
-            "/clients": self._clients,
-            "/client": self._client,
+            **pages.answers,
         }
 
     @property
@@ -95,62 +162,6 @@ class Monitor:
                 await asyncio.sleep(0)
             text = self._metrics_text = report, b"".join(pieces)
         return Response(200, text[1], content_type)
-
-    async def _status(self, _request: Request) -> Response:
-        return Response(200, status(await self.reports.latest()), JSON)
-
-    async def _healthz(self, _request: Request) -> Response:
-        return sentence(200, "The broker is alive.")
-
-    async def _readyz(self, _request: Request) -> Response:
-        reason = self.reports.not_ready()
-        return sentence(503, f"Not ready: {reason}.") if reason else sentence(200, "The broker is ready.")
-
-    async def _clients(self, request: Request) -> Response:
-        """Clients with a session, in the order of their identifiers, a page at a time."""
-        limit = request.query.get("limit", "100")
-        if not limit.isdecimal():
-            return sentence(400, f"limit is {limit!r}: it is a number, {MAX_PAGE} at most.")
-        query = request.query
-        page = await self._admin.clients(query.get("cursor", ""), int(limit), query.get("contains", ""))
-        return Response(200, msgspec.json.encode(page), JSON)
-
-    async def _client(self, request: Request) -> Response:
-        """All that is known of one client."""
-        client_id = request.query.get("id", "")
-        details = self._admin.client(client_id)
-        if details is None:
-            return sentence(404, f"There is no client {client_id!r}.")
-        return Response(200, msgspec.json.encode(details), JSON)
-
-    async def _why(self, request: Request) -> Response:
-        target, client = request.query.get("target", ""), request.query.get("client") or None
-        if "follow" in request.query:
-            return self._follow(request.query["follow"], request.query.get("after", ""))
-        answers = self.reports.answers()
-        if answers is None:
-            return sentence(
-                404,
-                "No delivery log is kept. Trace a topic from now on with 'mqttlite why --follow FILTER', or put a "
-                'section [delivery_log] into the configuration, such as topics = ["plant/#"], and start again.',
-            )
-        if not target and client is None:
-            return sentence(400, "Of what? Name a message's id or a topic: /why?target=plant/7/temp&client=c7.")
-        return Response(200, msgspec.json.encode(answers.why(target, client)), JSON)
-
-    def _follow(self, topic_filter: str, after: str) -> Response:
-        """Trace a filter for a while, and return the outcomes of its messages."""
-        if after and not after.isdecimal():
-            return sentence(400, f"after is {after!r}: it is a number that an answer had as latest.")
-        try:
-            self.reports.following.follow(topic_filter.encode())
-        except TopicFilterInvalid as error:
-            return sentence(400, f"{topic_filter!r} is no topic filter: {error}.")
-        except TooManyFollowed:
-            return sentence(503, f"{MAX_FOLLOWED} filters are followed already: end one of them first.")
-        answers = self.reports.answers()
-        assert answers is not None, "something is followed"
-        return Response(200, msgspec.json.encode(answers.follow(topic_filter, int(after) if after else None)), JSON)
 
 
 def _exposition() -> tuple[str, Callable[[Report], Iterator[bytes]]] | None:

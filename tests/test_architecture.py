@@ -39,7 +39,8 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_entries": {*PURE, "bans"},
     "admin_messages": {*PURE, "admin_entries"},
     "admin": {*PURE, "admin_entries", "admin_messages", "bans", "event_hub", "session_index"},
-    "explanations": {*PURE, "config"},
+    "rulings": {*PURE},
+    "explanations": {*PURE, "config", "rulings"},
     "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(PURE),
     "certificate_watch": {*PURE, "config", "file_version", "net", "security"},
@@ -51,7 +52,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "gateway": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "atomic_file", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations"}
-    | {"file_version", "reports"},
+    | {"file_version", "reports", "rulings"},
     "assembly": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}

@@ -14,7 +14,7 @@ from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
 from mqttlite.delivery.schemas.api import RegistryApi
 from mqttlite.explanations import Explanations
-from mqttlite.monitor import Monitor
+from mqttlite.monitor import Monitor, StatePages
 from mqttlite.net.http import JSON, Request, Response
 from mqttlite.reports import Reports
 
@@ -35,14 +35,16 @@ class Administration:
         self.explanations: Final = Explanations(runtime.core, logins.explain, runtime.clock)
         queues = _queues_answerer(delivery.api)
         registry = _registry_answerer(RegistryApi(schemas.registry))
+        pages = StatePages(reports, self.admin)
         answerers = {"queues": queues, "snapshots": queues, "dead-letters": queues, "registry": registry}
+        answerers |= {path[1:]: answer for path, answer in pages.answers.items()}
         """The handlers of the admin socket other than `admin`, by the first level of the path."""
         self._socket: Final = (
             AdminSocket(*(config.data_dir, self.admin, self.explanations, answerers), tell=runtime.hub.on_administered)
             if config.data_dir
             else None
         )
-        self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, reports, self.admin)
+        self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, reports, pages)
 
     async def open_socket(self) -> None:
         """Open the admin socket."""

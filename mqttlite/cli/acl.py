@@ -5,10 +5,12 @@ The rules are those of `configured`. Invariant: it is the one that a broker with
 
 import json
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
+from mqttlite.cli.ask_admin import TIMEOUT_S, asker_of, is_from_environment, url_options
+from mqttlite.cli.ask_options import data_dir_option, timeout_option
 from mqttlite.cli.configured import ConfiguredRules, made_topics, rules_of
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.core.authentication import Grants
@@ -39,6 +41,9 @@ def command() -> None:
 @click.option("-i", "--client-id", metavar="ID", default="test", show_default=True, help="For patterns with %c.")
 @click.option("-g", "--group", "groups", metavar="NAME", multiple=True, help="A group of the user; may be repeated.")
 @click.option("-c", "--config", "config_path", metavar="FILE.toml", help="The configuration with the rules.")
+@data_dir_option()
+@url_options
+@timeout_option(TIMEOUT_S)
 @click.option("--acl-file", metavar="FILE", help="An ACL file, in place of that of a configuration.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 @click.argument("action", type=click.Choice(tuple(_ACTIONS)))
@@ -48,6 +53,11 @@ def test(
     client_id: str,
     groups: tuple[str, ...],
     config_path: str | None,
+    data_dir: str | None,
+    url: str | None,
+    token: str | None,
+    ca_file: str | None,
+    timeout_s: float,
     acl_file: str | None,
     as_json: bool,
     action: str,
@@ -56,10 +66,30 @@ def test(
     """Say whether a client may read, write or subscribe to TOPIC, and which rule decides.
 
     "read" is about messages of a topic, "subscribe" about a topic filter: a SUBSCRIBE is let in if the client may read
-    any topic that the filter matches.
+    any topic that the filter matches. With -c or --acl-file the rules are read from files; with --data-dir or --url a
+    running broker is asked.
     """
-    if config_path is None and acl_file is None:
-        raise click.UsageError("Which rules? Name a configuration with -c, or a file with --acl-file.")
+    by_files = config_path is not None or acl_file is not None
+    if by_files and url is not None and is_from_environment("url"):
+        url = None
+    if by_files and (data_dir is not None or url is not None):
+        raise click.UsageError("Ask files with -c and --acl-file, or a broker with --data-dir or --url, not both.")
+    if not by_files:
+        if data_dir is None and url is None:
+            raise click.UsageError(
+                "Which rules? Name a configuration with -c, a file with --acl-file, or a running broker with "
+                "--data-dir or --url."
+            )
+        found = asker_of(data_dir, url, token, ca_file, timeout_s).ask(
+            *("GET", "explain", "permission"),
+            action=_ACTIONS[action],
+            topic=topic,
+            user=user,
+            client_id=client_id,
+            groups=",".join(groups) or None,
+        )
+        reason = found["reason"].removeprefix("allowed by ").removeprefix("denied by ")
+        _show(Ruling(found["is_allowed"], 0, reason), None, as_json, action, topic, user, client_id)
     try:
         config = Config() if config_path is None else load_config(config_path)
         rules = rules_of(config, acl_file, () if config_path is None else made_topics(config))
@@ -69,8 +99,15 @@ def test(
     except (TopicFilterInvalid, TopicNameInvalid) as error:
         raise click.UsageError(f"{error}.") from None
     found = verdict(rules, client_id, user, Grants(frozenset(groups)), _ACTIONS[action], name)
+    path = rules.files.acl.path if found.line and rules.files is not None and rules.files.acl is not None else None
+    _show(found, path, as_json, action, topic, user, client_id)
+
+
+def _show(
+    found: Ruling, path: str | None, as_json: bool, action: str, topic: str, user: str | None, client_id: str
+) -> NoReturn:
+    """Print the verdict, and exit."""
     if as_json:
-        path = rules.files.acl.path if found.line and rules.files is not None and rules.files.acl is not None else None
         about = {"allowed": found.is_allowed, "action": action, "topic": topic, "user": user, "client_id": client_id}
         answer = {**about, "file": path, "line": found.line or None, "reason": found.reason}
         click.echo(json.dumps(answer, ensure_ascii=False))

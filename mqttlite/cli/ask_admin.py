@@ -19,6 +19,7 @@ from click.core import ParameterSource
 
 from mqttlite.cli.ask_options import F, data_dir_option, json_option, timeout_option, with_options
 from mqttlite.cli.asker import MAX_ANSWER_BYTES, Asker, Conflict, NotFound, Unreachable, WrongUsage, text_of
+from mqttlite.cli.data_dir import data_dir_of
 from mqttlite.cli.top_words import printable
 
 SOCKET_NAME: Final = "admin.sock"
@@ -80,29 +81,17 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         if config_path is not None:
-            if data_dir is not None or (url is not None and not _is_from_environment("url")):
+            if data_dir is not None or (url is not None and not is_from_environment("url")):
                 raise click.UsageError("-c, --data-dir and --url each name a broker: give one of them")
-            data_dir, url = _data_dir_of(config_path), None
+            data_dir, url = data_dir_of(config_path), None
         return function(client=asker_of(data_dir, url, token, ca_file, timeout_s), **others)
 
     return options(_config_option(url_options(with_client)))
 
 
-def _is_from_environment(parameter: str) -> bool:
+def is_from_environment(parameter: str) -> bool:
+    """Whether an option is not given, but its environment variable is set."""
     return click.get_current_context().get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
-
-
-def _data_dir_of(config_path: str) -> str | None:
-    """The data directory of a configuration; None for the default. Raises `WrongUsage`."""
-    from mqttlite.config import ConfigError, load_config  # here, for it imports the broker
-
-    try:
-        data_dir = load_config(config_path).data_dir
-    except ConfigError as error:
-        raise WrongUsage(str(error)) from None
-    if data_dir == "":
-        raise WrongUsage(f"{config_path} turns the data directory off, so the broker has no admin socket: use --url.")
-    return data_dir
 
 
 def asker_of(data_dir: str | None, url: str | None, token: str | None, ca_file: str | None, timeout_s: float) -> Asker:
@@ -151,13 +140,13 @@ class AdminClient(Asker):
             target += f"?{urlencode(given)}" if given else ""
         except UnicodeEncodeError:
             raise WrongUsage("The arguments are not UTF-8, as names and topics are.") from None
-        connection = _UnixConnection(self._path, self._timeout_s)
+        connection = UnixConnection(self._path, self._timeout_s)
         try:
             connection.request(method, target, None if body is None else json.dumps(body))
             response = connection.getresponse()
             status, body = response.status, response.read(MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(self._explain(error)) from None
+            raise Unreachable(explain_socket(self._directory, error, self._timeout_s)) from None
         finally:
             connection.close()
         try:
@@ -176,21 +165,24 @@ class AdminClient(Asker):
         }
         raise kinds.get(status, Unreachable)(reason)
 
-    def _explain(self, error: Exception) -> str:
-        if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
-            return (
-                f"No broker runs with the data directory {self._directory}: nothing listens on {self._path}. Start one "
-                "with 'mqttlite serve', or name the directory of the one that runs with --data-dir. A broker with "
-                "--no-persistence has no admin socket."
-            )
-        if isinstance(error, PermissionError):
-            return f"This user may not use {self._path}: only the user that runs the broker and root may."
-        if isinstance(error, TimeoutError):
-            return f"The broker of {self._path} does not answer within {self._timeout_s:g} s."
-        return f"The broker of {self._path} cannot be reached: {getattr(error, 'strerror', None) or error}."
+
+def explain_socket(directory: str, error: Exception, timeout_s: float) -> str:
+    """Why the broker of a data directory does not answer, and what to do, as a sentence."""
+    path = os.path.join(directory, SOCKET_NAME)
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError | NotADirectoryError):
+        return (
+            f"No broker runs with the data directory {directory}: nothing listens on {path}. Start one "
+            "with 'mqttlite serve', or name the directory of the one that runs with --data-dir. A broker with "
+            "--no-persistence has no admin socket."
+        )
+    if isinstance(error, PermissionError):
+        return f"This user may not use {path}: only the user that runs the broker and root may."
+    if isinstance(error, TimeoutError):
+        return f"The broker of {path} does not answer within {timeout_s:g} s."
+    return f"The broker of {path} cannot be reached: {getattr(error, 'strerror', None) or error}."
 
 
-class _UnixConnection(http.client.HTTPConnection):
+class UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
     def __init__(self, path: str, timeout_s: float) -> None:

@@ -56,7 +56,7 @@ def command() -> None:
     epilog="Exit codes: 0, the set is complete, whether made or kept; 1, refused or failed, and nothing was changed; "
     "2, wrong usage; 3, what was missing is made, and some of what was kept has expired.",
 )
-@click.argument("directory", metavar="[DIR]", default="certs", type=click.Path(path_type=Path))
+@_directory
 @click.option("--client", "clients", metavar="NAME", multiple=True, help="Also a client certificate; repeatable.")
 @click.option("--host", "hosts", metavar="NAME", multiple=True, help="Another host name or IP address; repeatable.")
 @_days
@@ -76,7 +76,7 @@ def init(
     ca_days: int,
     crl_url: str | None,
 ) -> None:
-    """Make a private authority in DIR (certs), a server certificate and client certificates.
+    """Make a private authority in DIR, a server certificate and client certificates.
 
     The server certificate is valid for localhost, 127.0.0.1, ::1, the name of this machine and every --host. Files that
     exist are kept; run it again with another --client to add only that one.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from mqttlite.cli.configured import made_topics, rules_of
+from mqttlite.cli.configured import made_schemas, made_topics, rules_of
 from mqttlite.cli.explain_rules import EVERYTHING, SOME, findings, permissions
 from mqttlite.cli.serve_flags import Flags
 from mqttlite.config import Config, ConfigError, ListenerOptions
@@ -86,6 +86,7 @@ def command(file: str, lists_all: bool) -> None:
     try:
         config, _ = read_config(file, Flags(), address_problems)
         topics = made_topics(config)
+        made_schemas(config)
         rules = rules_of(config, topics=topics)
     except ConfigError as error:
         _show_problems(error)
@@ -116,6 +117,8 @@ def check_config(path: str | None, flags: Flags) -> int:
     """Print what is wrong, or what a broker would do; the exit code."""
     try:
         config, _ = read_config(path, flags, address_problems)
+        made_topics(config)
+        made_schemas(config)
     except ConfigError as error:
         _show_problems(error)
         return EXIT_WRONG

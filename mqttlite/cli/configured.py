@@ -12,6 +12,9 @@ from mqttlite.config import Config, ConfigError
 from mqttlite.config.checks import lets_bridges
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.core.authorizer import Authorizer, DefaultRules
+from mqttlite.delivery.schemas.service import FILE_NAME as SCHEMA_FILE_NAME
+from mqttlite.delivery.schemas.service import RegistryFileError
+from mqttlite.delivery.schemas.service import load as load_schemas
 from mqttlite.security.acl_file import load
 from mqttlite.security.both_rules import BothRules
 from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
@@ -60,6 +63,14 @@ def made_topics(config: Config) -> list[TopicPolicyOptions]:
     try:
         return policies_of(load_topics(Path(_data_dir(config)) / TOPIC_FILE_NAME))
     except TopicFileError as error:
+        raise ConfigError(f"data_dir: {error}") from None
+
+
+def made_schemas(config: Config) -> None:
+    """Read the schemas in the data directory. Raises `ConfigError`."""
+    try:
+        load_schemas(Path(_data_dir(config)) / SCHEMA_FILE_NAME)
+    except RegistryFileError as error:
         raise ConfigError(f"data_dir: {error}") from None
 
 

@@ -1,30 +1,58 @@
-"""`--data-dir` of the commands that work with the files of a broker."""
+"""`-c` and `--data-dir` of the commands that work with the files of a broker."""
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+from mqttlite.cli.asker import WrongUsage
 
 
-def _chosen(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Path:
-    if value == "":
-        raise click.BadParameter("it names no folder")
-    if value is not None:
-        return Path(value)
+def data_dir_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `-c` and `--data-dir` to a command, which gets the folder as `data_dir`."""
+
+    @wraps(function)
+    def with_data_dir(*, config_path: str | None, data_dir: str | None, **others: Any) -> Any:
+        return function(data_dir=chosen(config_path, data_dir), **others)
+
+    return data_dir_options(with_data_dir)
+
+
+def data_dir_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `-c`, as `config_path`, and `--data-dir`, as `data_dir`."""
+    config = click.option(
+        "-c", "--config", "config_path", metavar="FILE.toml", help="Find the data directory in the broker's file."
+    )
+    data_dir = click.option(
+        "--data-dir", metavar="DIR", help="The data directory of the broker.  [default: as 'mqttlite serve']"
+    )
+    return config(data_dir(function))
+
+
+def chosen(config_path: str | None, data_dir: str | None) -> Path:
+    """The data directory of a broker. Raises `WrongUsage`."""
     from mqttlite.config.data_dir import default_data_dir  # here, for it takes a while
 
-    return default_data_dir(os.environ)
+    if config_path is not None:
+        if data_dir is not None:
+            raise WrongUsage("-c and --data-dir each name a broker: give one of them.")
+        data_dir = data_dir_of(config_path)
+    if data_dir == "":
+        raise WrongUsage("--data-dir names no folder.")
+    return default_data_dir(os.environ) if data_dir is None else Path(data_dir)
 
 
-def data_dir_option(function: Command) -> Command:
-    """Adds `--data-dir` to a command."""
-    return click.option(
-        "--data-dir",
-        metavar="DIR",
-        callback=_chosen,
-        help="The data directory of the broker.  [default: as 'mqttlite serve']",
-    )(function)
+def data_dir_of(config_path: str) -> str | None:
+    """The data directory of a configuration; None for the default. Raises `WrongUsage`."""
+    from mqttlite.config import ConfigError, load_config  # here, for it imports the broker
+
+    try:
+        data_dir = load_config(config_path).data_dir
+    except ConfigError as error:
+        raise WrongUsage(str(error)) from None
+    if data_dir == "":
+        raise WrongUsage(f"{config_path} turns the data directory off, so the broker has no admin socket: use --url.")
+    return data_dir

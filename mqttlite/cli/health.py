@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from mqttlite.cli.ask import EXIT_FAILED, Unreachable, WrongUsage, ask, options, place
+from mqttlite.cli.ask_admin import is_from_environment
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
@@ -30,7 +31,7 @@ _STRANGERS: Final = (
     ReasonCode.NOT_AUTHORIZED,
     ReasonCode.BAD_AUTHENTICATION_METHOD,
 )
-"""Answers of a broker that is well, and lets us in not."""
+"""Answers of a healthy broker that refuses this client."""
 
 
 @click.command(
@@ -46,32 +47,34 @@ _STRANGERS: Final = (
     metavar="[URL]",
     help=f"Connect by MQTT and ping instead: mqtt(s)://[user:password@]host[:port].  [default without URL: {MQTT_URL}]",
 )
-@click.option("--cafile", metavar="FILE", help="With mqtts: the authority that signed the broker's certificate.")
 @click.option("--insecure", is_flag=True, help="With mqtts: do not verify the certificate.")
 def command(
+    *,
     url: str | None,
+    token: str | None,
+    ca_file: str | None,
     config_path: str | None,
+    data_dir: str | None,
     timeout_s: float,
     mqtt_url: str | None,
-    cafile: str | None,
     insecure: bool,
 ) -> None:
     """Say whether a broker is well: ready for clients, and able to keep what it is given.
 
-    Asks /readyz on the port of [metrics].
+    Asks the admin socket of the broker, its metrics port or its gateway; with --mqtt, it connects as a client.
     """
     try:
         if mqtt_url is not None:
-            if url is not None or config_path is not None:
-                raise WrongUsage("--mqtt goes with neither --url nor --config.")
-            click.echo(_by_mqtt(mqtt_url, _context(mqtt_url, cafile, insecure), timeout_s))
+            if config_path is not None or data_dir is not None or (url is not None and not is_from_environment("url")):
+                raise WrongUsage("--mqtt goes with none of --url, --config and --data-dir.")
+            click.echo(_by_mqtt(mqtt_url, _context(mqtt_url, ca_file, insecure), timeout_s))
             return
-        if cafile is not None or insecure:
-            raise WrongUsage("--cafile and --insecure belong to --mqtt.")
-        where = place(url, config_path)
+        if insecure:
+            raise WrongUsage("--insecure belongs to --mqtt.")
+        where = place(url, config_path, data_dir, token, ca_file)
         answer = ask(where, "/readyz", timeout_s)
         if answer.status not in (200, 503):
-            raise Unreachable(f"{where} answers {answer.status}; is that the port of [metrics]?")
+            raise Unreachable(f"{where} answers {answer.status}; is that the metrics port or the gateway of a broker?")
         if answer.status != 200:
             raise Unreachable(answer.sentence)
         click.echo(answer.sentence)

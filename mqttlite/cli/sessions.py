@@ -105,6 +105,19 @@ def _row(entry: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
+def _tls(found: dict[str, Any]) -> str:
+    """The TLS of a connection, in words."""
+    if found["tls_version"] is None:
+        return "no TLS"
+    words = " ".join(filter(None, (found["tls_version"], found["tls_cipher"])))
+    if not found["tls_ends_at_proxy"]:
+        return words
+    name = found["proxied_certificate_name"]
+    verified = "verified" if found["proxied_certificate_verified"] else "not verified"
+    certificate = f", certificate {name!r} ({verified})" if name else ""
+    return f"{words} with the proxy{certificate}"
+
+
 def _details(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     entry = found["entry"]
     yield "client", entry["client_id"]
@@ -112,7 +125,7 @@ def _details(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if entry["connected"]:
         yield "from", f"{entry['peer']} on {entry['listener']}"
         yield "since", time_of(entry["connected_at"])
-        yield "protocol", f"MQTT {entry['protocol_version']}, {found['tls_version'] or 'no TLS'}"
+        yield "protocol", f"MQTT {entry['protocol_version']}, {_tls(found)}"
         yield "user", entry["username"] or "-"
     expiry = found["session_expiry_s"]
     yield "expiry interval", "never expires" if expiry is None else f"{expiry} s"

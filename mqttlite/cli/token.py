@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 import click
 import msgspec
 
-from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, url_options
-from mqttlite.cli.data_dir import data_dir_option
+from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, WrongUsage, is_from_environment, url_options
+from mqttlite.cli.data_dir import chosen, data_dir_options
 from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.security.api_keys import FILE_NAME, ApiKeyFileError, add, load, revoke
 
@@ -114,13 +114,23 @@ def _where_options(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def with_keys(
-        *, path: Path | None, data_dir: Path, url: str | None, token: str | None, ca_file: str | None, **others: Any
+        *,
+        path: Path | None,
+        config_path: str | None,
+        data_dir: str | None,
+        url: str | None,
+        token: str | None,
+        ca_file: str | None,
+        **others: Any,
     ) -> None:
+        here = (path, config_path, data_dir)
+        if url is not None and is_from_environment("url") and any(each is not None for each in here):
+            url = None
+        if sum(each is not None for each in (*here, url)) > 1:
+            raise click.UsageError("-c, --data-dir, --file and --url each name a place: give one of them")
         if url is None:
-            function(keys=_File(path or data_dir / FILE_NAME), **others)
+            function(keys=_File(path or _file_of(config_path) or chosen(config_path, data_dir) / FILE_NAME), **others)
             return
-        if path is not None:
-            raise click.UsageError("--url and --file are two places: name one")
         from mqttlite.cli.api_client import ApiClient  # here, for TLS takes a while to import
 
         function(keys=_Remote(ApiClient(url, token, ca_file, TIMEOUT_S), url), **others)
@@ -128,7 +138,20 @@ def _where_options(function: Callable[..., None]) -> Callable[..., None]:
     option = click.option(
         "--file", "path", metavar="FILE", type=click.Path(path_type=Path), help="Another file (http.api_key_file)."
     )
-    return data_dir_option(url_options(option(with_keys)))
+    return data_dir_options(url_options(option(with_keys)))
+
+
+def _file_of(config_path: str | None) -> Path | None:
+    """The file that a configuration names for keys. Raises `WrongUsage`."""
+    if config_path is None:
+        return None
+    from mqttlite.config import ConfigError, load_config  # here, for it imports the broker
+
+    try:
+        http = load_config(config_path).http
+    except ConfigError as error:
+        raise WrongUsage(str(error)) from None
+    return None if http is None or http.api_key_file is None else Path(http.api_key_file)
 
 
 def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask import EXIT_FAILED, Unreachable, ask_status, options, place
+from mqttlite.cli.ask import EXIT_FAILED, Place, Unreachable, ask_status, place_options
 from mqttlite.cli.top_words import count, duration, overload_words, printable, size
 
 EVERY_S: Final = 2.0
@@ -37,7 +37,7 @@ Status = dict[str, Any]
     epilog="Exit codes: 0, also for q; 1, the broker does not answer; 2, wrong usage; 130, interrupted.",
     context_settings={"help_option_names": ["--help"]},
 )
-@options
+@place_options
 @click.option("--once", is_flag=True, help="Print the figures once, as text, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print them once as JSON: what /status answers.")
 @click.option(
@@ -49,14 +49,11 @@ Status = dict[str, Any]
     show_default=True,
     help="How often to look.",
 )
-def command(
-    url: str | None, config_path: str | None, timeout_s: float, once: bool, as_json: bool, interval_s: float
-) -> None:
+def command(where: Place, timeout_s: float, once: bool, as_json: bool, interval_s: float) -> None:
     """Show what a broker does and who keeps it busy, live; the last line of the screen names the keys.
 
     Where standard output is no terminal, it prints the figures once.
     """
-    where = place(url, config_path)
     try:
         if once or as_json or not sys.stdout.isatty():
             ask_status(where, timeout_s)
@@ -74,7 +71,7 @@ def command(
         sys.exit(130)
 
 
-def _live(where: str, timeout_s: float, interval_s: float) -> None:
+def _live(where: Place, timeout_s: float, interval_s: float) -> None:
     try:
         from mqttlite.cli.top_live import run  # here, for Windows has no curses
     except ImportError:

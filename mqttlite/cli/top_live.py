@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from mqttlite.cli.ask import Unreachable, ask, ask_status
+from mqttlite.cli.ask import Place, Unreachable, ask, ask_status
 from mqttlite.cli.top_screen import ALL, BAD, BOLD, MARKED, NORMAL, Answers, Line, Screen
 
 KEY_MS: Final = 100
@@ -43,7 +43,7 @@ _CHARACTERS: Final = {
 }
 
 
-def run(where: str, timeout_s: float, interval_s: float) -> None:
+def run(where: Place, timeout_s: float, interval_s: float) -> None:
     """Show the broker at a URL until `q` or Ctrl-C. Raises `Unreachable` if it does not answer at the beginning."""
     answers = Answers(ask_status(where, timeout_s))
     curses.set_escdelay(ESCAPE_MS)
@@ -51,7 +51,7 @@ def run(where: str, timeout_s: float, interval_s: float) -> None:
 
 
 class _Live:
-    def __init__(self, window: Any, where: str, timeout_s: float, interval_s: float, answers: Answers) -> None:
+    def __init__(self, window: Any, where: Place, timeout_s: float, interval_s: float, answers: Answers) -> None:
         self._window: Final = window
         self._where: Final = where
         self._timeout_s: Final = timeout_s
@@ -87,7 +87,10 @@ class _Live:
                 if answer.status != 200:
                     answers.error = answer.sentence
                 elif mode == ALL:
-                    answers.page = json.loads(answer.body)
+                    page = json.loads(answer.body)
+                    answers.page = (
+                        {"entries": page["items"], "cursor": page["cursor"] or ""} if "items" in page else page
+                    )
                 else:
                     answers.client = json.loads(answer.body)
             return answers

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import click
 
-from mqttlite.cli.ask import EXIT_FAILED, Unreachable, ask, options, place
+from mqttlite.cli.ask import EXIT_FAILED, Place, Unreachable, ask, place_options
 
 FOLLOW_S: Final = 1.0
 """How often a command that follows asks for what is new."""
@@ -30,21 +30,20 @@ EXIT_INTERRUPTED: Final = 130
     "--follow", metavar="FILTER", help="Trace every message of a filter from now on, until Ctrl-C, and print each."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON; with --follow a line for each.")
-@options
+@place_options
 def command(
     target: str | None,
     client: str | None,
     follow: str | None,
     as_json: bool,
-    url: str | None,
-    config_path: str | None,
+    where: Place,
     timeout_s: float,
 ) -> None:
     """Say what became of a message, or of the latest ones of a topic or filter.
 
     A message id is in each sentence, in the dataset, and in acknowledgements (user property message-id). Without a
     target, --client is about all messages from and to a client. The broker keeps a delivery log if its configuration
-    has a section [delivery_log], and while --follow runs; this asks it on the port of [metrics].
+    has a section [delivery_log], and while --follow runs.
     """
     if follow is not None and (target is not None or client is not None):
         raise click.UsageError("--follow FILTER stands alone.")
@@ -52,9 +51,9 @@ def command(
         raise click.UsageError("Of what? Name a message id or a topic, or --client, or --follow.")
     try:
         if follow is not None:
-            _follow(place(url, config_path), follow, as_json, timeout_s)
+            _follow(where, follow, as_json, timeout_s)
         query = {"target": target or "", **({} if client is None else {"client": client})}
-        found = _ask(place(url, config_path), query, timeout_s)
+        found = _ask(where, query, timeout_s)
     except Unreachable as error:
         click.echo(error, err=True)
         sys.exit(EXIT_FAILED)
@@ -70,7 +69,7 @@ def command(
         sys.exit(EXIT_FAILED)
 
 
-def _ask(where: str, query: dict[str, str], timeout_s: float) -> dict[str, Any]:
+def _ask(where: Place, query: dict[str, str], timeout_s: float) -> dict[str, Any]:
     """The answer to a question. Raises `Unreachable`."""
     answer = ask(where, f"/why?{urlencode(query)}", timeout_s)
     if answer.status != 200:
@@ -78,11 +77,11 @@ def _ask(where: str, query: dict[str, str], timeout_s: float) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(answer.body)
     except ValueError:
-        raise Unreachable("The answer is no JSON; is that the port of [metrics]?") from None
+        raise Unreachable("The answer is no JSON; is that the metrics port or the gateway of a broker?") from None
     return found
 
 
-def _follow(where: str, topic_filter: str, as_json: bool, timeout_s: float) -> None:
+def _follow(where: Place, topic_filter: str, as_json: bool, timeout_s: float) -> None:
     """Print what becomes of the messages of a filter, until interrupted. Raises `Unreachable`."""
     query = {"follow": topic_filter}
     found = _ask(where, query, timeout_s)

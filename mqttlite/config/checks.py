@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from mqttlite.config.data_dir import default_data_dir
 from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.config.shape import Problem
 from mqttlite.delivery.push.guard import Guard, PushRefused, check_push
@@ -248,7 +249,9 @@ def _data_dir_problems(data_dir: str | None) -> Iterator[Problem]:
     if data_dir:
         reason = why_unwritable(Path(data_dir))
         if reason:
-            yield Problem("data_dir", f": {reason}")
+            is_default = data_dir == str(default_data_dir(os.environ))
+            advice = "; it is the default: name another with data_dir or --data-dir" if is_default else ""
+            yield Problem("data_dir", f": {reason}{advice}")
 
 
 def _dynamic_security_problems(options: DynamicSecurityOptions, data_dir: str | None) -> Iterator[Problem]:

@@ -410,7 +410,9 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
         {"at": ".".join(str(part) for part in each["loc"]), "message": str(each["msg"])} for each in error.errors()
     ][:MAX_ERRORS]
     first = found[0]
-    problem = Problem(Code.INVALID_VALUE, f"{first['at']}: {first['message']}", errors=found)
+    is_unreadable = any(each["type"] == "json_invalid" for each in error.errors())
+    code = Code.BAD_REQUEST if is_unreadable else Code.INVALID_VALUE
+    problem = Problem(code, f"{first['at']}: {first['message']}", errors=found)
     return _answer_to(problem, request.scope)
 
 

@@ -28,7 +28,7 @@ class Waiting(BaseModel):
     """A message that waits for a client and was never sent to it."""
 
     sequence: int
-    message_id: int | None
+    message_id: str | None
     published_at: datetime | None
     topic: str
     qos: int

@@ -39,8 +39,10 @@ def properties_of(headers: Mapping[str, str], body: bytes) -> Properties:
     if is_structured(content_type):
         try:
             event: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
+        except msgspec.ValidationError as error:
+            raise Problem(Code.INVALID_VALUE, f"the CloudEvent is no JSON object: {error}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Problem(Code.BAD_REQUEST, f"the CloudEvent is no JSON object: {error}") from None
+            raise Problem(Code.BAD_REQUEST, f"the CloudEvent is no JSON: {error}") from None
         _check(event)
         return Properties(content_type=content_type)
     attributes = [
@@ -49,7 +51,7 @@ def properties_of(headers: Mapping[str, str], body: bytes) -> Properties:
         if name.startswith(_PREFIX)
     ]
     if len(attributes) > MAX_ATTRIBUTES:
-        raise Problem(Code.BAD_REQUEST, f"a CloudEvent with {len(attributes)} attributes: {MAX_ATTRIBUTES} at most")
+        raise Problem(Code.INVALID_VALUE, f"a CloudEvent with {len(attributes)} attributes: {MAX_ATTRIBUTES} at most")
     _check(dict(attributes))
     return Properties(content_type=content_type, user_properties=attributes)
 
@@ -73,4 +75,4 @@ _UNQUOTED: Final = "!#$&'()*+,-./:;<=>?@[]^_`{|}~"
 def _check(event: Mapping[str, Any]) -> None:
     missing = [name for name in REQUIRED if not isinstance(event.get(name), str) or not event[name]]
     if missing:
-        raise Problem(Code.BAD_REQUEST, f"the CloudEvent has no {', '.join(missing)}")
+        raise Problem(Code.INVALID_VALUE, f"the CloudEvent has no {', '.join(missing)}")

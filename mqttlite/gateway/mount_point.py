@@ -24,7 +24,7 @@ class MountPoint:
         try:
             topic = name.encode()
         except UnicodeEncodeError:
-            raise Problem(Code.INVALID_TOPIC, "the topic's name is no UTF-8") from None
+            raise Problem(Code.BAD_REQUEST, "the topic's name is no UTF-8") from None
         if not self.prefix:
             return topic
         try:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from fastapi import APIRouter, Query
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
 from mqttlite.explanations import PublishExplanation, SubscribeExplanation, properties_of
@@ -25,9 +25,11 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.rulings import Answer as Ruling
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
-from mqttlite.wire.errors import TopicFilterInvalid
+from mqttlite.telemetry.status import status
+from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 HIDDEN: Final = "(hidden)"
 
@@ -51,6 +53,13 @@ class Answer(BaseModel):
 
     sentences: list[str]
     entries: list[dict[str, Any]]
+
+
+class Found(Answer):
+    """What became of messages, if the log knows of them."""
+
+    known: bool
+    """Whether it does; if not, the sentences say why."""
 
 
 class Followed(Answer):
@@ -93,16 +102,28 @@ def router(context: GatewayContext) -> APIRouter:
     """The routes of this module."""
     routes = APIRouter(prefix="/api/v1", tags=["operation"], route_class=LazyRoute)
 
+    @routes.get("/status", summary="Show what the broker does and who keeps it busy", dependencies=VIEWER)
+    async def show_status() -> dict[str, Any]:
+        """What `mqttlite top` shows, and the metrics port answers at `/status`."""
+        found: dict[str, Any] = msgspec.json.decode(status(await context.reports.latest()))
+        return found
+
+    @routes.get("/readyz", summary="Say whether the broker is ready", dependencies=VIEWER)
+    async def ready() -> PlainTextResponse:
+        """In a sentence, with status 503 if it is not."""
+        reason = context.reports.not_ready()
+        return PlainTextResponse(f"Not ready: {reason}.", 503) if reason else PlainTextResponse("The broker is ready.")
+
     @routes.get("/why", summary="Say what became of messages", dependencies=VIEWER)
     async def why(
         target: Annotated[str, Query(max_length=MAX_TEXT, description="A message id, a topic or a client.")] = "",
         client: Annotated[str | None, Query(max_length=MAX_TEXT)] = None,
-    ) -> Answer:
+    ) -> Found:
         """From the delivery log, of the messages that were traced."""
         if not target and client is None:
-            raise Problem(Code.BAD_REQUEST, "of what? Name a target, such as a message id or a topic, or a client")
+            raise Problem(Code.INVALID_VALUE, "of what? Name a target, such as a message id or a topic, or a client")
         found = _answers(context).why(target, client)
-        return Answer(sentences=found["sentences"], entries=found["entries"])
+        return Found(sentences=found["sentences"], entries=found["entries"], known=found["known"])
 
     @routes.post("/why/follow", summary="Trace messages from now on", dependencies=OPERATOR)
     async def follow(request: Follow) -> Followed:
@@ -153,6 +174,20 @@ def router(context: GatewayContext) -> APIRouter:
         """Nobody is subscribed; a filter that may not be is explained, too."""
         return context.explanations.subscribe(client_id, user, filter, qos=qos, groups=groups)
 
+    @routes.get("/explain/permission", summary="Say what the rules decide", dependencies=VIEWER)
+    async def explain_permission(
+        action: Literal["publish", "receive", "subscribe"],
+        topic: Annotated[str, Query(min_length=1, max_length=MAX_TEXT)],
+        client_id: Name = "",
+        user: Name | None = None,
+        groups: Groups = (),
+    ) -> Ruling:
+        """Whether the rules in force let a client do it, and which of them decides."""
+        try:
+            return context.explanations.permission(action, topic, user, client_id, groups)
+        except (TopicFilterInvalid, TopicNameInvalid) as error:
+            raise Problem(Code.INVALID_TOPIC, f"topic: {error}") from None
+
     @routes.get("/telemetry/files", summary="List telemetry files", dependencies=VIEWER)
     async def files(cursor: Cursor = "", limit: Limit = 100) -> TelemetryFiles:
         """Those that are complete: readers never see half a file."""
@@ -198,7 +233,7 @@ def _payload(text: str, encoding: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise Problem(Code.BAD_REQUEST, "payload is no base64") from None
+        raise Problem(Code.INVALID_VALUE, "payload is no base64") from None
 
 
 def _answers(context: GatewayContext) -> Answers:

@@ -1,6 +1,7 @@
 """Errors over HTTP: each is `application/problem+json` (RFC 9457) with a `code` of one closed list.
 
-Invariant: a code always comes with the same status, so that programs may look at either.
+400 means that the request cannot be read (it is no UTF-8, JSON or form); 422 that it can, and that a value is missing
+or not allowed. Invariant: a code always comes with the same status, so that programs may look at either.
 """
 
 from enum import StrEnum
@@ -44,7 +45,7 @@ class Code(StrEnum):
 
 STATUS: Final[dict[Code, int]] = {
     Code.BAD_REQUEST: 400,
-    Code.INVALID_TOPIC: 400,
+    Code.INVALID_TOPIC: 422,
     Code.NOT_AUTHENTICATED: 401,
     Code.NOT_AUTHORIZED: 403,
     Code.CROSS_ORIGIN: 403,

@@ -306,7 +306,7 @@ _OUTCOME: Final[dict[str, Any]] = {
         "message_id": {"type": "string"},
         "delivered_to": {"type": "integer"},
         "queued_for": {"type": "integer"},
-        "dropped": {"type": "boolean"},
+        "dropped": {"enum": [True, False, "backpressure"]},
         "reason": {"type": ["string", "null"]},
     },
 }

@@ -16,7 +16,14 @@ from mqttlite.core.fan_out import FanOut
 from mqttlite.core.message import Message
 from mqttlite.core.priority import is_low
 from mqttlite.core.rate_limits import Buckets
-from mqttlite.core.reasons import NO_SUBSCRIBERS, OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0
+from mqttlite.core.reasons import (
+    BUFFER_FULL,
+    NO_SUBSCRIBERS,
+    OVERLOAD_LOW_PRIORITY,
+    OVERLOAD_QOS0,
+    QUEUE_FULL,
+    RATE_LIMITED,
+)
 from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
@@ -73,6 +80,10 @@ class Draft:
     properties: Properties = field(default=NONE, repr=False)
 
 
+BACKPRESSURE: Final = frozenset((QUEUE_FULL, BUFFER_FULL, RATE_LIMITED, OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0))
+"""The drop reasons that end by themselves, when receivers read or the load falls."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a message."""
@@ -86,9 +97,10 @@ class Outcome:
     reached: int
 
     @property
-    def dropped(self) -> bool:
-        """Whether it has no receiver, or was dropped for one."""
-        return not self.reached or bool(self.dropped_for)
+    def dropped(self) -> bool | Literal["backpressure"]:
+        """Whether it has no receiver, or was dropped for one. `backpressure`: mostly because a receiver or the broker
+        takes no more messages now."""
+        return "backpressure" if self.reason in BACKPRESSURE else self.reason is not None
 
     @property
     def reason(self) -> str | None:
@@ -103,9 +115,11 @@ class Outcome:
             return b'{"message_id":"%d","delivered_to":%d,"queued_for":%d,"dropped":false,"reason":null}' % (
                 *(self.message_id, self.delivered_to, self.queued_for),
             )
-        return b'{"message_id":"%d","delivered_to":%d,"queued_for":%d,"dropped":true,"reason":"%s"}' % (
+        reason = str(self.reason)
+        dropped = b'"backpressure"' if reason in BACKPRESSURE else b"true"
+        return b'{"message_id":"%d","delivered_to":%d,"queued_for":%d,"dropped":%s,"reason":"%s"}' % (
             *(self.message_id, self.delivered_to, self.queued_for),
-            str(self.reason).encode(),
+            *(dropped, reason.encode()),
         )
 
 

@@ -26,7 +26,13 @@ from mqttlite.gateway.topic_routes import Done
 
 ADMIN: Final = [require(Role.ADMIN)]
 
-_CODES: Final = {400: Code.INVALID_VALUE, 404: Code.NOT_FOUND, 409: Code.CONFLICT, 503: Code.BUSY}
+_CODES: Final = {
+    400: Code.BAD_REQUEST,
+    404: Code.NOT_FOUND,
+    409: Code.CONFLICT,
+    422: Code.INVALID_VALUE,
+    503: Code.BUSY,
+}
 
 Filter = Annotated[
     str, Query(max_length=MAX_TEXT, description="Only those that pass this filter, such as payload.total > 1000")
@@ -75,7 +81,7 @@ class PushSecret(BaseModel):
 class QueuedMessage(BaseModel):
     """A message of a queue, or the beginning of it."""
 
-    message_id: int
+    message_id: str
     published_at: str
     topic: str
     payload_bytes: int
@@ -109,7 +115,7 @@ class DeadLetterEntry(BaseModel):
     """A dead letter in a list."""
 
     number: int
-    message_id: int
+    message_id: str
     topic: str
     cause: str
     attempts: int

@@ -25,7 +25,7 @@ class RetainedMessage(BaseModel):
     """A retained message with its payload."""
 
     topic: str
-    message_id: int | None
+    message_id: str | None
     published_at: datetime | None
     qos: int
     payload: str

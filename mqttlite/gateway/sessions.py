@@ -225,7 +225,7 @@ def filters_of(names: Sequence[str]) -> list[bytes]:
         try:
             encoded = name.encode()
         except UnicodeEncodeError:
-            raise Problem(Code.INVALID_TOPIC, "a topic filter is no UTF-8") from None
+            raise Problem(Code.BAD_REQUEST, "a topic filter is no UTF-8") from None
         if b"\0" in encoded or len(encoded) > 65_535:
             raise Problem(Code.INVALID_TOPIC, "a topic filter has at most 65535 bytes, and no U+0000")
         try:

@@ -77,6 +77,21 @@ class LinkDriver(ABC):
         """Carry out the effects now, within the limits of this iteration."""
 
 
+@final
+class ProxiedTls:
+    """The TLS of a client with a proxy, as the proxy tells it."""
+
+    __slots__ = ("certificate_name", "cipher", "is_verified", "version")
+
+    def __init__(self, version: str, cipher: str | None, certificate_name: str | None, *, is_verified: bool) -> None:
+        self.version: Final = version
+        self.cipher: Final = cipher
+        self.certificate_name: Final = certificate_name
+        """The Common Name of the client's certificate."""
+        self.is_verified: Final = is_verified
+        """Whether the proxy verified that certificate."""
+
+
 class LinkPort(ABC):
     """Our end of a connection, for the loop driver and telemetry: a socket, or a program in this process."""
 
@@ -89,6 +104,7 @@ class LinkPort(ABC):
         "connection",
         "gone",
         "listener",
+        "proxied_tls",
         "tls_cipher",
         "tls_version",
         "transport",
@@ -105,6 +121,8 @@ class LinkPort(ABC):
         """The client's address. Behind a proxy, the listener sets it."""
         self.tls_version: str | None = None
         self.tls_cipher: str | None = None
+        self.proxied_tls: ProxiedTls | None = None
+        """The TLS between the client and a proxy, which tells it."""
         self.gone: bool = False
         self._paused = False
         """Whether the remote end takes no bytes."""
@@ -201,6 +219,7 @@ class Link(LinkPort):
     # Inherited; declared again because type checkers differ in what they infer from the assignments below.
     address: str
     connection: Connection
+    proxied_tls: ProxiedTls | None
     tls_cipher: str | None
     tls_version: str | None
 
@@ -224,7 +243,7 @@ class Link(LinkPort):
 
     def peer_certificate(self) -> dict[str, object] | None:
         """The client's verified certificate as `getpeercert` gives it; None if there is none."""
-        if self.tls_version is None:
+        if self.tls_version is None or self.proxied_tls is not None:
             return None
         found: dict[str, object] | None = self._transport.get_extra_info("peercert")
         return found or None
@@ -247,6 +266,9 @@ class Link(LinkPort):
             self.tls_version = tls.version()
             cipher = tls.cipher()
             self.tls_cipher = cipher[0] if cipher is not None else None
+            self.proxied_tls = None
+        elif self.proxied_tls is not None:
+            self.tls_version, self.tls_cipher = self.proxied_tls.version, self.proxied_tls.cipher
         self.connection = self._on_made(self)
         self._loop_driver.links[self.connection.number] = self
         self._loop_driver.wake()

@@ -453,14 +453,15 @@ class Listener:
         await self._turns.turn()
 
     async def _ask_proxy(self, link: Link, accepted: socket.socket) -> None:
-        """Read the client's address from a trusted proxy's header. Raises `BadHeader`."""
+        """Read the client's address and TLS from a trusted proxy's header. Raises `BadHeader`."""
         try:
             async with asyncio.timeout(self._handshake_timeout_s):
-                link.address = await read_header(accepted) or link.address
+                origin = await read_header(accepted)
         except TimeoutError:
             raise BadHeader(f"no whole PROXY header within {self._handshake_timeout_s:g} s") from None
         except ConnectionError as error:
             raise error if isinstance(error, BadHeader) else BadHeader(str(error)) from None
+        link.address, link.proxied_tls = origin.address or link.address, origin.tls
 
 
 class _Closed(asyncio.Protocol):

@@ -1,18 +1,20 @@
 """The PROXY protocol, versions 1 and 2: a proxy sends the address of the client whose connection it forwards.
 
-The header comes before everything else, including TLS. The optional fields of version 2 are ignored: clients must
-identify themselves to the broker, in TLS or MQTT. Invariant: no byte after the header is read from the socket.
+The header comes before everything else, including TLS. Of the optional fields of version 2 only those about TLS are
+read, and they are shown only: clients must identify themselves to the broker, in TLS or MQTT. Invariant: no byte after
+the header is read from the socket.
 """
 
 import asyncio
 import ipaddress
 import socket
 import struct
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import msgspec
 
-from mqttlite.net.link import format_address
+from mqttlite.net.link import ProxiedTls, format_address
 
 LINE_BYTES: Final = 107
 """The longest header of version 1, by its specification."""
@@ -28,6 +30,27 @@ _TCP4: Final = 0x11
 _TCP6: Final = 0x21
 _UNIX: Final = 0x31
 _ADDRESS_BYTES: Final = {_TCP4: 12, _TCP6: 36, _UNIX: 216}
+
+_TLS: Final = 0x20
+"""The optional field with the facts of TLS, and the fields inside it."""
+_TLS_VERSION: Final = 0x21
+_TLS_CERTIFICATE_NAME: Final = 0x22
+_TLS_CIPHER: Final = 0x23
+_HAS_TLS: Final = 0x01
+_HAS_CERTIFICATE: Final = 0x02 | 0x04
+"""The client gave a certificate in this connection, or in an earlier one of its TLS session."""
+
+MAX_FACT: Final = 256
+"""The most characters of a name in a header that are kept."""
+
+
+class Origin(NamedTuple):
+    """What a header tells of a connection."""
+
+    address: str | None
+    """The client's; None if the proxy connects for itself."""
+    tls: ProxiedTls | None = None
+    """Its TLS with the proxy."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,8 +95,8 @@ class Proxies:
         return any((mapped or address) in network for network in self._networks)
 
 
-async def read_header(accepted: socket.socket) -> str | None:
-    """Read a header from a non-blocking socket. Return the client's address, or None if the proxy connects for itself.
+async def read_header(accepted: socket.socket) -> Origin:
+    """Read a header from a non-blocking socket.
 
     Raises `BadHeader`, and `OSError` from the socket.
     """
@@ -82,7 +105,8 @@ async def read_header(accepted: socket.socket) -> str | None:
         command, family, length = struct.unpack("!BBH", await _exactly(accepted, 4))
         if length > BODY_BYTES:
             raise BadHeader(f"a PROXY header of {length} bytes, at most {BODY_BYTES} are read")
-        return parse_body(command, family, await _exactly(accepted, length))
+        body = await _exactly(accepted, length)
+        return Origin(parse_body(command, family, body), parse_tls(command, family, body))
     if not start.startswith(b"PROXY "):
         raise BadHeader("no PROXY header; is it turned on in the proxy?")
     line = start
@@ -90,7 +114,7 @@ async def read_header(accepted: socket.socket) -> str | None:
         if len(line) >= LINE_BYTES:
             raise BadHeader(f"a PROXY line of more than {LINE_BYTES} bytes")
         line += await _exactly(accepted, 1 if line.endswith(b"\r") else 2)  # these belong to it in any case
-    return parse_line(line)
+    return Origin(parse_line(line))
 
 
 async def _exactly(accepted: socket.socket, length: int) -> bytes:
@@ -143,3 +167,37 @@ def parse_body(command: int, family: int, body: bytes) -> str | None:
     if family == _TCP6:
         return format_address((ipaddress.IPv6Address(body[:16]), *struct.unpack("!H", body[32:34])))
     return format_address("")  # a Unix socket of the proxy
+
+
+def parse_tls(command: int, family: int, body: bytes) -> ProxiedTls | None:
+    """The facts of TLS in the optional fields behind the addresses. None without them, and where they make no sense."""
+    if command != _PROXY:
+        return None
+    found = dict(_fields(body[_ADDRESS_BYTES.get(family, 0) :])).get(_TLS, b"")
+    if len(found) < 5 or not found[0] & _HAS_TLS:
+        return None
+    facts = {kind: _text(value) for kind, value in _fields(found[5:])}
+    return ProxiedTls(
+        facts.get(_TLS_VERSION) or "TLS",
+        facts.get(_TLS_CIPHER),
+        facts.get(_TLS_CERTIFICATE_NAME),
+        is_verified=bool(found[0] & _HAS_CERTIFICATE) and found[1:5] == bytes(4),
+    )
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Type and value of each optional field, up to one that does not fit."""
+    at = 0
+    while at + 3 <= len(data):
+        kind, length = struct.unpack_from("!BH", data, at)
+        at += 3
+        if at + length > len(data):
+            return
+        yield kind, data[at : at + length]
+        at += length
+
+
+def _text(value: bytes) -> str:
+    """A text that is safe to show."""
+    found = value.decode(errors="replace")[:MAX_FACT]
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in found)

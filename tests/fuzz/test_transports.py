@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 
-from mqttlite.net.proxy_protocol import BadHeader, parse_body, parse_line
+from mqttlite.net.proxy_protocol import BadHeader, parse_body, parse_line, parse_tls
 from mqttlite.net.upgrade import Options, Refused, upgrade
 from tests.support.web import request
 from tests.unit.net.test_websocket import Bench
@@ -61,6 +61,8 @@ def test_a_request_is_answered_or_refused(changes: list[tuple[int, int]]) -> Non
 def test_a_header_of_version_2_is_an_address_or_refused(command: int, family: int, body: bytes) -> None:
     with contextlib.suppress(BadHeader):
         assert parse_body(command, family, body) != ""
+    tls = parse_tls(command, family, body)
+    assert tls is None or all(each is None or each.isprintable() for each in (tls.version, tls.cipher))
 
 
 @given(st.binary(max_size=60), damage)

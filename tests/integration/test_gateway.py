@@ -88,7 +88,7 @@ HOSTILE = [
     ("topic that is no UTF-8", b"PUT /topics/a/%ff HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),
     ("topic with a surrogate", b"PUT /topics/a/%ed%a0%80 HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),
     ("raw byte in a path", b"PUT /topics/a/\xff HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),
-    ("topic with U+0000", b"PUT /topics/a/%00 HTTP/1.1", b"Content-Length: 1\r\n", b"x", 400),
+    ("topic with U+0000", b"PUT /topics/a/%00 HTTP/1.1", b"Content-Length: 1\r\n", b"x", 422),
     ("filter that is no UTF-8", b"GET /events?filter=%ff HTTP/1.1", b"", b"", 400),
     ("long number", b"GET /events?filter=a&client_id=a&session_expiry_s=%b HTTP/1.1" % (b"0" * 20), b"", b"", 422),
     ("many fields", b"PUT /topics/a?%b HTTP/1.1" % (b"a=1&" * 201), b"Content-Length: 1\r\n", b"x", 422),

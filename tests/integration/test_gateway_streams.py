@@ -222,7 +222,7 @@ async def test_who_may_not_subscribe_is_told_before_the_stream_begins(tmp_path: 
         bearer = f"Bearer {gateway.users['ann']}"
         async with stream(gateway, "/events?filter=a/x", Authorization=bearer) as events:
             assert events.status == 200
-        for path, status in (("b", 403), ("a/x&filter=b", 403), ("%23a", 400)):
+        for path, status in (("b", 403), ("a/x&filter=b", 403), ("%23a", 422)):
             async with stream(gateway, f"/events?filter={path}", Authorization=bearer) as events:
                 assert events.status == status
         async with stream(gateway, "/events?filter=a/x") as events:

@@ -7,7 +7,8 @@ import pty
 import re
 import socket
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -22,6 +23,7 @@ from mqttlite.cli.ask import WrongUsage, place
 from mqttlite.cli.main import main
 from mqttlite.cli.top_words import duration, size
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.http import HttpOptions
 from mqttlite.core.capabilities import Capabilities
 from mqttlite.net.http import Options
 from mqttlite.security.keys import keys_of
@@ -123,7 +125,7 @@ async def test_a_port_that_is_another_one_is_said(rig: Rig, command: tuple[str, 
     assert "does not speak HTTP; is that the MQTT port?" in result.stderr
     with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi") as port:
         result = await run(*command, "--url", f"http://127.0.0.1:{port}")
-    assert (result.exit_code, "is that the port of [metrics]?" in result.stderr) == (
+    assert (result.exit_code, "is that the metrics port or the gateway of a broker?" in result.stderr) == (
         (0, False) if command == ("health",) else (1, True)
     )
 
@@ -201,14 +203,14 @@ async def test_a_plain_port_does_not_speak_tls(rig: Rig, unused: int) -> None:
     [
         (("health", "--url", "ftp://x"), "'ftp://x' is no URL like http://127.0.0.1:9883."),
         (("health", "--url", "http://x:99999"), "'http://x:99999' is no URL"),
-        (("top", "--url", "x", "-c", "broker.toml"), "--url and --config exclude each other."),
+        (("top", "--url", "x", "-c", "broker.toml"), "-c, --data-dir and --url each name a broker: give one of them."),
         (("why", "t", "-c", "nothing.toml"), "nothing.toml: cannot be read: No such file or directory"),
         (("why",), "Of what? Name a message id or a topic"),
         (("why", "t", "--follow", "t"), "--follow FILTER stands alone."),
         (("health", "--mqtt", "http://x"), "'http://x' is no URL like mqtt://localhost:1883."),
         (("health", "--mqtt", "mqtt://x:99999"), "'mqtt://x:99999' is no URL"),
-        (("health", "--mqtt", "mqtt://x", "--url", "x"), "--mqtt goes with neither --url nor --config."),
-        (("health", "--cafile", "x"), "--cafile and --insecure belong to --mqtt."),
+        (("health", "--mqtt", "mqtt://x", "--url", "x"), "--mqtt goes with none of --url, --config and --data-dir."),
+        (("health", "--insecure"), "--insecure belongs to --mqtt."),
         (("health", "--mqtt", "--insecure"), "--cafile and --insecure belong to mqtts://."),
     ],
 )
@@ -233,16 +235,26 @@ async def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], expected: 
 async def test_the_config_says_where_the_broker_is(tmp_path: Path, text: str, expected: str) -> None:
     file = tmp_path / "broker.toml"
     file.write_text(text)
-    assert place(None, str(file)) == expected
+    assert str(place(None, str(file))) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("", "has no section [metrics]"), ("[metrics]\nport = 0", "metrics.port is 0")]
+    ("text", "expected"),
+    [("", "STATE/admin.sock"), ('data_dir = "d"\n[metrics]\nport = 0', "d/admin.sock")],
 )
-async def test_a_config_that_does_not_say_it_is_wrong_usage(tmp_path: Path, text: str, expected: str) -> None:
+async def test_without_a_port_of_metrics_the_config_names_the_admin_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: str
+) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", "STATE")
     file = tmp_path / "broker.toml"
     file.write_text(text)
-    with pytest.raises(WrongUsage, match=re.escape(expected)):
+    assert str(place(None, str(file))) == expected
+
+
+async def test_a_config_without_port_and_data_directory_is_wrong_usage(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('data_dir = ""\n')
+    with pytest.raises(WrongUsage, match=r"neither a section \[metrics\] with a port nor a data directory"):
         place(None, str(file))
 
 
@@ -498,3 +510,53 @@ async def test_top_prints_the_status_as_json(rig: Rig) -> None:
     result = await run("top", "--json", "--url", url(broker))
     assert result.exit_code == 0
     assert set(json.loads(result.stdout)["top"]) == {"bytes", "outbox", "queue", "drops"}
+
+
+# ── where a broker is found ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def everywhere(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, tuple[str, ...]]]:
+    """The options that name one broker, each in another way."""
+    monkeypatch.delenv("MQTTLITE_URL", raising=False)
+    with tempfile.TemporaryDirectory(prefix="mqttlite-") as folder:
+        data_dir, file = f"{folder}/mqttlite", Path(folder, "broker.toml")
+        file.write_text(f'data_dir = "{data_dir}"\n')  # noqa: ASYNC240 a test
+        monkeypatch.setenv("STATE_DIRECTORY", data_dir)
+        broker = await watched(rig, data_dir=data_dir, http=HttpOptions(port=0), delivery_log=DeliveryLogOptions())
+        assert broker.gateway is not None
+        gateway = f"http://127.0.0.1:{broker.gateway.port}"
+        yield {
+            "by default": (),
+            "data directory": ("--data-dir", data_dir),
+            "configuration": ("-c", str(file)),
+            "metrics port": ("--url", url(broker)),
+            "gateway": ("--url", gateway),
+        }
+
+
+async def test_a_broker_is_found_by_each_of_its_names(everywhere: dict[str, tuple[str, ...]]) -> None:
+    for name, where in everywhere.items():
+        health = await run("health", *where)
+        assert (health.exit_code, health.stdout.strip()) == (0, "The broker is ready."), name
+        top = await run("top", "--json", *where)
+        assert (top.exit_code, json.loads(top.stdout)["clients"]["connected"]) == (0, 0), name
+        why = await run("why", "plant/7", *where)
+        assert (why.exit_code, "Nothing is known of any message on plant/7" in why.stderr) == (1, True), why.stderr
+        assert (await run("token", "list", *where)).exit_code == (1 if "--url" in where else 0), name
+
+
+async def test_two_names_of_a_broker_are_refused(everywhere: dict[str, tuple[str, ...]]) -> None:
+    two = (*everywhere["data directory"], *everywhere["configuration"])
+    for command in (("health",), ("top", "--once"), ("why", "t"), ("token", "list"), ("backup", "b.sqlite")):
+        result = await run(*command, *two)
+        assert (result.exit_code, "each name a" in result.stderr) == (2, True), command
+
+
+async def test_a_running_broker_is_asked_for_its_rules(everywhere: dict[str, tuple[str, ...]]) -> None:
+    for name in ("data directory", "gateway"):
+        result = await run("acl", "test", *everywhere[name], "--json", "write", "$SYS/x")
+        found = json.loads(result.stdout)
+        assert (result.exit_code, found["allowed"], "$SYS" in found["reason"]) == (1, False, True), name
+        assert (await run("acl", "test", *everywhere[name], "read", "plant/1")).exit_code == 0
+        assert (await run("acl", "test", *everywhere[name], "subscribe", "a#")).exit_code == 2

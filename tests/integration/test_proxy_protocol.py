@@ -191,3 +191,32 @@ async def test_a_stopping_broker_waits_for_no_header(rig: Rig) -> None:
 def test_options_that_cannot_be_are_refused(options: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         parse_config({"listeners": [options]})
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ws", "tls"])
+async def test_the_tls_of_a_client_with_the_proxy_is_shown(rig: Rig, certs: Path, kind: str) -> None:
+    """Where the listener has TLS itself, that is what is shown."""
+    body = raw("cb007107 0a000001 d431 075b 20 0021 03 00000000 21 0007 'TLSv1.2' 22 0006 'pump-7' 23 0006 'AES256'")
+    header = raw("0d0a0d0a000d0a515549540a 21 11") + len(body).to_bytes(2, "big") + body
+    tls = TlsOptions(str(certs / "server.crt"), str(certs / "server.key")) if kind == "tls" else None
+    broker = await rig.broker(behind(tls=tls, websocket=kind == "ws"))
+    if kind == "ws":
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        writer.write(header + request())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        writer.write(raw("82 95 00000000 10 13 0004 'MQTT' 05 02 0000 00 0006 'pump-7'"))
+    else:
+        device = await dial(
+            broker.port, header, tls=ssl.create_default_context(cafile=certs / "ca.crt") if tls else None
+        )
+        await device.connect("pump-7")
+        writer = device.writer
+    await until(lambda: broker.admin.client("pump-7") is not None)
+    client = broker.admin.client("pump-7")
+    assert client is not None
+    facts = (client.tls_ends_at_proxy, client.proxied_certificate_name, client.proxied_certificate_verified)
+    assert facts == ((False, None, False) if tls else (True, "pump-7", True))
+    assert client.tls_version == ("TLSv1.3" if tls else "TLSv1.2")
+    assert tls is not None or client.tls_cipher == "AES256"
+    writer.close()
+    await writer.wait_closed()

@@ -158,7 +158,7 @@ class QueuesApi:
                 return self._details(name)
             case "POST", ("queues", name, "push-secret"):
                 if queues.options(name).push is None:
-                    raise Refused(400, f"The queue {name} has no push target.")
+                    raise Refused(422, f"The queue {name} has no push target.")
                 secret = queues.rotate_push_secret(name)
                 await self._commit()
                 return {"secret": secret}
@@ -172,7 +172,7 @@ class QueuesApi:
                 try:
                     check_queue_name(snapshot)
                 except ValueError as error:
-                    raise Refused(400, _sentence(str(error))) from None
+                    raise Refused(422, _sentence(str(error))) from None
                 made = queues.snapshots.create(snapshot, name)
                 await self._commit()
                 return _snapshot(made)
@@ -210,7 +210,7 @@ class QueuesApi:
         try:
             do(options)
         except PushRefused as error:
-            raise Refused(400, _sentence(str(error))) from None
+            raise Refused(422, _sentence(str(error))) from None
         await self._commit()
         found = self._details(options.name)
         secret = self._secret(options.name)
@@ -231,7 +231,7 @@ class QueuesApi:
                 raise ValueError("it has either a time or a snapshot")
             number = parse_time(to.time) if to.time else 0
         except (ValueError, RecursionError) as error:
-            raise Refused(400, f"The body is not where to seek to: {error}.") from None
+            raise Refused(422, f"The body is not where to seek to: {error}.") from None
         if to.snapshot:
             await self._seeks.to_snapshot(name, to.snapshot)
         else:
@@ -316,13 +316,16 @@ def options_of(body: bytes, name: str = "") -> QueueOptions:
     """The queue that a body describes. It has that name, if one is given, and need not repeat it. Raises `Refused`."""
     try:
         given = msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"The body is no JSON: {error}.") from None
+    try:
         if name and isinstance(given, dict):
             given.setdefault("name", name)
         options = msgspec.convert(given, QueueOptions)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"The body is not what a queue has: {error}.") from None
+    except ValueError as error:
+        raise Refused(422, f"The body is not what a queue has: {error}.") from None
     if name and options.name != name:
-        raise Refused(400, f"The name in the body is {options.name!r}, and in the path {name!r}.")
+        raise Refused(422, f"The name in the body is {options.name!r}, and in the path {name!r}.")
     return options
 
 
@@ -332,13 +335,13 @@ def _wanted(query: Mapping[str, str]) -> Filter | None:
     try:
         return Filter(expression) if expression else None
     except FilterError as error:
-        raise Refused(400, f"filter: {error}.") from None
+        raise Refused(422, f"filter: {error}.") from None
 
 
 def _row(letter: DeadLetter) -> dict[str, object]:
     return {
         "number": letter.number,
-        "message_id": int(letter.value("message-id")),
+        "message_id": letter.value("message-id"),
         "topic": letter.value("original-topic"),
         "cause": letter.value("dead-letter-cause"),
         "attempts": int(letter.value("delivery-attempts")),
@@ -368,7 +371,7 @@ def _previews(messages: list[Message]) -> list[dict[str, object]]:
         room -= len(message.payload)
         found.append(
             {
-                "message_id": message.number,
+                "message_id": str(message.number),
                 "published_at": time_text(message.number),
                 "topic": message.topic.decode(),
                 "payload_bytes": len(message.payload),
@@ -396,13 +399,13 @@ def _counts(state: Any) -> dict[str, object]:
 def _limit(query: Mapping[str, str], default: int) -> int:
     limit = _number("limit", query.get("limit", str(default)))
     if not 1 <= limit <= MAX_PAGE:
-        raise Refused(400, f"limit is {limit}: it is a number from 1 to {MAX_PAGE}.")
+        raise Refused(422, f"limit is {limit}: it is a number from 1 to {MAX_PAGE}.")
     return min(limit, MAX_PULLED)
 
 
 def _number(what: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
-        raise Refused(400, f"{what} is {text[:18]!r}: it is a number.")
+        raise Refused(422, f"{what} is {text[:18]!r}: it is a number.")
     return int(text)
 
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite import rulings
 from mqttlite.gateway.caller import Admin, Role, Viewer
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard import rulings
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.pages import Pages, redirect
 from mqttlite.gateway.key_routes import KeyChanges, NewKey

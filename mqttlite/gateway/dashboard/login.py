@@ -24,7 +24,7 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
 
     @routes.get(LOGIN)
     async def form(request: Request, target: str = "/") -> Response:
-        return pages.render("login.html", request, None, detail="", target=_local(target))
+        return pages.login(request, _local(target))
 
     @routes.post(LOGIN)
     async def log_in(request: Request) -> Response:
@@ -36,21 +36,17 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
         try:
             caller = await callers.log_in(given, request.scope)
         except Problem as problem:
-            page = pages.render(
-                "login.html", request, None, status=problem.status_code, detail=str(problem.detail), target=target
-            )
+            page = pages.login(request, target, str(problem.detail), problem.status_code)
             page.headers.update(problem.headers or {})
             return page
         request.scope["state"]["caller"] = caller
         if not caller.may(Role.VIEWER):
-            return pages.render(
-                "login.html",
+            return pages.login(
                 request,
-                None,
-                status=403,
-                detail="These credentials are right, but their role is user, and the dashboard needs viewer, operator "
-                "or admin. An administrator gives roles in [http] roles, or with 'mqttlite token new --role'.",
-                target=target,
+                target,
+                "These credentials are right, but their role is user, and the dashboard needs viewer, operator or "
+                "admin. An administrator gives roles in [http] roles, or with 'mqttlite token new --role'.",
+                403,
             )
         callers.sessions.end(request)
         response = RedirectResponse(target, 303)

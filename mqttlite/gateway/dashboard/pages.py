@@ -72,10 +72,11 @@ def _templates() -> Environment:
 
 
 class Pages:
-    """The pages of one gateway."""
+    """The pages of one gateway. `key_command` returns the command that makes an API key, for the form to log in."""
 
-    def __init__(self) -> None:
+    def __init__(self, key_command: Callable[[Request], str]) -> None:
         self._templates: Final = _templates()
+        self._key_command: Final = key_command
 
     def render(
         self, template: str, request: Request, caller: Caller | None, *, status: int = 200, **values: Any
@@ -92,20 +93,20 @@ class Pages:
         )
         return HTMLResponse(text, status, headers={"Content-Security-Policy": CSP, "Referrer-Policy": "same-origin"})
 
+    def login(self, request: Request, target: str, detail: str = "", status: int = 200) -> HTMLResponse:
+        """The form to log in, which leads to `target`."""
+        command = self._key_command(request)
+        return self.render(
+            "login.html", request, None, status=status, detail=detail, target=target, key_command=command
+        )
+
     def problem(self, problem: Problem, request: Request) -> Response:
         """An error as a page; the form to log in where that is what is missing."""
         caller = request.scope.get("state", {}).get("caller")
         shown = caller if isinstance(caller, Caller) else None
         if problem.code in (Code.NOT_AUTHENTICATED, Code.TOO_MANY_FAILED_LOGINS):
             target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            page = self.render(
-                "login.html",
-                request,
-                None,
-                status=problem.status_code,
-                detail="",
-                target=target if request.method == "GET" else "/",
-            )
+            page = self.login(request, target if request.method == "GET" else "/", status=problem.status_code)
         else:
             page = self.render("problem.html", request, shown, status=problem.status_code, problem=problem)
         page.headers.update(problem.headers or {})

@@ -12,13 +12,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite import rulings
 from mqttlite.admin import subscribed_at
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
 from mqttlite.core.subscription import Subscription
 from mqttlite.gateway.caller import Caller, Operator, Role, Viewer
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard import rulings, topic_levels, words
+from mqttlite.gateway.dashboard import topic_levels, words
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, redirect

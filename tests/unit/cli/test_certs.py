@@ -16,7 +16,7 @@ def certs(*arguments: str) -> Result:
 
 
 def test_it_prints_what_it_made_and_the_lines_to_paste(tmp_path: Path) -> None:
-    result = certs(str(tmp_path / "my certs"), "--client", "device", "--host", "broker.example")
+    result = certs("--dir", str(tmp_path / "my certs"), "--client", "device", "--host", "broker.example")
     assert result.exit_code == 0
     assert result.stdout.count("made  ") == 3
     assert "broker.example" in result.stdout
@@ -32,36 +32,36 @@ def test_it_works_in_the_directory_certs_when_none_is_named(tmp_path: Path, monk
 
 
 def test_a_second_run_says_what_it_kept(tmp_path: Path) -> None:
-    certs(str(tmp_path), "--client", "device")
-    result = certs(str(tmp_path), "--client", "device", "--client", "gauge")
+    certs("--dir", str(tmp_path), "--client", "device")
+    result = certs("--dir", str(tmp_path), "--client", "device", "--client", "gauge")
     assert result.exit_code == 0
     assert result.stdout.count("kept  ") == 3
     assert f"made  {tmp_path}/gauge.crt and gauge.key  (client gauge; until " in result.stdout
 
 
 def test_a_kept_certificate_without_its_key_here_is_told_apart(tmp_path: Path) -> None:
-    certs(str(tmp_path))
+    certs("--dir", str(tmp_path))
     (tmp_path / "ca.key").unlink()
-    assert f"kept  {tmp_path}/ca.crt  (certificate authority; until " in certs(str(tmp_path)).stdout
+    assert f"kept  {tmp_path}/ca.crt  (certificate authority; until " in certs("--dir", str(tmp_path)).stdout
 
 
 @pytest.mark.parametrize("is_authority", [False, True])
 def test_what_has_expired_is_pointed_out_with_what_to_do(tmp_path: Path, is_authority: bool) -> None:
     ca_days = 3_650 if is_authority else 36_500
     certificates.init(tmp_path, ca_days=ca_days, now=datetime(2001, 1, 1, tzinfo=UTC))
-    result = certs(str(tmp_path))
+    result = certs("--dir", str(tmp_path))
     assert result.exit_code == 3
     assert "EXPIRED 2002-02-01)" in result.stdout
     assert "Next:" not in result.stdout
     renewal = f"certs renew server --dir {tmp_path}"
     assert ("make a new set in an empty directory" if is_authority else f"  mqttlite {renewal}\n") in result.stderr
     renewed = CliRunner().invoke(main, renewal.split())
-    assert (renewed.exit_code, certs(str(tmp_path)).exit_code) == ((1, 3) if is_authority else (0, 0))
+    assert (renewed.exit_code, certs("--dir", str(tmp_path)).exit_code) == ((1, 3) if is_authority else (0, 0))
 
 
 def test_a_refusal_is_one_sentence_on_stderr_and_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "ca.key").write_text("")
-    result = certs(str(tmp_path))
+    result = certs("--dir", str(tmp_path))
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith("Error: ")
@@ -70,7 +70,7 @@ def test_a_refusal_is_one_sentence_on_stderr_and_exit_code_1(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("days", ["0", "-1", "36501", "many"])
 def test_impossible_days_are_wrong_usage(tmp_path: Path, days: str) -> None:
-    assert certs(str(tmp_path), "--days", days).exit_code == 2
+    assert certs("--dir", str(tmp_path), "--days", days).exit_code == 2
 
 
 def test_the_help_lists_the_exit_codes() -> None:
@@ -106,7 +106,7 @@ def run(*arguments: str) -> Result:
 
 def test_the_life_of_a_client_certificate(tmp_path: Path) -> None:
     where = ("--dir", str(tmp_path))
-    certs(str(tmp_path))
+    certs("--dir", str(tmp_path))
     assert "gauge.crt and gauge.key" in run("issue", "gauge", *where).stdout
     assert run("issue", "gauge", *where).exit_code == 1
     assert run("renew", *where).stdout == "Nothing ends within 30 days.\n"

@@ -78,7 +78,7 @@ async def test_a_header_says_whose_connection_it_is_and_no_byte_more_is_read(
 ) -> None:
     with pair() as (ours, theirs):
         theirs.sendall(header + b"\r\nwhat follows")
-        assert (await read_header(ours) or "nobody") == address
+        assert ((await read_header(ours)).address or "nobody") == address
         assert ours.recv(100) == b"\r\nwhat follows"
 
 
@@ -90,7 +90,38 @@ async def test_a_header_may_come_byte_by_byte(header: bytes, address: str) -> No
             assert not reading.done()
             theirs.sendall(header[number : number + 1])
             await asyncio.sleep(0)
-        assert await reading == address
+        assert (await reading).address == address
+
+
+VERSION = "21 0007 'TLSv1.3'"
+NAME = "22 0006 'pump-7'"
+CIPHER = "23 0003 'AES'"
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (f"20 0021 05 00000000 {VERSION} {NAME} {CIPHER} 24 0000", ("TLSv1.3", "AES", "pump-7", True)),
+        (f"20 0018 07 00000001 {VERSION} {NAME}", ("TLSv1.3", None, "pump-7", False)),
+        (f"20 000f 01 00000000 {VERSION}", ("TLSv1.3", None, None, False)),
+        (f"02 0003 'a.b' 20 000f 01 00000000 {VERSION}", ("TLSv1.3", None, None, False)),
+        ("20 0005 01 00000000", ("TLS", None, None, False)),
+        ("20 000a 03 00000000 22 0002 0a1b", ("TLS", None, "\ufffd\ufffd", True)),
+        (f"20 000f 00 00000000 {VERSION}", None),
+        ("20 0004 01 000000", None),
+        (f"20 00ff 01 00000000 {VERSION}", None),
+    ],
+)
+async def test_a_header_of_version_2_tells_the_tls_of_the_client(
+    field: str, expected: tuple[str, str | None, str | None, bool] | None
+) -> None:
+    body = raw(f"{V4} {field}")
+    with pair() as (ours, theirs):
+        theirs.sendall(raw(f"{SIGNATURE} 21 11") + len(body).to_bytes(2, "big") + body)
+        origin = await read_header(ours)
+    tls = origin.tls
+    facts = None if tls is None else (tls.version, tls.cipher, tls.certificate_name, tls.is_verified)
+    assert (origin.address, facts) == ("203.0.113.7:54321", expected)
 
 
 @pytest.mark.parametrize(("header", "says"), BAD)

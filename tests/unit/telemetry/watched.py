@@ -33,6 +33,7 @@ class Link:
     transport: str = "tcp"
     tls_version: str | None = None
     tls_cipher: str | None = None
+    proxied_tls: None = None
     unsent_bytes: int = 0
 
 

@@ -47,7 +47,7 @@ def ask(
     Raises `TopicFilterInvalid` and `TopicNameInvalid`.
     """
     rules = core.permissions.authorizer
-    name = topic.encode()
+    name = topic.encode(errors="replace")
     if action == SUBSCRIBE:
         check_filter(name)
         parse_filter(name)
