@@ -7,9 +7,12 @@ import re
 from collections.abc import Hashable, Iterable
 from typing import Final
 
-from mqttlite.telemetry.tracing import DeliveryOutcome, Traced
+from mqttlite.telemetry.tracing import DROPPED, DeliveryOutcome, Traced
 
 MAX_NAMED: Final = 3
+
+MAX_NAMED_LOSERS: Final = 20
+"""Of receivers for which messages were dropped, who are named."""
 """The most receivers named in a line."""
 
 
@@ -48,7 +51,9 @@ class Group:
         names = [name or "nobody" for name in self.receivers]
         if len(names) == 1:
             return ""
-        return f"{len(names)} clients ({', '.join(names[:MAX_NAMED])} and {len(names) - MAX_NAMED} others)"
+        named = MAX_NAMED_LOSERS if self.deliveries[0].outcome == DROPPED else MAX_NAMED
+        more = len(names) - named
+        return f"{len(names)} clients ({', '.join(names[:named])}{f' and {more} others' if more > 0 else ''})"
 
 
 def grouped(deliveries: Iterable[DeliveryOutcome]) -> list[Group]:

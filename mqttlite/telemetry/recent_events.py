@@ -28,6 +28,9 @@ CUTS: Final = {
 }
 """Why the broker ends connections of clients that use too much, and what an operator sets to change it."""
 
+MAX_REFUSED: Final = 500
+"""Refused connections that are kept, the latest."""
+
 MAX_TEXT: Final = 200
 """Characters of an event: a topic or a reason may be long."""
 
@@ -41,12 +44,25 @@ class Event(NamedTuple):
     is_bad: bool
 
 
+class Refused(NamedTuple):
+    """A connection that was refused before it was accepted: a wrong password, a ban, a limit."""
+
+    at: datetime
+    peer: str
+    listener: str
+    client_id: str
+    username: str | None
+    why: str
+
+
 class RecentEvents(Listener):
     """`now` gives the UTC time."""
 
     def __init__(self, now: Callable[[], datetime], max_events: int = MAX_EVENTS) -> None:
         self._now: Final = now
         self._events: Final[deque[Event]] = deque(maxlen=max_events)
+        self.refused: Final[deque[Refused]] = deque(maxlen=MAX_REFUSED)
+        """The latest is the last."""
 
     def of_client(self, client_id: str) -> list[Event]:
         """The latest first."""
@@ -82,6 +98,17 @@ class RecentEvents(Listener):
 
     def on_refused(self, link: Link) -> None:
         connection = link.connection
+        detail = f": {connection.close_detail}" if connection.close_detail else ""
+        self.refused.append(
+            Refused(
+                self._now(),
+                link.address,
+                link.listener,
+                connection.client_id[:MAX_TEXT],
+                None if connection.username is None else connection.username[:MAX_TEXT],
+                f"{connection.close_reason}{detail}"[:MAX_TEXT],
+            )
+        )
         if connection.client_id:
             words = f"refused from {link.address}, {connection.close_reason}: {connection.close_detail}"
             self._note(connection.client_id, words, is_bad=True)

@@ -320,7 +320,7 @@ async def test_a_socket_of_another_user_is_said(directory: Path, monkeypatch: py
     def connect(_self: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(ask_admin._UnixConnection, "connect", connect)
+    monkeypatch.setattr(ask_admin.UnixConnection, "connect", connect)
     result = await run(directory, "sessions", "ls")
     assert (result.exit_code, result.stderr) == (
         1,

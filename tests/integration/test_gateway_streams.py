@@ -114,7 +114,7 @@ async def test_a_stream_with_a_filter_gets_what_passes(gateway: GatewayUnderTest
             await gateway.broker.publish("a", b'{"n": %d}' % number, qos=1)
         assert (await events.next())["payload"] == {"n": 6}
     async with stream(gateway, "/events?filter=a/%23&where=payload.n%20%3E%20x") as refused:
-        assert refused.status == 400
+        assert refused.status == 422
         body = await asyncio.wait_for(refused.reader.readuntil(b"}"), 60)
         assert "no subscription to 'a/#': filter: position 13: found x" in json.loads(body)["detail"]
     await gone(gateway, 0)

@@ -274,7 +274,7 @@ async def test_keys_are_made_listed_and_revoked_over_http(operator: Operator) ->
     await asyncio.sleep(0.5)  # how long a login is remembered
     assert (await operator.run(viewer, "clients", "ls")).exit_code == 1
     result = await operator.run((*admin, "--file", "keys.json"), "token", "list")
-    assert (result.exit_code, "two places" in result.stderr) == (2, True)
+    assert (result.exit_code, "each name a place" in result.stderr) == (2, True)
 
 
 async def test_a_key_without_the_role_is_refused(operator: Operator) -> None:

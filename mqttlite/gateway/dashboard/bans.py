@@ -57,6 +57,7 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
             kind=kind,
             value=value,
             notice_text=NOTICES.get(done, ""),
+            refused=list(reversed(context.recent_events.refused))[:SHOWN],
         )
 
     @routes.post(f"{BANS}/add")

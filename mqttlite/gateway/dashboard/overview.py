@@ -16,12 +16,18 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.listeners import ends_shown
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages
+from mqttlite.gateway.dashboard.words import seconds
 from mqttlite.telemetry.report import Report
 from mqttlite.telemetry.status import status
 from mqttlite.telemetry.why import REASONS, Rule
 
 SHOWN: Final = 5
 """Clients of each ranking on the overview."""
+
+QUEUES_LOOKED_AT: Final = 1_000
+"""Queues, the first by name, of which the overview shows those that need attention first."""
+
+QUEUES_SHOWN: Final = 10
 
 ALARMS: Final = {
     STORE_FAILING: "The store fails. What is to be kept waits, and its publishers with it.",
@@ -39,9 +45,17 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
     encoded: tuple[Report, bytes] | None = None
     reports = context.reports
 
-    def document(report: Report) -> dict[str, Any]:
+    async def queues() -> list[dict[str, Any]]:
+        found = await context.queues_api.ask("GET", ("queues",), {"limit": str(QUEUES_LOOKED_AT)}, b"")
+        entries: list[dict[str, Any]] = msgspec.to_builtins(found["entries"])
+        return entries
+
+    async def document(report: Report) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.json.decode(status(report))
-        found["alarms"] = _alarms(report, reports.alarms)
+        entries = await queues()
+        found["alarms"] = _alarms(report, reports.alarms) + _alarms_of_queues(entries)
+        found["queues"] = sorted(entries, key=_attention)[:QUEUES_SHOWN]
+        found["queue_count"] = len(entries)
         found["drops"] = [
             {"reason": reason, "messages": messages, **REASONS.get(reason, _NO_RULE)._asdict()}
             for reason, messages in sorted(found["drops"].items(), key=lambda each: -each[1])
@@ -51,17 +65,17 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         found["top"] = {name: clients[:SHOWN] for name, clients in found["top"].items()}
         return found
 
-    def encode(report: Report) -> bytes:
+    async def encode(report: Report) -> bytes:
         nonlocal encoded
         if encoded is None or encoded[0] is not report:
-            encoded = report, msgspec.json.encode(document(report))
+            encoded = report, msgspec.json.encode(await document(report))
         return encoded[1]
 
     @shown.get("/")
     async def overview(request: Request, caller: Viewer) -> Response:
         report = await live.report()
         ends = await ends_shown(context, report)
-        return pages.render("overview.html", request, caller, status_now=document(report), **ends)
+        return pages.render("overview.html", request, caller, status_now=await document(report), **ends)
 
     @streams.get("/ui/live", dependencies=[require(Role.VIEWER)])
     async def overview_stream(request: Request, view: Literal["overview"]) -> Response:
@@ -73,7 +87,7 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             if report is told:
                 return None
             told = report
-            return encode(report)
+            return await encode(report)
 
         return live.stream(request, Role.VIEWER, look)
 
@@ -82,6 +96,38 @@ def _stage(stage: int) -> dict[str, Any]:
     """What is done about an overload, in words. Each stage does what the lower ones do."""
     done = [what for number, what in OVERLOAD_STAGES.items() if number <= stage]
     return {"said": f"stage {stage} of {len(OVERLOAD_STAGES)}" if stage else "none", "done": "; ".join(done)}
+
+
+def lacks_consumer(queue: dict[str, Any]) -> bool:
+    """Whether messages wait in it, and nothing takes them."""
+    return bool(queue["depth"] and not queue["consumers"] and not queue["pushed"] and not queue["paused"])
+
+
+def _attention(queue: dict[str, Any]) -> tuple[bool, int, int, str]:
+    """The sort key that puts the queues to look at first."""
+    return not lacks_consumer(queue), -queue["dead_letters"], -queue["depth"], queue["name"]
+
+
+def _alarms_of_queues(queues: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """One sentence for the queues without a consumer, and one for those with dead letters."""
+    lacking = [each for each in queues if lacks_consumer(each)]
+    dead = [each for each in queues if each["dead_letters"]]
+    found = []
+    if lacking:
+        named = _named(
+            [f"{each['name']} ({each['depth']:,}, the oldest {seconds(each['oldest_age_s'])})" for each in lacking]
+        )
+        found.append({"title": "Messages wait in queues without a consumer.", "detail": f"{named}."})
+    if dead:
+        named = _named([f"{each['name']} ({each['dead_letters']:,})" for each in dead])
+        found.append({"title": "Queues have dead letters.", "detail": f"{named}."})
+    return found
+
+
+def _named(names: list[str]) -> str:
+    """The first of some names."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _alarms(report: Report, active: dict[str, str]) -> list[dict[str, str]]:

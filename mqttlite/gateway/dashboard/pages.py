@@ -37,9 +37,9 @@ MENU: Final = (
     ("/ui/catalogue", "Catalogue"),
     ("/ui/console", "Console"),
     ("/ui/trace", "Trace"),
-    ("/ui/access", "Access, keys"),
-    ("/ui/bans", "Bans"),
-    ("/ui/listeners", "Listeners, certificates"),
+    ("/ui/access", "Access"),
+    ("/ui/bans", "Bans, refusals"),
+    ("/ui/listeners", "Listeners"),
 )
 
 PART_OF: Final = {
@@ -64,8 +64,9 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("number", "percent", "size", "seconds", "when", "preview"):
+    for name in ("number", "percent", "size", "seconds", "preview"):
         made.filters[name] = getattr(words, name)
+    made.filters["when"] = lambda value: words.when(value).replace(" ", "\N{NO-BREAK SPACE}")
     made.filters["quoted"] = lambda text: quote(text, safe="")
     made.globals.update(menu=MENU, version=version(), assets=ASSETS)
     return made

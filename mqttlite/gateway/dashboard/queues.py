@@ -20,6 +20,7 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, redirect
+from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.queue_routes import problem_of, without_query
 
 QUEUES: Final = "/ui/queues"
@@ -35,6 +36,9 @@ PEEKED: Final = 10
 """Messages of a queue that are shown."""
 
 NOTICES: Final = {
+    "queue-made": "The queue was made. It takes the messages of its topics from now on.",
+    "queue-changed": "The queue has its new options.",
+    "queue-deleted": "The queue was deleted, with its messages and dead letters.",
     "paused": "The queue is paused: it takes messages and delivers none.",
     "resumed": "The queue delivers again.",
     "purged": "The messages of the queue were dropped.",
@@ -81,7 +85,7 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         return found if caller.may(Role.ADMIN) else without_query(found)
 
     @shown.get(QUEUES)
-    async def queues(request: Request, caller: Viewer, cursor: str = "") -> Response:
+    async def queues(request: Request, caller: Viewer, cursor: str = "", done: str = "") -> Response:
         found = await listed(cursor)
         return pages.render(
             "queues.html",
@@ -91,7 +95,21 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             cursor=cursor,
             next_cursor=found["cursor"],
             count=len(context.queues.names),
+            notice_text=NOTICES.get(done, ""),
         )
+
+    @shown.post(f"{QUEUES}/{{action}}")
+    async def act_on_queues(request: Request, _caller: Admin, action: Literal["make", "change", "delete"]) -> Response:
+        form = await form_of(request)
+        name = await _subject(request)
+        if action == "make":
+            await ask_with(msgspec.json.encode(_options(form)), "POST", "queues")
+            return redirect(QUEUE, name=name, done="queue-made")
+        if action == "change":
+            await ask_with(field(form, "options").encode(), "PUT", "queues", name)
+            return redirect(QUEUE, name=name, done="queue-changed")
+        await ask("DELETE", "queues", name)
+        return redirect(QUEUES, done="queue-deleted")
 
     @streams.get(f"{QUEUES}/live", dependencies=[require(Role.VIEWER)])
     async def queues_stream(request: Request, cursor: str) -> Response:
@@ -119,6 +137,7 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             next_cursor=letters["cursor"],
             messages=messages,
             causes=CAUSES,
+            options_text=msgspec.json.format(msgspec.json.encode(found["options"])).decode(),
             notice_text=NOTICES.get(done, ""),
         )
 
@@ -178,6 +197,18 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             await ask("DELETE", "dead-letters", name, **number)
         done = "replayed" if action == "replay" else "dropped"
         return redirect(QUEUE, name=name, done=done if number else f"all-{done}")
+
+
+def _options(form: dict[str, str]) -> dict[str, Any]:
+    """The options of the form that makes a queue; empty fields get their defaults. Raises `Problem`."""
+    found: dict[str, Any] = {"name": field(form, "name").strip(), "filters": field(form, "filters").split()}
+    for option in ("ack_deadline_s", "max_attempts"):
+        text = form.get(option, "").strip()
+        if text:
+            if not text.isdecimal():
+                raise Problem(Code.INVALID_VALUE, f"{option} is {text[:40]!r}: it is a whole number")
+            found[option] = int(text)
+    return found
 
 
 async def _subject(request: Request) -> str:

@@ -29,6 +29,8 @@ from mqttlite.gateway.dashboard import live, topic_levels, topic_watch, words
 from mqttlite.gateway.dashboard.pages import CSP
 from mqttlite.gateway.problems import Problem
 from mqttlite.security.api_keys import FILE_NAME, load
+from mqttlite.security.keys import keys_of
+from mqttlite.security.password_file import set_user
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
@@ -655,3 +657,57 @@ async def test_a_path_without_a_page_says_so_as_a_page(gateway: GatewayUnderTest
     assert 'href="/ui/clients"' in page.text
     hostile = await gateway.client().get(f"/ui/{quote(HOSTILE)}")
     assert HOSTILE not in hostile.text
+
+
+async def test_the_overview_shows_queues_and_those_that_need_somebody_as_alarms(tmp_path: Path) -> None:
+    queues = tuple(QueueOptions(name=name, filters=(f"{name}/#",)) for name in ("alone", "quiet"))
+    async with running_gateway(tmp_path, queues=queues) as gateway:
+        viewer = gateway.client(Role.VIEWER)
+        assert "No alarm is active." in text_of(await viewer.get("/"))
+        await gateway.broker.publish("alone/1", b"x", qos=1)
+        page = await viewer.get("/")
+        assert "Messages wait in queues without a consumer. alone (1, the oldest" in text_of(page)
+        rows = re.findall(r"<tr><th scope=\"row\"><a href=\"/ui/queue\?name=(\w+)\">.*?</tr>", page.text, re.DOTALL)
+        assert rows == ["alone", "quiet"]
+        await gateway.client(Role.OPERATOR).post("/ui/queue/pause", data={"name": "alone"}, headers=OWN)
+        assert "No alarm is active." in text_of(await viewer.get("/"))
+
+
+async def test_an_administrator_makes_changes_and_deletes_a_queue(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        admin = gateway.client(Role.ADMIN)
+        fields = {"name": "jobs", "filters": "jobs/# more/+", "ack_deadline_s": "60", "max_attempts": ""}
+        made = await admin.post("/ui/queues/make", data=fields, headers=OWN)
+        assert (made.status_code, made.headers["location"]) == (303, "/ui/queue?name=jobs&done=queue-made")
+        page = await admin.get("/ui/queue?name=jobs")
+        (options,) = re.findall(r"<textarea name=\"options\".*?>(.*?)</textarea>", page.text, re.DOTALL)
+        given = json.loads(html.unescape(options))
+        assert (given["filters"], given["ack_deadline_s"]) == (["jobs/#", "more/+"], 60)
+        given["ack_deadline_s"] = 90
+        changed = {"name": "jobs", "options": json.dumps(given)}
+        assert (await admin.post("/ui/queues/change", data=changed, headers=OWN)).status_code == 303
+        found = (await admin.get("/api/v1/queues/jobs")).json()["options"]
+        assert found == given
+        wrong = await admin.post("/ui/queues/change", data={"name": "jobs", "options": "{"}, headers=OWN)
+        assert (wrong.status_code, wrong.headers["content-type"]) == (400, "text/html; charset=utf-8")
+        bad = await admin.post("/ui/queues/make", data={**fields, "max_attempts": "many"}, headers=OWN)
+        assert (bad.status_code, "max_attempts is 'many'" in text_of(bad)) == (422, True)
+        deleted = await admin.post("/ui/queues/delete", data={"name": "jobs"}, headers=OWN)
+        assert deleted.headers["location"] == "/ui/queues?done=queue-deleted"
+        assert (await admin.get("/ui/queue?name=jobs")).status_code == 404
+        operator = gateway.client(Role.OPERATOR)
+        assert (await operator.post("/ui/queues/make", data=fields, headers=OWN)).status_code == 403
+        assert "Make a queue" not in text_of(await operator.get("/ui/queues"))
+
+
+async def test_refused_logins_are_listed(tmp_path: Path) -> None:
+    set_user(tmp_path / "users", "ann", keys_of("secret", b"0123456789abcdef", 4_096), create=True)
+    async with running_gateway(tmp_path, password_file=str(tmp_path / "users")) as gateway:
+        viewer = gateway.client(Role.VIEWER)
+        assert "No connection was refused" in text_of(await viewer.get("/ui/bans"))
+        with pytest.raises(MqttError):
+            async with Client("127.0.0.1", gateway.broker.port, client_id=HOSTILE, username="ann", password="wrong"):
+                pass
+        page = await viewer.get("/ui/bans")
+        assert HOSTILE not in page.text
+        assert f"{HOSTILE} ann not_authorized" in text_of(page)

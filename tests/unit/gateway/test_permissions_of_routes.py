@@ -57,6 +57,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/ui/access/keys"): Role.ADMIN,
     ("GET", "/ui/queues"): Role.VIEWER,
     ("GET", "/ui/queues/live"): Role.VIEWER,
+    ("POST", "/ui/queues/{action}"): Role.ADMIN,
     ("GET", "/ui/queue"): Role.VIEWER,
     ("GET", "/ui/queue/live"): Role.VIEWER,
     ("GET", "/ui/queue/dead-letter"): Role.OPERATOR,

@@ -1,5 +1,5 @@
-import { clientLink, element, listen, row, rows, say, show } from "./page.js";
-import { forms } from "./words.js";
+import { clientLink, element, listen, queueCells, row, rows, say, show } from "./page.js";
+import { forms, number, seconds } from "./words.js";
 
 const alarms = document.getElementById("alarms");
 
@@ -28,6 +28,15 @@ listen("/ui/live?view=overview", (found) => {
   show(found);
   showAlarms(found.alarms);
   showOverload(found.overload);
+  rows(document.getElementById("queue-table").tBodies[0], found.queues, "There are no queues.", 6, (queue) => {
+    const figures = [
+      number(queue.depth),
+      queue.depth ? seconds(queue.oldest_age_s) : "–",
+      number(queue.consumers),
+      number(queue.dead_letters),
+    ];
+    return row(...queueCells(queue), ...figures.map((each) => element("td", each, { class: "number" })));
+  });
   for (const table of document.querySelectorAll("[data-top]")) {
     const form = forms[table.dataset.form];
     rows(table.tBodies[0], found.top[table.dataset.top], "None.", 2, (client) => {

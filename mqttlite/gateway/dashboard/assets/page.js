@@ -54,6 +54,17 @@ export function clientLink(id) {
   return element("a", id || "(no identifier)", { href: `/ui/client?id=${encodeURIComponent(id)}` });
 }
 
+// The first two cells of a queue's row: its name and its state.
+export function queueCells(queue) {
+  const name = element("th", "", { scope: "row" });
+  name.append(element("a", queue.name, { href: `/ui/queue?name=${encodeURIComponent(queue.name)}` }));
+  const isAlone = queue.depth && !queue.consumers && !queue.pushed;
+  const [said, kind] = queue.paused ? ["paused", "warn"] : isAlone ? ["no consumer", "bad"] : ["running", "good"];
+  const shown = element("td");
+  shown.append(element("span", said, { class: `badge ${kind}` }));
+  return [name, shown];
+}
+
 const lines = new WeakMap();
 
 function spark(place, value) {
@@ -85,15 +96,23 @@ function spark(place, value) {
 export function listen(address, each) {
   const state = document.getElementById("live-state");
   let source = null;
+  const gone = document.getElementById("gone");
+  let heard = new Date();
   const tell = (text, isLost) => {
     state.hidden = false;
     state.classList.toggle("lost", isLost);
     say(state, text);
+    gone.hidden = !isLost;
+    document.body.classList.toggle("is-gone", isLost);
+    if (isLost) say(gone, `${text} What is below is from ${heard.toLocaleTimeString()}.`);
   };
   const open = () => {
     source = new EventSource(address);
     source.onopen = () => tell("Live", false);
-    source.onmessage = (event) => each(JSON.parse(event.data));
+    source.onmessage = (event) => {
+      heard = new Date();
+      each(JSON.parse(event.data));
+    };
     source.onerror = () => tell("The broker does not answer; trying again …", true);
     source.addEventListener("end", (event) => {
       source.close();
