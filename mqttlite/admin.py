@@ -348,7 +348,7 @@ class Admin(MessageAdmin, Listener):
             connected_at=None if connection is None else self._wall(connection.connected_at),
             subscriptions=len(session.subscriptions),
             queued=session.queued,
-            inflight=len(session.inflight) + len(session.released),
+            inflight=session.unacknowledged,
             session_ends_at=None if session.expiry is None else self._wall(session.expiry.at),
         )
 

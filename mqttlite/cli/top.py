@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from mqttlite.cli.ask import EXIT_FAILED, Place, Unreachable, ask_status, place_options
-from mqttlite.cli.top_words import count, duration, overload_words, printable, size
+from mqttlite.cli.top_words import count, duration, most_of, overload_words, printable, size
 
 EVERY_S: Final = 2.0
 """As often as one can read it."""
@@ -27,6 +27,7 @@ RANKINGS: Final = (
     ("bytes", "greediest", "most bytes moved"),
     ("outbox", "slowest", "most bytes that their sockets do not take"),
     ("queue", "longest queues", "most messages that wait"),
+    ("inflight", "most unacknowledged", "messages that they were sent and have not acknowledged"),
     ("drops", "most drops", "messages that they did not get"),
 )
 
@@ -102,7 +103,8 @@ def lines(status: Status) -> Iterator[str]:
     yield (
         f"waiting    {count(held['queued_messages'])} messages in queues ({size(held['queued_bytes'])}), "
         f"{count(held['inflight_messages'])} unacknowledged"
-        f"{f' for up to {duration(oldest)}' if oldest else ''}, {size(held['outbox_bytes'])} in outboxes"
+        f"{f' for up to {duration(oldest)}' if oldest else ''}{most_of(status)}, "
+        f"{size(held['outbox_bytes'])} in outboxes"
     )
     yield f"memory     {size(held['memory_bytes'])} held for clients, of {size(held['memory_limit_bytes'])}"
     overload = status["overload"]
@@ -123,7 +125,7 @@ def lines(status: Status) -> Iterator[str]:
         stages = (f"{stage} {duration(each['p50'])}/{duration(each['p99'])}" for stage, each in latency.items())
         yield f"latency    p50/p99: {', '.join(stages)}"
     for ranking, title, meaning in RANKINGS:
-        ranked = status["top"][ranking]
+        ranked = status["top"].get(ranking, ())
         if ranked:
             yield ""
             yield f"{title.capitalize()}: {meaning}"

@@ -6,7 +6,7 @@ Invariant: a screen has no more lines than the terminal, and no line has more ch
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mqttlite.cli.top_words import count, duration, overload_words, printable, short, size
+from mqttlite.cli.top_words import count, duration, most_of, overload_words, printable, short, size
 
 Status = dict[str, Any]
 
@@ -304,8 +304,8 @@ def _head(status: Status, clock: str, width: int) -> list[Line]:
         ),
         _line(
             f"waiting  {count(held['queued_messages'])} queued ({size(held['queued_bytes'])}), "
-            f"{count(held['inflight_messages'])} unacknowledged{f' for {duration(oldest)}' if oldest else ''}, "
-            f"{size(held['outbox_bytes'])} in outboxes"
+            f"{count(held['inflight_messages'])} unacknowledged{f' for {duration(oldest)}' if oldest else ''}"
+            f"{most_of(status)}, {size(held['outbox_bytes'])} in outboxes"
         ),
         _line(f"dropped  {', '.join(f'{count(messages)} {reason}' for reason, messages in drops) or 'nothing'}"),
         _line(

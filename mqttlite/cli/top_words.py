@@ -1,7 +1,7 @@
 """How the commands write numbers, sizes, durations and the names that clients gave themselves."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 
 def printable(text: str, width: int) -> str:
@@ -42,6 +42,12 @@ def duration(seconds: float) -> str:
     hours, minutes = divmod(int(seconds) // 60, 60)
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h" if days else f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def most_of(status: Mapping[str, Any]) -> str:
+    """Which client has the most unacknowledged messages, and how many; empty if nobody has any."""
+    ranked = status["top"].get("inflight")
+    return f" (most: {printable(ranked[0]['client_id'], 30)}, {count(ranked[0]['inflight'])})" if ranked else ""
 
 
 _OVERLOAD: Final = (

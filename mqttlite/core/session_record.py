@@ -87,6 +87,11 @@ class SessionRecord(Source):
         return self.window.inflight
 
     @property
+    def unacknowledged(self) -> int:
+        """How many messages the client has not completely acknowledged."""
+        return len(self.window.inflight) + len(self.window.released)
+
+    @property
     def released(self) -> PacketIds:
         """QoS 2 identifiers whose message was received and whose PUBCOMP has not arrived."""
         return self.window.released

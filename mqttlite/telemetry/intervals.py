@@ -156,7 +156,7 @@ class Intervals:
             dropped = sum(connection.drops.values())
         else:
             queued, queued_bytes = session.queued, session.queued_bytes
-            inflight = len(session.inflight) + len(session.released)
+            inflight = session.unacknowledged
             dropped = sum(session.drops.values()) + sum(outbox.drops.values())
             if connection.blocked_at:
                 backpressure_s += now - connection.blocked_at

@@ -27,8 +27,8 @@ from mqttlite.telemetry.sampling import PER_S, Sampler
 from mqttlite.telemetry.tables import SampleRow
 from mqttlite.telemetry.tracing import DeliveryOutcome, MessageTracer, Traced, TraceListener
 from mqttlite.telemetry.wall import Wall
+from mqttlite.telemetry.why import blocked_in_words, duration, held_in_words
 from mqttlite.telemetry.why import clock as time_of_day
-from mqttlite.telemetry.why import duration, held_in_words
 
 _TICK_S: Final = 1.0
 """How often the observer checks the wall's clock, and adapts the sampling to the rate of messages."""
@@ -224,6 +224,9 @@ class Observer(Listener, TraceListener):
         connection = None if outbox is None else self._core.connections.get(outbox.number)
         if connection is not None:
             said += held_in_words(client_id, connection)
+            if connection.blocked_at:
+                at, now = connection.blocked_at, self._clock()
+                said.append(blocked_in_words(client_id, time_of_day(self._wall.at(at)), now - at))
         return said
 
     # ------------------------------------------------------------------ connections
@@ -403,7 +406,7 @@ class Observer(Listener, TraceListener):
             return f"the socket of {client_id} had taken nothing for {duration(taken)}"
         if session.quota > 0:
             return f"others had waited for {client_id} before"
-        unacknowledged = len(session.inflight) + len(session.released)
+        unacknowledged = session.unacknowledged
         since = self._message_tracer.unacknowledged_since(client_id)
         if since is None:
             return f"{unacknowledged} of {unacknowledged + session.quota} were unacknowledged"

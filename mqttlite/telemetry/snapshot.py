@@ -27,8 +27,9 @@ RANKED: Final = 20
 INTERVAL_S: Final = 1.0
 """The least time between two snapshots of which rates are made."""
 
-RANKINGS: Final = ("bytes", "outbox", "queue", "drops")
-"""By bytes moved since the previous snapshot, bytes that wait, messages that wait, and messages dropped."""
+RANKINGS: Final = ("bytes", "outbox", "queue", "inflight", "drops")
+"""By bytes moved since the previous snapshot, bytes that wait, messages that wait, unacknowledged messages, and
+messages dropped."""
 
 CLOCK_S: Final = 0.001
 """The resolution of the loop's clock, and so the least interval that is measured."""
@@ -256,13 +257,16 @@ class Collection:
         if connection.hold_reasons & HoldReason.RATE:
             self._over_quota += 1
         if session is not None:
-            if session.queued:
+            if session.queued or session.unacknowledged:
                 self._link_of[session] = link
             if session.drops or outbox.drops:
                 self._rankings["drops"].offer(_sum(session.drops) + _sum(outbox.drops), link, session)
 
     def _add_session(self, session: Session) -> None:
-        self._inflight += len(session.inflight) + len(session.released)
+        unacknowledged = session.unacknowledged
+        if unacknowledged:
+            self._inflight += unacknowledged
+            self._rankings["inflight"].offer(unacknowledged, self._link_of.get(session), session)
         queued = session.queued
         if queued:
             self._queued += queued
@@ -286,7 +290,7 @@ class Collection:
             outbox_bytes=0 if link is None else link.connection.outbox.waiting_bytes + link.unsent_bytes,
             blocked=connection is not None and connection.outbox.blocked,
             queued=0 if session is None else session.queued,
-            inflight=0 if session is None else len(session.inflight) + len(session.released),
+            inflight=0 if session is None else session.unacknowledged,
             dropped=dropped + (0 if connection is None else _sum(connection.outbox.drops)),
         )
 

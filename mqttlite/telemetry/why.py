@@ -223,6 +223,14 @@ def held_in_words(client_id: str, connection: Connection) -> list[str]:
     return said
 
 
+def blocked_in_words(client_id: str, since: str, for_s: float) -> str:
+    """That a client does not read. `since` is a time of the day."""
+    return (
+        f"the socket of {client_id} takes nothing, since {since} ({duration(for_s)} ago): the client does not read, or "
+        f"its network is gone; QoS 0 messages wait for it up to max_outbox_bytes, others in its queue"
+    )
+
+
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 

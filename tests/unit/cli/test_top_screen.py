@@ -90,6 +90,12 @@ def test_any_screen_fits_any_terminal(width: int, height: int, keys: str) -> Non
     shown(screen, answers)
 
 
+def test_the_client_with_the_most_unacknowledged_messages_is_named() -> None:
+    assert "(most:" not in "\n".join(shown(Screen(width=200), Answers(FOUR)))
+    text = "\n".join(shown(Screen(width=200), Answers(status(inflight=[ranked("viewer", inflight=664)]))))
+    assert "unacknowledged for 1 h 6 min (most: viewer, 664)" in text
+
+
 def test_a_table_is_sorted_by_what_a_key_names() -> None:
     screen, answers = Screen(), Answers(FOUR)
     for key, first in (("1", "slow"), ("2", "greedy"), ("3", "queued"), ("4", "dropped")):

@@ -162,6 +162,18 @@ async def test_a_clock_that_jumps_is_told_and_followed() -> None:
     assert connected["at"] == "1970-01-12T14:46:40Z"
 
 
+async def test_a_client_that_does_not_read_is_named_with_the_time_since_when() -> None:
+    async with watched() as world:
+        slow = world.connect("slow")
+        assert world.observer.cuts_of("slow") == []
+        slow.block()
+        world.advance(192)
+        (said,) = world.observer.cuts_of("slow")
+        slow.unblock()
+        assert world.observer.cuts_of("slow") == []
+    assert said.startswith("the socket of slow takes nothing, since 13:46:40.000 (3 min 12 s ago): the client does not")
+
+
 async def test_a_standstill_is_an_event_with_its_length() -> None:
     async with watched() as world:
         world.observer.on_stood_still(20.0)

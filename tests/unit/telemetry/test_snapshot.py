@@ -39,8 +39,25 @@ def taken(world: World, links: list[Link]) -> Snapshot:
 def test_without_clients_there_is_nothing() -> None:
     snapshot = taken(World(), [])
     assert snapshot.connections == {}
-    assert snapshot.rankings == {"bytes": [], "outbox": [], "queue": [], "drops": []}
+    assert snapshot.rankings == {"bytes": [], "outbox": [], "queue": [], "inflight": [], "drops": []}
     assert (snapshot.interval_s, set(snapshot.growth.values())) == (10.0, {0})
+
+
+def test_the_client_with_the_most_unacknowledged_messages_is_named() -> None:
+    world = World()
+    readers = [world.connect(name, auto_ack=False, expiry=100) for name in ("few", "away", "most")]
+    for number, reader in enumerate(readers, 1):
+        reader.subscribe("t", qos=1)
+        for _ in range(number):
+            world.publish("t", qos=1)
+    readers[0].subscribe("other")
+    readers[1].lose()
+    snapshot = taken(world, [link(each) for each in (readers[0], readers[2])])
+    assert [(each.client_id, each.inflight, each.peer) for each in snapshot.rankings["inflight"]] == [
+        ("few", 6, "192.0.2.7:1234"),
+        ("most", 3, "192.0.2.7:1234"),
+    ]
+    assert snapshot.inflight == 9
 
 
 @pytest.mark.parametrize("clients", [1, SLICE - 1, SLICE, SLICE + 1, 3 * SLICE])
