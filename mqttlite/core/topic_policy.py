@@ -13,10 +13,8 @@ from mqttlite.wire.properties import encode_properties
 
 EPHEMERAL: Final = "ephemeral"
 STANDARD: Final = "standard"
-DURABLE: Final = "durable"
-TOPIC_CLASSES: Final = (EPHEMERAL, STANDARD, DURABLE)
-"""Messages of an ephemeral topic reach connected clients at QoS 0 and are kept nowhere. `DURABLE` states that the
-operator relies on the store; the core treats it like `STANDARD`."""
+TOPIC_CLASSES: Final = (EPHEMERAL, STANDARD)
+"""Messages of an ephemeral topic reach connected clients at QoS 0 and are kept nowhere."""
 
 
 @final

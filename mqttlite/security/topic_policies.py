@@ -18,7 +18,7 @@ from mqttlite.wire.errors import TopicFilterInvalid
 Access = Literal["PUBLIC", "PRIVATE", "PUBLISH_ONLY", "SUBSCRIBE_ONLY"]
 """The access of clients that are neither owner nor member."""
 
-TopicClass = Literal["ephemeral", "standard", "durable"]
+TopicClass = Literal["ephemeral", "standard"]
 """How messages of a topic are stored."""
 
 MAX_POLICIES: Final = 10_000

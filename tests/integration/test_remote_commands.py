@@ -152,7 +152,7 @@ async def test_a_topic_is_made_with_all_that_it_can_have(operator: Operator) -> 
     given = {
         "permissions": "PRIVATE",
         "member": "bob",
-        "class": "durable",
+        "class": "ephemeral",
         "ttl": 60,
         "min-qos": 1,
         "max-qos": 1,

@@ -345,6 +345,10 @@ class Queues:
         """Raises `NoSuchQueue`."""
         return self._find(name).dead_letters
 
+    def position(self, name: str) -> Position:
+        """Which messages of a queue are unfinished. Raises `NoSuchQueue`."""
+        return self._find(name).queue.seeking.position()
+
     def peek(self, name: str, most: int) -> list[Message]:
         """The first messages of a queue in memory. Raises `NoSuchQueue`."""
         return self._find(name).queue.contents.peek(most)

@@ -287,6 +287,9 @@ _FIELDS: Final[dict[str, Callable[[SubscriptionBody], dict[str, Any]]]] = {
 }
 """What of a queue's options each member says that may be changed."""
 
+CHANGEABLE: Final = tuple(option for read in _FIELDS.values() for option in read(SubscriptionBody()))
+"""All of these options."""
+
 
 def _seconds(text: str, member: str) -> float:
     found = _DURATION.fullmatch(text)

@@ -6,10 +6,10 @@ leased before they are told, and an acknowledged message does not come back.
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -41,6 +41,7 @@ from mqttlite.gateway.pubsub.names import (
     topic_resource,
 )
 from mqttlite.gateway.pubsub.subscription_bodies import (
+    CHANGEABLE,
     ModifyPushConfigRequest,
     SubscriptionBody,
     UpdateSubscriptionRequest,
@@ -52,6 +53,13 @@ from mqttlite.gateway.pubsub.subscription_bodies import (
 from mqttlite.gateway.pubsub.topics import ADMIN, BODY
 from mqttlite.gateway.pubsub.visibility import sees_queue
 from mqttlite.gateway.traffic import TRAFFIC
+
+MaxMessages = Annotated[
+    int, Query(alias="maxMessages", ge=0, le=0x7FFF_FFFF, description="The same as in the body, which may be empty")
+]
+
+_FIXED: Final = {"filters": "topic", "filter": "filter", "ordering": "enableMessageOrdering"}
+"""What a PUT does not change."""
 
 PULL_WAIT_S: Final = 5.0
 """How long a pull waits for a first message, unless it says `returnImmediately`."""
@@ -116,7 +124,24 @@ def router(context: GatewayContext) -> APIRouter:
         except PushRefused as error:
             raise Problem(Code.INVALID_VALUE, f"pushConfig.pushEndpoint: {error}") from None
 
-    @routes.put("/{subscription}", summary="Make a subscription of a topic", openapi_extra=BODY, dependencies=[ADMIN])
+    def replace(name: str, options: QueueOptions) -> None:
+        """Change what may change of a subscription that is there. Raises `Problem`."""
+        before = queues.options(name)
+        for member, what in _FIXED.items():
+            if getattr(before, member) != getattr(options, member):
+                raise Problem(
+                    Code.CONFLICT, f"there is a subscription {name} already, and its {what} cannot be changed"
+                )
+        members = {member: getattr(options, member) for member in CHANGEABLE}
+        if any(getattr(before, member) != value for member, value in members.items()):
+            changed(name, members)
+
+    @routes.put(
+        "/{subscription}",
+        summary="Make a subscription of a topic, or change it",
+        openapi_extra=BODY,
+        dependencies=[ADMIN],
+    )
     async def create(project: str, subscription: str, request: Request) -> Response:
         name = queue_name(project, subscription)
         body = decoded(await request.body(), SubscriptionBody)
@@ -135,7 +160,7 @@ def router(context: GatewayContext) -> APIRouter:
         except PushRefused as error:
             raise Problem(Code.INVALID_VALUE, f"pushConfig.pushEndpoint: {error}") from None
         except QueueExists:
-            raise Problem(Code.CONFLICT, f"there is a subscription {subscription} already, the queue {name}") from None
+            replace(name, options)
         except TooManyQueues as error:
             raise Problem(Code.QUOTA_EXCEEDED, str(error)) from None
         await context.loop_driver.settled()
@@ -210,23 +235,26 @@ def router(context: GatewayContext) -> APIRouter:
 
     @routes.post("/{subscription}:pull", summary="Lease messages", openapi_extra=BODY, dependencies=[TRAFFIC])
     @routes.post("/{subscription}/pull", include_in_schema=False, dependencies=[TRAFFIC])
-    async def pull(caller: User, project: str, subscription: str, request: Request) -> Response:
+    async def pull(
+        caller: User, project: str, subscription: str, request: Request, max_messages: MaxMessages = 0
+    ) -> Response:
         given = await request.body()
         name = consumed(caller, project, subscription)
         body = decoded(given, PullRequest)
+        most = body.max_messages or max_messages
         if queues.options(name).push is not None:
             raise Problem(
                 Code.POLICY_REFUSES, "this method is not supported for this subscription type: its messages are pushed"
             )
         if is_detached(queues.options(name)):
             raise Problem(Code.POLICY_REFUSES, "the subscription was detached from its topic: it has no messages")
-        if body.max_messages < 1:
-            raise Problem(Code.INVALID_VALUE, f"maxMessages is {body.max_messages}: 1 at least")
-        pulled = pulls.pull(name, body.max_messages, caller)
+        if most < 1:
+            raise Problem(Code.INVALID_VALUE, f"maxMessages is {most}: 1 at least")
+        pulled = pulls.pull(name, most, caller)
         if not pulled and not body.return_immediately:
-            pulled = await pulls.wait(name, body.max_messages, request, PULL_WAIT_S)
+            pulled = await pulls.wait(name, most, request, PULL_WAIT_S)
         elif not pulled and queues.state(name).waiting:
-            pulled = await pulls.wait(name, body.max_messages, request, READ_WAIT_S)
+            pulled = await pulls.wait(name, most, request, READ_WAIT_S)
         await context.loop_driver.settled()
         return answer({"receivedMessages": [received(each) for each in pulled]} if pulled else {})
 
@@ -239,9 +267,9 @@ def router(context: GatewayContext) -> APIRouter:
         name = consumed(caller, project, subscription)
         body = decoded(given, AcknowledgeRequest)
         check_ack_ids(body.ack_ids)
-        queues.ack(name, body.ack_ids)
+        done = queues.ack(name, body.ack_ids)
         await context.loop_driver.settled()
-        return answer({})
+        return answer(_unknown(body.ack_ids, done))
 
     @routes.post(
         "/{subscription}:modifyAckDeadline",
@@ -258,14 +286,23 @@ def router(context: GatewayContext) -> APIRouter:
         seconds = body.ack_deadline_seconds or 0
         if not 0 <= seconds <= MAX_DEADLINE_S:
             raise Problem(Code.INVALID_VALUE, f"ackDeadlineSeconds is {seconds}: it may be 0 to {MAX_DEADLINE_S:g}")
-        if seconds:
-            queues.extend(name, body.ack_ids, seconds)
-        else:
-            queues.nack(name, body.ack_ids)
+        done = queues.extend(name, body.ack_ids, seconds) if seconds else queues.nack(name, body.ack_ids)
         await context.loop_driver.settled()
-        return answer({})
+        return answer(_unknown(body.ack_ids, done))
+
+    @routes.get("/{subscription}/snapshot", summary="Show the position of a subscription")
+    async def position(caller: Viewer, project: str, subscription: str) -> Response:
+        name = found(project, subscription, caller)
+        at, messages = queues.position(name).first, queues.state(name).depth
+        return answer({"subscription": subscription_resource(name), "position": str(at), "messages": messages})
 
     return routes
+
+
+def _unknown(ack_ids: list[str], done: list[bool]) -> dict[str, list[str]]:
+    """The ids of no unfinished message, if any. Google's answer does not have them, and its client ignores them."""
+    unknown = [ack_id for ack_id, is_done in zip(ack_ids, done, strict=True) if not is_done]
+    return {"unknownAckIds": unknown} if unknown else {}
 
 
 class Pulls:

@@ -143,6 +143,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/v1/projects/{project}/subscriptions/{subscription}"): Role.VIEWER,
     ("PATCH", "/v1/projects/{project}/subscriptions/{subscription}"): Role.ADMIN,
     ("DELETE", "/v1/projects/{project}/subscriptions/{subscription}"): Role.ADMIN,
+    ("GET", "/v1/projects/{project}/subscriptions/{subscription}/snapshot"): Role.VIEWER,
     ("POST", "/v1/projects/{project}/subscriptions/{subscription}:pull"): Role.USER,
     ("POST", "/v1/projects/{project}/subscriptions/{subscription}/pull"): Role.USER,
     ("POST", "/v1/projects/{project}/subscriptions/{subscription}:acknowledge"): Role.USER,

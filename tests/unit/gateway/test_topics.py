@@ -20,12 +20,12 @@ TOPICS = "/api/v1/topics"
 async def test_a_topic_is_made_shown_changed_and_deleted(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, users=("ann",)) as gateway:
         ann = gateway.user("ann")
-        made = await ann.post(TOPICS, json={"name": "a/b", "permissions": "PRIVATE", "class": "durable"})
+        made = await ann.post(TOPICS, json={"name": "a/b", "permissions": "PRIVATE", "class": "ephemeral"})
         assert made.status_code == 201
         found = made.json()
         path = f"{TOPICS}/{found['topic_id']}"
         assert made.headers["location"] == path
-        assert (found["owner_id"], found["permissions"], found["class"]) == ("ann", "PRIVATE", "durable")
+        assert (found["owner_id"], found["permissions"], found["class"]) == ("ann", "PRIVATE", "ephemeral")
         assert (await ann.get(path)).json() == {**found, "subscriber_count": 0}
         changes = {"members": ["bob"], "ttl_s": 60, "tell_publisher": True}
         assert (await ann.patch(path, json=changes)).json() == {**found, **changes}
