@@ -4,6 +4,7 @@ Unused pages keep old rows, so the pages of the free list are left out if it can
 caller finds out by their checksums. Invariant: only the file is read, and whatever is in it ends in rows or in nothing.
 """
 
+import functools
 import mmap
 import struct
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,16 @@ _TABLE_NODE: Final = 5
 _NODES: Final = (_INDEX_NODE, _TABLE_NODE)
 KINDS: Final = (_TABLE_LEAF, _INDEX_LEAF, _INDEX_NODE)
 """The kinds of pages with rows."""
+
+
+_LARGEST_ROOT: Final = 52
+"""Where the header has the number of the last root page; 0 in a database that cannot be shrunk."""
+
+_MAP_ENTRY: Final = struct.Struct(">BI")
+"""The kind of a page, and the page that leads to it."""
+
+_OVERFLOW: Final = 4
+"""A page with a part of a row, to which another one leads."""
 
 
 class Cell(NamedTuple):
@@ -96,6 +107,21 @@ class Pages:
                 found.update(int.from_bytes(page[at : at + 4], "big") for at in (8, *self._pointers(page)))
         return found
 
+    @functools.cached_property
+    def _following(self) -> dict[int, int]:
+        """The overflow page behind each one, from the map that a database has if it can be shrunk: it says where the
+        rest of a row is if the link to it is damaged."""
+        found: dict[int, int] = {}
+        if not any(self.page(1)[_LARGEST_ROOT : _LARGEST_ROOT + 4]):
+            return found
+        each = self._size // _MAP_ENTRY.size
+        for first in range(3, self.count + 1, each + 1):
+            entries = self.page(first - 1)[: each * _MAP_ENTRY.size]
+            for number, (kind, parent) in enumerate(_MAP_ENTRY.iter_unpack(entries), first):
+                if kind == _OVERFLOW and 0 < parent <= self.count:
+                    found[parent] = number
+        return found
+
     def _pointers(self, page: bytes) -> tuple[int, ...]:
         """Where the cells of a page begin."""
         (count,) = struct.unpack_from(">H", page, 3)
@@ -112,11 +138,8 @@ class Pages:
         return Cell(rowid, _columns(self._payload(page, at, length, kind)))
 
     def _payload(self, page: bytes, at: int, length: int, kind: int) -> bytes:
-        """The bytes of a row, with those on its overflow pages.
-
-        If the link to the next page is damaged, that is taken to be the page behind, and what is missing to be zeros:
-        the records have checksums.
-        """
+        """The bytes of a row, with those on its overflow pages. What is missing is taken to be zeros: the records have
+        checksums."""
         most = self._size - 35 if kind == _TABLE_LEAF else (self._size - 12) * 64 // 255 - 23
         if length <= most:
             return page[at : at + length]
@@ -127,7 +150,7 @@ class Pages:
         rest = length - local
         number, following = 0, int.from_bytes(page[at + local : at + local + 4], "big")
         while rest > 0:
-            number = following if 0 < following <= self.count else number + 1
+            number = self._following.get(number) or (following if 0 < following <= self.count else number + 1)
             overflow = self.page(number)
             parts.append(overflow[4 : 4 + rest])
             rest -= self._size - 4

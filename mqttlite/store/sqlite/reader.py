@@ -39,6 +39,7 @@ from mqttlite.store.sqlite.records import (
     decode_session,
     decode_subscription,
     decode_will,
+    matching,
     opened,
     plausible_number,
     seed_of,
@@ -137,29 +138,36 @@ class Reader:
         offset: float,
         known: dict[tuple[int, int], Message],
         wanted: dict[int, int] | None,
+        starts: list[int] | None = None,
     ) -> None:
-        """Add the wanted messages of a row."""
+        """Add the wanted messages of a row. `starts` says where they begin if the row is damaged."""
         shape: int = row[6]
         numbers, _, name = str(row[9]).partition(" ")
         identifiers = tuple(map(int, numbers.split(","))) if numbers else ()
         origin = StoredOrigin(bytes.fromhex(name)) if name else None
-        at = 0
+        at, before = 0, len(page)
         for sequence in range(row[1], min(row[1] + row[2], end)):
             if sequence % MESSAGES_BETWEEN_RESTS == 0:
                 rest()
-            if at + PREFIX_BYTES > len(data):
-                page.append(None)
-                continue
             start, at = at, at + PREFIX_BYTES + int.from_bytes(data[at + 4 : at + 8], "little")
             if sequence < first + len(page):
                 continue
             if wanted is not None and sequence not in wanted:
                 page.append(None)
                 continue
+            if starts is not None:
+                if starts[sequence - row[1]] < 0:
+                    page.append(None)
+                    continue
+                start = starts[sequence - row[1]]
             try:
                 key = row[3], row[4] + start
                 message = known.get(key) or decode_message(opened(data, start, seed_of(*key)), offset)
             except Damaged:
+                if starts is None:
+                    del page[before:]
+                    self._read_run(page, row, first, end, data, offset, known, wanted, _starts(data, row))
+                    return
                 page.append(None)
                 continue
             known[key] = message
@@ -346,6 +354,35 @@ class Reader:
             (mirror.number, mirror.floor),
         ).fetchone()
         return found[0] if found is not None and isinstance(found[0], int) else mirror.total
+
+
+def _starts(data: bytes, row: list[Any]) -> list[int]:
+    """Where each message of a damaged row begins; -1 for one that is not found.
+
+    If the lengths do not lead to the end of the row, one of them is damaged. Then the messages are known that match
+    their checksums without a gap from the beginning or to the end.
+    """
+    count: int = row[2]
+    starts: list[int] = []
+    at = 0
+    while len(starts) < count and at < len(data):
+        starts.append(at)
+        at += PREFIX_BYTES + int.from_bytes(data[at + 4 : at + 8], "little")
+    if at == len(data) and len(starts) == count:
+        return starts
+    starts = [-1] * count
+    found = list(matching(data, row[3], row[4]))
+    end = 0
+    for number, (start, stop) in enumerate(found[:count]):
+        if start != end:
+            break
+        starts[number], end = start, stop
+    end = len(data)
+    for number, (start, stop) in enumerate(reversed(found[-count:]), 1):
+        if stop != end:
+            break
+        starts[-number] = end = start
+    return starts
 
 
 class _BySession:

@@ -8,6 +8,7 @@ body; a record that does not match is lost, never delivered. Times are in Unix t
 import struct
 import time
 import zlib
+from collections.abc import Iterator
 from typing import Final
 
 from mqttlite.core.changes import QUEUE_MARK, SaveQueue, SaveSession
@@ -78,6 +79,26 @@ def opened(data: object, at: int = 0, seed: int = 0) -> bytes:
     if not body or len(body) != length or zlib.crc32(body, seed) != checksum:  # an empty body has the checksum 0
         raise Damaged("a record does not match its checksum")
     return body
+
+
+def matching(data: bytes, chunk: int, offset: int) -> Iterator[tuple[int, int]]:
+    """Where the matching records of a part of a chunk begin and end. The first byte of the part is at this offset.
+
+    Behind a record that does not match, its length may be wrong, too: each place is tried.
+    """
+    at = 0
+    while at + PREFIX_BYTES < len(data):
+        checksum, length = _PREFIX.unpack_from(data, at)
+        end = at + PREFIX_BYTES + length
+        if (
+            length
+            and end <= len(data)
+            and zlib.crc32(data[at + PREFIX_BYTES : end], seed_of(chunk, offset + at)) == checksum
+        ):
+            yield at, end
+            at = end
+        else:
+            at += 1
 
 
 def seed_of(chunk: int, offset: int) -> int:

@@ -25,8 +25,10 @@ from mqttlite.store.sqlite.records import (
     decode_session,
     decode_subscription,
     decode_will,
+    matching,
 )
 from mqttlite.store.sqlite.runs import row_crc
+from mqttlite.store.sqlite.schema import IS_ALIVE
 
 Row = tuple[Any, ...]
 
@@ -218,7 +220,7 @@ def _copy_from_pages(source: Source, new: sqlite3.Connection, holed: set[str]) -
     with open(source.path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         pages = Pages(data, page_size(data[:HEADER_BYTES]), source.tail)
         for page in source.tail.values():
-            _add(new, pages.cells_of(page), None)
+            _add_newer(new, pages.cells_of(page))
         # A page at the wrong place may hide the rest of a table without an error.
         _add(new, pages.cells(), None if source.has_lost_pages or pages.knows_unused() else holed)
         trees = pages.children() | _roots(source.path)
@@ -233,7 +235,33 @@ def _add(new: sqlite3.Connection, cells: Iterable[Cell | None], tables: set[str]
     for cell in cells:
         found = None if cell is None else _found(cell)
         if found is not None and (tables is None or found[0].name in tables):
-            new.execute(found[0].insert, found[1])
+            _put(new, *found)
+
+
+def _add_newer(new: sqlite3.Connection, cells: Iterable[Cell | None]) -> None:
+    """Add the rows of a later commit, in place of earlier ones with the same keys. A chunk is never changed."""
+    for cell in cells:
+        found = None if cell is None else _found(cell)
+        if found is not None and found[0].name == "chunks":
+            _put(new, *found)
+        elif found is not None:
+            new.execute(found[0].insert.replace("IGNORE", "REPLACE", 1), found[1])
+
+
+def _put(new: sqlite3.Connection, table: _Table, row: Row) -> None:
+    """Add a row, unless it is there. Of two copies of a chunk, the one with more readable messages counts: SQLite
+    follows a damaged link to the page of another row. An older chunk may have the same number, but not the length."""
+    if new.execute(table.insert, row).rowcount or table.name != "chunks":
+        return
+    number, data = row
+    ((known,),) = new.execute("SELECT data FROM chunks WHERE id = ?", (number,))
+    if len(data) == len(known) and data != known and _messages(data, number) > _messages(known, number):
+        new.execute("UPDATE chunks SET data = ? WHERE id = ?", (data, number))
+
+
+def _messages(data: bytes, chunk: int) -> int:
+    """How many messages of a chunk can be read."""
+    return sum(1 for _ in matching(data, chunk, 0))
 
 
 def _add_former(pages: Pages, new: sqlite3.Connection, last: bytes, earlier: list[bytes]) -> None:
@@ -299,6 +327,7 @@ def _is_known(key: Row, last: Row) -> bool:
 
 def _remove_orphans(new: sqlite3.Connection) -> list[str]:
     """Remove rows of `queue` without a session or without their messages. Return whose messages are lost."""
+    new.execute(f"DELETE FROM ended WHERE {IS_ALIVE}")
     new.execute(
         "DELETE FROM queue WHERE session NOT IN (SELECT id FROM sessions UNION SELECT id FROM queues "
         "UNION SELECT session FROM ended)"

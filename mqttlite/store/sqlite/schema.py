@@ -45,3 +45,6 @@ ADDED: Final = {"queues": 2}
 """The tables added later, by version."""
 
 INDEXES: Final = ("CREATE INDEX queue_by_chunk ON queue (chunk)",)
+
+IS_ALIVE: Final = "session IN (SELECT id FROM sessions) OR session IN (SELECT id FROM queues)"
+"""Whether the session of a row is there. It never is for a row of `ended`, unless its page is damaged."""

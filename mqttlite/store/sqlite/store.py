@@ -18,7 +18,7 @@ from mqttlite.store.sqlite import files
 from mqttlite.store.sqlite.mark import CommitMark
 from mqttlite.store.sqlite.reader import Page, Reader
 from mqttlite.store.sqlite.rescue import look, missing, rebuild
-from mqttlite.store.sqlite.schema import TABLES
+from mqttlite.store.sqlite.schema import IS_ALIVE, TABLES
 from mqttlite.store.sqlite.worker import IDLE_S, Worker
 from mqttlite.store.sqlite.writer import Writer
 
@@ -35,11 +35,13 @@ CHECKPOINT_BYTES: Final = 2 * 1_048_576
 SPARSE_BYTES: Final = 64 * 1_048_576
 """A longer database of which more than half is unused is shrunk when idle, until a quarter is unused."""
 
-SHRINK_S: Final = 0.003
-"""How long one part of it takes, without its commit: a client's commit may wait for it."""
+SHRINK_S: Final = 0.01
+"""How long one part of it may take, with its commit, for which a client's commit may wait: after a longer one the next
+has half of the pages, after one of less than half of it twice as many."""
 
 SHRINK_PAGES: Final = 8
-"""How many pages are moved between two looks at the clock."""
+MAX_SHRINK_PAGES: Final = 512
+"""The pages of the first part, and of the largest."""
 
 SHRINK_PAUSE_S: Final = 0.05
 """Between two parts."""
@@ -78,6 +80,8 @@ class SqliteStore:
         self._has_journal = False
         """Whether something may be in the journal that is not in the database."""
         self._is_shrinking = False
+        self._shrink_pages = SHRINK_PAGES
+        """How many pages the next part gives back."""
         self._is_alone = False
         """Whether the disk had no room for what the users of a database share."""
         self._lost = 0
@@ -237,11 +241,14 @@ class SqliteStore:
         if not self._is_shrinking:
             return
         self._has_journal = True
-        end = time.monotonic() + SHRINK_S
-        connection.execute("BEGIN IMMEDIATE")
-        while time.monotonic() < end:
-            connection.execute(f"PRAGMA incremental_vacuum({SHRINK_PAGES})").fetchall()
-        connection.execute("COMMIT")
+        began_at = time.monotonic()
+        # As one script: `execute` ends the pragma after its first page.
+        connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({self._shrink_pages}); COMMIT")
+        took_s = time.monotonic() - began_at
+        if took_s > SHRINK_S:
+            self._shrink_pages = max(1, self._shrink_pages // 2)
+        elif took_s < SHRINK_S / 2:
+            self._shrink_pages = min(MAX_SHRINK_PAGES, self._shrink_pages * 2)
 
     # ------------------------------------------------------------------ open and give up
 
@@ -285,6 +292,8 @@ class SqliteStore:
             for table in [f"({table})" for table in TABLES if table != "chunks"] if is_large else [""]:
                 if found == "ok":
                     (found,) = connection.execute(f"PRAGMA integrity_check{table}").fetchone()
+            if connection.execute(f"SELECT 1 FROM ended WHERE {IS_ALIVE} LIMIT 1").fetchone():
+                found = "it says of sessions that they have ended, and has them"
         except sqlite3.DatabaseError as error:
             if not files.is_damage(error):
                 raise

@@ -50,6 +50,7 @@ from mqttlite.store.sqlite.records import (
     wall_offset,
 )
 from mqttlite.store.sqlite.runs import Runs, last_row, number_of
+from mqttlite.store.sqlite.schema import IS_ALIVE
 from mqttlite.store.sqlite.statements import BLOB, NUMBER, Inserter, delete, delete_pairs
 from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
@@ -142,15 +143,16 @@ class Writer:
             settled = self._settled_rows(mirror, SETTLED_SWEEP_ROWS)
             delete_pairs(connection, [(mirror.number, row.first) for row in settled])
             self._delete_chunks({row.chunk for row in settled})
-        found = connection.execute("SELECT session FROM ended LIMIT 1").fetchone()
+        found = connection.execute(f"SELECT session, {IS_ALIVE} FROM ended LIMIT 1").fetchone()
         if found is not None:
+            session, is_alive = found
             rows = connection.execute(
-                "SELECT first, chunk FROM queue WHERE session = ? LIMIT ?", (found[0], SWEEP_ROWS)
+                "SELECT first, chunk FROM queue WHERE session = ? LIMIT ?", (session, 0 if is_alive else SWEEP_ROWS)
             ).fetchall()
-            delete_pairs(connection, [(found[0], first) for first, _ in rows])
+            delete_pairs(connection, [(session, first) for first, _ in rows])
             self._delete_chunks({chunk for _, chunk in rows})
             if len(rows) < SWEEP_ROWS:
-                connection.execute("DELETE FROM ended WHERE session = ?", found)
+                connection.execute("DELETE FROM ended WHERE session = ?", (session,))
         self._has_ended = connection.execute("SELECT 1 FROM ended LIMIT 1").fetchone() is not None
         connection.execute("COMMIT")
         self.written_bytes += SWEEP_ROWS * 4_096

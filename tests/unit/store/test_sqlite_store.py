@@ -119,6 +119,44 @@ async def test_a_damaged_row_is_lost_alone(tmp_path: Path, sql: str) -> None:
     store.close()
 
 
+async def test_a_session_that_is_there_has_not_ended_whatever_a_damaged_page_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes: list[Change] = [SaveSession("a", 60, 0.0), message(0, b"0")]
+    store = await damaged(tmp_path, changes, "INSERT INTO ended SELECT id FROM sessions")
+    await store.commit([message(1, b"1")])
+    store.close()  # after maintenance
+    store = SqliteStore(tmp_path)
+    assert payloads(await everything(store)) == [b"0", b"1"]
+    store.close()
+    store = await damaged(tmp_path, [], "INSERT OR IGNORE INTO ended SELECT id FROM sessions")
+    assert payloads(await everything(store)) == [b"0", b"1"]
+    store.close()
+    assert "it says of sessions that they have ended, and has them" in caplog.text
+    with database(tmp_path) as connection:
+        assert connection.execute("SELECT count(*) FROM ended").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(("cut", "lost"), [(12, 1), (3, 1), (43, 2)], ids=["body", "length", "two"])
+async def test_a_damaged_message_costs_no_others_of_its_row(tmp_path: Path, cut: int, lost: int) -> None:
+    changes: list[Change] = [SaveSession("a", 60, 0.0), *[message(at, b"%02d" % at * 10) for at in range(20)]]
+    store = await damaged(tmp_path, changes, "SELECT 1")
+    store.close()
+    with database(tmp_path) as connection:
+        ((rows, data),) = connection.execute("SELECT count(*), data FROM queue JOIN chunks ON chunks.id = chunk")
+        at = len(data) // 20 * 7 + cut
+        whole = data[:at] + bytes(byte ^ 0xFF for byte in data[at : at + 8]) + data[at + 8 :]
+        connection.execute("UPDATE chunks SET data = ?", (whole,))
+    assert rows == 1
+    store = SqliteStore(tmp_path)
+    loaded(store)
+    expected = [None if 7 <= at < 7 + lost else b"%02d" % at * 10 for at in range(20)]
+    for first in (0, 7, 8, 12):
+        page = await store.page("a", first, 20 - first)
+        assert [each and each.message.payload for each in page] == expected[first:]
+    store.close()
+
+
 async def test_a_table_that_became_unreadable_is_found_when_it_is_loaded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
