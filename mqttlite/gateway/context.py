@@ -22,6 +22,7 @@ from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
 from mqttlite.explanations import Explanations
 from mqttlite.gateway.counters import HttpCounters
+from mqttlite.gateway.history import History
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.open_sessions import OpenSessions
 from mqttlite.gateway.pubsub.iam_policies import IamPolicies
@@ -100,3 +101,5 @@ class GatewayContext:
     not_ready: Callable[[], str]
     """Why no clients may connect, in a sentence; empty while they may."""
     counters: HttpCounters = field(default_factory=HttpCounters)
+    history: History = field(default_factory=History)
+    """The past of the overview's curves."""

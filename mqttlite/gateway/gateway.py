@@ -3,6 +3,7 @@
 Invariant: it runs in the broker's event loop, and `stop_accepting` and `abort` end everything that it started.
 """
 
+import asyncio
 import logging
 import ssl
 from typing import Any, Final
@@ -34,6 +35,7 @@ class Gateway:
     """Made by `assembly` where the config has a section `http`. Raises `ConfigError` for TLS files that do not fit."""
 
     def __init__(self, context: GatewayContext) -> None:
+        self._sampling: asyncio.Task[None] | None = None
         self._context: Final = context
         self.app: Final[GatewayApp] = build_app(context)
         tls = context.options.tls
@@ -91,6 +93,8 @@ class Gateway:
         await self.app.prepare()
         self._watch_queues()
         await self._server.start()
+        context = self._context
+        self._sampling = asyncio.get_running_loop().create_task(context.history.run(context.reports, context.snapshots))
 
     def _watch_queues(self) -> None:
         """Have a policy go with its queue or snapshot, however that is deleted."""
@@ -111,7 +115,13 @@ class Gateway:
     async def stop_accepting(self) -> None:
         """No new requests; subscribers end with the core's connections, and pages that are open here."""
         self.app.stopping.set()
+        await self._stop_sampling()
         await self._server.stop_accepting()
+
+    async def _stop_sampling(self) -> None:
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.wait([self._sampling])
 
     async def emptied(self) -> None:
         """Wait until the last answer is sent."""
@@ -122,6 +132,7 @@ class Gateway:
 
     async def abort(self) -> None:
         """Close what is still open."""
+        await self._stop_sampling()
         self._context.sessions.stop()
         await self._server.abort()
         await self._context.iam.forgotten()

@@ -108,7 +108,13 @@ def router(context: GatewayContext) -> APIRouter:
         found: dict[str, Any] = msgspec.json.decode(status(await context.reports.latest()))
         return found
 
-    @routes.get("/readyz", summary="Say whether the broker is ready", dependencies=VIEWER)
+    @routes.get(
+        "/readyz",
+        summary="Say whether the broker is ready",
+        dependencies=VIEWER,
+        response_class=PlainTextResponse,
+        responses={503: {"description": "It is not ready", "content": {"text/plain": {}}}},
+    )
     async def ready() -> PlainTextResponse:
         """In a sentence, with status 503 if it is not."""
         reason = context.reports.not_ready()

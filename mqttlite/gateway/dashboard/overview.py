@@ -75,7 +75,9 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
     async def overview(request: Request, caller: Viewer) -> Response:
         report = await live.report()
         ends = await ends_shown(context, report)
-        return pages.render("overview.html", request, caller, status_now=await document(report), **ends)
+        return pages.render(
+            "overview.html", request, caller, status_now=await document(report), past=context.history.points(), **ends
+        )
 
     @streams.get("/ui/live", dependencies=[require(Role.VIEWER)])
     async def overview_stream(request: Request, view: Literal["overview"]) -> Response:

@@ -23,10 +23,12 @@ from mqttlite.core.source import THE_PROGRAM
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.gateway import history
 from mqttlite.gateway.browser_sessions import COOKIE, IDLE_S, BrowserSessions
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.dashboard import live, topic_levels, topic_watch, words
 from mqttlite.gateway.dashboard.pages import CSP
+from mqttlite.gateway.history import History
 from mqttlite.gateway.problems import Problem
 from mqttlite.security.api_keys import FILE_NAME, load
 from mqttlite.security.keys import keys_of
@@ -711,3 +713,36 @@ async def test_refused_logins_are_listed(tmp_path: Path) -> None:
         page = await viewer.get("/ui/bans")
         assert HOSTILE not in page.text
         assert f"{HOSTILE} ann not_authorized" in text_of(page)
+
+
+async def test_the_curves_of_the_overview_begin_before_the_page_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "EVERY_S", 0.02)
+    async with running_gateway(tmp_path) as gateway:
+        viewer = gateway.client(Role.VIEWER)
+
+        async def past() -> list[str]:
+            page = (await viewer.get("/")).text
+            curves = re.findall(r'<svg data-spark="([\w.]+)" data-past="([^"]*)"', page)
+            assert [name for name, _ in curves if name in (*history.FIGURES, history.DROPPED)], page
+            return [points for name, points in curves if name == "clients.connected"]
+
+        async with Client("127.0.0.1", gateway.broker.port, client_id="seen"):
+            while "1.0" not in (await past())[0].split(","):
+                await asyncio.sleep(0)
+        assert "1.0" in (await past())[0], "also after it is gone"
+
+
+def test_a_history_has_a_limit_and_counts_what_was_dropped_between_samples() -> None:
+    found = History()
+    for number in range(history.POINTS + 5):
+        sections: dict[str, Any] = {}
+        for path in history.FIGURES:
+            section, _, name = path.partition(".")
+            sections.setdefault(section, {})[name] = number
+        found.note({**sections, "drops": {"queue_full": 2 * number, "expired": number}})
+    points = found.points()
+    assert {len(each) for each in points.values()} == {history.POINTS}
+    assert points["clients.connected"][-1] == history.POINTS + 4
+    assert set(points[history.DROPPED]) == {3}

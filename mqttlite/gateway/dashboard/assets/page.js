@@ -3,6 +3,8 @@
 import { forms, number } from "./words.js";
 
 const POINTS = 120; // of a line: two minutes
+const PAST = 181; // of a line with a past: half an hour, and now
+const EVERY_MS = 10000; // from one of its points to the next
 const LEAST = 20; // points that a line has room for at the beginning
 
 export function element(tag, text = "", attributes = {}) {
@@ -67,17 +69,28 @@ export function queueCells(queue) {
 
 const lines = new WeakMap();
 
+function begin(place) {
+  const past = place.dataset.past;
+  if (past === undefined) return { points: [], last: null, hasPast: false, room: POINTS, at: 0 };
+  return { points: past ? past.split(",").map(Number) : [], last: null, hasPast: true, room: PAST, at: 0 };
+}
+
+const isDue = (line) => Date.now() - line.at >= EVERY_MS;
+
+// A line with a past has a point for each ten seconds, and one for now; another has a point for each news.
 function spark(place, value) {
-  const line = lines.get(place) ?? { points: [], last: null };
+  const line = lines.get(place) ?? begin(place);
   lines.set(place, line);
-  if ("growth" in place.dataset) { // of a counter, what was added
-    const last = line.last;
-    line.last = value;
-    if (last === null) return;
-    value = Math.max(0, value - last);
+  if ("growth" in place.dataset) { // of a counter, what was added since the last point
+    line.last ??= value;
+    const added = Math.max(0, value - line.last);
+    if (!line.hasPast || isDue(line)) line.last = value;
+    value = added;
   }
+  if (line.hasPast && line.points.length && !isDue(line)) line.points.pop();
+  else line.at = Date.now();
   line.points.push(value);
-  if (line.points.length > POINTS) line.points.shift();
+  if (line.points.length > line.room) line.points.shift();
   const most = Math.max(...line.points, 1e-9);
   const room = Math.max(LEAST, line.points.length);
   const across = 100 / (room - 1);
