@@ -336,6 +336,16 @@ def test_messages_that_are_alike_are_one_line_with_a_count() -> None:
     assert [line.partition(" ")[0] for line in scenario.why()] == ["20", "1795262594201061"]
 
 
+def test_each_receiver_of_a_drop_is_named() -> None:
+    """Up to twenty: an operator looks for the device that lost the message."""
+    scenario = Scenario()
+    trace = scenario.publish(receivers=22)
+    for number in range(22):
+        scenario.message_tracer.on_dropped(trace, f"c{number}", "queue_full", "9/9")
+    text = told(scenario)
+    assert f"22 clients ({', '.join(f'c{number}' for number in range(20))} and 2 others)" in text
+
+
 def test_receivers_that_are_alike_are_one_line() -> None:
     scenario = Scenario()
     trace = scenario.publish(receivers=5)
