@@ -164,7 +164,10 @@ class Acknowledgements:
                 self._effects.record(SaveReceived(session.client_id, packet_id), session.outbox)
 
     def release_received(self, session: Session, packet_id: int) -> bool:
-        """Forget an identifier that the client releases. Return False if it is unknown."""
+        """Forget an identifier that the client releases. Return False if it is unknown.
+
+        PUBCOMP waits for the commit. Else, after a crash, the client's next message would look like a duplicate.
+        """
         if not session.received.discard(packet_id):
             return False
         if session.durable:

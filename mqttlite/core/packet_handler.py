@@ -480,8 +480,6 @@ class PacketHandler:
         if count == 0:
             self._on_pubrel(connection, session, first_id)
             return at + 4
-        if session.durable:
-            connection.outbox.awaits_commit = True
         connection.outbox.send(counted(PUBCOMPS, first_id, count))
         return at + 4 * count
 
@@ -490,8 +488,6 @@ class PacketHandler:
             session, packet_id
         )  # [MQTT-4.3.3-12]; regardless of expiry [MQTT-4.3.3-13]
         code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
-        if known and session.durable:  # else, after a crash, its next message would look like a duplicate
-            connection.outbox.awaits_commit = True
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
 
 
