@@ -14,9 +14,11 @@ from cloudevents.v1.http import CloudEvent, from_http
 from mqttlite.client import Client, Message
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.limits import Limits
+from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.gateway import publish_routes
 from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 
 
@@ -360,3 +362,22 @@ async def test_a_message_that_finds_no_room_is_dropped_for_backpressure(tmp_path
         assert (away_only["dropped"], away_only["reason"]) == (True, "qos0_offline")
         nobody = (await client.put("/topics/nobody", content=b"x")).json()
         assert (nobody["dropped"], nobody["reason"]) == (True, "no_subscribers")
+
+
+async def test_a_message_id_is_the_same_text_wherever_it_is_told(tmp_path: Path) -> None:
+    queues = (QueueOptions(name="jobs", filters=("jobs",)),)
+    log = DeliveryLogOptions(topics=("jobs",))
+    async with running_gateway(tmp_path, queues=queues, delivery_log=log) as gateway:
+        client = gateway.client(Role.ADMIN)
+        async with Client("127.0.0.1", gateway.broker.port, client_id="away", session_expiry_interval=60) as away:
+            await away.subscribe("jobs", qos=1)
+        told = (await client.put("/topics/jobs?qos=1&retain=true", content=b"x")).json()["message_id"]
+        assert isinstance(told, str)
+        for path, entries in (("clients/away/queue", "items"), ("queues/jobs/messages", "messages")):
+            (found,) = (await client.get(f"/api/v1/{path}")).json()[entries]
+            assert found["message_id"] == told, path
+        retained = (await client.get("/api/v1/retained/message", params={"topic": "jobs"})).json()
+        assert retained["message_id"] == told
+        why = (await client.get("/api/v1/why", params={"target": told})).json()
+        assert {each["message_id"] for each in why["entries"]} == {told}
+        assert (await client.get("/topics/jobs")).headers["x-message-id"] == told
