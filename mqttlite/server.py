@@ -385,8 +385,9 @@ class Broker:
         The result is an MQTT 5.0 reason code: 0 (success), 0x10 (no subscribers), 0x83 (the policy of the topic refuses
         the message), 0x99 (the payload is not what the schema of the topic says) or 0x97 (the queue of a receiver is
         full, or the message could not be retained). Raises `TopicNameInvalid` for an invalid topic, `ValueError` for
-        an invalid QoS, a payload over `limits.max_packet_bytes` or properties that a PUBLISH cannot have, and
-        `RuntimeError` if the broker does not run.
+        an invalid QoS, a payload over `limits.max_packet_bytes` or properties that a PUBLISH cannot have,
+        `RuntimeError` if the broker does not run, and `ConnectionError` if it stops before the message has its
+        receivers.
         """
         if not self._running:
             raise RuntimeError("the broker does not run")
@@ -401,19 +402,11 @@ class Broker:
         if properties is not NONE:
             _check_properties(properties)
         loop = asyncio.get_running_loop()
-        fan_out = self._core.publish(name, raw, qos, retain, loop.time(), properties)
-        was_interrupted = not fan_out.done
-        if was_interrupted:
-            done: asyncio.Future[None] = loop.create_future()
-            fan_out.on_done = lambda: None if done.done() else done.set_result(None)
-            self._loop_driver.wake()
-            await done
-        if was_interrupted or self._core.effects.changes:  # its earlier parts may wait for a commit that is under way
-            await self._loop_driver.settled()
-        else:
-            self._loop_driver.run()
+        ticket = self._core.publish(name, raw, qos, retain, loop.time(), properties)
+        await self._loop_driver.finish(ticket)
+        if not ticket.is_durable:
             await asyncio.sleep(0)  # let other tasks run in a program that only publishes
-        return fan_out.tally.code
+        return ticket.tally.code
 
     @property
     def schemas(self) -> SchemaRegistry:

@@ -23,6 +23,7 @@ from mqttlite.core.drops import Drops
 from mqttlite.core.due_messages import DueMessages
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
+from mqttlite.core.inbound import Inbound, Ticket
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
@@ -44,10 +45,12 @@ from mqttlite.core.permissions import Permissions
 from mqttlite.core.plan import Planner
 from mqttlite.core.questions import Questions
 from mqttlite.core.queue_pages import QueuePages
+from mqttlite.core.readers import Readers
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.restore import restore
 from mqttlite.core.retained_expiry import RetainedExpiry
 from mqttlite.core.retained_store import RetainedStore
+from mqttlite.core.room import Room
 from mqttlite.core.router import Router
 from mqttlite.core.routes import Routes
 from mqttlite.core.session import Session
@@ -158,9 +161,12 @@ class Broker:
         subscriptions = Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits, self._filters)
         self._subscriptions: Final = subscriptions
         self._check: SubscriptionCheck | None = None
-        handler = PacketHandler(self._routes, self.router, deadlines, effects, limits)
+        room = Room(self._routes, self.router, deadlines, effects, limits)
+        readers = Readers(deadlines, effects, limits)
+        handler = PacketHandler(self._routes, self.router, room, readers, effects, limits)
+        self._inbound: Final = Inbound(self._routes, self.router, room, readers, self.router.drops, effects)
         self.planner: Final = Planner(
-            *(online, self.sessions, self._routes, self.router, subscriptions, handler.readers), effects, limits
+            online, self.sessions, self._routes, self.router, subscriptions, readers, effects, limits
         )
         self._packet_loop: Final = PacketLoop(
             handler,
@@ -322,8 +328,8 @@ class Broker:
         now: float,
         properties: Properties = NONE,
         source: Source = THE_PROGRAM,
-    ) -> FanOut:
-        """Publish from inside the process. The tally's code is that of a PUBACK, and final once the fan-out is done.
+    ) -> Ticket:
+        """Publish from inside the process. The tally's code is that of a PUBACK, and final once the ticket is done.
 
         Raises `TopicNameInvalid`, also for a namespace that the broker does not serve.
         """
@@ -331,10 +337,10 @@ class Broker:
         expiry = properties.message_expiry_interval
         message = Message(topic, payload, qos, retain, properties, 0.0 if expiry is None else now + expiry)
         check_is_served(topic)
-        fan_out = self.router.publish(message, self._routes.find(topic), source)
+        ticket = self._inbound.offer(message, source)
         if self.effects.overflowed:
             self._closing.end_overflowed()
-        return fan_out
+        return ticket
 
     def publisher(self, client_id: str, username: str | None, grants: Grants, own: TopicLimits | None = None) -> Source:
         """A source for `publish` that is not a session, for example an HTTP caller. Its permissions are those of a

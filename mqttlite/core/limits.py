@@ -294,6 +294,10 @@ client that does not read. A shorter period would misjudge clients that acknowle
 TURN_MESSAGES: Final = 32
 """How many messages a publisher that waited may publish before the next publisher's turn."""
 
+MAX_WAITING_INSIDE: Final = 10_000
+"""How many messages of HTTP callers and of the program may wait for receivers. A connection has one at most; a program
+could start any number."""
+
 MAX_ROOM_LOOKS: Final = 1_000
 """The most receivers to check for room for one message, about a microsecond each. If a topic has more, no publisher
 waits, and each receiver drops what it has no room for."""

@@ -12,11 +12,11 @@ from mqttlite.core import connect
 from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.authorizer import PUBLISH as PUBLISH_ACTION
 from mqttlite.core.capabilities import check_publish, payload_is_valid
-from mqttlite.core.connection import A_FAN_OUT, CLOSED, NOTHING, Connection
-from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.connection import A_FAN_OUT, CLOSED, NOTHING, ROOM, Connection
 from mqttlite.core.delayed_messages import DELAYS_FULL
 from mqttlite.core.effects import Effects
 from mqttlite.core.fan_out import FanOut
+from mqttlite.core.held_message import HeldMessage
 from mqttlite.core.limits import (
     BATCH_MESSAGES,
     BATCHES_IN_A_QUEUE,
@@ -26,9 +26,9 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
-from mqttlite.core.priority import is_low, raw_is_low
+from mqttlite.core.priority import OVERLOADED, is_low, raw_is_low, shed_reason
 from mqttlite.core.readers import Readers
-from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0, PACKET_TOO_LARGE, QUEUE_FULL, SCHEMA_INVALID
+from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, PACKET_TOO_LARGE, QUEUE_FULL, SCHEMA_INVALID
 from mqttlite.core.receipts import Receipt, Receipts
 from mqttlite.core.room import NO_ROOM, Room
 from mqttlite.core.route import Route
@@ -70,8 +70,6 @@ _FAULTS: Final[dict[int, str]] = {
 }
 """The drop reason for a payload that is not accepted, by reason code."""
 
-OVERLOADED: Final = "the broker is overloaded, and the message has a low priority: publish it again later"
-
 
 @final
 class PacketHandler:
@@ -80,18 +78,19 @@ class PacketHandler:
         "_batch_messages",
         "_effects",
         "_limits",
+        "_readers",
         "_receipts",
         "_room",
         "_router",
         "_routes",
-        "readers",
     )
 
     def __init__(
         self,
         routes: Routes,
         publisher: Router,
-        deadlines: Deadlines,
+        room: Room,
+        readers: Readers,
         effects: Effects,
         limits: Limits,
     ) -> None:
@@ -103,8 +102,8 @@ class PacketHandler:
         part_of_queue = max(1, limits.max_queued_messages // BATCHES_IN_A_QUEUE)
         self._batch_messages: Final = min(BATCH_MESSAGES, part_of_queue) if limits.min_drain_rate else BATCH_MESSAGES
         self._receipts: Final = Receipts(self._acknowledgements, effects)
-        self._room: Final = Room(self, routes, publisher, deadlines, effects, limits)
-        self.readers: Final = Readers(self, deadlines, effects, limits)
+        self._room: Final = room
+        self._readers: Final = readers
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
         """Handle the PUBLISH at `at` and the similar ones that follow it. Return where the next packet begins.
@@ -173,7 +172,7 @@ class PacketHandler:
             or not (route.is_open or self._router.may_batch(route, topic, qos, stop - head_end, session))
             or (capabilities.tell_delivery and connection.version == V5)
             or (self._effects.sheds_low_priority and (route.is_low or raw_is_low(raw)))
-            or (self._effects.filling and self.readers.are_on(route))
+            or (self._effects.filling and self._readers.are_on(route))
         ):
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, raw)
@@ -356,13 +355,28 @@ class PacketHandler:
             receipt.refusal = OVERLOADED
             self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
             return
-        if self._effects.filling and self.readers.hold_back(connection, message, route, receipt):
-            return
-        if not route.asks_room or not self._room.is_missing(connection, message, route, receipt):
+        if self._effects.filling:
+            reader = self._readers.full(message, route, session, connection.number)
+            if reader is not None:
+                self._readers.hold(reader, _HeldPublish(self, connection, session, message, receipt), route)
+                return
+        if not route.asks_room or not self._waits_for_room(connection, session, message, route, receipt):
             self._publish(connection, message, route, receipt)
 
+    def _waits_for_room(
+        self, connection: Connection, session: Session, message: Message, route: Route, receipt: Receipt | None
+    ) -> bool:
+        """Whether a receiver has no room for a message. If so, the message waits or is refused."""
+        if not self._room.is_missing(message, route, session):
+            return False
+        if self._room.may_wait(route):
+            self._room.hold(_HeldPublish(self, connection, session, message, receipt))
+        else:
+            self.on_no_room(message, receipt)
+        return True
+
     def on_room(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
-        """Implements `RoomOwner`."""
+        """There is room for a message that waited, or its wait is over."""
         route = self._routes.find(message.topic)
         if receipt is None:
             self._publish_qos0(connection, message, route)
@@ -371,7 +385,7 @@ class PacketHandler:
             self._publish(connection, message, route, receipt)
 
     def on_no_room(self, message: Message, receipt: Receipt | None) -> None:
-        """Implements `RoomOwner`. A publisher before 5.0 gets no reason code (docs/design/004)."""
+        """Refuse a message. A publisher before 5.0 gets no reason code (docs/design/004)."""
         self._router.drops.add(QUEUE_FULL, 1, message.topic)
         if receipt is not None:
             receipt.refusal = NO_ROOM
@@ -385,22 +399,18 @@ class PacketHandler:
         self._settle(receipt, fan_out)
 
     def _publish_qos0(self, connection: Connection, message: Message, route: Route) -> None:
-        if route.asks_room and self._room.is_missing(connection, message, route, None):
-            return
         session = connection.session
         assert session is not None
+        if route.asks_room and self._waits_for_room(connection, session, message, route, None):
+            return
         self._wait_for(connection, self._router.publish(message, route, session))
 
     def _sheds_qos0(self, route: Route, topic: bytes, has_low_priority: bool, messages: int) -> bool:
         """Drop QoS 0 messages if the stage of overload requires it. Return whether it does."""
-        if route.is_low or has_low_priority:
-            reason = OVERLOAD_LOW_PRIORITY
-        elif self._effects.sheds_qos0 and not is_control(topic):
-            reason = OVERLOAD_QOS0
-        else:
-            return False
-        self._router.drops.add(reason, messages, topic)
-        return True
+        reason = shed_reason(self._effects, topic, 0, route.is_low or has_low_priority)
+        if reason:
+            self._router.drops.add(reason, messages, topic)
+        return reason != ""
 
     def _sheds_acknowledged(self, connection: Connection, message: Message, route: Route) -> bool:
         """Whether overload refuses a QoS 1 or 2 message: one with low priority from a 5.0 publisher. An older protocol
@@ -432,6 +442,11 @@ class PacketHandler:
             connection.waits_for = A_FAN_OUT
             connection.deferred = True
             fan_out.on_done = partial(self._resume, connection)
+
+    def resume(self, connection: Connection) -> None:
+        """Go on with the packets of a connection, unless it waits again."""
+        if connection.waits_for == NOTHING:
+            self._effects.deferred.append(connection.number)
 
     def _resume(self, connection: Connection) -> None:
         if connection.state != CLOSED:
@@ -495,3 +510,39 @@ def _is_whole(route: Route, publisher: Session) -> bool:
     """Whether a QoS 2 message must be committed together with its packet identifier. Else, after a crash between two
     commits, the publisher sends it again and the receivers of the first commit get it twice."""
     return publisher.durable and len(route.receivers) + len(route.sinks) <= MOST_WHOLE
+
+
+@final
+class _HeldPublish(HeldMessage):
+    """A message of a client. Its connection waits in the state `ROOM`, so that it has one at most."""
+
+    __slots__ = ("_connection", "_handler", "_receipt")
+
+    def __init__(
+        self,
+        handler: PacketHandler,
+        connection: Connection,
+        session: Session,
+        message: Message,
+        receipt: Receipt | None,
+    ) -> None:
+        super().__init__(message, session, connection.number)
+        self._handler: Final = handler
+        self._connection: Final = connection
+        self._receipt: Final = receipt
+        """None for a message of QoS 0."""
+
+    def wait(self) -> None:
+        self._connection.waits_for = ROOM
+        self._connection.deferred = True
+
+    def is_over(self) -> bool:
+        return self._connection.state == CLOSED or self._connection.waits_for != ROOM
+
+    def go_on(self, has_room: bool) -> None:
+        self._connection.waits_for = NOTHING
+        if has_room:
+            self._handler.on_room(self._connection, self.message, self._receipt)
+        else:
+            self._handler.on_no_room(self.message, self._receipt)
+        self._handler.resume(self._connection)

@@ -15,8 +15,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DISCONNECT, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.outlook import EXCLUDED, PUBLISHER_WAITS, PlannedReceiver
-from mqttlite.core.packet_handler import OVERLOADED
-from mqttlite.core.priority import is_low
+from mqttlite.core.priority import OVERLOADED, is_low
 from mqttlite.core.readers import Readers
 from mqttlite.core.reasons import NOT_AUTHORIZED, QUEUE_FULL
 from mqttlite.core.room import NO_ROOM

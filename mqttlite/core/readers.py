@@ -4,17 +4,17 @@ messages wait for it.
 An acknowledged message must not be dropped because its receiver reads more slowly than the publisher sends; and a
 receiver that hardly reads must cost publishers nothing. So each reader's pace is measured. Publishers do not wait for a
 reader that takes fewer than `min_drain_rate` messages a second; it loses messages, like an absent one. Invariant: a
-publisher waits for one reader at a time, with one message, which is charged to the memory account; the publishers of a
-reader continue in turn.
+message waits for one reader at a time, and is charged to the memory account; the publishers of a reader continue in
+turn.
 """
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, Protocol, final
+from typing import Final, final
 
-from mqttlite.core.connection import CLOSED, NOTHING, ROOM, Connection
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
+from mqttlite.core.held_message import INSIDE, HeldMessage
 from mqttlite.core.limits import (
     ITERATION_WORK,
     LOOK_WORK,
@@ -28,29 +28,20 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Message
-from mqttlite.core.receipts import Receipt
 from mqttlite.core.restricted_share import share_of
 from mqttlite.core.route import Route
 from mqttlite.core.session import Session
 from mqttlite.core.session_backlog import EMPTYING, FILLING, SLOW
-
-
-class ReadersOwner(Protocol):
-    """Publishes the messages that waited."""
-
-    def on_room(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
-        """Publish a message: there is room for it now, or the wait is over."""
-        ...
+from mqttlite.core.source import Source
 
 
 @final
 class Readers:
     """One for each broker."""
 
-    __slots__ = ("_by_number", "_deadlines", "_effects", "_limits", "_owner")
+    __slots__ = ("_by_number", "_deadlines", "_effects", "_limits")
 
-    def __init__(self, owner: ReadersOwner, deadlines: Deadlines, effects: Effects, limits: Limits) -> None:
-        self._owner: Final = owner
+    def __init__(self, deadlines: Deadlines, effects: Effects, limits: Limits) -> None:
         self._deadlines: Final = deadlines
         self._effects: Final = effects
         self._limits: Final = limits
@@ -66,24 +57,21 @@ class Readers:
         self._effects.work += len(receivers) // OUTBOXES_PER_WORK_UNIT
         return any(receiver.qos and receiver.session.filling == FILLING for receiver in receivers)
 
-    def hold_back(self, connection: Connection, message: Message, route: Route, receipt: Receipt) -> bool:
-        """Whether a message must wait for a reader. If so, this class publishes it later."""
-        limits = self._limits
+    def full(self, message: Message, route: Route, publisher: Source, number: int) -> "Reader | None":
+        """The reader for which a message must wait, which the caller then makes it do with `hold`."""
         if route.policy is not None and route.policy.on_overflow:
-            return False  # the topic policy says what happens instead
-        reader = self._full(connection, message, route)
-        if reader is None:
-            return False
+            return None  # the topic policy says what happens instead
+        return self._full(message, route, publisher, number)
+
+    def hold(self, reader: "Reader", held: HeldMessage, route: Route) -> None:
+        """Make a message wait for a reader."""
         self._effects.held_back += 1
-        connection.waits_for = ROOM
-        connection.deferred = True
-        self._effects.memory.hold(message)
-        until = self._effects.now + limits.max_block_s
-        reader.waiting.append(_HeldBack(connection, message, route, receipt, until))
-        return True
+        held.wait()
+        self._effects.memory.hold(held.message)
+        reader.waiting.append(_HeldBack(held, route, self._effects.now + self._limits.max_block_s))
 
     def would_wait_for(self, message: Message, route: Route, publisher: Session) -> Session | None:
-        """The session for which `hold_back` would hold back a QoS 1 or 2 message. Measures and changes nothing."""
+        """The session for which a QoS 1 or 2 message would have to wait. Measures and changes nothing."""
         if not self._effects.filling or (route.policy is not None and route.policy.on_overflow):
             return None
         number = 0 if publisher.outbox is None else publisher.outbox.number
@@ -97,21 +85,19 @@ class Readers:
                 return session
         return next(self._members(message, route, publisher), None)
 
-    def _full(self, connection: Connection, message: Message, route: Route) -> "Reader | None":
+    def _full(self, message: Message, route: Route, publisher: Source, number: int) -> "Reader | None":
         """The first reader for which the publisher must wait: it has no room, or other publishers wait before."""
-        publisher = connection.session
-        assert publisher is not None, "the client is connected"
         for receiver in route.receivers if self.are_on(route) else ():
             session = receiver.session
             if not receiver.qos or session.filling != FILLING or session is publisher:
                 continue  # a client that publishes to itself would wait for its own acknowledgements
             reader = self._of(session)
-            if not session.has_room_to_spare(message) or not reader.may_go_on(connection.number):
+            if not session.has_room_to_spare(message) or not reader.may_go_on(number):
                 return reader
         member = next(self._members(message, route, publisher), None)
         return None if member is None else self._of(member)
 
-    def _members(self, message: Message, route: Route, publisher: Session) -> Iterator[Session]:
+    def _members(self, message: Message, route: Route, publisher: Source) -> Iterator[Session]:
         """One reading member of each shared subscription without room."""
         for sink in route.sinks:
             share = share_of(sink)
@@ -143,7 +129,8 @@ class Readers:
         most_work = min(ITERATION_WORK, effects.work + LOOK_WORK)
         while reader.waiting and effects.work < most_work:
             first = reader.waiting[0]
-            if is_connected and reader.reads and now < first.until and not session.has_room_to_spare(first.message):
+            may_wait = is_connected and reader.reads and now < first.until
+            if may_wait and not session.has_room_to_spare(first.held.message):
                 break
             self._let_go_on(reader, reader.waiting.popleft())
         if reader.waiting:
@@ -158,20 +145,22 @@ class Readers:
         else:
             self._deadlines.arm(reader, now + (READER_LOOK_S if reader.reads else SLOW_LOOK_S))
 
-    def _let_go_on(self, reader: "Reader", held: "_HeldBack") -> None:
+    def _let_go_on(self, reader: "Reader", waited: "_HeldBack") -> None:
         """Publish a message that waited, or make it wait for another reader."""
-        connection, message = held.connection, held.message
-        if connection.state != CLOSED:
-            reader.turns[connection.number] = TURN_MESSAGES
-            other = self._full(connection, message, held.route) if self._effects.now < held.until else None
+        held = waited.held
+        if not held.is_over():
+            if held.number != INSIDE:  # many wait there, and would overtake each other
+                reader.turns[held.number] = TURN_MESSAGES
+            other = (
+                self._full(held.message, waited.route, held.source, held.number)
+                if self._effects.now < waited.until
+                else None
+            )
             if other is not None and other is not reader:
-                other.waiting.append(held)
+                other.waiting.append(waited)
                 return
-            connection.waits_for = NOTHING
-            self._owner.on_room(connection, message, held.receipt)
-            if connection.waits_for == NOTHING:
-                self._effects.deferred.append(connection.number)
-        self._effects.memory.let_go(message)
+            held.go_on(True)
+        self._effects.memory.let_go(held.message)
 
 
 @final
@@ -223,13 +212,11 @@ class Reader(Deadline):
 
 @final
 class _HeldBack:
-    """A message that waits."""
+    """A message that waits, until the end of its patience."""
 
-    __slots__ = ("connection", "message", "receipt", "route", "until")
+    __slots__ = ("held", "route", "until")
 
-    def __init__(self, connection: Connection, message: Message, route: Route, receipt: Receipt, until: float) -> None:
-        self.connection: Final = connection
-        self.message: Final = message
+    def __init__(self, held: HeldMessage, route: Route, until: float) -> None:
+        self.held: Final = held
         self.route: Final = route
-        self.receipt: Final = receipt
         self.until: Final = until

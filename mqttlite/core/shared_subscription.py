@@ -134,7 +134,7 @@ class SharedSubscription(Binding):
                     return True
         return len(self) == 0
 
-    def reader(self, message: Message, publisher: Session) -> Session | None:
+    def reader(self, message: Message, publisher: Source) -> Session | None:
         """A member that the publisher may wait for: its queue fills up, it reads, and no member has room. Never the
         publisher itself. Considers only the members that a message would be offered to."""
         found: Session | None = None

@@ -159,8 +159,7 @@ class PublishRoutes:
 
     async def _publish_all(self, caller: Caller, messages: list[BulkMessage]) -> bytes:
         publishing = self._publishing
-        effects = self._context.core.effects
-        changes = len(effects.changes)
+        loop_driver = self._context.loop_driver
         waits = False
         published = delivered = queued = dropped = 0
         reasons: dict[str, int] = {}
@@ -170,18 +169,13 @@ class PublishRoutes:
         for index, message in enumerate(messages):
             try:
                 draft = draft_of(self._name_of(message, names), message)
-                if effects.sheds_low_priority and (shed := publishing.shed(caller, draft)) is not None:
-                    published += 1
-                    dropped += 1
-                    reasons.update({reason: reasons.get(reason, 0) + 1 for reason in shed.dropped_for})
-                    continue
-                fan_out = publishing.begin(caller, draft)
-                if not fan_out.done:
-                    await publishing.finished(fan_out)
-                    waits = True
-                tally = fan_out.tally
+                ticket = publishing.offer(caller, draft)
+                if not ticket.done:
+                    await loop_driver.finish(ticket)
+                waits = waits or ticket.is_durable
+                tally = ticket.tally
                 if tally.code >= 0x80 and not tally.reached:
-                    publishing.outcome(caller, draft, fan_out)  # raises
+                    publishing.outcome(caller, draft, ticket)  # raises
             except Problem as problem:
                 refused += 1
                 if len(errors) < MAX_BULK_ERRORS:
@@ -198,14 +192,12 @@ class PublishRoutes:
                 for reason, count in tally.dropped.items():
                     reasons[reason] = reasons.get(reason, 0) + count
             if index % BULK_SLICE == BULK_SLICE - 1:
-                waits = waits or len(effects.changes) > changes
-                self._context.loop_driver.run()
+                loop_driver.run()
                 await asyncio.sleep(0)
-                changes = len(effects.changes)
-        if waits or len(effects.changes) > changes:
-            await self._context.loop_driver.settled()
+        if waits:
+            await loop_driver.settled()
         else:
-            self._context.loop_driver.wake()
+            loop_driver.wake()
         return msgspec.json.encode(
             {
                 "published": published,

@@ -4,7 +4,6 @@ Permissions, policies and quotas are those of MQTT, applied to the caller's `Sou
 after the message is in the session of every receiver, and on disk if it must be.
 """
 
-import asyncio
 import base64
 import binascii
 from dataclasses import dataclass, field
@@ -12,9 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from mqttlite.core.fan_out import FanOut
-from mqttlite.core.message import Message
-from mqttlite.core.priority import is_low
+from mqttlite.core.inbound import Ticket
 from mqttlite.core.rate_limits import Buckets
 from mqttlite.core.reasons import (
     BUFFER_FULL,
@@ -137,26 +134,15 @@ class Publishing:
     async def publish(self, caller: Caller, draft: Draft) -> Outcome:
         """Publish a message and wait until every receiver has it. Raises `Problem`."""
         self.charge(caller, 1, len(draft.payload))
-        effects = self._core.effects
-        if effects.sheds_low_priority and (shed := self.shed(caller, draft)) is not None:
-            return shed
-        changes = len(effects.changes)
-        fan_out = self.begin(caller, draft)
-        if not fan_out.done:
-            await self.finished(fan_out)
-            changes = -1  # of what its earlier parts changed, some may not be committed yet
-        if len(effects.changes) > changes:
-            await self._loop_driver.settled()
-        else:
-            self._loop_driver.wake()
-        return self.outcome(caller, draft, fan_out)
+        ticket = self.offer(caller, draft)
+        await self._loop_driver.finish(ticket)
+        return self.outcome(caller, draft, ticket)
 
-    def begin(self, caller: Caller, draft: Draft) -> FanOut:
+    def offer(self, caller: Caller, draft: Draft) -> Ticket:
         """Hand a message to the core. Raises `Problem`."""
         most = min(self._max_payload_bytes, caller.source.topic_limits.max_payload_bytes)
         if len(draft.payload) > most:
             raise Problem(Code.TOO_LARGE, f"a payload of {len(draft.payload)} bytes: {most} at most")
-        self._check_room(caller, draft)
         try:
             return self._core.publish(
                 *(draft.topic, draft.payload, draft.qos, draft.retain, self._context.clock(), draft.properties),
@@ -166,59 +152,12 @@ class Publishing:
             parsed = parse_name(draft.topic)
             raise Problem(Code.INVALID_TOPIC, _ELSEWHERE.get(parsed.namespace, str(error))) from None
 
-    def shed(self, caller: Caller, draft: Draft) -> Outcome | None:
-        """What becomes of a message that the overload drops, as it drops those of MQTT; None: it goes on."""
-        core = self._core
-        policy = (
-            None
-            if self._context.live_rules.rules is None
-            else self._context.live_rules.rules.policies.find(draft.topic)
-        )
-        if is_low(draft.properties) or (policy is not None and policy.options.priority == "low"):
-            reason = OVERLOAD_LOW_PRIORITY
-        elif core.effects.sheds_qos0 and not draft.qos and not draft.topic.startswith(b"$"):
-            reason = OVERLOAD_QOS0
-        else:
-            return None
-        if not core.permissions.may_publish(caller.source, draft.topic):
-            return None  # which is said to the caller
-        core.router.drops.add(reason, 1, draft.topic)
-        message = Message(draft.topic, b"", draft.qos, False, NONE)
-        return Outcome(core.effects.identify(message), 0, 0, {reason: 1}, 1)
-
-    def _check_room(self, caller: Caller, draft: Draft) -> None:
-        """With the policies `reject` and `block`, refuse a message if a receiver has no room for it.
-
-        Unlike an MQTT client, a request does not wait for room: its caller must send it again. Raises `Problem`.
-        """
-        rules = self._context.live_rules.rules
-        if rules is None or not rules.policies.policies:
-            return
-        policy = rules.policies.find(draft.topic)
-        if policy is None or policy.options.on_overflow not in ("reject", "block"):
-            return
-        self._core.effects.now = self._context.clock()
-        source = caller.source
-        plan = self._core.planner.publish(
-            *(source.client_id, caller.username, draft.topic, draft.payload, draft.qos, draft.retain), caller.grants
-        )
-        if plan.code == QUOTA_EXCEEDED or plan.block_reason:
-            raise Problem(Code.QUOTA_EXCEEDED, plan.block_reason or plan.reason)
-
-    async def finished(self, fan_out: FanOut) -> None:
-        """Wait until a fan-out that was interrupted is done."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        fan_out.on_done = lambda: None if done.done() else done.set_result(None)
-        self._loop_driver.wake()
-        await done
-
-    def outcome(self, caller: Caller, draft: Draft, fan_out: FanOut) -> Outcome:
-        """What the fan-out counted. Raises `Problem` for a message that was refused."""
-        tally = fan_out.tally
-        code = tally.code
-        if code >= 0x80 and not tally.reached:
+    def outcome(self, caller: Caller, draft: Draft, ticket: Ticket) -> Outcome:
+        """What became of a message. Raises `Problem` if it was refused."""
+        tally = ticket.tally
+        if tally.code >= 0x80 and not tally.reached:
             raise self._refusal(caller, draft, tally)
-        return Outcome(fan_out.message_id(), tally.sent, tally.queued, tally.dropped, tally.reached)
+        return Outcome(ticket.message_id(), tally.sent, tally.queued, tally.dropped, tally.reached)
 
     def charge(self, caller: Caller, messages: int, size: int) -> None:
         """Count what a caller publishes against its quotas. Raises `Problem` where they are used up."""
@@ -258,7 +197,8 @@ class Publishing:
             why = caller.source.topic_limits.refusal(draft.topic)
             return Problem(Code.INVALID_TOPIC, why or f"the broker does not serve the topic {topic!r}")
         if code == QUOTA_EXCEEDED:
-            return Problem(Code.QUOTA_EXCEEDED, "there is no room for one more retained or delayed message")
+            why = tally.refusal or "there is no room for one more retained or delayed message"
+            return Problem(Code.QUOTA_EXCEEDED, why, headers={"Retry-After": "1"})
         return Problem(Code.BUSY, f"the broker does not take the message (0x{code:02X})")
 
 

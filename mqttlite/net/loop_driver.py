@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.inbound import Ticket
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Question
 from mqttlite.net.commits import Commits
@@ -71,6 +72,8 @@ class LoopDriver(LinkDriver):
         self._timer_at = 0.0
         self._catching_up = False
         self._closing: list[int] = []
+        self._unfinished: Final[set[asyncio.Future[None]]] = set()
+        """Of messages that still wait for their receivers."""
 
     # ------------------------------------------------------------------ an iteration
 
@@ -181,6 +184,23 @@ class LoopDriver(LinkDriver):
 
     # ------------------------------------------------------------------ waiting for the driver
 
+    async def finish(self, ticket: Ticket) -> None:
+        """Wait until every receiver has an offered message, and the disk what is kept of it. Raises `ConnectionError`
+        if the broker stops before."""
+        if not ticket.done:
+            done: asyncio.Future[None] = self._loop.create_future()
+            self._unfinished.add(done)
+            ticket.on_done = lambda: None if done.done() else done.set_result(None)
+            self.wake()
+            try:
+                await done
+            finally:
+                self._unfinished.discard(done)
+        if ticket.is_durable:
+            await self.settled()
+        else:
+            self.wake()
+
     async def settled(self) -> None:
         """Wait until all changes made so far are committed. Frames that waited for it are then written, or queued for
         the next iterations."""
@@ -191,6 +211,8 @@ class LoopDriver(LinkDriver):
         """Close the last links, and stop the timer and the commits."""
         self._close_links(len(self._closing))
         self._stopped = True
+        for done in self._unfinished:
+            done.set_exception(ConnectionError("the broker stops: the message still waited for its receivers"))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

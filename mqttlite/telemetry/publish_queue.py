@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.fan_out import FanOut
+from mqttlite.core.inbound import Ticket
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.source import THE_BROKER
 
@@ -49,7 +49,7 @@ class PublishQueue:
         self._call_soon: Final = asyncio.get_running_loop().call_soon if call_soon is None else call_soon
         self._clock: Final = clock
         self._messages: Final[deque[_Message]] = deque()
-        self._under_way: FanOut | None = None
+        self._under_way: Ticket | None = None
         """The fan-out of the latest message, which may take several loop iterations."""
         self._is_scheduled = False
 

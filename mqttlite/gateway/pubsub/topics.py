@@ -142,19 +142,12 @@ def router(context: GatewayContext) -> APIRouter:
         """Publish one after the other. Where one is refused, those before it are published: a publisher that tries
         again publishes them twice, as Google allows."""
         numbers: list[str] = []
-        effects = context.core.effects
         try:
             for at, draft in enumerate(drafts):
-                if effects.sheds_low_priority and publishing.shed(caller, draft) is not None:
-                    raise Problem(
-                        Code.BUSY,
-                        "the broker is overloaded, and drops what has a low priority; send it again later",
-                        headers={"Retry-After": "1"},
-                    )
-                fan_out = publishing.begin(caller, draft)
-                if not fan_out.done:
-                    await publishing.finished(fan_out)
-                number = publishing.outcome(caller, draft, fan_out).message_id
+                ticket = publishing.offer(caller, draft)
+                if not ticket.done:
+                    await context.loop_driver.finish(ticket)
+                number = publishing.outcome(caller, draft, ticket).message_id
                 # A message that nobody gets has no number yet, and here each has one.
                 numbers.append(str(number or context.core.effects.numbers.next(context.clock())))
                 if at % SLICE == SLICE - 1:

@@ -235,7 +235,7 @@ def test_a_lost_connection_is_over_once() -> None:
 
 
 def test_what_a_connection_did_is_known_when_it_is_over() -> None:
-    world = World(Limits(max_queued_messages=1))
+    world = World(Limits(max_queued_messages=1, min_drain_rate=0))
     client = world.connect("c", receive_maximum=1, auto_ack=False)
     client.subscribe("t", "u", qos=1)
     for _ in range(3):

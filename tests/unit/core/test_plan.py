@@ -11,8 +11,8 @@ from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.outlook import EXCLUDED, FILTERED, NO_LOCAL, PlannedReceiver, planned_sink
-from mqttlite.core.packet_handler import OVERLOADED
 from mqttlite.core.plan import AS_THE_SCHEMA_SAYS, MAX_PLANNED, NOT_ASKED, PublishPlan
+from mqttlite.core.priority import OVERLOADED
 from mqttlite.core.quotas import Quotas, Rates
 from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.reasons import RATE_LIMITED

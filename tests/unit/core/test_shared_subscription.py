@@ -91,7 +91,7 @@ def test_a_member_that_does_not_read_is_passed_over() -> None:
 
 
 def test_a_full_queue_lets_the_next_member_have_it_and_only_full_queues_refuse() -> None:
-    world = World(Limits(max_inflight=1, max_queued_messages=1))
+    world = World(Limits(max_inflight=1, max_queued_messages=1, min_drain_rate=0))
     members = workers(world, 2)
     codes = [world.publish("jobs/a", str(number), 1) for number in range(5)]
     assert codes == [0, 0, 0, 0, 0x97]
@@ -99,7 +99,8 @@ def test_a_full_queue_lets_the_next_member_have_it_and_only_full_queues_refuse()
 
 
 def test_a_member_whose_queue_is_full_is_passed_over_even_by_a_topic_that_is_its_own() -> None:
-    world = World(Limits(max_inflight=1, max_queued_messages=1), share_policies={"*": HASH_TOPIC})
+    limits = Limits(max_inflight=1, max_queued_messages=1, min_drain_rate=0)
+    world = World(limits, share_policies={"*": HASH_TOPIC})
     workers(world, 2)
     assert [world.publish("jobs/a", str(number), 1) for number in range(5)] == [0, 0, 0, 0, 0x97]
 

@@ -340,14 +340,18 @@ async def test_an_overload_drops_what_it_drops_of_mqtt(tmp_path: Path) -> None:
         gateway.broker.subscribe("#")
         core, client = gateway.broker._core, gateway.client(Role.ADMIN)
         core.effects.sheds_low_priority = core.effects.sheds_qos0 = True
-        for path, reason in (("a?qos=0", "overload_qos0"), ("low?qos=1", "overload_low_priority"), ("a?qos=1", None)):
+        for path, reason in (("a?qos=0", "overload_qos0"), ("low?qos=0", "overload_low_priority"), ("a?qos=1", None)):
             answer = (await client.put(f"/topics/{path}", content=b"1")).json()
             assert (answer["dropped"], answer["reason"]) == ("backpressure" if reason else False, reason), path
+        refused = await client.put("/topics/low?qos=1", content=b"1")
+        assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded")
+        assert "has a low priority" in refused.json()["detail"]
         assert (await client.put("/topics/p?qos=0", content=b"1")).status_code == 403
         messages = [{"topic": "a"}, {"topic": "a", "qos": 1}, {"topic": "low", "qos": 1}, {"topic": "p"}]
         answer = (await client.post("/api/v1/publish/bulk", json=messages)).json()
-        assert (answer["published"], answer["dropped"], answer["refused"]) == (3, 2, 1)
-        assert answer["reasons"] == {"overload_qos0": 1, "overload_low_priority": 1}
+        assert (answer["published"], answer["dropped"], answer["refused"]) == (2, 1, 2)
+        assert answer["reasons"] == {"overload_qos0": 1}
+        assert [each["code"] for each in answer["errors"]] == ["quota_exceeded", "not_authorized"]
 
 
 async def test_a_message_that_finds_no_room_is_dropped_for_backpressure(tmp_path: Path) -> None:

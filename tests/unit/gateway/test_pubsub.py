@@ -953,7 +953,7 @@ async def test_an_overload_and_a_policy_refuse_messages_and_google_s_client_trie
         effects.sheds_low_priority = True
         messages = {"messages": [{"data": "eA=="}]}
         refused = await client.post(f"{ORDERS}:publish", json=messages)
-        assert failure(refused) == (503, "UNAVAILABLE")
+        assert failure(refused) == (429, "RESOURCE_EXHAUSTED")
         assert refused.headers["retry-after"] == "1"
         assert gateway.broker._core.router.drops.by_reason["overload_low_priority"] == 1
         effects.sheds_low_priority = False

@@ -1,0 +1,221 @@
+"""Messages from inside the process meet what a client's PUBLISH meets."""
+
+import pytest
+
+from mqttlite.core import inbound
+from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.inbound import MANY_WAIT, Ticket
+from mqttlite.core.limits import ITERATION_WORK, READER_LOOK_S, ROOM_LOOK_S
+from mqttlite.core.message import Message
+from mqttlite.core.priority import OVERLOADED
+from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0, PACKET_TOO_LARGE, QUEUE_FULL
+from mqttlite.core.room import NO_ROOM
+from mqttlite.core.source import CLIENT, THE_BROKER, THE_PROGRAM, Source
+from mqttlite.core.tally import QUOTA_EXCEEDED
+from mqttlite.core.topic_limits import TopicLimits
+from mqttlite.wire.properties import NONE, Properties
+from tests.support.core_driver import World
+from tests.support.rules import OpenRules
+from tests.unit.core.test_readers import LIMITS, QUEUE, Reader, burst
+from tests.unit.core.test_topic_overflow import QUEUE as TWO
+from tests.unit.core.test_topic_overflow import away, back, world_of
+
+LOW = Properties(user_properties=[("priority", "low")])
+
+
+def offer(
+    world: World,
+    payload: str = "x",
+    qos: int = 1,
+    topic: str = "t",
+    source: Source = THE_PROGRAM,
+    properties: Properties = NONE,
+) -> Ticket:
+    ticket = world.broker.publish(topic.encode(), payload.encode(), qos, False, world.now, properties, source)
+    world.settle()
+    return ticket
+
+
+def outcome(ticket: Ticket) -> tuple[bool, int, str, dict[str, int]]:
+    tally = ticket.tally
+    return ticket.done, tally.code, tally.refusal, tally.dropped
+
+
+def test_a_burst_waits_for_a_client_that_reads_and_nothing_is_lost() -> None:
+    world = World(LIMITS)
+    reader = Reader(world)
+    tickets = [offer(world, str(number)) for number in range(200)]
+    assert QUEUE // 2 < sum(ticket.done for ticket in tickets) < QUEUE + 5
+    done: list[int] = []
+    for number, ticket in enumerate(tickets):
+        ticket.on_done = lambda number=number: done.append(number)  # type: ignore[misc]
+    for _ in range(200):
+        reader.acknowledge(4)
+        world.advance(READER_LOOK_S)
+    assert reader.got == [str(number) for number in range(200)]
+    assert {outcome(ticket) == (True, 0, "", {}) for ticket in tickets} == {True}
+    assert done == sorted(done), "first come, first served"
+    assert tickets[-1].is_durable
+    assert not world.session("reader").drops
+    world.end()
+
+
+def test_messages_from_inside_do_not_overtake_those_that_wait() -> None:
+    world = World(LIMITS)
+    reader = Reader(world)
+    numbers = iter(range(1_000))
+    for _ in range(100):
+        offer(world, str(next(numbers)))
+    for _ in range(300):
+        reader.acknowledge(4)
+        world.advance(READER_LOOK_S)
+        offer(world, str(next(numbers)))
+    for _ in range(100):
+        reader.acknowledge(4)
+        world.advance(READER_LOOK_S)
+    assert reader.got == [str(number) for number in range(400)]
+
+
+def test_a_client_and_the_program_take_turns() -> None:
+    world = World(LIMITS)
+    reader, publisher = Reader(world), world.connect("p")
+    for number in range(100):
+        offer(world, f"inside {number}")
+    burst(publisher, 0, 100)
+    for _ in range(200):
+        reader.acknowledge(4)
+        world.advance(READER_LOOK_S)
+    assert sorted(reader.got) == sorted([f"inside {number}" for number in range(100)] + [str(n) for n in range(100)])
+    assert not world.session("reader").drops
+
+
+def test_only_so_many_messages_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbound, "MAX_WAITING_INSIDE", 3)
+    world = World(LIMITS)
+    reader = Reader(world)
+    tickets = [offer(world, str(number)) for number in range(QUEUE + 20)]
+    assert sum(not ticket.done for ticket in tickets) == 3
+    assert outcome(tickets[-1]) == (True, QUOTA_EXCEEDED, MANY_WAIT, {QUEUE_FULL: 1})
+    lost = sum(ticket.tally.code == QUOTA_EXCEEDED for ticket in tickets)
+    assert world.broker.router.drops.by_reason == {QUEUE_FULL: lost}
+    for _ in range(50):
+        reader.acknowledge(4)
+        world.advance(READER_LOOK_S)
+    assert len(reader.got) == len(tickets) - lost
+    assert offer(world).done
+    world = world_of("block", TWO)
+    away(world)
+    tickets = [offer(world, str(number)) for number in range(6)]
+    assert [ticket.done for ticket in tickets] == [True, True, False, False, False, True]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_waits_for_room(qos: int) -> None:
+    world = world_of("block", TWO)
+    away(world)
+    tickets = [offer(world, str(number), qos) for number in range(3)]
+    assert [ticket.done for ticket in tickets] == [True, True, False]
+    assert back(world) == ["0", "1"]
+    world.advance(ROOM_LOOK_S)
+    assert outcome(tickets[2]) == (True, 0, "", {})
+    assert tickets[2].is_durable
+
+
+def test_a_message_for_which_there_is_no_room_is_refused_in_the_end() -> None:
+    world = world_of("block", TWO)
+    away(world)
+    used = world.broker.effects.memory.used
+    ticket = [offer(world, str(number)) for number in range(3)][2]
+    world.advance(TWO.max_block_s + ROOM_LOOK_S)
+    assert outcome(ticket) == (True, QUOTA_EXCEEDED, NO_ROOM, {QUEUE_FULL: 1})
+    assert world.broker.router.drops.by_reason == {QUEUE_FULL: 1}
+    assert back(world) == ["0", "1"]
+    assert world.broker.effects.memory.used <= used + 5_000
+
+
+def test_where_the_policy_rejects_nobody_waits() -> None:
+    world = world_of("reject", TWO)
+    away(world)
+    assert [outcome(offer(world)) for _ in range(3)][2] == (True, QUOTA_EXCEEDED, NO_ROOM, {QUEUE_FULL: 1})
+
+
+def test_the_payload_of_a_source_is_limited() -> None:
+    world = World()
+    world.connect("r").subscribe("#")
+    source = Source(CLIENT, "http")
+    source.topic_limits = TopicLimits(8, 100, 3)
+    assert outcome(offer(world, "abc", source=source)) == (True, 0, "", {})
+    ticket = offer(world, "abcd", source=source)
+    assert outcome(ticket) == (True, QUOTA_EXCEEDED, source.topic_limits.payload_refusal(4), {PACKET_TOO_LARGE: 1})
+    assert world.broker.router.drops.by_reason == {PACKET_TOO_LARGE: 1}
+
+
+def test_overload_drops_what_it_drops_of_clients() -> None:
+    world = World()
+    world.connect("r").subscribe("#")
+    effects = world.broker.effects
+    effects.sheds_low_priority = True
+    assert outcome(offer(world)) == outcome(offer(world, qos=0)) == (True, 0, "", {})
+    assert outcome(offer(world, properties=LOW)) == (True, QUOTA_EXCEEDED, OVERLOADED, {OVERLOAD_LOW_PRIORITY: 1})
+    ticket = offer(world, qos=0, properties=LOW)
+    assert outcome(ticket) == (True, 0, "", {OVERLOAD_LOW_PRIORITY: 1})
+    assert ticket.tally.reached == 1, "it may have had receivers"
+    assert ticket.message_id() == ticket.message_id() > 0
+    effects.sheds_qos0 = True
+    assert outcome(offer(world, qos=0)) == (True, 0, "", {OVERLOAD_QOS0: 1})
+    assert outcome(offer(world, qos=0, source=THE_BROKER)) == (True, 0, "", {})
+    assert outcome(offer(world)) == (True, 0, "", {})
+
+
+def test_who_may_not_publish_hears_so_also_in_an_overload() -> None:
+    class Nobody(OpenRules):
+        def is_open(self, topic: bytes) -> bool:
+            return False
+
+        def may_publish(self, role: int, topic: bytes) -> bool:
+            return False
+
+    world = World()
+    world.broker.authorize(DefaultRules(authorizer=Nobody()))
+    world.broker.effects.sheds_low_priority = True
+    source = Source(CLIENT, "http")
+    assert outcome(offer(world, properties=LOW, source=source))[1] == 0x87
+    assert outcome(offer(world, properties=LOW))[1] == QUOTA_EXCEEDED, "the program may"
+
+
+def test_a_ticket_is_done_when_the_last_receiver_has_the_message() -> None:
+    world = World()
+    readers = [world.connect(f"r{number}") for number in range(50)]
+    for reader in readers:
+        reader.subscribe("t", qos=1)
+    effects = world.broker.effects
+    effects.work = ITERATION_WORK
+    ticket = world.broker.publish(b"t", b"x", 1, False, world.now)
+    assert not ticket.done
+    done: list[bool] = []
+    ticket.on_done = lambda: done.append(ticket.done)
+    effects.work = 0
+    world.settle()
+    world.advance(0.1)
+    assert (done, ticket.is_durable, ticket.tally.sent) == ([True], True, 50)
+    assert ticket.message_id() > 0
+
+
+def test_an_answer_waits_for_the_disk_where_something_is_kept() -> None:
+    world = World()
+    assert not offer(world).is_durable
+    away(world)
+    assert offer(world).is_durable
+    assert not offer(world, qos=0).is_durable
+    assert world.broker.publish(b"r", b"x", 0, True, world.now).is_durable, "the retained message"
+
+
+def test_the_brokers_own_messages_do_not_wait() -> None:
+    world = World(LIMITS)
+    reader = Reader(world)
+    for number in range(QUEUE + 10):
+        assert offer(world, str(number), source=THE_BROKER).done
+    assert world.session("reader").drops == {QUEUE_FULL: QUEUE + 10 - QUEUE - 4}
+    assert reader.client.connection.outbox.sent_qos1 == 4
+    assert world.broker.router.drops.by_reason == {}
+    assert Message(b"t", b"").number == 0
