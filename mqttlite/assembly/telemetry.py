@@ -61,7 +61,8 @@ class Telemetry:
         """The listeners to events, in order. Call it after the files are open."""
         runtime, options = self._runtime, self._runtime.config.sys
         found: list[Listener] = [self.counters, ConnectionLog(), self.reports]
-        if runtime.config.http is not None or runtime.config.metrics is not None or runtime.config.data_dir:
+        config = runtime.config
+        if config.http is not None or config.metrics is not None or config.delivery_log is not None:
             found.append(self.recent_events)
         found += self.tracing.event_listeners()
         if options.interval_s:
