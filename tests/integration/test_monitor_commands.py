@@ -509,7 +509,7 @@ async def test_top_prints_the_status_as_json(rig: Rig) -> None:
     broker = await watched(rig)
     result = await run("top", "--json", "--url", url(broker))
     assert result.exit_code == 0
-    assert set(json.loads(result.stdout)["top"]) == {"bytes", "outbox", "queue", "drops"}
+    assert set(json.loads(result.stdout)["top"]) == {"bytes", "outbox", "queue", "inflight", "drops"}
 
 
 # ── where a broker is found ────────────────────────────────────────────────────────────────────────────────────────
