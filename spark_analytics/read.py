@@ -8,11 +8,11 @@ for an `InputUnusable`; none disappears.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import reduce
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DoubleType, LongType, MapType, StringType, StructType, TimestampType
 from pyspark.storagelevel import StorageLevel
 
 from spark_analytics.errors import InputUnusable
@@ -32,6 +32,13 @@ _CORRUPT: Final = "_corrupt"
 
 # Of a Parquet schema as text, which is one question to the JVM; its own answer for each column would be one per column.
 _COLUMN: Final = re.compile(r"^  (?:required|optional|repeated) \S+ (\w+)", re.MULTILINE)
+
+_MOST: Final = 1 << 53
+"""No number of a broker is larger; numbers of messages count microseconds since 1970."""
+
+_EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
+"""A broker whose clock is wrong may write other times, but none outside of these."""
 
 FOOTERS_AT_ONCE: Final = 8
 """Footers of Parquet files are read side by side: on a remote file system each is a round trip."""
@@ -206,15 +213,30 @@ def _lines(spark: SparkSession, paths: list[str], schema: StructType) -> DataFra
     with_corrupt = StructType([*schema.fields]).add(_CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     missing = reduce(Column.__or__, (F.col(f"row.{name}").isNull() for name in required(schema)))
+    impossible = reduce(Column.__or__, (F.coalesce(each, F.lit(False)) for each in _impossible(schema)))
     return (
         spark.read.text(paths)
         .select(F.col("_metadata.file_path").alias("file"), F.from_json("value", with_corrupt, options).alias("row"))
         .select(
             "file",
-            (F.col(f"row.{_CORRUPT}").isNotNull() | missing).alias("broken"),
+            (F.col(f"row.{_CORRUPT}").isNotNull() | missing | impossible).alias("broken"),
             *(f"row.{name}" for name in schema.fieldNames()),
         )
     )
+
+
+def _impossible(schema: StructType) -> Iterator[Column]:
+    """Whether a value is none that a broker has: sums of such numbers overflow, and end the whole report."""
+    for field in schema:
+        column = F.col(f"row.{field.name}")
+        if isinstance(field.dataType, (LongType, DoubleType)):
+            yield ~column.between(-_MOST, _MOST)  # NaN is above all numbers
+        elif isinstance(field.dataType, TimestampType):
+            yield ~column.between(_instant(_EARLIEST), _instant(_LATEST))
+        elif isinstance(field.dataType, MapType):
+            yield ~F.forall(F.map_values(column), lambda each: each.between(-_MOST, _MOST))
+        elif isinstance(field.dataType, ArrayType):
+            yield ~F.forall(column, lambda each: each.between(-_MOST, _MOST))
 
 
 def _inspect_lines(lines: DataFrame) -> list[str]:

@@ -180,7 +180,20 @@ def test_a_broken_line_is_left_out_counted_and_named(
 
 @pytest.mark.parametrize(
     "change",
-    [{"duration_s": "long"}, {"ended_at": "yesterday"}, {"client_id": None}, {"drops": [1]}, {"bytes_sent": 1.5}],
+    [
+        {"duration_s": "long"},
+        {"ended_at": "yesterday"},
+        {"client_id": None},
+        {"drops": [1]},
+        {"bytes_sent": 1.5},
+        {"bytes_sent": 1 << 60},
+        {"bytes_sent": -1 << 63},
+        {"drops": {"x": 1 << 60}},
+        {"duration_s": float("nan")},
+        {"duration_s": 1e308},
+        {"ended_at": "0001-01-01T00:00:00Z"},
+        {"opened_at": "9999-12-31T23:59:59Z"},
+    ],
     ids=str,
 )
 def test_a_row_that_breaks_the_schema_is_a_broken_line(
