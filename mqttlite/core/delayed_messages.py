@@ -87,7 +87,7 @@ class DelayedMessages:
         ):
             return False
         self._effects.identify(message)
-        if message.retain:
+        if message.retain and self._routes.permissions.restricts:
             message.writer = source.writer()
         number = self._latest + 1
         due_at = self._effects.now + delay_s

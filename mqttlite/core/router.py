@@ -206,8 +206,10 @@ class Router:
             if limited is not message and message.qos:
                 message.number = self._effects.identify(limited)  # so that the publisher is told the number of the copy
             message = limited
-        if message.retain and route.retains and not self.retained.put(message, source.writer()):  # [MQTT-3.3.1-8]
-            tally.code = QUOTA_EXCEEDED
+        if message.retain and route.retains:  # [MQTT-3.3.1-8]
+            writer = source.writer() if self._routes.permissions.restricts else None
+            if not self.retained.put(message, writer):
+                tally.code = QUOTA_EXCEEDED
         return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)
 
     def judge(self, route: Route, message: Message, source: Source) -> tuple[int, str]:

@@ -64,6 +64,7 @@ def test_a_retained_message_is_not_sent_while_its_writer_may_not_write_it(qos: i
 @QOS
 def test_the_writer_of_a_retained_message_outlives_a_restart(qos: int) -> None:
     world = World()
+    ban(world, "")
     write(world, "a", qos)
     write(world, "b", qos)
     world = world.restart()
@@ -83,12 +84,20 @@ def test_two_brokers_of_one_store_ask_their_own_rules() -> None:
 
 def test_a_message_that_another_replaces_has_the_writer_of_the_other() -> None:
     world = World()
+    ban(world, "")
     for name in ("a", "b"):
         world.connect(name).publish("private/x", name, 1, retain=True)
     ban(world, "a")
     assert heard(world) == ["b"]
     ban(world, "b")
     assert heard(world) == []
+
+
+def test_what_was_written_before_there_were_rules_has_no_writer() -> None:
+    world = World()
+    write(world, "a")
+    ban(world, "a")
+    assert heard(world) == ["a", "public a"]
 
 
 def test_messages_of_the_program_have_no_writer() -> None:
@@ -101,6 +110,7 @@ def test_messages_of_the_program_have_no_writer() -> None:
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_delayed_message_keeps_the_writer_that_it_came_from(restarts: bool) -> None:
     world = World()
+    ban(world, "")
     world.connect("a").publish("$delayed/10/private/x", "x", 1, retain=True)
     world.connect("b").publish("$delayed/10/private/y", "y", 1, retain=True)
     if restarts:
@@ -112,6 +122,7 @@ def test_a_delayed_message_keeps_the_writer_that_it_came_from(restarts: bool) ->
 
 def test_the_memory_of_a_writer_counts_once_and_as_long_as_it_has_messages() -> None:
     world = World()
+    ban(world, "")
     memory = world.broker.effects.memory
     client = world.connect("a")
     for topic in ("t/1", "t/2", "t/3"):  # so that there are routes to them, and a prefix

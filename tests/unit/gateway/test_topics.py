@@ -64,9 +64,10 @@ async def test_permissions_hold_at_once(tmp_path: Path) -> None:
 async def test_a_retained_message_is_read_while_its_writer_may_write_it(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, users=("ann", "bob", "eve")) as gateway:
         ann, bob, eve = (gateway.user(name) for name in ("ann", "bob", "eve"))
-        path = f"{TOPICS}/{(await ann.post(TOPICS, json={'name': 'a', 'members': ['bob']})).json()['topic_id']}"
+        body = {"name": "a", "permissions": "PUBLISH_ONLY", "members": ["bob"]}
+        path = f"{TOPICS}/{(await ann.post(TOPICS, json=body)).json()['topic_id']}"
         assert (await eve.put("/topics/a?retain=1&qos=1", content=b"x")).status_code == 200
-        for permissions, status in (("PUBLIC", 200), ("SUBSCRIBE_ONLY", 404), ("PUBLIC", 200)):
+        for permissions, status in (("PUBLISH_ONLY", 200), ("SUBSCRIBE_ONLY", 404), ("PUBLISH_ONLY", 200)):
             assert (await ann.patch(path, json={"permissions": permissions})).status_code == 200
             assert (await bob.get("/topics/a")).status_code == status
 
