@@ -211,6 +211,8 @@ def refusal(code: int, topic_filter: bytes, why: str | None) -> Problem:
         return Problem(Code.NOT_AUTHORIZED, f"the caller may not subscribe to {name!r}: {why or 'denied'}")
     if code == ReasonCode.QUOTA_EXCEEDED:
         return Problem(Code.QUOTA_EXCEEDED, f"no subscription to {name!r}: {why or 'a limit is reached'}")
+    if code == ReasonCode.TOPIC_FILTER_INVALID and why:  # the filter in `where` cannot be read
+        return Problem(Code.BAD_REQUEST, f"no subscription to {name!r}: {why}")
     return Problem(Code.INVALID_TOPIC, f"no subscription to {name!r}: {why or f'refused with 0x{code:02X}'}")
 
 
