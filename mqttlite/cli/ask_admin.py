@@ -192,7 +192,7 @@ class UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         if not hasattr(socket, "AF_UNIX"):
             raise OSError("Python has no Unix sockets on this system")
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock: socket.socket | Any = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
