@@ -1,6 +1,6 @@
 """A message that waits before it is published, because a receiver has no room for it.
 
-`Room` and `Readers` hold messages back, whoever published them; a subclass says how its publisher waits.
+`Room` and `Readers` hold back messages of all publishers; a subclass says how its publisher waits.
 """
 
 from typing import Final

@@ -145,7 +145,7 @@ class Ticket(HeldMessage):
             fan_out.on_done = self._finish
 
     def end(self, reason: str, refusal: str) -> None:
-        """Nobody gets the message. With a `refusal`, the publisher is told to come again."""
+        """Nobody gets the message. With a `refusal`, the publisher may send it again later."""
         self._inbound.drop(self.message, reason)
         tally = self.tally
         tally.drop(reason)

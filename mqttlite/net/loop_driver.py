@@ -212,7 +212,8 @@ class LoopDriver(LinkDriver):
         self._close_links(len(self._closing))
         self._stopped = True
         for done in self._unfinished:
-            done.set_exception(ConnectionError("the broker stops: the message still waited for its receivers"))
+            if not done.done():  # one that is done has not been heard yet
+                done.set_exception(ConnectionError("the broker stops: the message still waited for its receivers"))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -107,7 +107,7 @@ def pubrel(world: World) -> Client:
         pubrel,
     ],
 )
-def test_what_confirms_a_change_waits_for_its_commit(answered: Callable[[World], Client]) -> None:
+def test_an_answer_waits_for_the_commit_of_what_it_confirms(answered: Callable[[World], Client]) -> None:
     world = World()
     client = answered(world)
     assert client.connection.outbox.chunks

@@ -93,7 +93,7 @@ def test_a_message_that_another_replaces_has_the_writer_of_the_other() -> None:
     assert heard(world) == []
 
 
-def test_what_was_written_before_there_were_rules_has_no_writer() -> None:
+def test_a_message_from_before_there_were_rules_has_no_writer() -> None:
     world = World()
     write(world, "a")
     ban(world, "a")
@@ -169,7 +169,7 @@ def test_a_user_that_changes_is_another_writer() -> None:
         (Grants(publish=(b"#",)), False),
     ],
 )
-def test_nobody_is_asked_about_rights_that_came_with_credentials(grants: Grants, is_known: bool) -> None:
+def test_a_client_whose_rights_came_with_its_credentials_is_no_writer(grants: Grants, is_known: bool) -> None:
     source = Source(CLIENT, "a")
     source.grants = grants
     assert (source.writer() is not None) == is_known

@@ -8,7 +8,7 @@ import pytest
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connection import Connection, Peer
-from mqttlite.core.limits import MAX_PENDING_BYTES, Limits
+from mqttlite.core.limits import ITERATION_WORK, MAX_PENDING_BYTES, Limits
 from mqttlite.core.ports import Store
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import UNWRITTEN_BYTES, Link
@@ -269,6 +269,19 @@ async def test_a_driver_that_stops_closes_all_links_at_once() -> None:
     assert bench.closes.total() == CLOSES_PER_ITERATION
     await bench.driver.stop()
     assert bench.closes.total() == len(links)
+
+
+async def test_a_driver_stops_beside_a_message_that_is_just_done() -> None:
+    bench = Bench()
+    await bench.client("reader", b"t")
+    bench.broker.effects.work = ITERATION_WORK
+    ticket = bench.broker.publish(b"t", b"x", 0, False, asyncio.get_running_loop().time())
+    waiting = asyncio.create_task(bench.driver.finish(ticket))
+    await asyncio.sleep(0)
+    assert ticket.on_done is not None
+    ticket.on_done()
+    await bench.driver.stop()
+    waiting.cancel()
 
 
 async def test_an_outbox_that_waits_and_then_gets_a_change_waits_for_its_commit() -> None:
