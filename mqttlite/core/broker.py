@@ -164,7 +164,7 @@ class Broker:
         room = Room(self._routes, self.router, deadlines, effects, limits)
         readers = Readers(deadlines, effects, limits)
         handler = PacketHandler(self._routes, self.router, room, readers, effects, limits)
-        self._inbound: Final = Inbound(self._routes, self.router, room, readers, self.router.drops, effects)
+        self.inbound: Final = Inbound(self._routes, self.router, room, readers, self.router.drops, effects)
         self.planner: Final = Planner(
             online, self.sessions, self._routes, self.router, subscriptions, readers, effects, limits
         )
@@ -337,7 +337,7 @@ class Broker:
         expiry = properties.message_expiry_interval
         message = Message(topic, payload, qos, retain, properties, 0.0 if expiry is None else now + expiry)
         check_is_served(topic)
-        ticket = self._inbound.offer(message, source)
+        ticket = self.inbound.offer(message, source)
         if self.effects.overflowed:
             self._closing.end_overflowed()
         return ticket

@@ -4,10 +4,9 @@ from functools import partial
 
 import pytest
 
-from mqttlite.core import inbound
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.inbound import MANY_WAIT, Ticket
-from mqttlite.core.limits import ITERATION_WORK, READER_LOOK_S, ROOM_LOOK_S
+from mqttlite.core.limits import ITERATION_WORK, MAX_WAITING_INSIDE, READER_LOOK_S, ROOM_LOOK_S
 from mqttlite.core.priority import OVERLOADED
 from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0, PACKET_TOO_LARGE, QUEUE_FULL
 from mqttlite.core.room import NO_ROOM
@@ -90,9 +89,9 @@ def test_a_client_and_the_program_take_turns() -> None:
     assert not world.session("reader").drops
 
 
-def test_only_so_many_messages_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbound, "MAX_WAITING_INSIDE", 3)
+def test_only_so_many_messages_wait() -> None:
     world = World(LIMITS)
+    world.broker.inbound.waiting = MAX_WAITING_INSIDE - 3
     reader = Reader(world)
     tickets = [offer(world, str(number)) for number in range(QUEUE + 20)]
     assert sum(not ticket.done for ticket in tickets) == 3
@@ -105,6 +104,7 @@ def test_only_so_many_messages_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(reader.got) == len(tickets) - lost
     assert offer(world).done
     world = world_of("block", TWO)
+    world.broker.inbound.waiting = MAX_WAITING_INSIDE - 3
     away(world)
     tickets = [offer(world, str(number)) for number in range(6)]
     assert [ticket.done for ticket in tickets] == [True, True, False, False, False, True]
