@@ -404,7 +404,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         ticket = self._core.publish(name, raw, qos, retain, loop.time(), properties)
         await self._loop_driver.finish(ticket)
-        if not ticket.is_durable:
+        if not ticket.tally.is_durable:
             await asyncio.sleep(0)  # let other tasks run in a program that only publishes
         return ticket.tally.code
 

@@ -60,7 +60,6 @@ from mqttlite.core.source import THE_BROKER, THE_PROGRAM, Source
 from mqttlite.core.subscribe import Subscriptions
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.subscription_check import SubscriptionCheck
-from mqttlite.core.tally import SENT
 from mqttlite.core.throttling import Throttling
 from mqttlite.core.topic_limits import TopicLimits
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
@@ -455,7 +454,7 @@ class Broker:
         assert session is not None, "the client is connected"
         if not any(matches(name, topic) for name in session.subscriptions):
             return False
-        return session.deliver_qos0(Delivery(Message(topic, payload, 0, False, NONE, 0.0), 0, False)) == SENT
+        return session.deliver_qos0(Delivery(Message(topic, payload, 0, False, NONE, 0.0), 0, False)) == ""
 
     def end_unauthorized(self, connection: Connection, detail: str, now: float) -> None:
         """Close a connection with 0x87, because its client's credentials are no longer valid. Harmless if it has

@@ -31,7 +31,7 @@ _NO_SPECIAL: Final[dict[tuple[int, bool, tuple[int, ...]], Delivery]] = {}
 
 @final
 class FanOut(Job):
-    """Exactly one of `message` and `batch` is given."""
+    """Exactly one of `message` and `batch` is given. It is done after the last receiver, with nothing pending."""
 
     __slots__ = (
         "_asks",
@@ -89,21 +89,30 @@ class FanOut(Job):
 
     def step(self) -> bool:
         """Continue with the receivers until the iteration's work budget is used up. Return whether all were visited."""
-        effects = self._effects
-        dirty_before = len(effects.dirty)
+        effects, tally = self._effects, self.tally
+        dirty_before, changes_before = len(effects.dirty), len(effects.changes)
         is_done = (not self._receivers or self._to_receivers()) and (not self._sinks or self._to_sinks())
         if len(effects.dirty) - dirty_before > CROWD:
             effects.note_crowd(dirty_before)
+        if len(effects.changes) > changes_before:
+            tally.is_durable = True
         if not is_done:
             self._wait()
             return False
+        if tally.pending:
+            self._wait()
+            tally.on_settled = self._end
+        else:
+            self._end()
+        return True
+
+    def _end(self) -> None:
         self.done = True
         self._let_go()
         if self.tally.reached == 0:
             self._count_unheard()
         if self.on_done is not None:
             self.on_done()
-        return True
 
     def message_id(self) -> int:
         """The number of its message, given now if it has none; 0 if the message may have no receiver."""

@@ -51,9 +51,8 @@ class Inbound:
 
         The broker's own messages neither wait nor are shed: they tell what goes on. Raises `TopicNameInvalid`.
         """
-        effects = self._effects
         route = self._routes.find(message.topic)
-        ticket = Ticket(self, message, source, len(effects.changes))
+        ticket = Ticket(self, message, source)
         if source.kind != BROKER and not self._take(ticket, message, source, route):
             return ticket
         self.publish(ticket, route)
@@ -107,25 +106,19 @@ class Inbound:
     def identify(self, message: Message) -> int:
         return self._effects.identify(message)
 
-    def changes(self) -> int:
-        return len(self._effects.changes)
-
 
 @final
 class Ticket(HeldMessage):
     """What becomes of a message that was offered. `tally` is final once the ticket is `done`."""
 
-    __slots__ = ("_changes_before", "_fan_out", "_inbound", "done", "is_durable", "on_done", "tally")
+    __slots__ = ("_fan_out", "_inbound", "done", "on_done", "tally")
 
-    def __init__(self, inbound: Inbound, message: Message, source: Source, changes_before: int) -> None:
+    def __init__(self, inbound: Inbound, message: Message, source: Source) -> None:
         super().__init__(message, source, INSIDE)
         self._inbound: Final = inbound
-        self._changes_before: Final = changes_before
         self._fan_out: FanOut | None = None
         self.tally: Tally = Tally()
         self.done: bool = False
-        self.is_durable: bool = False
-        """Whether the publisher's answer waits for a commit: the message changed durable state, or may have."""
         self.on_done: Callable[[], None] | None = None
         """Called when it is done, if it was not done at once."""
 
@@ -138,10 +131,8 @@ class Ticket(HeldMessage):
         self._fan_out = fan_out
         self.tally = fan_out.tally
         if fan_out.done:
-            self.is_durable = self.is_durable or self._inbound.changes() > self._changes_before
             self._finish()
         else:
-            self.is_durable = True  # changes of earlier parts may not be committed yet
             fan_out.on_done = self._finish
 
     def end(self, reason: str, refusal: str) -> None:
@@ -163,7 +154,6 @@ class Ticket(HeldMessage):
 
     def go_on(self, has_room: bool) -> None:
         self._inbound.waiting -= 1
-        self.is_durable = True  # changes made meanwhile may not be committed yet
         if has_room:
             self._inbound.go_on(self)
         else:

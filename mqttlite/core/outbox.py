@@ -176,11 +176,11 @@ class Outbox:
         """`waiting_bytes`, plus the bytes that the blocked link holds unsent."""
         return self._backlog_bytes + self._chunk_bytes + self._link_bytes
 
-    def offer(self, piece: bytes, messages: int, expires_at: float = 0.0, on_overflow: str = "") -> bool:
+    def offer(self, piece: bytes, messages: int, expires_at: float = 0.0, on_overflow: str = "") -> str:
         """Take a piece of `messages` QoS 0 messages of one size. While blocked, drop by policy what does not fit.
 
-        `expires_at` 0.0 is never. An empty `on_overflow` stands for the policy of the limits. Return whether the outbox
-        took all of them.
+        `expires_at` 0.0 is never. An empty `on_overflow` stands for the policy of the limits. Return why the outbox
+        dropped some of them; empty if it took all.
         """
         if self.blocked:
             return self._hold(piece, messages, NOT_TRACED, expires_at, on_overflow)
@@ -189,24 +189,23 @@ class Outbox:
         if not self.dirty:
             self.dirty = True
             self.effects.dirty.append(self)
-        return True
+        return ""
 
     def would_drop(self, size: int, on_overflow: str = "") -> str:
         """Why `offer` would not take a message of this size; empty if it would."""
         if not self.blocked:
             return ""
-        if not self.link_blocked and self.is_paced:
+        if self._is_over_rate():
             return RATE_LIMITED
-        drops_oldest = (on_overflow or self._limits.on_overflow) == DROP_OLDEST
-        return "" if self._room(size, drops_oldest) else BUFFER_FULL
+        return "" if self._places(size, on_overflow or self._limits.on_overflow) else BUFFER_FULL
 
-    def offer_traced(self, piece: bytes, trace: int, expires_at: float = 0.0, on_overflow: str = "") -> bool:
+    def offer_traced(self, piece: bytes, trace: int, expires_at: float = 0.0, on_overflow: str = "") -> str:
         """The same for one traced message."""
         if self.blocked:
             return self._hold(piece, 1, trace, expires_at, on_overflow)
         self.offer(piece, 1)
         self.tell_sent(trace, 0)
-        return True
+        return ""
 
     def tell_sent(self, trace: int, qos: int) -> None:
         """Report to the tracer that a traced message leaves with the next flush."""
@@ -260,12 +259,17 @@ class Outbox:
             self._aliases = TopicAliases(self.topic_alias_maximum)
         return self._aliases.use(topic)
 
-    def too_large(self, size: int) -> bool:
-        """Whether a packet exceeds the client's maximum size; it then counts as dropped [MQTT-3.1.2-24]."""
-        if 0 < self.max_packet_bytes < size:
-            count(self.drops, PACKET_TOO_LARGE, 1)
-            return True
-        return False
+    def is_too_large(self, size: int) -> bool:
+        """Whether a packet of this size exceeds the client's maximum [MQTT-3.1.2-24]."""
+        return 0 < self.max_packet_bytes < size
+
+    def drop_too_large(self, size: int, topic: bytes, trace: int) -> None:
+        """Count a message whose packet is too large, and report it to the tracer [MQTT-3.1.2-25]."""
+        count(self.drops, PACKET_TOO_LARGE, 1)
+        tracer = self.effects.tracer
+        if tracer is not None:
+            detail = f"{size}/{self.max_packet_bytes} bytes"
+            tracer.on_dropped(trace, self.client_id, topic, PACKET_TOO_LARGE, 1, detail)
 
     def take(self) -> bytes:
         """Take everything to write now, in one piece."""
@@ -401,28 +405,39 @@ class Outbox:
         """Whether a QoS 0 message of `size` bytes would be taken without dropping another."""
         if not self.blocked:
             return True
-        return (self.link_blocked or not self.is_paced) and self._room(size, False) > 0
+        return not self._is_over_rate() and self._room(size, False) > 0
 
-    def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float, on_overflow: str) -> bool:
+    def _is_over_rate(self) -> bool:
+        """Whether only the pace holds a blocked outbox back. It keeps no QoS 0 messages then."""
+        return not self.link_blocked and self.is_paced
+
+    def _places(self, size: int, on_overflow: str) -> int:
+        """How many QoS 0 messages of this size a blocked outbox would keep."""
+        if self.yields and on_overflow == DROP_NEWEST:
+            return 0
+        return self._room(size, on_overflow == DROP_OLDEST)
+
+    def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float, on_overflow: str) -> str:
+        """Keep the messages that there is room for. Return why some were dropped; empty if it kept all."""
         limits = self._limits
         on_overflow = on_overflow or limits.on_overflow
         frame = self.effects.latest_frame
         if frame.piece is not piece or frame.trace != trace:
             frame = self.effects.latest_frame = HeldFrame(piece, messages, trace, expires_at)
-        if not self.link_blocked and self.is_paced:
+        if self._is_over_rate():
             self._drop(frame, messages, RATE_LIMITED, "")
-            return False
+            return RATE_LIMITED
         drop_oldest = on_overflow == DROP_OLDEST
-        yields = self.yields and on_overflow == DROP_NEWEST
-        room = 0 if yields else self._room(frame.size, drop_oldest)
+        room = self._places(frame.size, on_overflow)
         all_taken = room >= messages
         if not all_taken:
+            yields = self.yields and on_overflow == DROP_NEWEST
             why = YIELDS if yields else self._why_full(messages, frame.size * messages)
             self._drop(frame, messages - room, BUFFER_FULL, why)
             if on_overflow == DISCONNECT:
                 self.effects.overflowed.append(self.number)
             if room == 0:
-                return False
+                return BUFFER_FULL
             frame = frame.last(room) if drop_oldest else frame.first(room)
         if drop_oldest and all_taken:
             self._drop_oldest(PLACE_BYTES + frame.memory_bytes, messages)
@@ -437,7 +452,7 @@ class Outbox:
         if trace and tracer is not None:
             waiting, most = self._backlog_messages, limits.max_outbox_messages
             tracer.on_queued(trace, self.client_id, BACKPRESSURE, waiting, most)
-        return all_taken
+        return "" if all_taken else BUFFER_FULL
 
     def _keep(self, frame: HeldFrame) -> None:
         self._backlog_bytes += self._memory.hold_frame(frame)

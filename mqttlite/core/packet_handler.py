@@ -328,8 +328,6 @@ class PacketHandler:
         session = connection.session
         assert session is not None
         outbox = connection.outbox
-        changes = self._effects.changes
-        before = len(changes)
         answer = PUBACK if message.qos == 1 else PUBREC  # [MQTT-4.3.2-4] [MQTT-4.3.3-8]
         route = self._routes.find(message.topic)  # first: an invalid name is an error also in a repeated message
         if message.qos == 1:
@@ -343,7 +341,7 @@ class PacketHandler:
                 raise ReceiveMaximumExceeded(
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )
-        receipt = Receipt(connection, session, message.qos, Ids(packet_id), before, message)
+        receipt = Receipt(connection, session, message.qos, Ids(packet_id), message)
         if fault:
             self._router.drops.add(_FAULTS[fault], 1, message.topic)
             if fault == QUOTA_EXCEEDED:
@@ -381,7 +379,6 @@ class PacketHandler:
         if receipt is None:
             self._publish_qos0(connection, message, route)
         else:
-            receipt.is_durable = True  # changes made meanwhile may not be committed yet
             self._publish(connection, message, route, receipt)
 
     def on_no_room(self, message: Message, receipt: Receipt | None) -> None:
@@ -462,7 +459,6 @@ class PacketHandler:
         fan_out.on_done = partial(self._on_fan_out, receipt, fan_out.tally)
 
     def _on_fan_out(self, receipt: Receipt, tally: Tally) -> None:
-        receipt.is_durable = True  # changes of earlier parts may not be committed yet
         self._resume(receipt.connection)
         self._receipts.acknowledge(receipt, tally)
 
@@ -484,7 +480,7 @@ class PacketHandler:
             connection.received_qos1 += batch.count
         else:
             connection.received_qos2 += batch.count
-        receipt = Receipt(connection, session, batch.qos, ids, len(self._effects.changes))
+        receipt = Receipt(connection, session, batch.qos, ids)
         is_whole = batch.qos == 2 and _is_whole(route, session)
         self._settle(receipt, self._router.publish_batch(batch, route, session, is_whole))
 

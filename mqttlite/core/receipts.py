@@ -21,7 +21,7 @@ from mqttlite.wire.properties import Properties
 class Receipt:
     """QoS 1 or 2 messages of a client that must be acknowledged."""
 
-    __slots__ = ("changes_before", "connection", "ids", "is_durable", "message", "qos", "refusal", "session")
+    __slots__ = ("connection", "ids", "message", "qos", "refusal", "session")
 
     def __init__(
         self,
@@ -29,18 +29,12 @@ class Receipt:
         session: Session,
         qos: int,
         ids: Ids,
-        changes_before: int,
         message: Message | None = None,
     ) -> None:
         self.connection: Final = connection
         self.session: Final = session
         self.qos: Final = qos
         self.ids: Final = ids
-        self.changes_before: Final = changes_before
-        """How many changes were recorded before these messages. If there are more now, the acknowledgement waits for a
-        commit."""
-        self.is_durable: bool = False
-        """Whether it waits for a commit in any case."""
         self.refusal: str | None = None
         """Why the broker refused the message; None if there is no sentence for it."""
         self.message: Final = message
@@ -72,7 +66,7 @@ class Receipts:
                 for number in range(ids.count):
                     if number not in rejected:
                         self._acknowledgements.take_received(session, ids.get(number), 1)
-        if receipt.is_durable or len(self._effects.changes) > receipt.changes_before:
+        if tally.is_durable:
             outbox.awaits_commit = True
         if connection.state == CLOSED:
             return

@@ -9,7 +9,7 @@ from mqttlite.core.limits import MAX_ROOM_LOOKS, MAX_ROUTE_VERDICTS
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.outlook import EXCLUDED, NO_LOCAL, PlannedReceiver
-from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE, QOS0_OFFLINE, RATE_LIMITED
+from mqttlite.core.reasons import QOS0_OFFLINE
 from mqttlite.core.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
@@ -90,8 +90,7 @@ class Receiver:
             if outcome == DROPPED:
                 tally.code = QUOTA_EXCEEDED
         else:
-            outcome = self.session.deliver_qos0(delivery)
-            tally.count(outcome, why_dropped(self.session.outbox))
+            tally.count_qos0(self.session.deliver_qos0(delivery))
 
     def accept_batch(self, batch: PublishBatch, tally: Tally) -> int:
         """Deliver a batch to the session. Return how many messages it took one by one.
@@ -313,21 +312,13 @@ def _with(outboxes: list[Outbox], session: Session, outbox: Outbox) -> list[Outb
     return outboxes
 
 
-def why_dropped(outbox: Outbox | None) -> str:
-    """Why a session dropped a QoS 0 message."""
-    if outbox is None:
-        return QOS0_OFFLINE
-    if outbox.is_paced:
-        return RATE_LIMITED
-    return BUFFER_FULL if outbox.blocked else PACKET_TOO_LARGE
-
-
 def offer(outbox: Outbox, packets: bytes, messages: int, expires_at: float, on_overflow: str, tally: Tally) -> None:
     """Offer QoS 0 packets of one size to a connected client."""
-    if outbox.offer(packets, messages, expires_at, on_overflow):
-        tally.sent += messages
+    reason = outbox.offer(packets, messages, expires_at, on_overflow)
+    if reason:
+        tally.drop(reason)
     else:
-        tally.drop(why_dropped(outbox))
+        tally.sent += messages
 
 
 def send_aliased(outbox: Outbox, batch: PublishBatch, tally: Tally) -> None:

@@ -208,6 +208,7 @@ class Router:
             message = limited
         if message.retain and route.retains:  # [MQTT-3.3.1-8]
             writer = source.writer() if self._routes.permissions.restricts else None
+            tally.is_durable = True
             if not self.retained.put(message, writer):
                 tally.code = QUOTA_EXCEEDED
         return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)
@@ -308,6 +309,7 @@ class Router:
         if policy is not None and self._refuse(policy, message, topic, source, tally):
             return
         tally.reached = 1  # so that it does not count as without subscribers
+        tally.is_durable = True
         self._effects.identify(message)  # so that the publisher is told the number of the copy
         if self._put(message.for_topic(topic), parsed.delay_s, source):
             tally.queued = 1
@@ -371,7 +373,7 @@ class Router:
         self.drops.add(SCHEMA_INVALID, 1, topic, message.trace, violation.reason)
         tally.code, tally.refusal = violation.code, violation.reason
         if violation.to_dead_letters and self._keep_invalid(message.for_topic(topic), violation.reason):
-            tally.code, tally.reached, tally.queued = SUCCESS, 1, 1
+            tally.code, tally.reached, tally.queued, tally.is_durable = SUCCESS, 1, 1, True
         return True
 
     def _keep_invalid(self, message: Message, reason: str) -> bool:

@@ -187,12 +187,10 @@ class Session(SessionBacklog):
         if delivery.qos and self._must_wait(outbox):
             return self._outlook_of_queue(delivery)
         seen = delivery.unmounted(outbox.mount_point) if outbox.mount_point else delivery
-        if seen is None:
-            return DROPPED, NOT_AUTHORIZED
-        size = seen.packet_bytes(outbox.version, self._effects.now)
-        if 0 < outbox.max_packet_bytes < size:
-            return DROPPED, PACKET_TOO_LARGE
-        reason = "" if delivery.qos else outbox.would_drop(size, delivery.message.on_overflow)
+        size = 0 if seen is None else seen.packet_bytes(outbox.version, self._effects.now)
+        reason = _why_unfit(outbox, size)
+        if not reason and delivery.qos == 0:
+            reason = outbox.would_drop(size, delivery.message.on_overflow)
         if reason:
             return DROPPED, reason
         return (QUEUED, BACKPRESSURE) if outbox.blocked else (SENT, "")
@@ -225,27 +223,28 @@ class Session(SessionBacklog):
         self._note_sent(outbox, qos, count)
         return count
 
-    def deliver_qos0(self, delivery: Delivery) -> int:
-        """Send a QoS 0 message, or count the drop. Return `SENT` or `DROPPED`."""
+    def deliver_qos0(self, delivery: Delivery) -> str:
+        """Send a QoS 0 message, or count the drop. Return why it was dropped; empty if it was sent, or waits for the
+        link."""
         outbox = self.outbox
         message = delivery.message
         if outbox is None:
             self.drop(QOS0_OFFLINE, 1, message.topic, message.trace)
-            return DROPPED
+            return QOS0_OFFLINE
         seen = delivery
         if outbox.max_packet_bytes:
-            for_client = self._for_client(outbox, delivery)
-            if for_client is None:
-                return DROPPED
+            for_client = self._as_seen(outbox, delivery)
+            reason = self._unfit(outbox, delivery, for_client)
+            if reason:
+                return reason
+            assert for_client is not None, "it fits"
             seen = for_client
         head, tail = seen.parts(outbox.version, self._effects.now)
         if outbox.topic_alias_maximum:
             head, tail = with_alias(outbox, seen, head, tail)
         if message.trace:
-            is_taken = outbox.offer_traced(head + tail, message.trace, message.expires_at, message.on_overflow)
-        else:
-            is_taken = outbox.offer(head + tail, 1, message.expires_at, message.on_overflow)
-        return SENT if is_taken else DROPPED
+            return outbox.offer_traced(head + tail, message.trace, message.expires_at, message.on_overflow)
+        return outbox.offer(head + tail, 1, message.expires_at, message.on_overflow)
 
     def deliver_retained(self, replays: list[RetainedReplay]) -> None:
         """Start to send the retained messages of new subscriptions. They leave little by little, before later
@@ -287,7 +286,7 @@ class Session(SessionBacklog):
         """
         outbox = self.outbox
         assert outbox is not None
-        if outbox.max_packet_bytes and self._for_client(outbox, delivery) is None:
+        if outbox.max_packet_bytes and self._unfit(outbox, delivery, self._as_seen(outbox, delivery)):
             return 0
         packet_id = self.window.take_id()
         self.window.inflight.add(packet_id, delivery, NOT_STORED)
@@ -366,7 +365,7 @@ class Session(SessionBacklog):
 
     def _send(self, outbox: Outbox, delivery: Delivery, sequence: int, was_queued: bool) -> None:
         """Give a message its packet identifier and send it, unless it is too large for the client."""
-        if outbox.max_packet_bytes and self._for_client(outbox, delivery) is None:
+        if outbox.max_packet_bytes and self._unfit(outbox, delivery, self._as_seen(outbox, delivery)):
             if was_queued:
                 self._discard(sequence)
             return
@@ -387,7 +386,7 @@ class Session(SessionBacklog):
         sent = self.window.pop_resend(packet_id)
         delivery = sent.delivery
         assert delivery is not None
-        if outbox.max_packet_bytes and self._for_client(outbox, delivery) is None:
+        if outbox.max_packet_bytes and self._unfit(outbox, delivery, self._as_seen(outbox, delivery)):
             self._discard(sent.sequence)
             return 0
         if not self.may_receive(delivery.message.topic):
@@ -479,22 +478,16 @@ class Session(SessionBacklog):
         if self._waiting() or self._replays or self.pullers:
             self.fill()
 
-    def _for_client(self, outbox: Outbox, delivery: Delivery) -> Delivery | None:
-        """The delivery as the client sees it. None, and counted as a drop, if the packet is too large for the client
-        [MQTT-3.1.2-25] or the topic is not below its mount point."""
+    def _unfit(self, outbox: Outbox, delivery: Delivery, seen: Delivery | None) -> str:
+        """Why the client cannot get a message that it would see as `seen`; empty if it can. Counts the drop."""
         message = delivery.message
-        seen = self._as_seen(outbox, delivery)
-        if seen is None:
-            self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace, "not below the mount point")
-            return None
-        size = seen.packet_bytes(outbox.version, self._effects.now)
-        if not outbox.too_large(size):
-            return seen
-        tracer = self._effects.tracer
-        if tracer is not None:
-            detail = f"{size}/{outbox.max_packet_bytes} bytes"
-            tracer.on_dropped(message.trace, self.client_id, message.topic, PACKET_TOO_LARGE, 1, detail)
-        return None
+        size = 0 if seen is None else seen.packet_bytes(outbox.version, self._effects.now)
+        reason = _why_unfit(outbox, size)
+        if reason == NOT_AUTHORIZED:
+            self.drop(reason, 1, message.topic, message.trace, "not below the mount point")
+        elif reason:
+            outbox.drop_too_large(size, message.topic, message.trace)
+        return reason
 
     def _as_seen(self, outbox: Outbox, delivery: Delivery) -> Delivery | None:
         """The delivery without the client's mount point, and with the broker's user properties. None if the topic is
@@ -518,6 +511,13 @@ class Session(SessionBacklog):
             self._permissions is not None and self._permissions.authorizer.policy_of(message.topic).tells_publisher
         )
         return message.publisher if may_know else ""
+
+
+def _why_unfit(outbox: Outbox, size: int) -> str:
+    """Why a client cannot get a packet of this size; empty if it can. Size 0: the client has no name for the topic."""
+    if size == 0:
+        return NOT_AUTHORIZED
+    return PACKET_TOO_LARGE if outbox.is_too_large(size) else ""
 
 
 def _is_told(delivery: Delivery) -> bool:

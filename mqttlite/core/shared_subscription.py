@@ -17,8 +17,8 @@ from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.outlook import EXCLUDED, PlannedReceiver
 from mqttlite.core.outlook import FILTERED as IF_FILTERED
 from mqttlite.core.permissions import Permissions
-from mqttlite.core.reasons import FILTER_MISMATCH, NOT_AUTHORIZED, QUEUE_FULL
-from mqttlite.core.route import offer, send_aliased, why_dropped
+from mqttlite.core.reasons import FILTER_MISMATCH, NOT_AUTHORIZED
+from mqttlite.core.route import offer, send_aliased
 from mqttlite.core.session import Session
 from mqttlite.core.session_backlog import FILLING
 from mqttlite.core.share_members import ROUND_ROBIN, Member, ShareMembers
@@ -188,14 +188,11 @@ class SharedSubscription(Binding):
     def _hand_over(self, member: Member, delivery: Delivery, tally: Tally) -> None:
         if delivery.qos:
             outcome = member.session.deliver(delivery)
-            tally.count(outcome, QUEUE_FULL)
+            tally.count(outcome)
             if outcome == DROPPED:
                 tally.code = QUOTA_EXCEEDED
         else:
-            self._hand_over_qos0(member, delivery, tally)
-
-    def _hand_over_qos0(self, member: Member, delivery: Delivery, tally: Tally) -> None:
-        tally.count(member.session.deliver_qos0(delivery), why_dropped(member.session.outbox))
+            tally.count_qos0(member.session.deliver_qos0(delivery))
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Dispatch QoS 0 messages of one topic and size to the members."""
@@ -217,7 +214,7 @@ class SharedSubscription(Binding):
             if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
                 for at in range(number, batch.count, len(members)):
                     message = batch.delivery(at, 0).message
-                    self._hand_over_qos0(member, self._delivery(member, message), tally)
+                    tally.count_qos0(member.session.deliver_qos0(self._delivery(member, message)))
                 continue
             mine = batch if len(members) == 1 else batch.every(number, len(members))
             if outbox.topic_alias_maximum:
@@ -245,8 +242,9 @@ class SharedSubscription(Binding):
         if chosen is None:
             return False
         member, again = chosen
-        outcome = member.session.deliver(again) if again.qos else member.session.deliver_qos0(again)
-        return outcome != DROPPED
+        if again.qos == 0:
+            return not member.session.deliver_qos0(again)
+        return member.session.deliver(again) != DROPPED
 
     def _choose(self, message: Message) -> tuple[Member, Delivery]:
         """The member that gets a message: the first one, or, if its queue is full, the next one with room."""

@@ -1,5 +1,9 @@
-"""The result of one fan-out: the outcomes of a published message for its receivers."""
+"""The result of one fan-out: the outcomes of a published message for its receivers.
 
+Invariant: `is_durable` is true if any step changed durable state; the publisher's answer then waits for a commit.
+"""
+
+from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.reasons import QUEUE_FULL
@@ -36,6 +40,9 @@ class Tally:
         "code",
         "dropped",
         "filtered",
+        "is_durable",
+        "on_settled",
+        "pending",
         "queued",
         "reached",
         "reached_partly",
@@ -59,15 +66,39 @@ class Tally:
         self.dropped: dict[str, int] = _NONE_DROPPED
         """Receivers that do not get it, by reason."""
         self.rejected: dict[int, None] = _NO_PLACES
+        self.is_durable: bool = False
+        """Whether durable state changed, so that the publisher's answer waits for a commit."""
+        self.pending: int = 0
+        """How many parts are not decided yet (`pend`)."""
+        self.on_settled: Callable[[], None] | None = None
+        """Called when the last part is decided, if the fan-out waits for that."""
 
-    def count(self, outcome: int, reason: str = QUEUE_FULL) -> None:
-        """Count one receiver. `reason` is used if it does not get the message."""
+    def pend(self) -> None:
+        """A sink decides later: until it calls `settle`, the publisher gets no answer. It must do so within a limit."""
+        self.pending += 1
+
+    def settle(self, code: int = SUCCESS) -> None:
+        """A part that was pending is decided. A code other than 0 replaces the code for the publisher."""
+        self.pending -= 1
+        self.code = code or self.code
+        if self.pending == 0 and self.on_settled is not None:
+            self.on_settled()
+
+    def count(self, outcome: int) -> None:
+        """Count one receiver of a QoS 1 or 2 message."""
         if outcome == SENT:
             self.sent += 1
         elif outcome == QUEUED:
             self.queued += 1
         else:
+            self.drop(QUEUE_FULL)
+
+    def count_qos0(self, reason: str) -> None:
+        """Count one receiver of a QoS 0 message. `reason`: why it does not get the message; empty if it does."""
+        if reason:
             self.drop(reason)
+        else:
+            self.sent += 1
 
     def drop(self, reason: str, messages: int = 1) -> None:
         if self.dropped is _NONE_DROPPED:

@@ -172,7 +172,7 @@ class PublishRoutes:
                 ticket = publishing.offer(caller, draft)
                 if not ticket.done:
                     await loop_driver.finish(ticket)
-                waits = waits or ticket.is_durable
+                waits = waits or ticket.tally.is_durable
                 tally = ticket.tally
                 if tally.code >= 0x80 and not tally.reached:
                     publishing.outcome(caller, draft, ticket)  # raises

@@ -196,7 +196,7 @@ class LoopDriver(LinkDriver):
                 await done
             finally:
                 self._unfinished.discard(done)
-        if ticket.is_durable:
+        if ticket.tally.is_durable:
             await self.settled()
         else:
             self.wake()

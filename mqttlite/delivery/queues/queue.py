@@ -19,7 +19,7 @@ from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
 from mqttlite.core.session import Session
 from mqttlite.core.source import Source
-from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
+from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
 from mqttlite.delivery.queues.ack_ids import AckIds
 from mqttlite.delivery.queues.backlog_pages import BacklogPages
 from mqttlite.delivery.queues.consumers import Consumer, ConsumerRing
@@ -160,7 +160,7 @@ class Queue(Job):
             self.seeking.make_way(size)
         if not contents.make_room(size):
             self.counts.refused += 1
-            tally.count(DROPPED, QUEUE_FULL)
+            tally.drop(QUEUE_FULL)
             tally.code = QUOTA_EXCEEDED
             tracer = self._effects.tracer
             if tracer is not None:
@@ -303,7 +303,7 @@ class Queue(Job):
             message = with_delivery_properties(message, ack_id, entry.attempts, policy.ack == EXPLICIT)
         self._effects.pending_bytes += message.size() + ENTRY_BYTES // 4
         if subscription.qos == 0:
-            if session.deliver_qos0(Delivery(message, 0, False, identifiers)) == SENT:
+            if not session.deliver_qos0(Delivery(message, 0, False, identifiers)):
                 self.leases.acknowledge(entry, NEVER_ACKNOWLEDGED, entry.attempts)
             else:
                 self.leases.fail(entry, entry.attempts, TOO_LARGE)

@@ -55,7 +55,7 @@ def test_a_burst_waits_for_a_client_that_reads_and_nothing_is_lost() -> None:
     assert reader.got == [str(number) for number in range(200)]
     assert {outcome(ticket) == (True, 0, "", {}) for ticket in tickets} == {True}
     assert done == sorted(done), "first come, first served"
-    assert tickets[-1].is_durable
+    assert tickets[-1].tally.is_durable
     assert not world.session("reader").drops
     world.end()
 
@@ -119,7 +119,7 @@ def test_a_message_waits_for_room(qos: int) -> None:
     assert back(world) == ["0", "1"]
     world.advance(ROOM_LOOK_S)
     assert outcome(tickets[2]) == (True, 0, "", {})
-    assert tickets[2].is_durable
+    assert tickets[2].tally.is_durable
 
 
 def test_a_message_for_which_there_is_no_room_is_refused_in_the_end() -> None:
@@ -188,9 +188,10 @@ def test_a_client_that_may_not_publish_is_refused_also_in_an_overload() -> None:
     assert outcome(offer(world, properties=LOW))[1] == QUOTA_EXCEEDED, "the program may"
 
 
-def test_a_ticket_is_done_when_the_last_receiver_has_the_message() -> None:
+@pytest.mark.parametrize("expiry", [0, 100])
+def test_a_ticket_is_done_when_the_last_receiver_has_the_message(expiry: int) -> None:
     world = World()
-    readers = [world.connect(f"r{number}") for number in range(50)]
+    readers = [world.connect(f"r{number}", expiry=expiry if number == 0 else 0) for number in range(50)]
     for reader in readers:
         reader.subscribe("t", qos=1)
     effects = world.broker.effects
@@ -202,17 +203,17 @@ def test_a_ticket_is_done_when_the_last_receiver_has_the_message() -> None:
     effects.work = 0
     world.settle()
     world.advance(0.1)
-    assert (done, ticket.is_durable, ticket.tally.sent) == ([True], True, 50)
+    assert (done, ticket.tally.is_durable, ticket.tally.sent) == ([True], expiry > 0, 50)
     assert ticket.message_id() > 0
 
 
 def test_an_answer_waits_for_the_disk_where_something_is_kept() -> None:
     world = World()
-    assert not offer(world).is_durable
+    assert not offer(world).tally.is_durable
     away(world)
-    assert offer(world).is_durable
-    assert not offer(world, qos=0).is_durable
-    assert world.broker.publish(b"r", b"x", 0, True, world.now).is_durable, "the retained message"
+    assert offer(world).tally.is_durable
+    assert not offer(world, qos=0).tally.is_durable
+    assert world.broker.publish(b"r", b"x", 0, True, world.now).tally.is_durable, "the retained message"
 
 
 def test_the_brokers_own_messages_do_not_wait() -> None:

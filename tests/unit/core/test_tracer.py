@@ -7,6 +7,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DROP_NEWEST, DROP_OLDEST, Limits
 from mqttlite.core.memory import CHUNK_BYTES, ENTRY_BYTES, FRAME_BYTES, MESSAGE_BYTES, PLACE_BYTES
 from mqttlite.core.outbox import Outbox
+from mqttlite.core.reasons import BUFFER_FULL
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish, Subscribe, SubscriptionRequest, Unsubscribe
@@ -175,7 +176,7 @@ def test_an_outbox_with_room_says_that_it_gives_way_to_qos_1_and_2() -> None:
     recorder = Recorder()
     outbox = outbox_of(recorder, Limits())
     outbox.yields = True
-    assert not outbox.offer(encode(Publish(b"t", b"x"), V5), 1)
+    assert outbox.offer(encode(Publish(b"t", b"x"), V5), 1) == BUFFER_FULL
     assert recorder.details == [("t", "QoS 1 and 2 messages wait for the client, and QoS 0 gives way to them")]
     assert recorder.drops == {("r", "buffer_full"): 1}
 
