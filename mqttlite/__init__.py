@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mqttlite.core.limits import Limits as Limits
     from mqttlite.delivery.queues.options import QueueOptions as QueueOptions
     from mqttlite.delivery.queues.options import RetryOptions as RetryOptions
+    from mqttlite.published import Published as Published
     from mqttlite.security.tls import TlsOptions as TlsOptions
     from mqttlite.server import Broker as Broker
     from mqttlite.wire.properties import Properties as Properties
@@ -32,6 +33,7 @@ _HOMES: Final = {
     "Message": "mqttlite.client",
     "MqttError": "mqttlite.client",
     "Properties": "mqttlite.wire.properties",
+    "Published": "mqttlite.published",
     "QueueOptions": "mqttlite.delivery.queues.options",
     "RetryOptions": "mqttlite.delivery.queues.options",
     "TlsOptions": "mqttlite.security.tls",

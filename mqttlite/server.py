@@ -27,6 +27,7 @@ from mqttlite.monitor import Monitor
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.loop_thread import LoopThread
+from mqttlite.published import Published
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, MethodAuthenticator
 from mqttlite.store.memory import MemoryStore
@@ -378,16 +379,16 @@ class Broker:
         qos: int = 0,
         retain: bool = False,
         properties: Properties = NONE,
-    ) -> int:
+    ) -> Published:
         """Publish from inside the program; returns when the message is in the session of every receiver, and on disk
         where that is kept.
 
-        The result is an MQTT 5.0 reason code: 0 (success), 0x10 (no subscribers), 0x83 (the policy of the topic refuses
-        the message), 0x99 (the payload is not what the schema of the topic says) or 0x97 (the queue of a receiver is
-        full, or the message could not be retained). Raises `TopicNameInvalid` for an invalid topic, `ValueError` for
-        an invalid QoS, a payload over `limits.max_packet_bytes` or properties that a PUBLISH cannot have,
-        `RuntimeError` if the broker does not run, and `ConnectionError` if it stops before the message has its
-        receivers.
+        The result is an MQTT 5.0 reason code, with the message's number and its receivers: 0 (success), 0x10 (no
+        subscribers), 0x83 (the policy of the topic refuses the message), 0x99 (the payload is not what the schema of
+        the topic says) or 0x97 (the queue of a receiver is full, or the message could not be retained). Raises
+        `TopicNameInvalid` for an invalid topic, `ValueError` for an invalid QoS, a payload over
+        `limits.max_packet_bytes` or properties that a PUBLISH cannot have, `RuntimeError` if the broker does not run,
+        and `ConnectionError` if it stops before the message has its receivers.
         """
         if not self._running:
             raise RuntimeError("the broker does not run")
@@ -406,7 +407,7 @@ class Broker:
         await self._loop_driver.finish(ticket)
         if not ticket.tally.is_durable:
             await asyncio.sleep(0)  # let other tasks run in a program that only publishes
-        return ticket.tally.code
+        return Published.of(ticket)
 
     @property
     def schemas(self) -> SchemaRegistry:

@@ -43,6 +43,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "explanations": {*PURE, "config", "rulings"},
     "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(PURE),
+    "published": set(PURE),
     "certificate_watch": {*PURE, "config", "file_version", "net", "security"},
     "catalogue": {*PURE, "config", "delivery", "security"},
     "overload_watch": {*PURE, "event_hub"},
@@ -59,10 +60,10 @@ BELOW: Final[dict[str, set[str]]] = {
     | {"overload_watch", "reports", "standstill"},
     "server": ADAPTER_PACKAGES
     | set(PURE)
-    | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor"},
+    | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor", "published"},
     "cli": ADAPTER_PACKAGES | set(PURE) | {"build", "catalogue", "client", "config", "explanations", "server"},
     "__main__": {"cli"},
-    "": ADAPTER_PACKAGES | set(PURE) | {"client", "config", "server"},  # mqttlite/__init__.py, the public names
+    "": ADAPTER_PACKAGES | set(PURE) | {"client", "config", "published", "server"},  # mqttlite/__init__.py, the public names
 }
 
 # Clocks, event loops, threads, files, random numbers: whatever makes two runs differ.

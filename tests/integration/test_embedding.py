@@ -69,13 +69,21 @@ async def test_two_brokers_in_one_program_are_two(rig: Rig) -> None:
 
 async def test_a_program_learns_what_became_of_its_message(rig: Rig) -> None:
     broker = await rig.broker(limits=Limits(max_queued_messages=1))
-    assert await broker.publish("nobody/here") == 0x10
+    unheard = await broker.publish("nobody/here")
+    assert (unheard, unheard.delivered, unheard.queued, unheard.dropped) == (0x10, 0, 0, {})
     absent = await rig.device(broker.port, "absent", expiry=60)
     await absent.subscribe("a", 1)
     await absent.close()
     await until(lambda: not core_of(broker).connections)
-    assert await broker.publish("a", qos=1) == 0
-    assert await broker.publish("a", qos=1) == 0x97
+    kept = await broker.publish("a", qos=1)
+    assert (kept, kept.delivered, kept.queued, kept.dropped) == (0, 0, 1, {})
+    full = await broker.publish("a", qos=1)
+    assert (full, full.reason_code, full.delivered, full.queued, full.dropped) == (0x97, 0x97, 0, 0, {"queue_full": 1})
+    assert int(full.message_id) > int(kept.message_id) > 1_600_000_000_000_000
+    assert repr(full) == (
+        f"Published(0x97, message_id='{full.message_id}', delivered=0, queued=0, "
+        "dropped={'queue_full': 1}, reason='')"
+    )
     assert await broker.publish("kept", b"r", retain=True, properties=Properties(content_type="text/plain")) == 0x10
     device = await rig.device(broker.port, "device")
     await device.subscribe("kept")

@@ -1,0 +1,45 @@
+"""What became of a message that the program published."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Self
+
+from mqttlite.core.inbound import Ticket
+
+
+class Published(int):
+    """The MQTT 5.0 reason code of a message, as a number, and what became of the message."""
+
+    message_id: str
+    """As `mqttlite why` takes it, and as PUBACK tells it; empty if the broker refused the message."""
+    delivered: int
+    """Receivers to which it is on its way. A shared subscription counts as one receiver."""
+    queued: int
+    """Receivers for which it waits, in a session or a queue."""
+    dropped: Mapping[str, int]
+    """Receivers that do not get it, by drop reason."""
+    reason: str
+    """Why the broker refused the message, as a sentence; empty if there is none."""
+
+    @classmethod
+    def of(cls, ticket: Ticket) -> Self:
+        """The outcome of a ticket that is done."""
+        tally = ticket.tally
+        number = ticket.message_id()
+        published = cls(tally.code)
+        published.message_id = str(number) if number else ""
+        published.delivered, published.queued = tally.sent, tally.queued
+        published.dropped = MappingProxyType(tally.dropped)
+        published.reason = tally.refusal
+        return published
+
+    @property
+    def reason_code(self) -> int:
+        """The same number as a plain `int`."""
+        return int(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Published(0x{int(self):02x}, message_id={self.message_id!r}, delivered={self.delivered}, "
+            f"queued={self.queued}, dropped={dict(self.dropped)}, reason={self.reason!r})"
+        )
