@@ -11,7 +11,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from bench.micro.conftest import Note
 from bench.micro.timing import MS, NS, in_rounds, quickest
 from bench.micro.world import START, World
-from mqttlite.delivery.filters import Fields, Filter, Filters
+from mqttlite.filters import Fields, Filter, Filters
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish, Subscribe, SubscriptionRequest

@@ -1,6 +1,6 @@
 """`mqttlite filter test`: what a filter says of a message, part by part.
 
-The language is `delivery.filters`, which the broker has, too. Invariant: the verdict is the one that a broker gives.
+The language is `filters`, which the broker has, too. Invariant: the verdict is the one that a broker gives.
 """
 
 import json
@@ -11,8 +11,8 @@ from typing import Any, Final
 import click
 
 from mqttlite.cli.options import EXIT_OK, WrongUsage
-from mqttlite.delivery.filters import Evaluated, Fields, Filter, FilterError
-from mqttlite.delivery.filters.json_payload import MISSING
+from mqttlite.filters import Evaluated, Fields, Filter, FilterError
+from mqttlite.filters.json_payload import MISSING
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import Properties

@@ -29,7 +29,7 @@ from mqttlite.client.queue_message import QueueMessage
 from mqttlite.client.scram import ScramSha256
 from mqttlite.client.seen import Claim, MemorySeen, RedisSeen, SeenStore, SqliteSeen
 from mqttlite.client.topics import matches
-from mqttlite.delivery.filters import FilterError
+from mqttlite.filters import FilterError
 from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import ReasonCode
 

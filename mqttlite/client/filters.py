@@ -7,8 +7,8 @@ when it was published.
 
 from typing import Any, Final, final
 
+from mqttlite import filters
 from mqttlite.client.message import Message
-from mqttlite.delivery import filters
 from mqttlite.wire.properties import Properties
 
 PROPERTY: Final = "filter"

@@ -21,7 +21,7 @@ from mqttlite.core.restricted_share import share_of
 from mqttlite.core.share_members import SHARE_POLICIES
 from mqttlite.core.sink import Sink
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
-from mqttlite.delivery.filters import Filters
+from mqttlite.filters import Filters
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import mounted_filter, mounted_name, unmounted
 from mqttlite.wire.constants import V5, V311

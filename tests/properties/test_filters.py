@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.delivery.filters import Fields, Filter, FilterError
-from mqttlite.delivery.filters.build import parse
+from mqttlite.filters import Fields, Filter, FilterError
+from mqttlite.filters.build import parse
 from mqttlite.wire.properties import Properties
 
 KEYS = ("a", "b", "x y")

@@ -9,7 +9,7 @@ from mqttlite import admin, admin_messages
 from mqttlite.admin import Admin, Page, Removal
 from mqttlite.core.limits import KEPT_MESSAGES, Limits
 from mqttlite.core.reasons import CloseReason
-from mqttlite.delivery.filters import Filters
+from mqttlite.filters import Filters
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import TopicFilterInvalid

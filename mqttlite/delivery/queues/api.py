@@ -17,7 +17,6 @@ import msgspec
 
 from mqttlite.core.message import Message
 from mqttlite.core.told_properties import time_text
-from mqttlite.delivery.filters import Filter, FilterError
 from mqttlite.delivery.push.guard import PushRefused
 from mqttlite.delivery.queues.dead_letters import DeadLetter
 from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, SeekUnderWay, TooManyQueues
@@ -26,6 +25,7 @@ from mqttlite.delivery.queues.options import QueueOptions, check_queue_name
 from mqttlite.delivery.queues.seek_requests import Seeks, SeekTimedOut, parse_time, time_text_of
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
+from mqttlite.filters import Filter, FilterError
 
 MAX_PAGE: Final = 1_000
 """The most entries in one answer."""

@@ -14,10 +14,10 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.told_properties import MESSAGE_ID, PUBLISH_TIME, time_text
-from mqttlite.delivery.filters import Fields
 from mqttlite.delivery.queues.deliveries import Entry
 from mqttlite.delivery.queues.limits import MAX_DEAD_LETTER_BYTES, MAX_DEAD_LETTERS, MAX_DETAIL
 from mqttlite.delivery.queues.marks import mark_of
+from mqttlite.filters import Fields
 from mqttlite.wire.properties import Properties
 
 QUEUE: Final = "dead-letter-queue"

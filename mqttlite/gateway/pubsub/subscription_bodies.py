@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from mqttlite.delivery.filters import Filter, FilterError
 from mqttlite.delivery.push.target import PushTarget
 from mqttlite.delivery.queues.options import MAX_ATTEMPTS, MAX_DEADLINE_S, MIN_DEADLINE_S, QueueOptions, RetryOptions
+from mqttlite.filters import Filter, FilterError
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import camel, invalid, refuse
 from mqttlite.gateway.pubsub.names import is_detached, topic_of_resource, topic_resource

@@ -13,7 +13,7 @@ from mqttlite.core.message import Message
 from mqttlite.core.message_filter import MessageFilter, StoredFilter
 from mqttlite.core.reasons import FILTER_MISMATCH
 from mqttlite.core.subscription import FilteredSubscription
-from mqttlite.delivery.filters import Filters
+from mqttlite.filters import Filters
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5, V311
 from mqttlite.wire.encode import encode

@@ -20,7 +20,7 @@ from mqttlite.core.room import NO_ROOM
 from mqttlite.core.schema_check import SchemaViolation
 from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.delivery.filters import Filters
+from mqttlite.filters import Filters
 from mqttlite.topics.namespaces import parse_name
 from mqttlite.wire.packets import SubscriptionRequest
 from mqttlite.wire.properties import Properties

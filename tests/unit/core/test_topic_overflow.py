@@ -10,7 +10,7 @@ from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.room import NO_ROOM
 from mqttlite.core.topic_policy import TopicPolicy
-from mqttlite.delivery.filters import Filters
+from mqttlite.filters import Filters
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish, SubscriptionRequest

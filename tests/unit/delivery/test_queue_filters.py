@@ -5,11 +5,11 @@ import pytest
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.outlook import FILTERED
-from mqttlite.delivery.filters import Filters
-from mqttlite.delivery.filters.build import parse
 from mqttlite.delivery.queues.forwarding import Forwarding
 from mqttlite.delivery.queues.limits import MAX_FORWARDED
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
+from mqttlite.filters import Filters
+from mqttlite.filters.build import parse
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Publish, Suback, Subscribe
 from mqttlite.wire.properties import Properties

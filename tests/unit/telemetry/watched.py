@@ -9,8 +9,8 @@ import msgspec
 from mqttlite.core.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.core.outbox import Outbox
-from mqttlite.delivery.filters import Filters
 from mqttlite.event_hub import CoreTracer, EventHub
+from mqttlite.filters import Filters
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.options import Options

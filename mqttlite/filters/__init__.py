@@ -5,9 +5,9 @@ nodes (`grammar`, `nodes`) and compiled to a closure (`conditions`) once. Invari
 message contains.
 """
 
-from mqttlite.delivery.filters.compiler import Filters
-from mqttlite.delivery.filters.errors import FilterError
-from mqttlite.delivery.filters.filter import Evaluated, Filter
-from mqttlite.delivery.filters.message import Fields, Filterable
+from mqttlite.filters.compiler import Filters
+from mqttlite.filters.errors import FilterError
+from mqttlite.filters.filter import Evaluated, Filter
+from mqttlite.filters.message import Fields, Filterable
 
 __all__ = ["Evaluated", "Fields", "Filter", "FilterError", "Filterable", "Filters"]

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from mqttlite.delivery.filters import Evaluated, Fields, Filter, FilterError, Filters
-from mqttlite.delivery.filters.grammar import MAX_FILTER_BYTES
-from mqttlite.delivery.filters.json_payload import KEPT_BYTES, MAX_JSON_BYTES, MISSING, at_path, decoded
-from mqttlite.delivery.filters.nodes import MAX_CONDITIONS, MAX_DEPTH
+from mqttlite.filters import Evaluated, Fields, Filter, FilterError, Filters
+from mqttlite.filters.grammar import MAX_FILTER_BYTES, parser
+from mqttlite.filters.json_payload import KEPT_BYTES, MAX_JSON_BYTES, MISSING, at_path, decoded
+from mqttlite.filters.nodes import MAX_CONDITIONS, MAX_DEPTH
 from mqttlite.wire.properties import Properties
 
 
@@ -268,6 +268,17 @@ def test_an_error_has_its_place_what_is_expected_and_an_example(expression: str,
         Filter(expression)
     assert raised.value.position == position
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("failing", [None, "a", "b", "c"])
+def test_of_three_conditions_each_must_hold(failing: str | None) -> None:
+    asked = Filter(" AND ".join(f"attributes:{name}" for name in "abc"))
+    assert asked.matches(with_pairs(*[(name, "") for name in "abc" if name != failing])) is (failing is None)
+
+
+def test_the_parser_can_be_made_before_the_first_filter() -> None:
+    Filters().prepare()
+    assert parser.cache_info().currsize == 1
 
 
 def test_an_expression_that_lacks_a_part_is_a_filter_or_refused_as_one() -> None:

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from mqttlite.delivery.filters.json_payload import MISSING, at_path
-from mqttlite.delivery.filters.literals import number
-from mqttlite.delivery.filters.message import Filterable
-from mqttlite.delivery.filters.nodes import (
+from mqttlite.filters.json_payload import MISSING, at_path
+from mqttlite.filters.literals import number
+from mqttlite.filters.message import Filterable
+from mqttlite.filters.nodes import (
     All,
     Any,
     Attribute,

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final, final
 
-from mqttlite.delivery.filters.conditions import compiled, value_of
-from mqttlite.delivery.filters.message import Filterable
-from mqttlite.delivery.filters.nodes import All, Any, Attribute, Node, Not, Payload, fields_of
+from mqttlite.filters.conditions import compiled, value_of
+from mqttlite.filters.message import Filterable
+from mqttlite.filters.nodes import All, Any, Attribute, Node, Not, Payload, fields_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Filter:
     __slots__ = ("__weakref__", "_mount_point", "_root", "_test", "expression", "reads_payload")
 
     def __init__(self, expression: str, mount_point: bytes = b"") -> None:
-        from mqttlite.delivery.filters.build import parse  # imported here: programs without filters do not need lark
+        from mqttlite.filters.build import parse  # imported here: programs without filters do not need lark
 
         self._root: Final = parse(expression)
         self._test: Final = compiled(self._root, mount_point)

@@ -10,7 +10,7 @@ from typing import Final
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from mqttlite.delivery.filters.errors import FilterError
+from mqttlite.filters.errors import FilterError
 
 MAX_FILTER_BYTES: Final = 1_024
 """The longest expression: four times Google's limit, for paths into payloads. Parsing it takes about two
@@ -120,7 +120,8 @@ def _error(error: UnexpectedInput, expression: str) -> FilterError:
         accepted = set(error.accepts or error.expected)
         if error.token.type != "$END":
             at = error.token.start_pos or 0
-    elif isinstance(error, UnexpectedCharacters):
+    else:
+        assert isinstance(error, UnexpectedCharacters)
         accepted = set(error.allowed)
         at = int(error.pos_in_stream or 0)
     _, expected, example = next(each for each in _EXPECTED if each[0] in accepted)

@@ -5,10 +5,10 @@ from typing import Final
 
 from lark import Token, Tree
 
-from mqttlite.delivery.filters.errors import FilterError
-from mqttlite.delivery.filters.grammar import parse_tree
-from mqttlite.delivery.filters.literals import BadEscape, number, unquoted
-from mqttlite.delivery.filters.nodes import (
+from mqttlite.filters.errors import FilterError
+from mqttlite.filters.grammar import parse_tree
+from mqttlite.filters.literals import BadEscape, number, unquoted
+from mqttlite.filters.nodes import (
     MAX_CONDITIONS,
     MAX_DEPTH,
     All,

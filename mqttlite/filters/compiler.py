@@ -3,8 +3,8 @@
 from typing import Final, final
 from weakref import WeakValueDictionary
 
-from mqttlite.delivery.filters.errors import FilterError
-from mqttlite.delivery.filters.filter import Filter
+from mqttlite.filters.errors import FilterError
+from mqttlite.filters.filter import Filter
 
 
 @final
