@@ -85,7 +85,7 @@ def core_extensions() -> list[Extension]:
 
     os.chdir(HERE)
     files = sorted(
-        str(path) for package in ("wire", "topics", "core") for path in Path("mqttlite", package).glob("*.py")
+        str(path) for package in ("wire", "topics", "core") for path in Path("mqttlite", package).rglob("*.py")
     )
     files += COMPILED_ADAPTERS
     say(f"translating {len(files)} modules to C")

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 import mqttlite
+from mqttlite.build import is_compiled
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -242,14 +244,27 @@ def test_modules_open_by_saying_what_lives_in_them() -> None:
     assert [module for module, tree in trees.items() if tree.body and ast.get_docstring(tree) is None] == []
 
 
+def meant_to_be_compiled() -> set[Path]:
+    """All modules of `wire`, `topics` and `core`, and those above that setup.py names."""
+    named = {ROOT / name for name in re.findall(r'"(mqttlite/[\w/]+\.py)"', (ROOT / "setup.py").read_text())}
+    assert [path for path in named if not path.exists()] == []
+    return named | {path for layer in ("wire", "topics", "core") for path in sources(f"mqttlite/{layer}")}
+
+
+def test_a_compiled_build_has_exactly_the_modules_that_are_meant() -> None:
+    compiled = {
+        path
+        for path in MODULES.values()
+        if any(path.with_name(path.stem + suffix).exists() for suffix in EXTENSION_SUFFIXES)
+    }
+    assert compiled == (meant_to_be_compiled() if is_compiled() else set())
+
+
 def test_no_class_that_is_not_compiled_inherits_from_one_that_is() -> None:
     """mypyc allows it only for protocols and exceptions, and says so when the first object is made."""
-    setup = (ROOT / "setup.py").read_text()
-    compiled = {ROOT / name for name in re.findall(r'"(mqttlite/[\w/]+\.py)"', setup)}
-    compiled |= {path for layer in ("wire", "topics", "core") for path in (ROOT / "mqttlite" / layer).glob("*.py")}
+    compiled = meant_to_be_compiled()
     native: set[str] = set()
     for path in compiled:
-        assert path.exists(), f"setup.py names {path}"
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and not _is_open(node):
                 native.add(f"{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}.{node.name}")

@@ -47,6 +47,8 @@ def _builds() -> Iterator[Path]:
 
 def same_sources(one: Path, other: Path) -> bool:
     """Whether what is compiled there was made of what lies here."""
-    files = [path.relative_to(one) for room in CORE_PACKAGES for path in sorted((one / "mqttlite" / room).glob("*.py"))]
+    files = [
+        path.relative_to(one) for room in CORE_PACKAGES for path in sorted((one / "mqttlite" / room).rglob("*.py"))
+    ]
     _match, mismatch, errors = filecmp.cmpfiles(one, other, [str(path) for path in files], shallow=False)
     return not mismatch and not errors
