@@ -26,11 +26,11 @@ class SaveSession:
 
     One with the expiry interval 0 ends with its connection, and is saved only for its will.
 
-    `expires_at` is 0.0 while it is connected or never expires. `username` (None: anonymous), protocol `version` and
-    `mount_point` are those of its latest connection.
+    `expires_at` is 0.0 while it is connected or never expires. `username` (None: anonymous), protocol `version`,
+    `mount_point` and `is_trusted` (it is the program's own) are those of its latest connection.
     """
 
-    __slots__ = ("client_id", "expires_at", "expiry_interval", "mount_point", "username", "version")
+    __slots__ = ("client_id", "expires_at", "expiry_interval", "is_trusted", "mount_point", "username", "version")
 
     def __init__(
         self,
@@ -40,8 +40,10 @@ class SaveSession:
         username: str | None = None,
         version: int = V5,
         mount_point: bytes = b"",
+        is_trusted: bool = False,
     ) -> None:
         self.client_id: Final = client_id
+        self.is_trusted: Final = is_trusted
         self.expiry_interval: Final = expiry_interval
         self.expires_at: Final = expires_at
         self.username: Final = username

@@ -142,6 +142,8 @@ class Connecting:
         known = self._sessions.known(client_id)
         if known is not None and permissions.is_anothers(known.username, connection.username):
             raise ClientIdentifierNotValid("the client identifier is in use by another user's session")
+        if known is not None and known.is_trusted and not connection.peer.is_trusted:
+            raise ClientIdentifierNotValid("the client identifier is in use by the program that runs the broker")
         former = self._online.get(client_id)
         if connection.peer.connect_limits is not None:
             former_user = (
@@ -161,6 +163,7 @@ class Connecting:
             connection.username,
             connection.version,
             connection.peer.mount_point,
+            connection.peer.is_trusted,
         )
         will = None if packet.will is None else _mounted_will(connection, packet.will)
         if will is not None:
@@ -275,7 +278,6 @@ class Connecting:
         self._online[client_id] = connection
         session.grants = connection.grants
         session.rules = 0
-        session.is_trusted = connection.peer.is_trusted
         session.topic_limits = connection.topic_limits
         connection.outbox.version = connection.version
         connection.outbox.client_id = client_id

@@ -12,7 +12,7 @@ from mqttlite.core.outlook import EXCLUDED, NO_LOCAL, PlannedReceiver
 from mqttlite.core.reasons import QOS0_OFFLINE
 from mqttlite.core.session import Session
 from mqttlite.core.sink import Sink
-from mqttlite.core.source import Source
+from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.subscription import Subscription
 from mqttlite.core.tally import DROPPED, QUOTA_EXCEEDED, Tally
 from mqttlite.core.topic_policy import TopicPolicy
@@ -69,8 +69,11 @@ class Receiver:
 
     def for_messages_of(self, source: Source) -> "Receiver | None":
         """This receiver, or its variant for the session's own messages. None if the session gets no messages of this
-        source."""
-        return self.own if self.has_no_local and self.session is source else self
+        source. For the program's own sessions, the messages of the program are their own."""
+        if not self.has_no_local:
+            return self
+        session = self.session
+        return self.own if session is source or (session.is_trusted and source is THE_PROGRAM) else self
 
     def outlook(self, message: Message, source: Source, detail: str = "") -> PlannedReceiver:
         """Predict the outcome of a message for the session."""

@@ -110,6 +110,7 @@ class Sessions:
         username: str | None = None,
         version: int = V5,
         mount_point: bytes = b"",
+        is_trusted: bool = False,
     ) -> tuple[Session, bool]:
         """The session of a client that connects, and whether it existed before [MQTT-3.1.3-2] [MQTT-3.1.4-4].
 
@@ -137,6 +138,7 @@ class Sessions:
         session.expiry_interval = expiry_interval
         session.identify(username, version)
         session.mount_point = mount_point
+        session.is_trusted = is_trusted
         session.ends_with_connection = False
         if was_durable and not session.durable and session.queue.stored:
             # Some waiting messages are only in the store: keep the session there until the connection, or a crash, ends
@@ -241,6 +243,7 @@ class Sessions:
             session = self._lost[client_id] = self._new(client_id, 0)
         session.identify(saved.username, saved.version)
         session.mount_point = saved.mount_point
+        session.is_trusted = saved.is_trusted
         if 0 < saved.expiry_interval < NEVER_EXPIRES:
             session.expiry = SessionExpiry(self, client_id)
             self._deadlines.arm(session.expiry, saved.expires_at or now + saved.expiry_interval)
@@ -327,6 +330,7 @@ class Sessions:
                 session.username,
                 session.version,
                 session.mount_point,
+                session.is_trusted,
             )
         )
 

@@ -32,7 +32,7 @@ from mqttlite.core.subscription import FilteredSubscription, Subscription
 from mqttlite.core.writer import Writer
 from mqttlite.store.memory import LOAD_BATCH, MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
-from mqttlite.wire.constants import V311
+from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Will
 from tests.support.stores import everything
 
@@ -91,7 +91,7 @@ def shown(changes: list[Change]) -> list[tuple[object, ...]]:
             rows.append((kind, change.message.topic, change.message.payload))
         elif isinstance(change, SaveSession):
             rows.append((kind, change.client_id, change.expiry_interval, round(change.expires_at, 3)))
-            rows.append((change.username, change.version))
+            rows.append((change.username, change.version, change.mount_point, change.is_trusted))
         elif isinstance(change, SaveSubscription):
             rows.append((kind, change.client_id, change.subscription.topic_filter, change.subscription.qos))
             message_filter = change.subscription.message_filter
@@ -131,6 +131,7 @@ async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(sto
         SaveReleased("a", 3, 8),
         SaveReceived("a", 9),
         session("b", 0xFFFF_FFFF),
+        SaveSession("c", 60, 0.0, None, V5, b"site/", is_trusted=True),
     ]
     await commit(store, *changes[:4])
     await commit(store, *changes[4:])

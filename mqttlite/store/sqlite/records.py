@@ -38,6 +38,7 @@ _NO_LOCAL: Final = 8
 _AS_PUBLISHED: Final = 16
 _EXPIRES: Final = 32
 _ANONYMOUS: Final = 64
+_TRUSTED: Final = 32
 _SUBSCRIBED_AT: Final = 128
 
 PREFIX_BYTES: Final = _PREFIX.size
@@ -266,7 +267,7 @@ def decode_queue(data: object, number: int) -> SaveQueue:
 def encode_session(saved: SaveSession, number: int, offset: float) -> bytes:
     """Encode a session with its number in the store. Its expiry is in Unix time, 0.0 for none."""
     expires_at = saved.expires_at + offset if saved.expires_at else 0.0
-    flags = saved.version | (_ANONYMOUS if saved.username is None else 0)
+    flags = saved.version | (_ANONYMOUS if saved.username is None else 0) | (_TRUSTED if saved.is_trusted else 0)
     names = f"{number}\0{saved.client_id}\0{saved.username or ''}".encode()
     if saved.mount_point:
         names += b"\0" + saved.mount_point
@@ -280,9 +281,10 @@ def decode_session(data: object, number: int, offset: float) -> SaveSession:
     own, client_id, username, *mount_point = body[_SESSION.size :].decode().split("\0")
     if int(own) != number:
         raise Damaged("a session has the number of another")
-    version = flags & ~_ANONYMOUS
+    version = flags & ~(_ANONYMOUS | _TRUSTED)
     name = None if flags & _ANONYMOUS else username
     # A past expiry becomes a negative time. It must not become 0.0, which means none.
     due = min(-1e-9, expires_at - offset) if expires_at and expires_at <= offset else expires_at - offset
     mounted = "".join(mount_point).encode()
-    return SaveSession(client_id, expiry_interval, due if expires_at else 0.0, name, version, mounted)
+    is_trusted = bool(flags & _TRUSTED)
+    return SaveSession(client_id, expiry_interval, due if expires_at else 0.0, name, version, mounted, is_trusted)

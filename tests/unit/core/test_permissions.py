@@ -30,6 +30,7 @@ from mqttlite.topics.names import matches
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish, Suback, Subscribe, SubscriptionRequest, Will
+from mqttlite.wire.reason_codes import ReasonCode
 from tests.support.core_driver import Client, World
 from tests.support.rules import OpenRules, permissions
 
@@ -215,6 +216,56 @@ def test_the_program_is_not_restricted() -> None:
     assert list(program.subscribe("#")) == [0]
     world.publish("private/a", "x")
     assert program.payloads() == ["x"]
+
+
+def test_a_kept_session_of_the_program_is_not_restricted_while_the_program_is_away_nor_after_a_restart() -> None:
+    world = world_with(Readers())
+    program = world.open(is_trusted=True)
+    program.connect("o", expiry=1_000)
+    program.subscribe("#", qos=1)
+    program.lose()
+    world.publish("private/a", "1", 1)
+    after = world.restart()
+    after.broker.authorize(Readers())
+    after.publish("private/a", "2", 1)
+    again = after.open(is_trusted=True)
+    again.connect("o", clean_start=False, expiry=1_000)
+    assert again.payloads() == ["1", "2"]
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+@pytest.mark.parametrize("clean_start", [True, False])
+def test_only_the_program_goes_on_with_a_session_of_the_program(is_connected: bool, clean_start: bool) -> None:
+    world = World()
+    program = world.open(is_trusted=True)
+    program.connect("o", expiry=1_000)
+    if not is_connected:
+        program.lose()
+    stranger = world.open()
+    connack = stranger.connect("o", clean_start=clean_start)
+    assert connack is not None
+    assert connack.reason_code == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert program.closed is not is_connected
+    again = world.open(is_trusted=True)
+    connack = again.connect("o", clean_start=False)
+    assert connack is not None
+    assert connack.session_present
+
+
+def test_no_local_of_the_program_is_for_what_any_part_of_the_program_publishes() -> None:
+    world = World()
+    client = world.connect("c")
+    program = world.open(is_trusted=True)
+    program.connect("o")
+    for each in (program, client):
+        each.subscribe(SubscriptionRequest(b"t", 0, no_local=True), SubscriptionRequest(b"+", 0, no_local=True))
+    world.publish("t", "the program's")
+    client.publish("t", "the client's")
+    assert program.payloads() == ["the client's"]
+    assert client.payloads() == ["the program's"]
+    program.subscribe(SubscriptionRequest(b"+", 0))
+    world.publish("t", "again")
+    assert program.payloads() == ["again"]
 
 
 def test_a_will_that_its_client_may_not_publish_is_dropped_when_it_comes() -> None:
