@@ -1,6 +1,6 @@
 """Subscriptions of the program that embeds the broker: `Broker.subscribe` makes a `LocalSubscription`.
 
-Each is a client of the core on a `LocalLink`, with the same limits, back-pressure and telemetry as any client.
+Each is a client of the core with a `LocalSession`, and the same limits, back-pressure and telemetry as any client.
 Invariant: a QoS 1 or 2 message is acknowledged only after the program has handled it.
 """
 
@@ -8,20 +8,20 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from mqttlite.client.errors import SubscribeRefused
 from mqttlite.client.message import Message
 from mqttlite.core.broker import Broker as Core
-from mqttlite.core.reasons import NACKED, CloseReason
+from mqttlite.core.reasons import CloseReason
 from mqttlite.net.link import LinkDriver
-from mqttlite.net.local_link import LocalLink
-from mqttlite.topics.names import check_filter
-from mqttlite.topics.namespaces import parse_filter
-from mqttlite.wire.constants import MAX_STRING_BYTES, PUBACK, PUBCOMP, PUBREC, PUBREL
-from mqttlite.wire.errors import TopicFilterInvalid
-from mqttlite.wire.packets import Ack, Publish
+from mqttlite.net.local_link import LocalClient
+from mqttlite.net.local_session import LocalSession, encoded_filter
+from mqttlite.topics.namespaces import SHARED, parse_filter
+from mqttlite.wire.constants import NEVER_EXPIRES
+from mqttlite.wire.packets import Publish, SubscriptionRequest
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
@@ -29,62 +29,107 @@ Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 MESSAGES_AT_ONCE: Final = 64
 """How many messages a program gets before other tasks run, if it does not await anything: less than a millisecond."""
 
-_UNSPECIFIED_ERROR: Final = 0x80
 _THE_PROGRAM_LEFT: Final = (CloseReason.CLIENT_DISCONNECTED, CloseReason.SERVER_SHUTDOWN)
 
 _log = logging.getLogger("mqttlite")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeOptions:
+    """What `Broker.subscribe` takes beside a topic filter and a callback. Raises `ValueError` for what cannot be."""
+
+    qos: int = 0
+    receive_maximum: int = 100
+    where: str | None = None
+    client_id: str = ""
+    session_expiry_s: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+    def __post_init__(self) -> None:
+        if self.qos not in (0, 1, 2):
+            raise ValueError(f"QoS is {self.qos}: it may be 0, 1 or 2")
+        if not 1 <= self.receive_maximum <= 65_535:
+            raise ValueError(f"receive_maximum is {self.receive_maximum}: 1 to 65535")
+        if not 0 <= self.session_expiry_s <= NEVER_EXPIRES:
+            raise ValueError(f"session_expiry_s is {self.session_expiry_s}: 0 to {NEVER_EXPIRES}, which is for ever")
+        if self.session_expiry_s and not self.client_id:
+            raise ValueError("session_expiry_s needs a client_id, by which the program finds the session again")
+        if self.retain_handling not in (0, 1, 2):
+            raise ValueError(f"retain_handling is {self.retain_handling}: it may be 0, 1 or 2")
+
+
 class LocalSubscription:
     """One subscription of the program: an async iterator of its messages, or with a callback the task that calls it.
 
-    The iterator acknowledges a message when the next one is asked for. It ends after `unsubscribe` and when the broker
-    stops; it raises `ConnectionAbortedError` if the broker closes the connection for another reason.
+    The iterator acknowledges a message when the next one is asked for. It ends after `unsubscribe` or `close` and when
+    the broker stops; it raises `ConnectionAbortedError` if the broker closes the connection for another reason.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        loop_driver: LinkDriver,
-        topic_filter: str,
-        qos: int,
-        receive_maximum: int,
-        where: str | None = None,
-    ) -> None:
-        name = topic_filter.encode()
-        if len(name) > MAX_STRING_BYTES or b"\0" in name:
-            raise TopicFilterInvalid("a topic filter has at most 65535 bytes, and no U+0000 [MQTT-4.7.3-2]")
-        check_filter(name)
-        refusal = parse_filter(name).filter_refusal
-        if refusal:
-            raise TopicFilterInvalid(refusal)
-        if qos not in (0, 1, 2):
-            raise ValueError(f"QoS is {qos}: it may be 0, 1 or 2")
-        if not 1 <= receive_maximum <= 65_535:
-            raise ValueError(f"receive_maximum is {receive_maximum}: 1 to 65535")
+    def __init__(self, core: Core, loop_driver: LinkDriver, topic_filter: str, options: SubscribeOptions) -> None:
+        name = encoded_filter(topic_filter)
+        if options.no_local and parse_filter(name).namespace == SHARED:
+            raise ValueError("no_local is not for a shared subscription [MQTT-3.8.3-4]")
         self.topic_filter: Final = topic_filter
         self.nacked: int = 0
         """Messages whose callback raised an exception."""
         self._unacknowledged: Publish | None = None
         self._readable: Final = asyncio.Event()
         self._since_pause = 0
-        self._link: Final = LocalLink(core, loop_driver, self._readable.set)
-        self._link.connect(receive_maximum)
-        answer = self._link.subscribe(name, qos, where)
+        self._session: Final = LocalSession(core, loop_driver, self._readable.set)
+        client = LocalClient(
+            client_id=options.client_id,
+            clean_start=not options.session_expiry_s,
+            session_expiry_s=options.session_expiry_s,
+            is_trusted=True,
+        )
+        self._session.connect(client, options.receive_maximum)
+        former = [each for each in self._session.filters if each != name]
+        request = SubscriptionRequest(
+            name, options.qos, options.no_local, options.retain_as_published, options.retain_handling
+        )
+        try:
+            answer = self._session.subscribe_at_once(request, options.where)
+        except ValueError:  # `where` is no MQTT string
+            self._give_up()
+            raise
         code = answer.reason_codes[0]
         if code >= SUBACK_FAILURE:
-            self._link.leave()
+            self._give_up()
             raise SubscribeRefused({topic_filter: code}, (code,), answer.properties.reason_string or "")
+        if former:
+            self._session.unsubscribe(former)
+
+    def _give_up(self) -> None:
+        """There is no subscription: end the session, unless it was there before."""
+        if self._session.session_present:
+            self._session.end()
+        else:
+            self._session.leave()
 
     @property
     def client_id(self) -> str:
-        """The client identifier under which metrics, telemetry and `mqttlite why` know it; the broker assigned it."""
-        return self._link.connection.client_id
+        """The client identifier under which metrics, telemetry and `mqttlite why` know it. If the program gave none,
+        the broker assigned it."""
+        return self._session.client_id
+
+    @property
+    def session_present(self) -> bool:
+        """Whether it goes on with a session that the broker had kept."""
+        return self._session.session_present
 
     def unsubscribe(self) -> None:
-        """End the subscription. Messages that the program has not handled are dropped; a second call is harmless."""
+        """End the subscription, and its session if that is kept. Messages that the program has not handled are dropped;
+        a second call is harmless."""
         self._unacknowledged = None
-        self._link.leave()
+        self._session.leave()
+
+    def close(self) -> None:
+        """Stop to receive. A kept session waits for the next `subscribe` with its client identifier, with the messages
+        that the program has not handled; without one this is `unsubscribe`. A second call is harmless."""
+        self._unacknowledged = None
+        self._session.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,7 +137,7 @@ class LocalSubscription:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.unsubscribe()
+        self.close()
 
     def __aiter__(self) -> Self:
         return self
@@ -101,7 +146,7 @@ class LocalSubscription:
         self._acknowledge()
         packet = await self._next()
         if packet is None:
-            connection = self._link.connection
+            connection = self._session.link.connection
             if connection.close_reason not in _THE_PROGRAM_LEFT:
                 raise ConnectionAbortedError(f"{connection.close_reason}: {connection.close_detail}")
             raise StopAsyncIteration
@@ -124,34 +169,34 @@ class LocalSubscription:
 
     async def _next(self) -> Publish | None:
         """The next message; None after the end of the subscription."""
+        session = self._session
         while True:
-            packet = self._link.receive()
+            packet = session.receive()
             if isinstance(packet, Publish):
+                if packet.qos and session.is_over and session.is_durable:
+                    continue  # it can no longer be acknowledged, and so it comes again
                 self._since_pause += 1
                 if self._since_pause >= MESSAGES_AT_ONCE:
                     self._since_pause = 0
                     await asyncio.sleep(0)
                 return packet
-            if isinstance(packet, Ack) and packet.packet_type == PUBREL:
-                self._link.send(Ack(PUBCOMP, packet.packet_id))
-            elif packet is None:
-                if self._link.gone:
+            if packet is None:
+                if session.is_over:
                     return None
                 self._readable.clear()
                 self._since_pause = 0
                 await self._readable.wait()
 
-    def _acknowledge(self, reason_code: int = 0) -> None:
+    def _acknowledge(self) -> None:
         packet, self._unacknowledged = self._unacknowledged, None
-        if packet is not None and packet.qos:
-            self._link.send(Ack(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id, reason_code))
+        if packet is not None:
+            self._session.acknowledge(packet)
 
     def _refuse(self) -> None:
-        packet, session = self._unacknowledged, self._link.connection.session
+        packet, self._unacknowledged = self._unacknowledged, None
         self.nacked += 1
-        if packet is not None and packet.qos == 0 and session is not None:  # otherwise PUBACK or PUBREC rejects it
-            session.drop(NACKED, 1, packet.topic)
-        self._acknowledge(_UNSPECIFIED_ERROR)
+        if packet is not None:
+            self._session.refuse(packet)
 
 
 class LocalSubscriptions:
@@ -181,4 +226,4 @@ class LocalSubscriptions:
 
 
 def _message(packet: Publish) -> Message:
-    return Message(packet.topic.decode(), packet.payload, packet.qos, packet.retain, False, 0, packet.properties)
+    return Message(packet.topic.decode(), packet.payload, packet.qos, packet.retain, packet.dup, 0, packet.properties)

@@ -22,7 +22,7 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.service import SchemaRegistry
-from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions
+from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
 from mqttlite.monitor import Monitor
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
@@ -425,19 +425,38 @@ class Broker:
         qos: int = 0,
         receive_maximum: int = 100,
         where: str | None = None,
+        client_id: str = "",
+        session_expiry_s: int = 0,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
     ) -> LocalSubscription:
         """Subscribe from inside the program: iterate over the result, or give a callback for each message.
 
         At most `receive_maximum` messages of QoS 1 and 2 are unacknowledged at a time; docs/howto/embed.md says when
         the broker acknowledges them. With `where`, only messages that pass this filter (docs/reference/filters.md).
-        Raises `TopicFilterInvalid` for an invalid topic filter, `ValueError` for an invalid QoS or maximum,
+        With `client_id` and `session_expiry_s`, the broker keeps the session, with the messages that the program has
+        not handled, for that time after the subscription is closed or the broker stops; the next `subscribe` with this
+        `client_id` goes on with it. With `no_local`, messages that the program publishes do not come.
+        `retain_as_published` and `retain_handling` are those of MQTT 5.0.
+        Raises `TopicFilterInvalid` for an invalid topic filter, `ValueError` for an invalid option,
         `SubscribeRefused` for a topic filter that a limit refuses and for a filter that is wrong,
-        `ConnectionRefusedError` when there are `limits.max_sessions` sessions, and `RuntimeError` if the broker does
-        not run.
+        `ConnectionRefusedError` when there are `limits.max_sessions` sessions or the session is another user's, and
+        `RuntimeError` if the broker does not run.
         """
         if not self._running:
             raise RuntimeError("the broker does not run")
-        subscription = LocalSubscription(self._core, self._loop_driver, topic_filter, qos, receive_maximum, where)
+        options = SubscribeOptions(
+            qos=qos,
+            receive_maximum=receive_maximum,
+            where=where,
+            client_id=client_id,
+            session_expiry_s=session_expiry_s,
+            no_local=no_local,
+            retain_as_published=retain_as_published,
+            retain_handling=retain_handling,
+        )
+        subscription = LocalSubscription(self._core, self._loop_driver, topic_filter, options)
         return self._subscriptions.begin(subscription, callback)
 
 

@@ -268,7 +268,7 @@ class EventStream(asyncio.Protocol):
         parts: list[bytes] = []
         to_acknowledge: list[Publish] = []
         size = 0
-        for packet in session.read():
+        while (packet := session.receive()) is not None:
             if not isinstance(packet, Publish):
                 continue
             if session.is_durable and packet.qos:

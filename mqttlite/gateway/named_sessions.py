@@ -18,7 +18,7 @@ from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
 from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.sessions import MAX_FILTERS, RETAINED_NEVER, STREAM, HttpSession, filters_of
+from mqttlite.gateway.sessions import MAX_FILTERS, RETAINED_NEVER, STREAM, HttpSession, filters_of, requests_of
 from mqttlite.gateway.waker import Waker
 from mqttlite.wire.constants import NEVER_EXPIRES
 
@@ -113,12 +113,11 @@ class NamedSessionRoutes:
         context = self._context
         answered = Waker()
         session = HttpSession(context, caller, STREAM, answered.set)
-        session.connect(asked.client_id, asked.session_expiry_s)
-        its = session.link.connection.session
-        former = [] if its is None else [context.mount_point.filter_of(each) for each in its.subscriptions]
+        session.begin(asked.client_id, asked.session_expiry_s)
+        former = [context.mount_point.filter_of(each) for each in session.filters]
         try:
             # retained messages are for the first stream
-            await session.subscribed(filters, asked.qos, answered, asked.where, RETAINED_NEVER)
+            await session.subscribed(requests_of(filters, asked.qos, RETAINED_NEVER), asked.where, answered)
         except Problem:  # the other filters may have been granted
             if not session.session_present:
                 context.core.end_session(session.client_id, context.clock())

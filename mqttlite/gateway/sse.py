@@ -25,6 +25,7 @@ from mqttlite.gateway.sessions import (
     STREAM,
     HttpSession,
     filters_of,
+    requests_of,
 )
 from mqttlite.gateway.waker import Waker
 
@@ -79,12 +80,12 @@ class SseRoutes:
         opening = Waker()
         stream = EventStream(self._streams, opening)
         session = stream.session = HttpSession(self._context, caller, STREAM, stream.wake)
-        session.connect(asked.client_id, asked.expiry_s)
+        session.begin(asked.client_id, asked.expiry_s)
         self._context.sessions.add(session)
         try:
             first = stream.resume(last_event_id, asked.missed)
             for (qos, where), filters in asked.subscriptions.items():
-                await session.subscribed(filters, qos, opening, where, asked.retained)
+                await session.subscribed(requests_of(filters, qos, asked.retained), where, opening)
             connection: HttpProtocol = scope["state"]["connection"]
             is_chunked = scope["http_version"] != "1.0"
             if not is_chunked and connection.answering is not None:

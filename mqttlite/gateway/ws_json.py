@@ -17,7 +17,7 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.events import PRESENCE, Events, gap, kind_of
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import Draft, MessageBody, Publishing, draft_of
-from mqttlite.gateway.sessions import SOCKET, HttpSession, filters_of, refusal
+from mqttlite.gateway.sessions import SOCKET, HttpSession, filters_of, refusal, requests_of
 from mqttlite.gateway.waker import Waker
 from mqttlite.wire.packets import Publish, Suback, Unsuback
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
@@ -68,7 +68,7 @@ class SocketRoutes:
             return
         waker = Waker()
         session = HttpSession(self._context, caller, SOCKET, waker.set)
-        session.connect()
+        session.begin()
         self._context.sessions.add(session)
         connection = _Connection(self._context, self._events, self._publishing, caller, session, waker, send)
         writer: asyncio.Task[None] | None = None
@@ -143,7 +143,7 @@ class _Connection:
         while True:
             self._waker.clear()
             wrote = False
-            for packet in session.read():
+            while (packet := session.receive()) is not None:
                 wrote = True
                 if isinstance(packet, Publish):
                     kind, event = kind_of(packet.topic), self._events.of(packet)
@@ -186,7 +186,7 @@ class _Connection:
         if request.type == "unsubscribe":
             packet_id = session.unsubscribe(names)
         else:
-            packet_id = session.subscribe(names, request.qos, request.where)
+            packet_id = session.subscribe(requests_of(names, request.qos), request.where or None)
         self._asked[packet_id] = (request, names)
 
     def _topic_of(self, request: Request) -> bytes:

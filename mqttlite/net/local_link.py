@@ -16,15 +16,14 @@ from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connection import CONNECTED, Connection, Peer
 from mqttlite.core.quotas import Quotas
 from mqttlite.core.reasons import HoldReason
-from mqttlite.core.requested_filters import PROPERTY as FILTER_PROPERTY
 from mqttlite.net.address_key import address_key
 from mqttlite.net.link import WRITE_BUFFER_BYTES, LinkDriver, LinkPort
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import packet_size
-from mqttlite.wire.packets import Connect, Disconnect, Packet, Suback, Subscribe, SubscriptionRequest
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.packets import Connect, Disconnect, Packet
+from mqttlite.wire.properties import Properties
 
 _NO_FRAMES: Final[deque[bytes]] = deque()
 """Never added to. Shared by links without frames, because a deque takes 600 bytes and there may be very many idle
@@ -37,7 +36,7 @@ LOCAL: Final = "local"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalClient:
     """A client on whose behalf the program connects, for example an HTTP caller. Rules, limits and quotas apply to it
-    as to a client with a socket."""
+    as to a client with a socket, unless it `is_trusted`."""
 
     client_id: str = ""
     """The client identifier. Empty: the broker assigns one."""
@@ -47,6 +46,9 @@ class LocalClient:
     clean_start: bool = True
     session_expiry_s: int = 0
     """How long its session outlives the connection."""
+    is_trusted: bool = False
+    """Whether it is the program itself, which no rules restrict. No Local then leaves out what any part of the program
+    publishes by `Broker.publish`, and no other client may take its session over."""
     quotas: Quotas | None = None
     mount_point: bytes = b""
     is_told: bool = False
@@ -88,62 +90,54 @@ class LocalLink(LinkPort):
         """The offset of the next packet in the first frame."""
         self._unread_bytes = 0
 
-    def connect(self, receive_maximum: int, client: LocalClient | None = None) -> None:
-        """Open the connection of a client, or of the program itself, which no rules restrict.
-
-        Raises `ConnectionRefusedError` if the broker does not accept it.
-        """
-        if client is None:
-            peer = Peer(is_trusted=True)
-        else:
-            peer = Peer(
-                client.username,
-                capabilities=_TOLD if client.is_told else EVERYTHING,
-                quotas=client.quotas,
-                mount_point=client.mount_point,
-                sees_publishers=client.sees_publishers,
-            )
+    def connect(self, client: LocalClient, receive_maximum: int) -> None:
+        """Open the connection of a client. Raises `ConnectionRefusedError` if the broker does not accept it, and
+        `ValueError` for a client identifier that is no MQTT string."""
+        properties = Properties(receive_maximum=receive_maximum, session_expiry_interval=client.session_expiry_s)
+        frame = encode(Connect(client.client_id, V5, client.clean_start, properties=properties), V5)
+        peer = Peer(
+            client.username,
+            capabilities=_TOLD if client.is_told else EVERYTHING,
+            is_trusted=client.is_trusted,
+            quotas=client.quotas,
+            mount_point=client.mount_point,
+            sees_publishers=client.sees_publishers,
+        )
         connection = self.connection = self._broker.open(peer, self._loop.time())
         if peer.quotas is not None and peer.quotas.wants_address:
             connection.address = address_key(self.address)
         connection.hold_reasons = HoldReason.LOCAL
         self._loop_driver.links[connection.number] = self
-        properties = Properties(receive_maximum=receive_maximum)
-        if client is None:
-            packet = Connect("", V5, properties=properties)
-        else:
-            connection.grants = client.grants
-            properties.session_expiry_interval = client.session_expiry_s
-            packet = Connect(client.client_id, V5, client.clean_start, properties=properties)
-        self._send_at_once(packet)
+        connection.grants = client.grants
+        self._feed_at_once(frame)
         if connection.state != CONNECTED:
             raise ConnectionRefusedError(connection.close_detail)
 
-    def subscribe(self, topic_filter: bytes, qos: int, where: str | None = None) -> Suback:
-        """Subscribe, with a message filter or without. Must be the first request of the connection. Return the answer.
+    def unwritten(self, packet_type: int) -> Packet:
+        """The answer of that type that the core has just given. It stays in the outbox, and comes again in its turn."""
+        for frame in self.connection.outbox.chunks:
+            if frame[0] >> 4 == packet_type:
+                return _packet(frame, 0, len(frame))
+        raise LookupError(f"no answer of type {packet_type} in {len(self.connection.outbox.chunks)} pieces")
 
-        The answer is taken from the outbox directly. It waits for no commit, because the session is not durable.
-        """
-        properties = NONE if where is None else Properties(user_properties=[(FILTER_PROPERTY, where)])
-        self._send_at_once(Subscribe(1, (SubscriptionRequest(topic_filter, qos),), properties))
-        self.write(self.connection.outbox.take())
-        self.receive()  # CONNACK
-        answer = self.receive()
-        assert isinstance(answer, Suback), "SUBACK is the second packet"
-        return answer
-
-    def _send_at_once(self, packet: Packet) -> None:
+    def send_at_once(self, packet: Packet) -> None:
         """Make the core handle a packet now, even if this iteration has used up its budget."""
+        self._feed_at_once(encode(packet, V5))
+
+    def _feed_at_once(self, frame: bytes) -> None:
         effects = self._broker.effects
         work, pending_bytes = effects.work, effects.pending_bytes
         effects.work = effects.pending_bytes = 0
-        self.send(packet)
+        self._feed(frame)
         effects.work += work
         effects.pending_bytes += pending_bytes
 
     def send(self, packet: Packet) -> None:
         """Pass a packet of the program to the core. Harmless after the end of the connection."""
-        self._broker.feed(self.connection, encode(packet, V5), self._loop.time())
+        self._feed(encode(packet, V5))
+
+    def _feed(self, frame: bytes) -> None:
+        self._broker.feed(self.connection, frame, self._loop.time())
         self._loop_driver.wake()
 
     def receive(self) -> Packet | None:
@@ -153,10 +147,7 @@ class LocalLink(LinkPort):
         frames = self._frames[0]
         start = self._at
         end = start + packet_size(frames, start)
-        body = start + 2
-        while frames[body - 1] > 0x7F:
-            body += 1
-        packet = decode(frames[start], frames[body:end], V5)
+        packet = _packet(frames, start, end)
         if end < len(frames):
             self._at = end
         else:
@@ -184,12 +175,12 @@ class LocalLink(LinkPort):
         self.gone = True
         self._on_readable()
 
-    def leave(self) -> None:
-        """The program ends the connection. Unread packets are discarded."""
+    def leave(self, ends_session: bool = False) -> None:
+        """The program ends the connection. Unread packets are discarded, and come again if the session is kept."""
         self.gone = True
         self._frames = _NO_FRAMES
         self._unread_bytes = 0
-        self.send(Disconnect())
+        self.send(Disconnect(properties=Properties(session_expiry_interval=0)) if ends_session else Disconnect())
 
     def abort(self) -> None:
         self._broker.close(self.connection, self._loop.time(), "the program ended it")
@@ -205,3 +196,11 @@ class LocalLink(LinkPort):
 
     def _resume_reading(self) -> None:
         """Does nothing, too."""
+
+
+def _packet(frames: bytes, start: int, end: int) -> Packet:
+    """Decode the packet between two offsets."""
+    body = start + 2
+    while frames[body - 1] > 0x7F:
+        body += 1
+    return decode(frames[start], frames[body:end], V5)

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -287,15 +289,24 @@ async def test_it_is_seen_as_a_client_whose_transport_is_local(rig: Rig, caplog:
         ("a", {"qos": 3}, ValueError),
         ("a", {"receive_maximum": 0}, ValueError),
         ("a", {"receive_maximum": 65_536}, ValueError),
+        ("a", {"session_expiry_s": 60}, ValueError),
+        ("a", {"client_id": "a", "session_expiry_s": -1}, ValueError),
+        ("a", {"client_id": "a", "session_expiry_s": 2**32}, ValueError),
+        ("a", {"retain_handling": 3}, ValueError),
+        ("$share/g/a", {"no_local": True}, ValueError),
+        ("a", {"client_id": "a" * 65_536}, ValueError),
+        ("a", {"client_id": "a\0"}, ValueError),
+        ("a", {"where": "\0"}, ValueError),
+        ("a", {"where": "a" * 65_536}, ValueError),
     ],
 )
 async def test_what_cannot_be_subscribed_to_is_said_at_once(
-    rig: Rig, topic_filter: str, options: dict[str, int], error: type[Exception]
+    rig: Rig, topic_filter: str, options: dict[str, Any], error: type[Exception]
 ) -> None:
     broker = await rig.broker()
     with pytest.raises(error):
         broker.subscribe(topic_filter, **options)
-    assert not loop_driver_of(broker).links
+    await until(lambda: not loop_driver_of(broker).links)
 
 
 async def test_too_many_sessions_are_too_many(rig: Rig) -> None:
@@ -375,3 +386,102 @@ async def test_a_subscription_of_the_program_may_have_a_filter(rig: Rig) -> None
     messages.unsubscribe()
     with pytest.raises(SubscribeRefused, match="position 10"):
         broker.subscribe("t", where="payload == 2")
+
+
+KEPT: dict[str, Any] = {"qos": 1, "client_id": "billing", "session_expiry_s": 1_000}
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_kept_subscription_goes_on_after_a_restart(rig: Rig, tmp_path: Path, qos: int) -> None:
+    config = Config(listeners=(ListenerOptions(port=0),), data_dir=str(tmp_path))
+    broker = Broker(config)
+    await broker.start()
+    async with broker.subscribe("t", **KEPT | {"qos": qos}) as messages:
+        assert (messages.client_id, messages.session_present) == ("billing", False)
+        for number in range(3):
+            await broker.publish("t", str(number), qos=qos)
+        assert [message.payload for message in await take(messages, 2)] == [b"0", b"1"]
+    await broker.publish("t", "3", qos=qos)
+    await broker.stop()
+    broker = await rig.broker(config)
+    await broker.publish("t", "4", qos=qos)
+    async with broker.subscribe("t", **KEPT | {"qos": qos}) as messages:
+        assert messages.session_present
+        found = await take(messages, 4)
+    assert [message.payload for message in found] == [b"1", b"2", b"3", b"4"]
+    assert [message.dup for message in found] == [True, True, False, False]
+
+
+async def test_the_end_of_the_broker_hands_out_no_message_that_comes_again(rig: Rig) -> None:
+    broker = Broker(port=0)
+    await broker.start()
+    messages = broker.subscribe("t", **KEPT)
+    for number in range(3):
+        await broker.publish("t", str(number), qos=1)
+    assert [message.payload for message in await take(messages, 1)] == [b"0"]
+    await broker.stop()
+    assert [message async for message in messages] == []
+    await broker.start()
+    try:
+        again = broker.subscribe("t", **KEPT)
+        assert [message.payload for message in await take(again, 3)] == [b"0", b"1", b"2"]
+    finally:
+        await broker.stop()
+
+
+async def test_unsubscribing_ends_a_kept_session_and_closing_does_not(rig: Rig) -> None:
+    broker = await rig.broker()
+    messages = broker.subscribe("t", **KEPT)
+    messages.close()
+    messages.close()
+    assert await broker.publish("t", "1", qos=1) == 0
+    broker.subscribe("t", **KEPT).unsubscribe()
+    assert await broker.publish("t", "2", qos=1) == 0x10
+    assert not broker.subscribe("t", **KEPT).session_present
+
+
+async def test_a_kept_session_has_the_latest_filter_alone(rig: Rig) -> None:
+    broker = await rig.broker()
+    broker.subscribe("old", **KEPT).close()
+    await broker.publish("old", "1", qos=1)
+    async with broker.subscribe("new", **KEPT) as messages:
+        await until(lambda: connection_of(broker, messages).session.subscriptions.keys() == {b"new"})  # type: ignore[union-attr]
+        await broker.publish("old", "2", qos=1)
+        await broker.publish("new", "3", qos=1)
+        assert [message.payload for message in await take(messages, 2)] == [b"1", b"3"]
+
+
+async def test_a_refused_filter_leaves_a_kept_session_as_it_was(rig: Rig) -> None:
+    broker = await rig.broker(limits=Limits(max_shared_subscriptions=0))
+    with pytest.raises(SubscribeRefused):
+        broker.subscribe("$share/g/t", **KEPT)
+    await until(lambda: not loop_driver_of(broker).links)
+    assert core_of(broker).sessions.get("billing") is None
+    broker.subscribe("t", **KEPT).close()
+    with pytest.raises(SubscribeRefused):
+        broker.subscribe("$share/g/t", **KEPT)
+    await broker.publish("t", "1", qos=1)
+    assert [message.payload for message in await take(broker.subscribe("t", **KEPT), 1)] == [b"1"]
+
+
+async def test_a_second_subscription_with_a_client_identifier_takes_the_first_over(rig: Rig) -> None:
+    broker = await rig.broker()
+    first = broker.subscribe("t", client_id="a")
+    second = broker.subscribe("t", client_id="a")
+    with pytest.raises(ConnectionAbortedError, match="taken_over"):
+        await anext(first)
+    await broker.publish("t", "1")
+    assert [message.payload for message in await take(second, 1)] == [b"1"]
+
+
+async def test_no_local_leaves_out_what_the_program_publishes_and_nothing_else(rig: Rig) -> None:
+    broker = await rig.broker()
+    device = await rig.device(broker.port, "device")
+    messages = broker.subscribe("t", qos=1, no_local=True, retain_as_published=True)
+    await broker.publish("t", "the program's", qos=1)
+    device.publish("t", b"the device's", 1, retain=True)
+    (message,) = await take(messages, 1)
+    assert (message.payload, message.retain) == (b"the device's", True)
+    silent = broker.subscribe("t", retain_handling=2)
+    await broker.publish("t", "new")
+    assert [message.payload for message in await take(silent, 1)] == [b"new"]
