@@ -31,10 +31,25 @@ from spark_analytics.schema import KEY, SUPPORTED_VERSIONS, TABLES, TIME_COLUMNS
 _CORRUPT: Final = "_corrupt"
 
 # Of a Parquet schema as text, which is one question to the JVM; its own answer for each column would be one per column.
-_COLUMN: Final = re.compile(r"^  (?:required|optional|repeated) \S+ (\w+)", re.MULTILINE)
+_COLUMN: Final = re.compile(r"^  (required|optional|repeated) (\S+) (\w+) ?(.*?) *[;{]$", re.MULTILINE)
+
+_STORED: Final = {
+    "int": re.compile(r"int32 (\(INTEGER\((8|16|32),true\)\))?"),
+    "bigint": re.compile(r"int(32|64) (\(INTEGER\(\d+,true\)\))?"),
+    "double": re.compile(r"(double|float) "),
+    "boolean": re.compile(r"boolean "),
+    "string": re.compile(r"binary (\((STRING|UTF8)\))?"),
+    "timestamp": re.compile(r"int64 \(TIMESTAMP\((MICROS|MILLIS),true\)\)|int96 "),
+    "map": re.compile(r"group \(MAP\)"),
+    "array": re.compile(r"group \(LIST\)"),
+}
+"""How Parquet may store a column: another type ends Spark's job, whatever else is in the dataset."""
 
 _MOST: Final = 1 << 53
 """No number of a broker is larger; numbers of messages count microseconds since 1970."""
+
+_LONGEST: Final = 1 << 17
+"""No text of a broker has more characters: a topic of MQTT has 65,535 at most, and its mount point is shorter."""
 
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
@@ -131,12 +146,15 @@ def _read_table(
         part.warnings += torn
         part.files -= len(torn)
         if whole:
-            packed = spark.read.schema(schema).parquet(*whole).withColumn("file", F.col("_metadata.file_path"))
-            frames.append(packed)
+            file = F.col("_metadata.file_path").alias("file")
+            packed = spark.read.schema(schema).parquet(*whole).select("*", file, _broken(schema).alias("broken"))
+            left_out = _inspect(packed, "row")
+            part.warnings += left_out
+            frames.append((packed.where(~F.col("broken")) if left_out else packed).drop("broken"))
         if files.jsonl:
             # Text is parsed once and kept, packed and by column; Parquet is as quick to read again as to keep.
             lines = _lines(spark, files.jsonl, schema).persist(StorageLevel.MEMORY_AND_DISK)
-            part.warnings += _inspect_lines(lines)
+            part.warnings += _inspect(lines, "line")
             frames.append(lines.where(~F.col("broken")).select(*schema.fieldNames(), "file"))
         if not frames:
             return part
@@ -144,10 +162,8 @@ def _read_table(
         part.frame = with_file.select(*schema.fieldNames())
         if table == "sessions":
             part.frame = _once(part.frame)
-        versions = F.collect_set("schema_version")
-        found = part.frame.agg(F.count("*"), _text(F.min(time)), _text(F.max(time)), versions).first()
+        found = part.frame.agg(F.count("*"), _text(F.min(time)), _text(F.max(time))).first()
         assert found is not None, "an aggregate without groups has one row"
-        _check_versions(found[3], with_file)
     except (PySparkException, Py4JJavaError) as error:
         raise InputUnusable(f"Cannot read {table} in {directory}: {first_line(error)}") from error
     part.rows = found[0]
@@ -177,7 +193,8 @@ def _instant(moment: datetime) -> Column:
 
 
 def _whole(spark: SparkSession, paths: list[str], schema: StructType) -> tuple[list[str], list[str]]:
-    """The files that have a footer with the columns every row has, and a sentence for each of the others."""
+    """The files that have a footer with the columns every row has, all of the right type, and a sentence for each of
+    the others."""
     jvm: Any = spark.sparkContext._jvm
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     footer_only = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
@@ -190,9 +207,17 @@ def _whole(spark: SparkSession, paths: list[str], schema: StructType) -> tuple[l
             )
         except Py4JJavaError as error:
             return f"{path}: left out, no whole Parquet file ({_brief(error, path)})"
-        columns = _COLUMN.findall(footer.getFileMetaData().getSchema().toString())
-        lacking = [name for name in needed if name not in columns]
-        return f"{path}: left out, it has no column {lacking[0]}" if lacking else None
+        stored = {
+            name: "" if repetition == "repeated" else f"{kind} {annotation}"
+            for repetition, kind, name, annotation in _COLUMN.findall(footer.getFileMetaData().getSchema().toString())
+        }
+        for field in schema:
+            if field.name not in stored:
+                if field.name in needed:
+                    return f"{path}: left out, it has no column {field.name}"
+            elif not _STORED[field.dataType.simpleString().partition("<")[0]].fullmatch(stored[field.name]):
+                return f"{path}: left out, its column {field.name} has another type"
+        return None
 
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
         faults = list(readers.map(fault, paths))
@@ -212,49 +237,61 @@ def _lines(spark: SparkSession, paths: list[str], schema: StructType) -> DataFra
     """One row per line: its file, whether it is broken, and its columns as far as they could be read."""
     with_corrupt = StructType([*schema.fields]).add(_CORRUPT, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    missing = reduce(Column.__or__, (F.col(f"row.{name}").isNull() for name in required(schema)))
-    impossible = reduce(Column.__or__, (F.coalesce(each, F.lit(False)) for each in _impossible(schema)))
     return (
         spark.read.text(paths)
         .select(F.col("_metadata.file_path").alias("file"), F.from_json("value", with_corrupt, options).alias("row"))
         .select(
             "file",
-            (F.col(f"row.{_CORRUPT}").isNotNull() | missing | impossible).alias("broken"),
+            (F.col(f"row.{_CORRUPT}").isNotNull() | _broken(schema, "row.")).alias("broken"),
             *(f"row.{name}" for name in schema.fieldNames()),
         )
     )
 
 
-def _impossible(schema: StructType) -> Iterator[Column]:
+# ------------------------------------------------------------------------------------------------------------- both
+
+
+def _broken(schema: StructType, of: str = "") -> Column:
+    """Whether a row lacks a value that every row has, or has one that no broker writes. `of` is put before the names of
+    the columns."""
+    missing = (F.col(f"{of}{name}").isNull() for name in required(schema))
+    impossible = (F.coalesce(each, F.lit(False)) for each in _impossible(schema, of))
+    return reduce(Column.__or__, (*missing, *impossible))
+
+
+def _impossible(schema: StructType, of: str) -> Iterator[Column]:
     """Whether a value is none that a broker has: sums of such numbers overflow, and end the whole report."""
+
+    def fits(number: Column) -> Column:
+        return F.coalesce(number.between(-_MOST, _MOST), F.lit(False))
+
     for field in schema:
-        column = F.col(f"row.{field.name}")
+        column = F.col(f"{of}{field.name}")
         if isinstance(field.dataType, (LongType, DoubleType)):
             yield ~column.between(-_MOST, _MOST)  # NaN is above all numbers
+        elif isinstance(field.dataType, StringType):
+            yield F.length(column) > _LONGEST
         elif isinstance(field.dataType, TimestampType):
             yield ~column.between(_instant(_EARLIEST), _instant(_LATEST))
         elif isinstance(field.dataType, MapType):
-            yield ~F.forall(F.map_values(column), lambda each: each.between(-_MOST, _MOST))
+            yield ~F.forall(F.map_values(column), fits)
         elif isinstance(field.dataType, ArrayType):
-            yield ~F.forall(column, lambda each: each.between(-_MOST, _MOST))
+            yield ~F.forall(column, fits)
 
 
-def _inspect_lines(lines: DataFrame) -> list[str]:
-    """A sentence for each file with broken lines; one pass, which also fills Spark's cache.
+def _inspect(rows: DataFrame, what: str) -> list[str]:
+    """A sentence for each file with broken rows; one pass, which also fills Spark's cache.
 
     A row of a version that we do not know may look broken, so versions are checked here.
     """
-    counts = F.count_if("broken").alias("lines"), F.collect_set("schema_version").alias("versions")
-    by_file = lines.groupBy("file").agg(*counts).orderBy("file").collect()
-    _check_versions({version for row in by_file for version in row["versions"]}, lines)
+    counts = F.count_if("broken").alias("broken"), F.collect_set("schema_version").alias("versions")
+    by_file = rows.groupBy("file").agg(*counts).orderBy("file").collect()
+    _check_versions({version for row in by_file for version in row["versions"]}, rows)
     return [
-        f"{row['file']}: {row['lines']:,} broken {'line' if row['lines'] == 1 else 'lines'} left out"
+        f"{row['file']}: {row['broken']:,} broken {what if row['broken'] == 1 else f'{what}s'} left out"
         for row in by_file
-        if row["lines"]
+        if row["broken"]
     ]
-
-
-# ------------------------------------------------------------------------------------------------------------- both
 
 
 def _check_versions(versions: Iterable[int], rows: DataFrame) -> None:

@@ -109,6 +109,61 @@ def test_a_parquet_file_without_a_column_that_every_row_has_is_left_out(spark: S
     assert dataset.rows["sessions"] == 1
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"client_id": None},
+        {"client_id": "x" * 200_000},
+        {"bytes_sent": 1 << 60},
+        {"bytes_sent": -1 << 63},
+        {"drops": {"x": 1 << 60}},
+        {"drops": {"x": None}},
+        {"duration_s": float("nan")},
+        {"duration_s": float("inf")},
+        {"ended_at": "0001-01-01T00:00:00Z"},
+        {"opened_at": "1969-12-31T23:59:59Z"},
+        {"opened_at": "9999-12-31T23:59:59Z"},
+    ],
+    ids=lambda change: str(change)[:50],
+)
+def test_a_row_of_parquet_that_no_broker_writes_is_left_out_and_counted(
+    spark: SparkSession, dump: str, change: dict[str, object]
+) -> None:
+    rows = [row_of(client_id="a"), row_of(connection_id=2, **change)]
+    path = write_parquet(dump, "sessions", rows, "part-b1-000001.parquet")
+    dataset = read(spark, dump)
+    assert [row["client_id"] for row in dataset.frames.sessions.collect()] == ["a"]
+    assert dataset.rows["sessions"] == 1
+    (warning,) = dataset.warnings
+    assert warning.endswith(f"{path.name}: 1 broken row left out")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pyarrow.array(["7"]),
+        pyarrow.array([7], pyarrow.uint64()),
+        pyarrow.array([7.0]),
+        pyarrow.array([[7]]),
+        pyarrow.array([{"bytes": 7}]),
+        pyarrow.array([7], pyarrow.timestamp("us", "UTC")),
+        pyarrow.array([b"\xff"]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_parquet_file_with_a_column_of_another_type_is_left_out(
+    spark: SparkSession, dump: str, column: pyarrow.Array
+) -> None:
+    write_parquet(dump, "sessions", [row_of(client_id="a")], "part-b1-000001.parquet")
+    path = write_parquet(dump, "sessions", [row_of(client_id="b")], "part-b1-000002.parquet")
+    table = parquet.ParquetFile(path).read()
+    parquet.write_table(table.set_column(table.column_names.index("bytes_sent"), "bytes_sent", column), path)
+    dataset = read(spark, dump)
+    assert [row["client_id"] for row in dataset.frames.sessions.collect()] == ["a"]
+    (warning,) = dataset.warnings
+    assert warning.endswith(f"{path.name}: left out, its column bytes_sent has another type")
+
+
 def test_a_copied_part_is_read_once_whatever_its_table(spark: SparkSession, dump: str) -> None:
     drop = {"schema_version": 2, "broker_id": "b1", "interval_start": "2026-11-21T11:00:00Z", "interval_s": 10.0}
     drop |= {"reason": "queue_full", "client_id": None, "topic": None, "messages": 5}
