@@ -30,6 +30,9 @@ MAX_WAITING: Final = 500
 MAX_KEPT_ANSWERS: Final = 10_000
 """Cached answers, some 500 bytes each. The oldest is dropped first."""
 
+MAX_KEPT_BYTES: Final = 4_194_304
+"""The bodies of the cached answers together. A list of short topic filters takes ten times its body in memory."""
+
 _REFUSED: Final = Verdict(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
 _UNAVAILABLE: Final = Verdict(ReasonCode.SERVER_UNAVAILABLE)
 _TOO_MANY_REQUESTS: Final = 429
@@ -95,8 +98,9 @@ class HttpAuthenticator:
         self._free: Final = asyncio.Semaphore(MAX_REQUESTS)
         self._waiting = 0
         self._mac_key: Final = secrets.token_bytes(32)
-        self._kept: Final[dict[bytes, tuple[float, Verdict]]] = {}
-        """The cached accepting answers with their expiry, oldest first."""
+        self._kept: Final[dict[bytes, tuple[float, Verdict, int]]] = {}
+        """The cached accepting answers with their expiry and the bytes of their bodies, oldest first."""
+        self._kept_bytes = 0
         self._is_failing = False
 
     async def authenticate(self, credentials: Credentials) -> Verdict | None:
@@ -111,20 +115,22 @@ class HttpAuthenticator:
         kept = self._kept.get(key)
         if kept is not None and self._loop_time() < kept[0]:
             return kept[1]
-        verdict = await self._ask(credentials, password)
+        verdict, size_bytes = await self._ask(credentials, password)
         if verdict.reason_code == ReasonCode.SUCCESS and self._options.cache_s:
-            self._keep(key, verdict)
+            self._keep(key, verdict, size_bytes)
         return verdict
 
     def forget(self) -> None:
         """Clear the cache, so that the server is asked again."""
         self._kept.clear()
+        self._kept_bytes = 0
 
     async def close(self) -> None:
         """Close the connections to the server; the next question opens one again."""
         await self._client.close()
 
-    async def _ask(self, credentials: Credentials, password: str | None) -> Verdict:
+    async def _ask(self, credentials: Credentials, password: str | None) -> tuple[Verdict, int]:
+        """The verdict, and the bytes of the answer's body. Raises `TooBusy`."""
         if self._waiting >= MAX_REQUESTS + MAX_WAITING:
             raise TooBusy(f"{MAX_WAITING} clients wait for {self._url.authority}")
         self._waiting += 1
@@ -144,15 +150,15 @@ class HttpAuthenticator:
                 )
             verdict = self._verdict(status, content)
         except TimeoutError:
-            return self._on_failure(f"{self._url.authority} gave no answer within {self._options.timeout_s:g} s")
+            return self._on_failure(f"{self._url.authority} gave no answer within {self._options.timeout_s:g} s"), 0
         except HttpFailed as error:
-            return self._on_failure(str(error))
+            return self._on_failure(str(error)), 0
         finally:
             self._waiting -= 1
         if self._is_failing:
             self._is_failing = False
             _log.info("%s answers again: clients can log in", self._url.authority)
-        return verdict
+        return verdict, len(content)
 
     def _verdict(self, status: int, content: bytes) -> Verdict:
         """Turn an answer into a verdict. Raises `HttpFailed` for an invalid one, and `TooBusy`."""
@@ -188,12 +194,17 @@ class HttpAuthenticator:
         facts = (credentials.client_id, credentials.username, credentials.identity, host, credentials.listener)
         return hmac.digest(self._mac_key, msgspec.msgpack.encode((*facts, credentials.password)), "sha256")
 
-    def _keep(self, key: bytes, verdict: Verdict) -> None:
-        self._kept.pop(key, None)
-        if len(self._kept) >= MAX_KEPT_ANSWERS:
-            del self._kept[next(iter(self._kept))]
+    def _keep(self, key: bytes, verdict: Verdict, size_bytes: int) -> None:
+        self._drop(key)
+        while self._kept and (len(self._kept) >= MAX_KEPT_ANSWERS or self._kept_bytes + size_bytes > MAX_KEPT_BYTES):
+            self._drop(next(iter(self._kept)))
         until = min(self._loop_time() + self._options.cache_s, verdict.grants.expires_at)
-        self._kept[key] = (until, verdict)
+        self._kept[key] = (until, verdict, size_bytes)
+        self._kept_bytes += size_bytes
+
+    def _drop(self, key: bytes) -> None:
+        kept = self._kept.pop(key, None)
+        self._kept_bytes -= 0 if kept is None else kept[2]
 
 
 def _filters(texts: tuple[str, ...] | None) -> tuple[bytes, ...] | None:

@@ -24,6 +24,9 @@ MAX_PIECES: Final = 1_000
 PIECES_AT_ONCE: Final = 20
 """Pieces that are read before others have their turn: about a millisecond."""
 
+MAX_REASON: Final = 200
+"""The most characters that a reason has: `h11` puts whole lines of the answer into it."""
+
 _READ_BYTES: Final = 16_384
 
 
@@ -105,7 +108,7 @@ class HttpClient:
             keep = connection.is_reusable() and len(self._kept) < self._max_kept
             return answer
         except (OSError, h11.RemoteProtocolError) as error:
-            raise HttpFailed(f"{self._url.authority} gave no answer: {error}") from None
+            raise HttpFailed(f"{self._url.authority} gave no answer: {str(error)[:MAX_REASON]}") from None
         finally:  # also when the request is cancelled
             if keep:
                 self._kept.append(connection)
@@ -162,6 +165,8 @@ class _Connection:
     def is_reusable(self) -> bool:
         """Whether another request may follow. Prepares the connection for it."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE or self._reader.at_eof():
+            return False
+        if self._http.trailing_data[0]:  # nobody asked for it, and it would answer the next request
             return False
         self._http.start_next_cycle()
         return True

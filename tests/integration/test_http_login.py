@@ -261,6 +261,52 @@ async def test_the_oldest_answer_makes_room(desk: Desk, monkeypatch: pytest.Monk
     assert [each["username"] for each in server.questions] == ["a", "b", "c", "a"]
 
 
+async def test_the_cached_answers_together_have_a_limit_in_bytes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = body(publish=["a"] * 100)
+    monkeypatch.setattr(http_authenticator, "MAX_KEPT_BYTES", 2 * len(long))
+    server = await desk.server((200, long))
+    authenticator = desk.authenticator(server.url)
+    users = [Credentials("c", name, None, None, "p:1", "mqtt") for name in ("a", "b", "c")]
+    for user in (*users, users[1], users[2], users[0]):
+        await verdict_of(authenticator, user)
+    assert [each["username"] for each in server.questions] == ["a", "b", "c", "a"]
+
+
+async def test_the_cached_bytes_are_counted_anew_after_an_expiry_and_a_reload(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = body(publish=["a"] * 100)
+    monkeypatch.setattr(http_authenticator, "MAX_KEPT_BYTES", len(long))
+    server = await desk.server((200, long))
+    authenticator = desk.authenticator(server.url, cache_s=30)
+    for number in range(3):
+        await verdict_of(authenticator)
+        await verdict_of(authenticator)
+        assert len(server.questions) == number + 1
+        desk.now += 31
+    authenticator.forget()
+    await verdict_of(authenticator)
+    await verdict_of(authenticator)
+    assert len(server.questions) == 4
+
+
+async def test_an_answer_that_nobody_asked_for_does_not_answer_the_next_login(desk: Desk) -> None:
+    server = await desk.server(response(200, b"{}") + response(200, b"{}"), response(401, b""))
+    authenticator = desk.authenticator(server.url, cache_s=0)
+    assert (await verdict_of(authenticator)).reason_code == 0
+    assert (await verdict_of(authenticator)).reason_code == 0x86
+
+
+@pytest.mark.parametrize("line", [b"\x01" * 15_000, b"HTTP/1.1 200 OK\r\n" + b"\x01" * 15_000])
+async def test_a_long_wrong_line_of_an_answer_is_cut_in_the_log(
+    desk: Desk, caplog: pytest.LogCaptureFixture, line: bytes
+) -> None:
+    server = await desk.server(line + b"\r\n\r\n")
+    assert (await verdict_of(desk.authenticator(server.url))).reason_code == 0x88
+    (record,) = [each for each in caplog.records if each.name == "mqttlite.security"]
+    assert len(record.getMessage()) < 300
+
+
 # ── many at once, and a server that is away ────────────────────────────────────────────────────────────────────────
 
 
