@@ -16,9 +16,9 @@ import msgspec
 
 from bench.micro.filters import ASKED, Tree, asking, mixed, topics
 from bench.micro.world import World
-from mqttlite.core.connection import Connection
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.message import Message
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.subscription import Subscription
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish, Subscribe, SubscriptionRequest, Unsubscribe

@@ -30,10 +30,10 @@ from mqttlite.admin_entries import (
 from mqttlite.admin_messages import MAX_PAGE, SLICE, MessageAdmin, published_at
 from mqttlite.bans import Ban, BanKind, Bans, address_of
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import Connection
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.message import Delivery
-from mqttlite.core.session import Session
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
 from mqttlite.event_hub import Link, Listener
 from mqttlite.session_index import SessionIndex
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES

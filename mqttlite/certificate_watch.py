@@ -17,7 +17,7 @@ from mqttlite.file_version import version_of
 from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
 from mqttlite.net.tls import ServerContext
-from mqttlite.security.expiry import End, ends_of, expiry_warnings
+from mqttlite.security.certificate_expiry import End, ends_of, expiry_warnings
 from mqttlite.security.revocation import CertificateId
 from mqttlite.security.tls import TlsConfigError, TlsOptions, revoked_certificates, server_context
 

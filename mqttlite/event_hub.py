@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from mqttlite.core.connection import Connection
-from mqttlite.core.overload import REFUSE_CONNECTS, SHED_LOW_PRIORITY, SHED_QOS0, SLOW_SENDERS
+from mqttlite.core.connect.connection import Connection
+from mqttlite.core.load.overload import REFUSE_CONNECTS, SHED_LOW_PRIORITY, SHED_QOS0, SLOW_SENDERS
 from mqttlite.core.tracer import NO_SAMPLES
 
 STORE_FAILING: Final = "store_failing"

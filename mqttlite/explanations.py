@@ -12,10 +12,10 @@ from mqttlite import rulings
 from mqttlite.config.logins import Login
 from mqttlite.core.authentication import Grants
 from mqttlite.core.broker import Broker
-from mqttlite.core.outlook import EXCLUDED, PlannedReceiver
-from mqttlite.core.plan import PublishPlan
 from mqttlite.core.reasons import FILTER_MISMATCH
-from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.core.route.outlook import EXCLUDED, PlannedReceiver
+from mqttlite.core.route.plan import PublishPlan
+from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE, ReasonCode
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.overload import SHED_LOW_PRIORITY
+from mqttlite.core.load.overload import SHED_LOW_PRIORITY
 from mqttlite.event_hub import OVERLOAD_STAGES, OVERLOADED, EventHub, OverloadStage
 
 _log = logging.getLogger("mqttlite")

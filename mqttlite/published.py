@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Self
 
-from mqttlite.core.inbound import Ticket
+from mqttlite.core.inbound.inbound import Ticket
 
 
 class Published(int):

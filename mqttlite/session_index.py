@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import deque
 from typing import Final
 
-from mqttlite.core.sessions import Sessions
+from mqttlite.core.session.sessions import Sessions
 
 CHUNK: Final = 5_000
 """Names that are merged at a time: some milliseconds with 100,000 names."""

@@ -15,8 +15,8 @@ from typing import Final
 
 from bench.micro.world import World
 from mqttlite.core.authorizer import Authorizer, DefaultRules
-from mqttlite.core.quotas import Quotas, Rates
-from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
+from mqttlite.core.load.quotas import Quotas, Rates
+from mqttlite.core.load.rate_limits import Buckets, BucketTable, Rate
 from mqttlite.security.acl_file import READ, WRITE, AclFile, Rule
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_policies import TopicPolicyOptions

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.subscription import Subscription
 from mqttlite.topics.tree import SubscriptionTree
 
 BATCH: Final = 1_000

@@ -16,7 +16,7 @@ from bench.micro.allocations import allocations
 from bench.micro.conftest import Note
 from bench.micro.timing import MS, NS, US, in_rounds, quickest
 from bench.micro.world import World
-from mqttlite.core.connection import Connection
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.message import Message
 from mqttlite.wire.constants import PUBREL, V5, V311
 from mqttlite.wire.encode import encode

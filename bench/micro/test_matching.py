@@ -23,7 +23,7 @@ from bench.micro.allocations import allocations
 from bench.micro.conftest import Note
 from bench.micro.filters import ASKED, BATCH, Tree, asking, mixed, topics
 from bench.micro.timing import NS, US, in_rounds, quickest
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.subscription import Subscription
 from mqttlite.topics.tree import SubscriptionTree
 
 SIZES: Final = {"1k": 1_000, "100k": 100_000, "1M": 1_000_000}

@@ -6,10 +6,10 @@
 from typing import Final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.connect.connection import Connection, Peer
 from mqttlite.core.limits import Limits
+from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.message_filter import FilterCompiler
-from mqttlite.core.quotas import Quotas
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connect, Subscribe, SubscriptionRequest

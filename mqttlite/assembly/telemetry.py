@@ -16,10 +16,10 @@ from mqttlite.event_hub import Listener
 from mqttlite.reports import Reports
 from mqttlite.security.topic_policies import TopicPolicies
 from mqttlite.telemetry.alarms import Alarms
+from mqttlite.telemetry.client_events import ClientEvents
 from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.telemetry.counters import ConnectionCounters
 from mqttlite.telemetry.following import Following
-from mqttlite.telemetry.presence import Presence
 from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.queue_figures import MAX_PUBLISHED
 from mqttlite.telemetry.recent_events import RecentEvents
@@ -68,7 +68,7 @@ class Telemetry:
         if options.interval_s:
             found.append(Alarms(self._publish_queue, runtime.utc_now))
         if options.presence:
-            found.append(Presence(runtime.core, self._publish_queue, runtime.wall.offset))
+            found.append(ClientEvents(runtime.core, self._publish_queue, runtime.wall.offset))
         return found
 
     def start_sys_topics(self) -> None:

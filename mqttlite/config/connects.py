@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.core.connect_limits import ConnectLimits, ConnectRate, Jail
-from mqttlite.core.rate_limits import TokenBucket
+from mqttlite.core.connect.connect_limits import ConnectLimits, ConnectRate, Jail
+from mqttlite.core.load.rate_limits import TokenBucket
 
 
 class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

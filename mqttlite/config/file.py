@@ -19,7 +19,7 @@ from mqttlite.config.lines import Lines
 from mqttlite.config.mosquitto_conf import is_mosquitto_conf
 from mqttlite.config.options import BESIDE_PATH, Config, ConfigError, ListenerOptions
 from mqttlite.config.shape import Problem, join, shape_problems
-from mqttlite.core.capabilities import EVERYTHING, Capabilities
+from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits, OverloadLimits
 
 _AT: Final = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)")

@@ -16,7 +16,7 @@ from mqttlite.config.http import HttpOptions
 from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.mount_points import check_mount_point
 from mqttlite.config.quotas import QuotaOptions
-from mqttlite.core.capabilities import EVERYTHING, Capabilities
+from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions

@@ -10,11 +10,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from mqttlite.core.quotas import Quotas, Rates
-from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
-from mqttlite.core.session_record import SessionRecord
-from mqttlite.core.topic_limits import NO_TOPIC_LIMITS, TopicLimits
-from mqttlite.core.usage import UsageLimits, Usages, UsageTable
+from mqttlite.core.load.quotas import Quotas, Rates
+from mqttlite.core.load.rate_limits import Buckets, BucketTable, Rate
+from mqttlite.core.route.topic_limits import NO_TOPIC_LIMITS, TopicLimits
+from mqttlite.core.session.session_record import SessionRecord
+from mqttlite.core.session.usage import UsageLimits, Usages, UsageTable
 
 LEAST_RATE: Final = 0.001
 """A lower rate would hold a client for longer than anybody waits."""

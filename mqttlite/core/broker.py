@@ -8,22 +8,22 @@ The inputs are `open feed close · publish · answer tick`, with `block` and `un
 from collections.abc import Callable, Iterable
 from typing import Final, final
 
-from mqttlite.core.admission import Admission
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import Authorizer
-from mqttlite.core.backlogs import Backlogs
 from mqttlite.core.changes import Change
-from mqttlite.core.closing import Closing
-from mqttlite.core.connecting import Connecting
-from mqttlite.core.connection import CLOSED, NOTHING, Connection, Peer
+from mqttlite.core.connect.admission import Admission
+from mqttlite.core.connect.closing import Closing
+from mqttlite.core.connect.connecting import Connecting
+from mqttlite.core.connect.connection import CLOSED, NOTHING, Connection, Peer
 from mqttlite.core.consumers import Consumers
 from mqttlite.core.deadlines import Deadlines
-from mqttlite.core.delayed_messages import DelayedMessages
 from mqttlite.core.drops import Drops
-from mqttlite.core.due_messages import DueMessages
 from mqttlite.core.effects import Effects
-from mqttlite.core.fan_out import FanOut
-from mqttlite.core.inbound import Inbound, Ticket
+from mqttlite.core.inbound.inbound import Inbound, Ticket
+from mqttlite.core.inbound.packet_handler import PacketHandler
+from mqttlite.core.inbound.packet_loop import PacketLoop
+from mqttlite.core.inbound.readers import Readers
+from mqttlite.core.inbound.room import Room
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
@@ -35,35 +35,35 @@ from mqttlite.core.limits import (
     Limits,
     OverloadLimits,
 )
+from mqttlite.core.load.overload import Overload
+from mqttlite.core.load.throttling import Throttling
 from mqttlite.core.memory import CONNECTION_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import FilterCompiler, NoFilters
-from mqttlite.core.overload import Overload
-from mqttlite.core.packet_handler import PacketHandler
-from mqttlite.core.packet_loop import PacketLoop
-from mqttlite.core.permissions import Permissions
-from mqttlite.core.plan import Planner
 from mqttlite.core.questions import Questions
-from mqttlite.core.queue_pages import QueuePages
-from mqttlite.core.readers import Readers
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.restore import restore
-from mqttlite.core.retained_expiry import RetainedExpiry
-from mqttlite.core.retained_store import RetainedStore
-from mqttlite.core.room import Room
-from mqttlite.core.router import Router
-from mqttlite.core.routes import Routes
-from mqttlite.core.session import Session
-from mqttlite.core.sessions import Sessions
+from mqttlite.core.retained.expiry_caps import ExpiryCaps
+from mqttlite.core.retained.retained_store import RetainedStore
+from mqttlite.core.route.delayed_messages import DelayedMessages
+from mqttlite.core.route.due_messages import DueMessages
+from mqttlite.core.route.fan_out import FanOut
+from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.plan import Planner
+from mqttlite.core.route.router import Router
+from mqttlite.core.route.routes import Routes
+from mqttlite.core.route.subscribe import Subscriptions
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.route.subscription_check import SubscriptionCheck
+from mqttlite.core.route.topic_limits import TopicLimits
+from mqttlite.core.route.traffic import Traffic
+from mqttlite.core.session.backlogs import Backlogs
+from mqttlite.core.session.queue_pages import QueuePages
+from mqttlite.core.session.session import Session
+from mqttlite.core.session.sessions import Sessions
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import THE_BROKER, THE_PROGRAM, Source
-from mqttlite.core.subscribe import Subscriptions
-from mqttlite.core.subscription import Subscription
-from mqttlite.core.subscription_check import SubscriptionCheck
-from mqttlite.core.throttling import Throttling
-from mqttlite.core.topic_limits import TopicLimits
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
-from mqttlite.core.traffic import Traffic
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import check_is_served
 from mqttlite.wire.errors import PeerError, QuotaExceeded
@@ -114,7 +114,7 @@ class Broker:
         self._routes: Final = Routes(
             sessions, limits.max_route_cache_bytes, share_policies or {}, self.permissions, effects
         )
-        expiry = RetainedExpiry(retained_expiry_s) if retained_expiry_s else None
+        expiry = ExpiryCaps(retained_expiry_s) if retained_expiry_s else None
         retained = RetainedStore(effects, limits, expiry)
         self.router: Final = Router(self._routes, retained, drops, effects, jobs)
         self._due_messages: Final = DueMessages(deadlines, jobs, effects)

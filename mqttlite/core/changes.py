@@ -7,7 +7,7 @@ are in the broker's seconds; a store on disk translates them.
 from typing import Final, final
 
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.subscription import Subscription
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Will
 

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Message
-from mqttlite.core.session import Session
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
-from mqttlite.core.subscription import Subscription
 from mqttlite.topics.namespaces import ParsedTopic
 
 

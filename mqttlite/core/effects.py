@@ -11,7 +11,7 @@ from mqttlite.core.limits import CROWD, FILL_BYTES, ITERATION_WORK, LEAST_SHARE,
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Message
 from mqttlite.core.message_numbers import MessageNumbers
-from mqttlite.core.outbox import Outbox, OutboxEffects
+from mqttlite.core.outbound.outbox import Outbox, OutboxEffects
 from mqttlite.core.question import Question
 from mqttlite.core.tracer import NO_SAMPLES
 

@@ -10,7 +10,7 @@ from typing import Final, final
 
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import ITERATION_BYTES, ITERATION_WORK
-from mqttlite.core.permissions import Permissions
+from mqttlite.core.route.permissions import Permissions
 
 
 class Job:

@@ -8,9 +8,9 @@ its retained copy has none.
 from typing import Final, Protocol, final
 
 from mqttlite.core.memory import BATCH_BYTES, MESSAGE_BYTES, Holdable
-from mqttlite.core.told_properties import with_more
+from mqttlite.core.outbound.told_properties import with_more
+from mqttlite.core.retained.writer import Writer
 from mqttlite.core.tracer import NOT_TRACED
-from mqttlite.core.writer import Writer
 from mqttlite.topics.namespaces import unmounted
 from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import PUBLISH, V5

@@ -21,13 +21,13 @@ from mqttlite.core.changes import (
     Stored,
 )
 from mqttlite.core.consumers import Consumers
-from mqttlite.core.delayed_messages import DelayedMessages
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.message_numbers import MessageNumbers
-from mqttlite.core.router import Router
-from mqttlite.core.session import Session
-from mqttlite.core.sessions import Sessions
-from mqttlite.core.subscription import FilteredSubscription, Subscription
+from mqttlite.core.route.delayed_messages import DelayedMessages
+from mqttlite.core.route.router import Router
+from mqttlite.core.route.subscription import FilteredSubscription, Subscription
+from mqttlite.core.session.session import Session
+from mqttlite.core.session.sessions import Sessions
 
 _OF_QUEUES: Final = (Enqueue, Stored, SaveQueue, Due, Retain)
 """The changes that a store also yields for queues."""

@@ -6,9 +6,9 @@ A new kind of receiver is a class with these methods and one call of `Broker.bin
 from typing import Protocol
 
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.outlook import PlannedReceiver
+from mqttlite.core.route.outlook import PlannedReceiver
+from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
-from mqttlite.core.tally import Tally
 
 
 class Sink(Protocol):

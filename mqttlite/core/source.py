@@ -6,8 +6,8 @@ Invariant: publishers are compared by identity, as No Local requires [MQTT-3.8.3
 from typing import Final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
-from mqttlite.core.topic_limits import NO_TOPIC_LIMITS, TopicLimits
-from mqttlite.core.writer import Writer
+from mqttlite.core.retained.writer import Writer
+from mqttlite.core.route.topic_limits import NO_TOPIC_LIMITS, TopicLimits
 
 CLIENT: Final = 0
 BROKER: Final = 1

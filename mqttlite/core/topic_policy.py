@@ -2,10 +2,10 @@
 
 from typing import Final, final
 
+from mqttlite.core.inbound.priority import LOW, NORMAL
 from mqttlite.core.limits import BLOCK, DROP_NEWEST, REJECT
 from mqttlite.core.message import Message, RawProperties
-from mqttlite.core.priority import LOW, NORMAL
-from mqttlite.core.retained_expiry import expiring, with_expiry
+from mqttlite.core.retained.expiry_caps import expiring, with_expiry
 from mqttlite.core.schema_check import SchemaCheck
 from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.plain import NO_EXPIRY

@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 
 from mqttlite.bans import address_of
 from mqttlite.core.authentication import NO_GRANTS, Grants
-from mqttlite.core.rate_limits import BucketTable, Rate
+from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.gateway.bodies import Scope
 from mqttlite.gateway.browser_sessions import BrowserSessions

@@ -14,7 +14,7 @@ from mqttlite.config import Config
 from mqttlite.config.http import HttpOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker as Core
-from mqttlite.core.quotas import Quotas
+from mqttlite.core.load.quotas import Quotas
 from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.queues.seek_requests import Seeks
 from mqttlite.delivery.queues.service import Queues

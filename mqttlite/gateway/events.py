@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mqttlite.core.told_properties import MESSAGE_ID, PUBLISH_TIME, PUBLISHER_ID
+from mqttlite.core.outbound.told_properties import MESSAGE_ID, PUBLISH_TIME, PUBLISHER_ID
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import NONE, Properties

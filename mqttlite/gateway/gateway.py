@@ -9,7 +9,7 @@ import ssl
 from typing import Any, Final
 
 from mqttlite.config import ConfigError
-from mqttlite.core.overload import BEGINS_AT, SLOW_SENDERS
+from mqttlite.core.load.overload import BEGINS_AT, SLOW_SENDERS
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.file_version import version_of
 from mqttlite.gateway.app import GatewayApp, build_app, forget_endpoints

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from mqttlite.core.limits import MAX_CLIENT_ID_CHARACTERS
-from mqttlite.core.session import Session
+from mqttlite.core.session.session import Session
 from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
 from mqttlite.gateway.caller import Caller

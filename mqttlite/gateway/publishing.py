@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from mqttlite.core.inbound import Ticket
-from mqttlite.core.rate_limits import Buckets
+from mqttlite.core.inbound.inbound import Ticket
+from mqttlite.core.load.rate_limits import Buckets
 from mqttlite.core.reasons import (
     BUFFER_FULL,
     NO_SUBSCRIBERS,
@@ -21,7 +21,7 @@ from mqttlite.core.reasons import (
     QUEUE_FULL,
     RATE_LIMITED,
 )
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
+from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem

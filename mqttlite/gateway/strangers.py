@@ -7,7 +7,7 @@ request, and callers that are known are not refused here.
 from collections.abc import Callable
 from typing import Final
 
-from mqttlite.core.rate_limits import BucketTable, Rate
+from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.gateway.bodies import Scope
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.addresses import network_of

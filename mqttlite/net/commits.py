@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.effects import AwaitsCommit, Effects
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.ports import Store
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import LinkDriver, LinkPort

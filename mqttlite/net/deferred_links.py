@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import CONNECTED
+from mqttlite.core.connect.connection import CONNECTED
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import ITERATION_WORK, LIGHT_BYTES, LIGHTEST_BYTES, OVERLOADED_BYTES
 from mqttlite.core.reasons import HoldReason

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, cast, final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import AWAITING_CONNECT, Connection
+from mqttlite.core.connect.connection import AWAITING_CONNECT, Connection
 from mqttlite.core.reasons import HoldReason
 
 ITERATION_BYTES: Final = 1_048_576

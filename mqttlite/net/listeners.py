@@ -16,11 +16,11 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final, cast
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.capabilities import Capabilities
-from mqttlite.core.connect_limits import ConnectLimits
-from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.connect.capabilities import Capabilities
+from mqttlite.core.connect.connect_limits import ConnectLimits
+from mqttlite.core.connect.connection import Connection, Peer
+from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.memory import TLS_BYTES
-from mqttlite.core.quotas import Quotas
 from mqttlite.net.acceptor import Acceptor
 from mqttlite.net.address_key import address_key
 from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint

@@ -12,9 +12,9 @@ from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.broker import Broker
-from mqttlite.core.capabilities import EVERYTHING, Capabilities
-from mqttlite.core.connection import CONNECTED, Connection, Peer
-from mqttlite.core.quotas import Quotas
+from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
+from mqttlite.core.connect.connection import CONNECTED, Connection, Peer
+from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.address_key import address_key
 from mqttlite.net.link import WRITE_BUFFER_BYTES, LinkDriver, LinkPort

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.reasons import NACKED
-from mqttlite.core.requested_filters import PROPERTY as FILTER_PROPERTY
+from mqttlite.core.route.requested_filters import PROPERTY as FILTER_PROPERTY
 from mqttlite.core.source import Source
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LOCAL, LocalClient, LocalLink

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.inbound import Ticket
+from mqttlite.core.inbound.inbound import Ticket
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Question
 from mqttlite.net.commits import Commits

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.effects import Effects
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.commits import Commits
 from mqttlite.net.link import LinkPort

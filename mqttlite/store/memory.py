@@ -38,7 +38,7 @@ from mqttlite.core.changes import (
 )
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, StoredOrigin
-from mqttlite.core.writer import Writer
+from mqttlite.core.retained.writer import Writer
 
 LOAD_BATCH: Final = 1_000
 """The most changes in a batch of `load`."""

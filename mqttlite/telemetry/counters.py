@@ -7,7 +7,7 @@ counted once, either as open or as ended.
 from typing import Final
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import Connection
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.reasons import count
 from mqttlite.event_hub import Jailed, Link, Listener
 from mqttlite.wire.constants import VERSION_NAMES

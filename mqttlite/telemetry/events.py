@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Final
 
-from mqttlite.core.connection import Connection
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.event_hub import Jailed, Link, OverloadStage

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Final, TypeVar
 
-from mqttlite.core.traffic import TopicTraffic, Traffic
+from mqttlite.core.route.traffic import TopicTraffic, Traffic
 from mqttlite.event_hub import Link
 from mqttlite.telemetry.histograms import Histogram, Histograms, Key, Labels
 from mqttlite.telemetry.pseudonyms import Pseudonyms

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.inbound import Ticket
+from mqttlite.core.inbound.inbound import Ticket
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.source import THE_BROKER
 

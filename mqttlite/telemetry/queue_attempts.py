@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from mqttlite.core.attempts import Attempt, GivenUp
+from mqttlite.core.connect.attempts import Attempt, GivenUp
 from mqttlite.telemetry.intervals import Write
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.sampling import Sampler

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from mqttlite.core.connection import Connection
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR
 from mqttlite.core.reasons import CloseReason
 from mqttlite.event_hub import Link, Listener

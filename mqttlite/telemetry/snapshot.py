@@ -14,7 +14,7 @@ from typing import Final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.reasons import HoldReason
-from mqttlite.core.session import Session
+from mqttlite.core.session.session import Session
 from mqttlite.event_hub import Link
 from mqttlite.telemetry.counters import ConnectionCounters, Kind, Totals, kind_of
 

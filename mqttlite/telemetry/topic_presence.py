@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.session import Session
+from mqttlite.core.session.session import Session
 from mqttlite.event_hub import Link, Listener
 from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.report import PresenceFigures

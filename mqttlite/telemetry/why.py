@@ -6,8 +6,8 @@ Invariant: each drop reason of docs/reference/telemetry.md has a text.
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from mqttlite.core.connection import Connection
-from mqttlite.core.quotas import ADDRESS, BROKER, CLIENT, LISTENER, USER
+from mqttlite.core.connect.connection import Connection
+from mqttlite.core.load.quotas import ADDRESS, BROKER, CLIENT, LISTENER, USER
 from mqttlite.core.reasons import EXPIRED, FILTER_MISMATCH, NACKED
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.telemetry.tracing import ACKNOWLEDGED, DROPPED, RETURNED, SENT, DeliveryOutcome, Traced

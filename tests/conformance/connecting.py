@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.wire.constants import V31
 from tests.conformance.script import ONLY_3, ONLY_5, SINCE_3_1, Row

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from tests.conformance.script import EVERY, ONLY_5, Row
 

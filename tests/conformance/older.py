@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
 from tests.conformance.script import ONLY_3, Row
 
 CONNECTING: Final = [

@@ -27,7 +27,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from mqttlite.core.capabilities import EVERYTHING, Capabilities
+from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.wire.constants import V5, V31, V311
 from mqttlite.wire.decode import decode

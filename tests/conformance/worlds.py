@@ -6,8 +6,8 @@ from typing import Protocol
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.authentication import Verdict
-from mqttlite.core.capabilities import EVERYTHING, Capabilities
-from mqttlite.core.connection import Peer
+from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
+from mqttlite.core.connect.connection import Peer
 from mqttlite.core.limits import Limits
 from mqttlite.core.question import Authenticate
 from mqttlite.security.authenticator import Credentials

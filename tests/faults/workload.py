@@ -33,7 +33,7 @@ from mqttlite.core.changes import (
 )
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.ports import Store
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.subscription import Subscription
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.packets import Will

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.changes import Change, RemoveReceived, SaveReceived
-from mqttlite.core.connection import CLOSED
+from mqttlite.core.connect.connection import CLOSED
 from mqttlite.core.limits import Limits
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.encode import encode

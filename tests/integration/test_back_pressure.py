@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mqttlite.core.connection import Connection
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import FRAME_BYTES, PLACE_BYTES
 from mqttlite.net.link import WRITE_BUFFER_BYTES

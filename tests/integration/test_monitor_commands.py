@@ -24,7 +24,7 @@ from mqttlite.cli.main import main
 from mqttlite.cli.top_words import duration, size
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.net.http import Options
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user

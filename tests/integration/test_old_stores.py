@@ -25,7 +25,7 @@ from mqttlite.core.changes import (
     Sent,
 )
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.subscription import Subscription
 from mqttlite.store.sqlite.files import DATABASE
 from mqttlite.store.sqlite.schema import SCHEMA_VERSION
 from mqttlite.store.sqlite.store import SqliteStore

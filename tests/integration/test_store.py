@@ -28,8 +28,8 @@ from mqttlite.core.changes import (
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import StoredFilter
 from mqttlite.core.ports import Store
-from mqttlite.core.subscription import FilteredSubscription, Subscription
-from mqttlite.core.writer import Writer
+from mqttlite.core.retained.writer import Writer
+from mqttlite.core.route.subscription import FilteredSubscription, Subscription
 from mqttlite.store.memory import LOAD_BATCH, MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.wire.constants import V5, V311

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from mqttlite.core.changes import Change
-from mqttlite.core.connection import CLOSED
+from mqttlite.core.connect.connection import CLOSED
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import ENTRY_BYTES, INFLIGHT_BYTES
 from mqttlite.core.message import Delivery as MessageDelivery

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from mqttlite.core.message import Delivery
-from mqttlite.core.session import Session
-from mqttlite.core.share_members import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
+from mqttlite.core.route.share_members import HASH_KEY, HASH_TOPIC, SHARE_POLICIES
+from mqttlite.core.session.session import Session
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5
 from mqttlite.wire.packets import Ack, Connack, Publish, Unsubscribe

@@ -12,13 +12,13 @@ from random import Random
 
 import pytest
 
-from mqttlite.core import routes
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.filtered_receivers import FilteredReceivers
 from mqttlite.core.limits import Limits
-from mqttlite.core.restricted_share import share_of
-from mqttlite.core.share_members import SHARE_POLICIES
+from mqttlite.core.route import routes
+from mqttlite.core.route.filtered_receivers import FilteredReceivers
+from mqttlite.core.route.restricted_share import share_of
+from mqttlite.core.route.share_members import SHARE_POLICIES
 from mqttlite.core.sink import Sink
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
 from mqttlite.filters import Filters

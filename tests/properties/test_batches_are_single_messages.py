@@ -21,9 +21,9 @@ import pytest
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.broker import Broker
-from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.changes import Change, Enqueue, SaveRetained, SaveSession, SaveSubscription
-from mqttlite.core.connection import CLOSED, Connection, Peer
+from mqttlite.core.connect.capabilities import Capabilities
+from mqttlite.core.connect.connection import CLOSED, Connection, Peer
 from mqttlite.core.limits import DISCONNECT, OVERFLOW_POLICIES, Limits
 from mqttlite.core.message import Delivery
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy

@@ -20,9 +20,9 @@ from mqttlite.cli.explain_rules import EVERYTHING, permissions
 from mqttlite.config import Config
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
-from mqttlite.core.outlook import EXCLUDED
-from mqttlite.core.plan import PublishPlan
-from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.core.route.outlook import EXCLUDED
+from mqttlite.core.route.plan import PublishPlan
+from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.explanations import Explanations
 from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
 from mqttlite.security.dynamic_security.model import ACL_TYPES, DEFAULT_TYPES, Acl, Client, Group, Role, State, put

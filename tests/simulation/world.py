@@ -9,11 +9,11 @@ from collections import Counter, deque
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import CLOSED, CONNECTED, Connection, Peer
+from mqttlite.core.connect.connection import CLOSED, CONNECTED, Connection, Peer
 from mqttlite.core.deadlines import SLACK
 from mqttlite.core.limits import DISCONNECT, DROP_OLDEST, ITERATION_WORK, OVERFLOW_POLICIES, Limits
 from mqttlite.core.memory import CHUNK_BYTES, ENTRY_BYTES, FRAME_BYTES, INFLIGHT_BYTES, MESSAGE_BYTES
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.question import Authenticate
 from mqttlite.core.reasons import QUEUE_FULL, CloseReason
 from mqttlite.store.memory import MemoryStore

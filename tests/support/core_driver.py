@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
-from mqttlite.core.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.changes import Change
-from mqttlite.core.connect_limits import ConnectLimits
-from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
+from mqttlite.core.connect.connect_limits import ConnectLimits
+from mqttlite.core.connect.connection import Connection, Peer
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits, OverloadLimits
+from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.message_filter import FilterCompiler
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.question import Authenticate, LoadPage
-from mqttlite.core.quotas import Quotas
-from mqttlite.core.session import Session
+from mqttlite.core.session.session import Session
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.decode import decode

@@ -3,7 +3,7 @@
 from mqttlite.core.authentication import Grants
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
-from mqttlite.core.permissions import Permissions
+from mqttlite.core.route.permissions import Permissions
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 
 

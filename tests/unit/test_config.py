@@ -10,7 +10,7 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions, changed_options, load_config, parse_config
 from mqttlite.config.checks import lets_bridges
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.security.tls import TlsOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions

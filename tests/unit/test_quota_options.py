@@ -6,7 +6,7 @@ from mqttlite.config import ConfigError
 from mqttlite.config.connects import ConnectOptions
 from mqttlite.config.file import parse_config
 from mqttlite.config.quotas import BrokerQuotas, QuotaOptions
-from mqttlite.core.quotas import Quotas
+from mqttlite.core.load.quotas import Quotas
 
 
 @pytest.mark.parametrize(

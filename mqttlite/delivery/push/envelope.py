@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.core.message import Message
-from mqttlite.core.told_properties import PUBLISH_TIME, time_text
+from mqttlite.core.outbound.told_properties import PUBLISH_TIME, time_text
 from mqttlite.delivery.queues.dead_letters import ATTEMPTS, QUEUE
 from mqttlite.delivery.queues.properties import ORDERING_KEY, user_property
 from mqttlite.delivery.queues.resources import subscription_resource

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.core.message import Message
-from mqttlite.core.told_properties import time_text
+from mqttlite.core.outbound.told_properties import time_text
 from mqttlite.delivery.push.guard import PushRefused
 from mqttlite.delivery.queues.dead_letters import DeadLetter
 from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, SeekUnderWay, TooManyQueues

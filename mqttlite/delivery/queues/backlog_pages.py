@@ -10,7 +10,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import KEPT_MESSAGES, PAGE_MESSAGES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.question import LoadPage
-from mqttlite.core.queue_pages import QueuePages
+from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.context import QueueContext
 

@@ -11,7 +11,7 @@ from mqttlite.core.authorizer import RECEIVE
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
-from mqttlite.core.session import Session
+from mqttlite.core.session.session import Session
 from mqttlite.delivery.queues.ack_ids import AckIds
 from mqttlite.delivery.queues.context import QueueContext
 from mqttlite.delivery.queues.dead_letters import DeadLetters

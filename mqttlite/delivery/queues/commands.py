@@ -18,12 +18,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.outlook import PlannedReceiver, planned_sink
-from mqttlite.core.permissions import Permissions
 from mqttlite.core.reasons import QUEUE_FULL
-from mqttlite.core.session import Session
-from mqttlite.core.source import Source
-from mqttlite.core.tally import (
+from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
+from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.tally import (
     DROPPED,
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED_CODE,
@@ -32,6 +30,8 @@ from mqttlite.core.tally import (
     SENT,
     Tally,
 )
+from mqttlite.core.session.session import Session
+from mqttlite.core.source import Source
 from mqttlite.delivery.queues.api import Answer, QueuesApi, Refused, options_of
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.service import Queues

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.authorizer import SUBSCRIBE
-from mqttlite.core.permissions import Permissions
-from mqttlite.core.session import Session
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
 
 
 @final

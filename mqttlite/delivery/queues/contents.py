@@ -11,16 +11,16 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, final
 
-from mqttlite.core.attempts import Attempt, GivenUp
 from mqttlite.core.changes import QUEUE_MARK, Due, EndSession, Enqueue, Sent, Settled
+from mqttlite.core.connect.attempts import Attempt, GivenUp
 from mqttlite.core.effects import Effects
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.reasons import EXPIRED, QUEUE_FULL
-from mqttlite.core.session_queue import SessionQueue
-from mqttlite.core.tally import DROPPED, QUEUED
+from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
+from mqttlite.core.route.tally import DROPPED, QUEUED
+from mqttlite.core.session.session_queue import SessionQueue
 from mqttlite.delivery.queues.context import (
     DROP_NEWEST,
     ON_EXPIRY,

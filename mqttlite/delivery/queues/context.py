@@ -2,12 +2,12 @@
 
 from typing import Final, Protocol, final
 
-from mqttlite.core.attempts import AttemptTracer
+from mqttlite.core.connect.attempts import AttemptTracer
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.queue_pages import QueuePages
+from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.delivery.queues.deliveries import Entry
 from mqttlite.delivery.queues.limits import MAX_LANE
 

@@ -11,10 +11,10 @@ code 0x10.
 from typing import Final
 
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.outlook import PlannedReceiver, planned_sink
-from mqttlite.core.session import Session
+from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
+from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, SENT, Tally
+from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
-from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, SENT, Tally
 from mqttlite.delivery.queues.limits import MAX_ACK_IDS
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.topics.namespaces import parse_name

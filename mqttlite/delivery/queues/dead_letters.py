@@ -13,7 +13,7 @@ from mqttlite.core.changes import QUEUE_MARK, EndSession, Enqueue, SaveQueue, Se
 from mqttlite.core.effects import Effects
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.told_properties import MESSAGE_ID, PUBLISH_TIME, time_text
+from mqttlite.core.outbound.told_properties import MESSAGE_ID, PUBLISH_TIME, time_text
 from mqttlite.delivery.queues.deliveries import Entry
 from mqttlite.delivery.queues.limits import MAX_DEAD_LETTER_BYTES, MAX_DEAD_LETTERS, MAX_DETAIL
 from mqttlite.delivery.queues.marks import mark_of

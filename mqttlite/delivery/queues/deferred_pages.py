@@ -9,7 +9,7 @@ from typing import Final, final
 from mqttlite.core.effects import Effects
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import LoadPage
-from mqttlite.core.queue_pages import QueuePages
+from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.context import QueueContext
 

@@ -8,10 +8,10 @@ from typing import Final, final
 
 from mqttlite.core.effects import Effects
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.reasons import NOT_AUTHORIZED
+from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
+from mqttlite.core.route.tally import DROPPED, POLICY_REFUSES, Tally
 from mqttlite.core.source import Source
-from mqttlite.core.tally import DROPPED, POLICY_REFUSES, Tally
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.delivery.queues.queue import Queue
 

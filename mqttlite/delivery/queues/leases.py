@@ -7,12 +7,12 @@ first outcome holds, except that a late acknowledgement still counts.
 from collections.abc import Callable
 from typing import Final, final
 
-from mqttlite.core.attempts import Attempt
 from mqttlite.core.changes import Sent
+from mqttlite.core.connect.attempts import Attempt
 from mqttlite.core.effects import AwaitsCommit, Effects
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.outbox import Outbox
-from mqttlite.core.session import Session
+from mqttlite.core.outbound.outbox import Outbox
+from mqttlite.core.session.session import Session
 from mqttlite.delivery.queues.ack_ids import AckIds, place_of
 from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.context import AT_ONCE, QueueContext

@@ -6,7 +6,7 @@ Invariant: the publisher's properties come first, unchanged.
 from typing import Final
 
 from mqttlite.core.message import Message, RawProperties
-from mqttlite.core.told_properties import MESSAGE_ID, PUBLISH_TIME, USER_PROPERTY, time_text, with_more
+from mqttlite.core.outbound.told_properties import MESSAGE_ID, PUBLISH_TIME, USER_PROPERTY, time_text, with_more
 from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.primitives import encode_utf8
 from mqttlite.wire.properties import encode_properties

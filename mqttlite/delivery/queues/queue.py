@@ -14,12 +14,12 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, Jobs, has_budget
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
-from mqttlite.core.outlook import EXCLUDED, FILTERED, PlannedReceiver, planned_sink
-from mqttlite.core.queue_pages import QueuePages
 from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
-from mqttlite.core.session import Session
+from mqttlite.core.route.outlook import EXCLUDED, FILTERED, PlannedReceiver, planned_sink
+from mqttlite.core.route.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.core.session.queue_pages import QueuePages
+from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
-from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
 from mqttlite.delivery.queues.ack_ids import AckIds
 from mqttlite.delivery.queues.backlog_pages import BacklogPages
 from mqttlite.delivery.queues.consumers import Consumer, ConsumerRing

@@ -11,7 +11,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.limits import JSON_BYTES_PER_WORK_UNIT
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.message_filter import MessageFilter
-from mqttlite.core.tally import Tally
+from mqttlite.core.route.tally import Tally
 from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.context import ON_FILTER
 from mqttlite.delivery.queues.outcomes import FILTERED

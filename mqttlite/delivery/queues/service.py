@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
-from mqttlite.core.attempts import AttemptTracer
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change, EndSession, SaveQueue
+from mqttlite.core.connect.attempts import AttemptTracer
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler
-from mqttlite.core.session import Session
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
-from mqttlite.core.subscription import Subscription
 from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.ack_ids import new_key
 from mqttlite.delivery.queues.builder import QueueBuilder

@@ -6,9 +6,9 @@ Invariant: a client has one consumer for each filter.
 from collections.abc import Iterable
 from typing import Final
 
-from mqttlite.core.permissions import Permissions
-from mqttlite.core.session import Session
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
 from mqttlite.delivery.queues.consumers import Consumer
 from mqttlite.delivery.queues.queue import Queue
 from mqttlite.topics.namespaces import parse_filter

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from mqttlite.gateway.caller import Viewer
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.pages import Pages
-from mqttlite.security.expiry import WARN_WITHIN, ends_of
+from mqttlite.security.certificate_expiry import WARN_WITHIN, ends_of
 from mqttlite.telemetry.report import Report
 
 FILES: Final = {

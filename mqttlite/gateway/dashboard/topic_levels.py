@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqttlite.core.message import Message
-from mqttlite.core.retained_store import RetainedStore
+from mqttlite.core.retained.retained_store import RetainedStore
 
 SLICE: Final = 500
 """Messages to look at in one loop iteration: less than a millisecond."""

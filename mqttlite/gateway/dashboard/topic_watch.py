@@ -8,9 +8,9 @@ from typing import Final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.outlook import PlannedReceiver
+from mqttlite.core.route.outlook import PlannedReceiver
+from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
-from mqttlite.core.tally import Tally
 from mqttlite.wire.constants import MAX_STRING_BYTES
 
 MAX_TOPICS: Final = 5_000

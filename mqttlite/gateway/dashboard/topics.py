@@ -16,7 +16,7 @@ from mqttlite import rulings
 from mqttlite.admin import subscribed_at
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.subscription import Subscription
 from mqttlite.gateway.caller import Caller, Operator, Role, Viewer
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import topic_levels, words

@@ -26,7 +26,7 @@ from mqttlite.core.changes import (
     Stored,
 )
 from mqttlite.core.message import Delivery, Message, StoredOrigin
-from mqttlite.core.writer import Writer
+from mqttlite.core.retained.writer import Writer
 from mqttlite.store.sqlite.files import is_damage
 from mqttlite.store.sqlite.mirror import SessionMirror
 from mqttlite.store.sqlite.records import (

@@ -14,8 +14,8 @@ from typing import Final
 from mqttlite.core.changes import QUEUE_MARK, SaveQueue, SaveSession
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.message_filter import StoredFilter
-from mqttlite.core.subscription import FilteredSubscription, Subscription
-from mqttlite.core.writer import Writer
+from mqttlite.core.retained.writer import Writer
+from mqttlite.core.route.subscription import FilteredSubscription, Subscription
 from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.packets import Will
 from mqttlite.wire.plain import NO_EXPIRY

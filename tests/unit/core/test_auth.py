@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.core.authentication import Grants, Verdict
-from mqttlite.core.connection import AUTHENTICATING, CONNECTED
+from mqttlite.core.connect.connection import AUTHENTICATING, CONNECTED
 from mqttlite.core.limits import MAX_AUTHENTICATION_STEPS, Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.wire.constants import V5, V311

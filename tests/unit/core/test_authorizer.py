@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.core.authentication import Grants, Verdict
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.connection import CONNECTED
+from mqttlite.core.connect.connection import CONNECTED
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import presence_subject
 from mqttlite.wire.constants import V5, V311

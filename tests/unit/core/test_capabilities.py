@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Connack, Connect, Disconnect, Publish, Will

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqttlite.core.connect_limits import ConnectLimits, ConnectRate, Jail
-from mqttlite.core.rate_limits import TokenBucket
+from mqttlite.core.connect.connect_limits import ConnectLimits, ConnectRate, Jail
+from mqttlite.core.load.rate_limits import TokenBucket
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.reason_codes import ReasonCode
 from tests.support.core_driver import START, Client, World

@@ -5,8 +5,8 @@ import pytest
 from mqttlite.core.drops import Drops
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.reasons import NO_SUBSCRIBERS
+from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
-from mqttlite.core.tally import Tally
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.packets import Ack, Publish

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import CLOSED, Connection, Peer
+from mqttlite.core.connect.connection import CLOSED, Connection, Peer
 from mqttlite.core.limits import ITERATION_WORK, MAX_PENDING_BYTES, Limits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode

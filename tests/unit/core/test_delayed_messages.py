@@ -3,12 +3,12 @@
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.changes import Change, Enqueue, RemoveDelayed, SaveDelayed, SaveRetained
-from mqttlite.core.delayed_messages import DELAYS_FULL
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import BATCH_MESSAGES, ITERATION_WORK, Limits
 from mqttlite.core.memory import DELAYED_BYTES, MESSAGE_BYTES
 from mqttlite.core.reasons import EXPIRED, NOT_AUTHORIZED, PURGED, QUEUE_FULL
+from mqttlite.core.route.delayed_messages import DELAYS_FULL
 from mqttlite.topics.namespaces import MAX_DELAY_S
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.encode import encode

@@ -5,14 +5,14 @@ from functools import partial
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.inbound import MANY_WAIT, Ticket
+from mqttlite.core.inbound.inbound import MANY_WAIT, Ticket
+from mqttlite.core.inbound.priority import OVERLOADED
+from mqttlite.core.inbound.room import NO_ROOM
 from mqttlite.core.limits import ITERATION_WORK, MAX_WAITING_INSIDE, READER_LOOK_S, ROOM_LOOK_S
-from mqttlite.core.priority import OVERLOADED
 from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0, PACKET_TOO_LARGE, QUEUE_FULL
-from mqttlite.core.room import NO_ROOM
+from mqttlite.core.route.tally import QUOTA_EXCEEDED
+from mqttlite.core.route.topic_limits import TopicLimits
 from mqttlite.core.source import CLIENT, THE_BROKER, THE_PROGRAM, Source
-from mqttlite.core.tally import QUOTA_EXCEEDED
-from mqttlite.core.topic_limits import TopicLimits
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import World
 from tests.support.rules import OpenRules

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.inflight import Inflight, Unacknowledged
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.session.inflight import Inflight, Unacknowledged
 from mqttlite.wire.blocks import PUBACKS, PUBRECS, counted
 from mqttlite.wire.constants import V311
 from mqttlite.wire.encode import encode_publish

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from mqttlite.core.connect import acceptance
-from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.connect.connect import acceptance
+from mqttlite.core.connect.connection import Connection, Peer
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import OVERFLOW_POLICIES, Limits
 from mqttlite.wire.packets import Connect

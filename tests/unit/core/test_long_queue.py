@@ -5,14 +5,14 @@ import tracemalloc
 
 import pytest
 
-from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.changes import Enqueue
+from mqttlite.core.inbound.acknowledgements import Acknowledgements
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import ENTRY_BYTES, MESSAGE_BYTES
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.outbox import Outbox
-from mqttlite.core.session import Session
-from mqttlite.core.tally import QUEUED
+from mqttlite.core.outbound.outbox import Outbox
+from mqttlite.core.route.tally import QUEUED
+from mqttlite.core.session.session import Session
 from mqttlite.store.memory import LOAD_BATCH
 from mqttlite.wire.blocks import PUBACKS, counted
 from mqttlite.wire.constants import V311

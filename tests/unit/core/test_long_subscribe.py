@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import ITS_FILTERS, NOTHING
+from mqttlite.core.connect.connection import ITS_FILTERS, NOTHING
 from mqttlite.core.limits import FILTER_WORK, FILTERS_PER_STEP, INLINE_FILTERS_BYTES, ITERATION_WORK, Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.wire.constants import V5, V311

@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.core.limits import DROP_OLDEST, ITERATION_WORK, Limits
 from mqttlite.core.memory import MESSAGE_BYTES
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.wire.constants import PUBACK, V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Subscribe, SubscriptionRequest, Will

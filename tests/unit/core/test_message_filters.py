@@ -6,13 +6,13 @@ import json
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.capabilities import Capabilities
 from mqttlite.core.changes import SaveSession, SaveSubscription
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import FILTERED_RECEIVERS, ITERATION_WORK, MAX_COMBINATIONS, RETAINED_LOOKED_INTO, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import MessageFilter, StoredFilter
 from mqttlite.core.reasons import FILTER_MISMATCH
-from mqttlite.core.subscription import FilteredSubscription
+from mqttlite.core.route.subscription import FilteredSubscription
 from mqttlite.filters import Filters
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5, V311

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DISCONNECT, DROP_NEWEST, DROP_OLDEST, OVERFLOW_POLICIES, Limits
 from mqttlite.core.memory import CHUNK_BYTES, FRAME_BYTES, PLACE_BYTES
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.reasons import BUFFER_FULL, PACKET_TOO_LARGE
 from tests.support.core_driver import World
 

@@ -13,8 +13,8 @@ from mqttlite.core.limits import (
     Limits,
     OverloadLimits,
 )
+from mqttlite.core.load.overload import BEGINS_AT, ENDS_BELOW, load_of_memory
 from mqttlite.core.memory import MemoryAccount
-from mqttlite.core.overload import BEGINS_AT, ENDS_BELOW, load_of_memory
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311

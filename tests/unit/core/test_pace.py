@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqttlite.core.quotas import Quotas, Rates
-from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
+from mqttlite.core.load.quotas import Quotas, Rates
+from mqttlite.core.load.rate_limits import Buckets, BucketTable, Rate
 from mqttlite.wire.packets import Pingreq, Pingresp
 from tests.support.core_driver import START, Client, World
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.packet_ids import PacketIds
+from mqttlite.core.session.packet_ids import PacketIds
 from mqttlite.wire.blocks import PUBRELS, counted
 
 ids = st.integers(1, 12)

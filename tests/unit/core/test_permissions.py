@@ -19,13 +19,13 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Message
-from mqttlite.core.permissions import Permissions
-from mqttlite.core.restricted_share import restricted
-from mqttlite.core.session import Session
-from mqttlite.core.share_members import HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN
-from mqttlite.core.shared_subscription import SharedSubscription
+from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.restricted_share import restricted
+from mqttlite.core.route.share_members import HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN
+from mqttlite.core.route.shared_subscription import SharedSubscription
+from mqttlite.core.route.tally import Tally
+from mqttlite.core.session.session import Session
 from mqttlite.core.source import THE_BROKER
-from mqttlite.core.tally import Tally
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode

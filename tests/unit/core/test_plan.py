@@ -7,18 +7,18 @@ import pytest
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
+from mqttlite.core.inbound.priority import OVERLOADED
+from mqttlite.core.inbound.room import NO_ROOM
 from mqttlite.core.limits import Limits
+from mqttlite.core.load.quotas import Quotas, Rates
+from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.core.message import Message
-from mqttlite.core.outlook import EXCLUDED, FILTERED, NO_LOCAL, PlannedReceiver, planned_sink
-from mqttlite.core.plan import AS_THE_SCHEMA_SAYS, MAX_PLANNED, NOT_ASKED, PublishPlan
-from mqttlite.core.priority import OVERLOADED
-from mqttlite.core.quotas import Quotas, Rates
-from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.reasons import RATE_LIMITED
-from mqttlite.core.room import NO_ROOM
+from mqttlite.core.route.outlook import EXCLUDED, FILTERED, NO_LOCAL, PlannedReceiver, planned_sink
+from mqttlite.core.route.plan import AS_THE_SCHEMA_SAYS, MAX_PLANNED, NOT_ASKED, PublishPlan
+from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.schema_check import SchemaViolation
-from mqttlite.core.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.filters import Filters
 from mqttlite.topics.namespaces import parse_name

@@ -3,7 +3,7 @@
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.limits import Limits
-from mqttlite.core.tally import NOT_AUTHORIZED_CODE, TOPIC_NAME_INVALID
+from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, TOPIC_NAME_INVALID
 from tests.support.core_driver import World
 from tests.support.rules import OpenRules
 from tests.unit.core.test_sink import Recorder

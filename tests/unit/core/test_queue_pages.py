@@ -6,7 +6,7 @@ from mqttlite.core.limits import DROP_OLDEST, KEPT_MESSAGES, MAX_PAGES_AT_ONCE, 
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.questions import Questions
-from mqttlite.core.session_queue import SessionQueue
+from mqttlite.core.session.session_queue import SessionQueue
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.rate_limits import Buckets, BucketTable, Rate, TokenBucket
+from mqttlite.core.load.rate_limits import Buckets, BucketTable, Rate, TokenBucket
 
 RATES = st.sampled_from([0.5, 1.0, 10.0, 1_000.0])
 BURSTS = st.sampled_from([1.0, 5.0, 100.0])

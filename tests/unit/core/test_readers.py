@@ -17,9 +17,9 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Message
-from mqttlite.core.outlook import PUBLISHER_WAITS
 from mqttlite.core.reasons import QUEUE_FULL
-from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.core.route.outlook import PUBLISHER_WAITS
+from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.core.tracer import WINDOW_FULL
 from mqttlite.wire.constants import PUBACK, V5, V311

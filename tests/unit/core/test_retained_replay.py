@@ -5,7 +5,7 @@ import pytest
 from mqttlite.core.limits import FILL_BYTES, ITERATION_BYTES, LOOKING_BYTES, RETAINED_LOOKED_AT, SENDING_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.reasons import QOS0_OFFLINE
-from mqttlite.core.retained_replay import RetainedReplay, RetainedReplays
+from mqttlite.core.retained.retained_replay import RetainedReplay, RetainedReplays
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.encode import encode

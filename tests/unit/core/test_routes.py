@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import COMPARED_PER_ITERATION, TOPICS_COMPARED, Limits
-from mqttlite.core.routes import (
+from mqttlite.core.route.routes import (
     _SEARCH_COST,
     _TOPIC_BYTES,
     Receiver,
@@ -17,9 +17,9 @@ from mqttlite.core.routes import (
     Routes,
     _topic_size,
 )
-from mqttlite.core.session import Session
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
 from mqttlite.core.source import THE_BROKER
-from mqttlite.core.subscription import Subscription
 from mqttlite.topics.names import MAX_LEVELS
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.errors import TopicNameInvalid

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import MAX_RAW_PROPERTIES_BYTES
 from mqttlite.core.message import NO_PROPERTIES
 from mqttlite.wire.constants import V5, V311

@@ -4,7 +4,6 @@ from collections import deque
 
 import pytest
 
-from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.changes import (
     Change,
     Enqueue,
@@ -16,6 +15,7 @@ from mqttlite.core.changes import (
     Settled,
 )
 from mqttlite.core.effects import Effects
+from mqttlite.core.inbound.acknowledgements import Acknowledgements
 from mqttlite.core.limits import (
     DISCONNECT,
     DROP_NEWEST,
@@ -26,10 +26,10 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.memory import ENTRY_BYTES, INFLIGHT_BYTES, MESSAGE_BYTES
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.reasons import EXPIRED, NACKED, PACKET_TOO_LARGE, QOS0_OFFLINE, QUEUE_FULL, SESSION_EXPIRED
-from mqttlite.core.retained_replay import RetainedReplay
-from mqttlite.core.session import DROPPED, Session
+from mqttlite.core.retained.retained_replay import RetainedReplay
+from mqttlite.core.session.session import DROPPED, Session
 from mqttlite.topics.retained import RetainedMessages
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBREL, V5
 from mqttlite.wire.decode import decode

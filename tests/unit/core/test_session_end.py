@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.core.changes import EndSession, Enqueue, SaveSession
-from mqttlite.core.connection import CONNECTED
+from mqttlite.core.connect.connection import CONNECTED
 from mqttlite.core.limits import ITERATION_WORK, Limits
 from mqttlite.core.reasons import SESSION_EXPIRED
 from mqttlite.wire.constants import V5

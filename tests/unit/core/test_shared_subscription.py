@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.acknowledgements import Acknowledgements
 from mqttlite.core.effects import Effects
+from mqttlite.core.inbound.acknowledgements import Acknowledgements
 from mqttlite.core.limits import DELIVERY_WORK, ITERATION_WORK, MEMBERS_ASKED, MEMBERS_PER_WORK_UNIT, Limits
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.reasons import NO_SUBSCRIBERS
-from mqttlite.core.routes import Routes
-from mqttlite.core.session import Session
-from mqttlite.core.share_members import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SHARE_POLICIES
-from mqttlite.core.shared_subscription import SharedSubscription
+from mqttlite.core.route.routes import Routes
+from mqttlite.core.route.share_members import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN, SHARE_POLICIES
+from mqttlite.core.route.shared_subscription import SharedSubscription
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, Tally
+from mqttlite.core.session.session import Session
 from mqttlite.core.source import THE_PROGRAM
-from mqttlite.core.subscription import Subscription
-from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, Tally
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish

@@ -3,9 +3,9 @@
 import pytest
 
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.route import Route
+from mqttlite.core.route.route import Route
+from mqttlite.core.route.tally import QUEUED, Tally
 from mqttlite.core.source import CLIENT, PROGRAM, THE_PROGRAM, Source
-from mqttlite.core.tally import QUEUED, Tally
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import TopicFilterInvalid

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.inbound import Ticket
+from mqttlite.core.inbound.inbound import Ticket
 from mqttlite.core.limits import Limits
+from mqttlite.core.load.quotas import Quotas, Rates
+from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.core.message import Message
-from mqttlite.core.quotas import Quotas, Rates
-from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.reasons import BUFFER_FULL, NOT_AUTHORIZED, PACKET_TOO_LARGE, QOS0_OFFLINE, RATE_LIMITED
+from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import Source
-from mqttlite.core.tally import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, Tally
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Ack, Publish

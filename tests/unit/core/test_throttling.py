@@ -3,10 +3,10 @@
 import pytest
 
 from mqttlite.core.limits import Limits
-from mqttlite.core.quotas import Quotas, Rates
-from mqttlite.core.rate_limits import Buckets, BucketTable, Rate
+from mqttlite.core.load.quotas import Quotas, Rates
+from mqttlite.core.load.rate_limits import Buckets, BucketTable, Rate
 from mqttlite.core.reasons import CloseReason
-from mqttlite.core.topic_limits import TopicLimits
+from mqttlite.core.route.topic_limits import TopicLimits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Connect, Disconnect, Publish, Will

@@ -3,10 +3,10 @@
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.told_properties import time_text, told_properties, with_more
+from mqttlite.core.outbound.told_properties import time_text, told_properties, with_more
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.wire.constants import PUBLISH, V5, V311
 from mqttlite.wire.encode import encode

@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.core.limits import Limits
-from mqttlite.core.outbox import TopicAliases
+from mqttlite.core.outbound.outbox import TopicAliases
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import publish_parts, put_topic_alias
 from mqttlite.wire.framer import Framer

@@ -3,12 +3,12 @@
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.capabilities import EVERYTHING, Capabilities
+from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.outlook import PlannedReceiver
+from mqttlite.core.route.outlook import PlannedReceiver
+from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
-from mqttlite.core.tally import Tally
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Suback, Subscribe, SubscriptionRequest, Will

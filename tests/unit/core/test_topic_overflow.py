@@ -3,12 +3,12 @@
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
+from mqttlite.core.inbound.room import NO_ROOM
 from mqttlite.core.limits import ITERATION_WORK, MAX_ROOM_LOOKS, ROOM_LOOK_S, Limits
+from mqttlite.core.load.quotas import Quotas, Rates
+from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.core.message import Message
-from mqttlite.core.quotas import Quotas, Rates
-from mqttlite.core.rate_limits import BucketTable, Rate
 from mqttlite.core.reasons import CloseReason
-from mqttlite.core.room import NO_ROOM
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.filters import Filters
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311

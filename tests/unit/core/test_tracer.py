@@ -2,11 +2,11 @@
 
 import pytest
 
-from mqttlite.core.capabilities import Capabilities
+from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DROP_NEWEST, DROP_OLDEST, Limits
 from mqttlite.core.memory import CHUNK_BYTES, ENTRY_BYTES, FRAME_BYTES, MESSAGE_BYTES, PLACE_BYTES
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.reasons import BUFFER_FULL
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.capabilities import Capabilities
-from mqttlite.core.connection import Peer
-from mqttlite.core.traffic import TopicTraffic, Traffic
+from mqttlite.core.connect.capabilities import Capabilities
+from mqttlite.core.connect.connection import Peer
+from mqttlite.core.route.traffic import TopicTraffic, Traffic
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import Properties

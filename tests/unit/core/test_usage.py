@@ -3,8 +3,8 @@
 import pytest
 
 from mqttlite.core.limits import Limits
-from mqttlite.core.quotas import Quotas
-from mqttlite.core.usage import UsageLimits, Usages, UsageTable
+from mqttlite.core.load.quotas import Quotas
+from mqttlite.core.session.usage import UsageLimits, Usages, UsageTable
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.packets import Ack, Unsubscribe
 from tests.support.core_driver import Client, World

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.connection import CLOSED, CONNECTED
+from mqttlite.core.connect.connection import CLOSED, CONNECTED
 from mqttlite.core.jobs import Job
 from mqttlite.core.limits import (
     BATCH_MESSAGES,

@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.tally import DROPPED
+from mqttlite.core.route.tally import DROPPED
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
 from mqttlite.core.tracer import NO_SAMPLES
 from mqttlite.wire.constants import V311

@@ -9,7 +9,7 @@ from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.changes import QUEUE_MARK, SaveQueue
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.message import Delivery
-from mqttlite.core.tally import DROPPED, QUEUED, SENT
+from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.delivery.queues.errors import QueueRecordError
 from mqttlite.delivery.queues.limits import ARRIVAL_S, COMMIT_S, MAX_OUTSTANDING
 from mqttlite.delivery.queues.options import MIN_IDLE_S, DeliveryOptions, QueueOptions, RetryOptions

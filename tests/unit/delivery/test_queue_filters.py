@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
-from mqttlite.core.outlook import FILTERED
+from mqttlite.core.route.outlook import FILTERED
 from mqttlite.delivery.queues.forwarding import Forwarding
 from mqttlite.delivery.queues.limits import MAX_FORWARDED
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.attempts import Attempt, GivenUp
+from mqttlite.core.connect.attempts import Attempt, GivenUp
 from mqttlite.core.limits import Limits
 from mqttlite.delivery.queues.limits import ARRIVAL_S
 from mqttlite.delivery.queues.options import DeliveryOptions

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import CLOSED, Connection, Peer
+from mqttlite.core.connect.connection import CLOSED, Connection, Peer
 from mqttlite.core.limits import (
     CONNECT_WORK,
     ITERATION_WORK,

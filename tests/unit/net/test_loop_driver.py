@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.connection import Connection, Peer
+from mqttlite.core.connect.connection import Connection, Peer
 from mqttlite.core.limits import ITERATION_WORK, MAX_PENDING_BYTES, Limits
 from mqttlite.core.ports import Store
 from mqttlite.core.reasons import HoldReason

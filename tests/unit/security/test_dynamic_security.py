@@ -12,8 +12,8 @@ import pytest
 
 from mqttlite.atomic_file import save
 from mqttlite.core.message import Message
+from mqttlite.core.route.tally import QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import CLIENT, Source
-from mqttlite.core.tally import QUOTA_EXCEEDED, Tally
 from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.dynamic_security import DynamicSecurity, Options, document, model, passwords
 from mqttlite.security.dynamic_security.control import (

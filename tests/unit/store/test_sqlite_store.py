@@ -26,7 +26,7 @@ from mqttlite.core.changes import (
     Stored,
 )
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.subscription import Subscription
+from mqttlite.core.route.subscription import Subscription
 from mqttlite.store.sqlite import files
 from mqttlite.store.sqlite import store as sqlite_store
 from mqttlite.store.sqlite.records import Damaged, decode_will, encode_will, opened, sealed

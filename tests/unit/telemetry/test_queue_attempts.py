@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mqttlite.core.attempts import Attempt
+from mqttlite.core.connect.attempts import Attempt
 from mqttlite.core.message import Message
 from mqttlite.telemetry import queue_attempts
 from mqttlite.telemetry.pseudonyms import Pseudonyms

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from mqttlite.core.quotas import Quotas, Rates
-from mqttlite.core.rate_limits import BucketTable, Rate
+from mqttlite.core.load.quotas import Quotas, Rates
+from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.event_hub import Jailed
 from mqttlite.telemetry.recent_events import MAX_SHOWN, MAX_TEXT, RecentEvents
 from mqttlite.telemetry.why import held_in_words

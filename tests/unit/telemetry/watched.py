@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from mqttlite.core.connection import Connection
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.limits import Limits
-from mqttlite.core.outbox import Outbox
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.event_hub import CoreTracer, EventHub
 from mqttlite.filters import Filters
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions

@@ -1,0 +1,1 @@
+"""Clients that connect, log in, and leave."""

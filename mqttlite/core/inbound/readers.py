@@ -1,0 +1,222 @@
+"""Back-pressure from connected clients whose queues fill up: while such a client reads, publishers of QoS 1 and 2
+messages wait for it.
+
+An acknowledged message must not be dropped because its receiver reads more slowly than the publisher sends; and a
+receiver that hardly reads must cost publishers nothing. So each reader's pace is measured. Publishers do not wait for a
+reader that takes fewer than `min_drain_rate` messages a second; it loses messages, like an absent one. Invariant: a
+message waits for one reader at a time, and is charged to the memory account; the publishers of a reader continue in
+turn.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, final
+
+from mqttlite.core.deadlines import Deadline, Deadlines
+from mqttlite.core.effects import Effects
+from mqttlite.core.inbound.held_message import INSIDE, HeldMessage
+from mqttlite.core.limits import (
+    ITERATION_WORK,
+    LOOK_WORK,
+    MAX_ROOM_LOOKS,
+    OUTBOXES_PER_WORK_UNIT,
+    PACE_S,
+    READER_GOES_ON_S,
+    READER_LOOK_S,
+    SLOW_LOOK_S,
+    TURN_MESSAGES,
+    Limits,
+)
+from mqttlite.core.message import Message
+from mqttlite.core.route.restricted_share import share_of
+from mqttlite.core.route.route import Route
+from mqttlite.core.session.session import Session
+from mqttlite.core.session.session_backlog import EMPTYING, FILLING, SLOW
+from mqttlite.core.source import Source
+
+
+@final
+class Readers:
+    """One for each broker."""
+
+    __slots__ = ("_by_number", "_deadlines", "_effects", "_limits")
+
+    def __init__(self, deadlines: Deadlines, effects: Effects, limits: Limits) -> None:
+        self._deadlines: Final = deadlines
+        self._effects: Final = effects
+        self._limits: Final = limits
+        self._by_number: Final[dict[int, Reader]] = {}
+        """By connection number."""
+
+    def are_on(self, route: Route) -> bool:
+        """Whether messages of a route may have to wait, not counting shared subscriptions. Ask only while
+        `Effects.filling` is not empty."""
+        receivers = route.receivers
+        if len(receivers) > MAX_ROOM_LOOKS:
+            return False
+        self._effects.work += len(receivers) // OUTBOXES_PER_WORK_UNIT
+        return any(receiver.qos and receiver.session.filling == FILLING for receiver in receivers)
+
+    def full(self, message: Message, route: Route, publisher: Source, number: int) -> "Reader | None":
+        """The reader for which a message must wait, which the caller then makes it do with `hold`."""
+        if route.policy is not None and route.policy.on_overflow:
+            return None  # the topic policy says what happens instead
+        return self._full(message, route, publisher, number)
+
+    def hold(self, reader: "Reader", held: HeldMessage, route: Route) -> None:
+        """Make a message wait for a reader."""
+        self._effects.held_back += 1
+        held.wait()
+        self._effects.memory.hold(held.message)
+        reader.waiting.append(_HeldBack(held, route, self._effects.now + self._limits.max_block_s))
+
+    def would_wait_for(self, message: Message, route: Route, publisher: Session) -> Session | None:
+        """The session for which a QoS 1 or 2 message would have to wait. Measures and changes nothing."""
+        if not self._effects.filling or (route.policy is not None and route.policy.on_overflow):
+            return None
+        number = 0 if publisher.outbox is None else publisher.outbox.number
+        for receiver in route.receivers if self.are_on(route) else ():
+            session = receiver.session
+            if not receiver.qos or session.filling != FILLING or session is publisher:
+                continue
+            outbox = session.outbox
+            reader = None if outbox is None else self._by_number.get(outbox.number)
+            if not session.has_room_to_spare(message) or (reader is not None and not reader.is_turn_of(number)):
+                return session
+        return next(self._members(message, route, publisher), None)
+
+    def _full(self, message: Message, route: Route, publisher: Source, number: int) -> "Reader | None":
+        """The first reader for which the publisher must wait: it has no room, or other publishers wait before."""
+        for receiver in route.receivers if self.are_on(route) else ():
+            session = receiver.session
+            if not receiver.qos or session.filling != FILLING or session is publisher:
+                continue  # a client that publishes to itself would wait for its own acknowledgements
+            reader = self._of(session)
+            if not session.has_room_to_spare(message) or not reader.may_go_on(number):
+                return reader
+        member = next(self._members(message, route, publisher), None)
+        return None if member is None else self._of(member)
+
+    def _members(self, message: Message, route: Route, publisher: Source) -> Iterator[Session]:
+        """One reading member of each shared subscription without room."""
+        for sink in route.sinks:
+            share = share_of(sink)
+            member = None if share is None else share.reader(message, publisher)
+            if member is not None:
+                yield member
+
+    def _of(self, session: Session) -> "Reader":
+        """The reader of a session. A new one is measured from now on."""
+        outbox = session.outbox
+        assert outbox is not None, "the queue of a client that is away does not fill"
+        reader = self._by_number.get(outbox.number)
+        if reader is None:
+            now = self._effects.now
+            reader = self._by_number[outbox.number] = Reader(self, session, outbox.number, now)
+            self._deadlines.arm(reader, now + READER_LOOK_S)
+        return reader
+
+    def look(self, reader: "Reader") -> None:
+        """Measure a reader, and release publishers for which there is room."""
+        now = self._effects.now
+        session = reader.session
+        outbox = session.outbox
+        is_connected = outbox is not None and outbox.number == reader.number
+        reader.measure(now, self._limits.min_drain_rate)
+        if is_connected:
+            session.fill_up(FILLING if reader.reads else SLOW)
+        effects = self._effects
+        most_work = min(ITERATION_WORK, effects.work + LOOK_WORK)
+        while reader.waiting and effects.work < most_work:
+            first = reader.waiting[0]
+            may_wait = is_connected and reader.reads and now < first.until
+            if may_wait and not session.has_room_to_spare(first.held.message):
+                break
+            self._let_go_on(reader, reader.waiting.popleft())
+        if reader.waiting:
+            self._deadlines.arm(reader, now + (READER_LOOK_S if effects.work < most_work else READER_GOES_ON_S))
+            return
+        reader.turns.clear()
+        if not is_connected:
+            del self._by_number[reader.number]
+        elif not session.fills:
+            session.fill_up(EMPTYING)
+            del self._by_number[reader.number]
+        else:
+            self._deadlines.arm(reader, now + (READER_LOOK_S if reader.reads else SLOW_LOOK_S))
+
+    def _let_go_on(self, reader: "Reader", waited: "_HeldBack") -> None:
+        """Publish a message that waited, or make it wait for another reader."""
+        held = waited.held
+        if not held.is_over():
+            if held.number != INSIDE:  # many wait there, and would overtake each other
+                reader.turns[held.number] = TURN_MESSAGES
+            other = (
+                self._full(held.message, waited.route, held.source, held.number)
+                if self._effects.now < waited.until
+                else None
+            )
+            if other is not None and other is not reader:
+                other.waiting.append(waited)
+                return
+            held.go_on(True)
+        self._effects.memory.let_go(held.message)
+
+
+@final
+class Reader(Deadline):
+    """A connected client whose queue fills up."""
+
+    __slots__ = ("_measured_at", "_readers", "_taken", "number", "reads", "session", "turns", "waiting")
+
+    def __init__(self, readers: Readers, session: Session, number: int, now: float) -> None:
+        super().__init__()
+        self._readers: Final = readers
+        self.session: Final = session
+        self.number: Final = number
+        self.waiting: Final[deque[_HeldBack]] = deque()
+        """The publishers that wait for it, first come, first served."""
+        self.turns: Final[dict[int, int]] = {}
+        """How many messages each released publisher may still publish before it has to queue again."""
+        self.reads: bool = True
+        """Whether it takes enough messages. True until the first measurement."""
+        self._measured_at = now
+        self._taken = session.queue.first
+
+    def is_turn_of(self, number: int) -> bool:
+        """Whether a publisher may go before the waiting ones."""
+        return not self.waiting or self.turns.get(number, 0) > 0
+
+    def may_go_on(self, number: int) -> bool:
+        """The same, and count one message of the publisher's turn."""
+        if not self.waiting:
+            return True
+        left = self.turns.get(number, 0)
+        if left > 0:
+            self.turns[number] = left - 1
+        else:
+            self.turns.pop(number, None)
+        return left > 0
+
+    def measure(self, now: float, min_drain_rate: int) -> None:
+        """Update `reads` from the number of messages that left the queue since the last measurement."""
+        passed_s = now - self._measured_at
+        if passed_s >= PACE_S:
+            taken = self.session.queue.first
+            self.reads = taken - self._taken >= min_drain_rate * passed_s
+            self._measured_at, self._taken = now, taken
+
+    def on_due(self) -> None:
+        self._readers.look(self)
+
+
+@final
+class _HeldBack:
+    """A message that waits, until the end of its patience."""
+
+    __slots__ = ("held", "route", "until")
+
+    def __init__(self, held: HeldMessage, route: Route, until: float) -> None:
+        self.held: Final = held
+        self.route: Final = route
+        self.until: Final = until

@@ -1,0 +1,1 @@
+"""Quotas, and what happens when the broker has more work than time."""

@@ -1,0 +1,1 @@
+"""What waits for a link, and the form in which it leaves."""

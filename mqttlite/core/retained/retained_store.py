@@ -1,0 +1,190 @@
+"""Stores the retained messages by topic, finds them by filter, and limits their number and bytes.
+
+The broker's own messages below `$SYS` are kept apart: they do not count in the limits, and do not go to the store.
+Invariant: a replaced or removed message is `superseded`, so that a replay that still holds it skips it.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.changes import RemoveRetained, SaveRetained
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import (
+    ITERATION_BYTES,
+    LOOKING_BYTES,
+    MAX_OWN_RETAINED,
+    RETAINED_LOOKED_AT,
+    RETAINED_SWEEP_S,
+    Limits,
+)
+from mqttlite.core.memory import BUCKET_BYTES, RETAINED_BYTES
+from mqttlite.core.message import Message
+from mqttlite.core.message_filter import MessageFilter
+from mqttlite.core.retained.expiry_caps import ExpiryCaps
+from mqttlite.core.retained.retained_replay import RetainedReplay
+from mqttlite.core.retained.writer import Writer
+from mqttlite.topics.names import is_own
+from mqttlite.topics.retained import RetainedMessages, Search
+
+
+@final
+class RetainedStore:
+    __slots__ = ("_buckets", "_bytes", "_effects", "_expiry", "_limits", "_memory", "_messages", "_next_sweep", "_own")
+
+    def __init__(self, effects: Effects, limits: Limits, expiry: ExpiryCaps | None = None) -> None:
+        self._effects: Final = effects
+        self._memory: Final = effects.memory
+        self._limits: Final = limits
+        self._expiry: Final = expiry
+        """None: only the messages' own expiry applies."""
+        self._messages: Final[RetainedMessages[Message]] = RetainedMessages()
+        self._own: Final[RetainedMessages[Message]] = RetainedMessages()
+        self._bytes = 0
+        self._buckets = 0
+        self._next_sweep = 0.0
+
+    def __len__(self) -> int:
+        """The number of retained messages, without the broker's own."""
+        return len(self._messages)
+
+    @property
+    def own(self) -> int:
+        """The number of the broker's own retained messages."""
+        return len(self._own)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the retained messages, without the broker's own."""
+        return self._bytes
+
+    def put(self, message: Message, writer: Writer | None = None) -> bool:
+        """Keep a message in place of the topic's earlier one. An empty payload only removes that one [MQTT-3.3.1-6].
+        `writer` wrote it, unless it has a writer already.
+
+        False: the limit is reached. The earlier message is removed in this case, too.
+        """
+        if message.trace:
+            message = message.untraced()
+        topic, effects = message.topic, self._effects
+        own = is_own(topic)
+        size = 0 if own else _entry_bytes(topic)
+        self._remove(topic, own, size)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
+        if not message.payload:
+            return True  # [MQTT-3.3.1-7]
+        if own:
+            if len(self._own) >= MAX_OWN_RETAINED:
+                return False
+            self._own.put(topic, message)
+            return True
+        effects.identify(message)
+        if self._expiry is not None:
+            message = self._expiry.limited(message, effects.now)
+        if not self._has_room(message, size):
+            if effects.now >= self._next_sweep:
+                self._next_sweep = effects.now + RETAINED_SWEEP_S
+                self._remove_expired()
+            if not self._has_room(message, size):
+                return False
+        if message.writer is None:
+            message.writer = writer
+        self._add(message, size)
+        effects.changes.append(SaveRetained(message))
+        return True
+
+    def would_keep(self, message: Message) -> bool:
+        """Whether `put` would keep a client's message without first removing expired ones."""
+        return bool(message.payload) and self._has_room(message, _entry_bytes(message.topic))
+
+    def remove(self, topic: bytes) -> None:
+        """Remove the message of a topic, if there is one."""
+        own = is_own(topic)
+        self._remove(topic, own, 0 if own else _entry_bytes(topic))
+
+    def restore(self, message: Message) -> None:
+        """Restore a message that a store kept."""
+        self._add(message, _entry_bytes(message.topic))
+
+    def replay(
+        self,
+        topic_filter: bytes,
+        qos: int,
+        identifiers: tuple[int, ...],
+        at_once: bool,
+        message_filter: MessageFilter | None = None,
+    ) -> RetainedReplay:
+        """Start a replay of the retained messages that a new filter matches [MQTT-3.3.1-9] [3.1.1 MQTT-3.3.1-6].
+
+        With `at_once`, the search starts now, within the budget of this iteration; the session continues it.
+        """
+        replay = RetainedReplay(self._kept(topic_filter).search(topic_filter), qos, identifiers, message_filter)
+        search = replay.search
+        if not at_once:
+            return replay
+        effects = self._effects
+        while len(search) and effects.pending_bytes < ITERATION_BYTES and len(replay.deliveries) < RETAINED_LOOKED_AT:
+            effects.pending_bytes += LOOKING_BYTES * min(len(search), replay.most)
+            for message in search.take(replay.most):
+                if message.expired(effects.now):
+                    self.remove(message.topic)
+                else:
+                    effects.pending_bytes += replay.put(message)
+        return replay
+
+    def get(self, topic: bytes) -> Message | None:
+        """The message of a topic, even if it has expired."""
+        return self._kept(topic).get(topic)
+
+    def search(self, topic_filter: bytes) -> Search[Message]:
+        """The messages that a filter matches, including expired ones."""
+        return self._kept(topic_filter).search(topic_filter)
+
+    def _kept(self, topic: bytes) -> RetainedMessages[Message]:
+        """The table for a topic or filter: the broker's own messages, or all others."""
+        return self._own if is_own(topic) else self._messages
+
+    def _add(self, message: Message, size: int) -> None:
+        """Add a message whose entry takes `size` bytes."""
+        self._messages.put(message.topic, message)
+        self._bytes += self._memory.hold(message, size)
+        if message.writer is not None:
+            self._memory.hold(message.writer)
+        if self._messages.buckets != self._buckets:
+            self._charge_buckets()
+
+    def _remove(self, topic: bytes, own: bool, size: int) -> None:
+        """Remove the message of a topic, if there is one. Its entry takes `size` bytes."""
+        removed = (self._own if own else self._messages).remove(topic)
+        if removed is None:
+            return
+        removed.superseded = True
+        if not own:
+            self._bytes -= self._memory.let_go(removed, size)
+            if removed.writer is not None:
+                self._memory.let_go(removed.writer)
+            if self._messages.buckets != self._buckets:
+                self._charge_buckets()
+            self._effects.changes.append(RemoveRetained(topic))
+
+    def _charge_buckets(self) -> None:
+        size = (self._messages.buckets - self._buckets) * BUCKET_BYTES
+        self._buckets = self._messages.buckets
+        self._bytes += size
+        self._memory.used += size
+
+    def _has_room(self, message: Message, size: int) -> bool:
+        limits = self._limits
+        size += message.memory_bytes
+        return (
+            len(self._messages) < limits.max_retained_messages
+            and self._bytes + size <= limits.max_retained_bytes
+            and size <= self._memory.room_for(self._bytes)
+        )
+
+    def _remove_expired(self) -> None:
+        for message in self._messages.values():
+            if message.expired(self._effects.now):
+                self.remove(message.topic)
+
+
+def _entry_bytes(topic: bytes) -> int:
+    """The memory of an entry, without the message and the shared prefixes."""
+    return RETAINED_BYTES + 2 * len(topic)

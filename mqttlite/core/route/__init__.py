@@ -1,0 +1,1 @@
+"""Which receivers a message has, and its way to them."""

@@ -1,0 +1,256 @@
+"""Delivers one message or one batch to every receiver of a route. It is a job that can pause, because a route may have
+very many receivers.
+
+When many bytes wait to be written, the receivers after the first `CROWD` wait, so that messages for thousands do not
+delay a message for one. Invariant: each receiver of the route is visited once, in order, and counted.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.drops import Drops
+from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Job, has_budget
+from mqttlite.core.limits import CROWD, DELIVERY_WORK, ITERATION_BYTES, ITERATION_WORK
+from mqttlite.core.memory import Holdable
+from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.reasons import FILTER_MISMATCH, NO_SUBSCRIBERS
+from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.restricted_share import restricted
+from mqttlite.core.route.route import Receiver
+from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, Tally
+from mqttlite.core.sink import Sink
+from mqttlite.core.source import Source
+from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.topics.names import is_own
+
+_NO_SHAPES: Final[list[Delivery | None]] = []
+_NO_SPECIAL: Final[dict[tuple[int, bool, tuple[int, ...]], Delivery]] = {}
+"""Never added to. Shared by all fan-outs without special deliveries."""
+
+
+@final
+class FanOut(Job):
+    """Exactly one of `message` and `batch` is given. It is done after the last receiver, with nothing pending."""
+
+    __slots__ = (
+        "_asks",
+        "_at_once",
+        "_batch",
+        "_drops",
+        "_effects",
+        "_is_held",
+        "_message",
+        "_next",
+        "_next_sink",
+        "_receivers",
+        "_shapes",
+        "_sinks",
+        "_source",
+        "_special",
+        "done",
+        "on_done",
+        "tally",
+    )
+
+    def __init__(
+        self,
+        effects: Effects,
+        drops: Drops,
+        receivers: list[Receiver],
+        sinks: list[Sink],
+        source: Source,
+        message: Message | None,
+        batch: PublishBatch | None,
+        tally: Tally,
+        at_once: bool,
+    ) -> None:
+        self._effects: Final = effects
+        self._drops: Final = drops
+        self._receivers: Final = receivers
+        self._sinks = sinks
+        self._source: Final = source
+        self._message: Final = message
+        self._batch: Final = batch
+        self._asks = False
+        """Whether the rules changed since the route was made, so that each remaining receiver must be checked."""
+        self._next = 0
+        self._next_sink = 0
+        self._shapes = _NO_SHAPES
+        """The common deliveries, by QoS: without RETAIN and subscription identifiers."""
+        self._special = _NO_SPECIAL
+        """The other deliveries, by QoS, RETAIN and subscription identifiers."""
+        self._at_once: Final = at_once
+        self._is_held = False
+        self.tally: Final = tally
+        self.done: bool = False
+        self.on_done: Callable[[], None] | None = None
+        """Called at the end, if the fan-out was interrupted."""
+
+    def step(self) -> bool:
+        """Continue with the receivers until the iteration's work budget is used up. Return whether all were visited."""
+        effects, tally = self._effects, self.tally
+        dirty_before, changes_before = len(effects.dirty), len(effects.changes)
+        is_done = (not self._receivers or self._to_receivers()) and (not self._sinks or self._to_sinks())
+        if len(effects.dirty) - dirty_before > CROWD:
+            effects.note_crowd(dirty_before)
+        if len(effects.changes) > changes_before:
+            tally.is_durable = True
+        if not is_done:
+            self._wait()
+            return False
+        if tally.pending:
+            self._wait()
+            tally.on_settled = self._end
+        else:
+            self._end()
+        return True
+
+    def _end(self) -> None:
+        self.done = True
+        self._let_go()
+        if self.tally.reached == 0:
+            self._count_unheard()
+        if self.on_done is not None:
+            self.on_done()
+
+    def message_id(self) -> int:
+        """The number of its message, given now if it has none; 0 if the message may have no receiver."""
+        return 0 if self._message is None else self._effects.identify(self._message)
+
+    def on_new_rules(self, permissions: Permissions) -> None:
+        self._asks = True
+        self._sinks = restricted(self._sinks, self._topic())
+
+    def _wait(self) -> None:
+        """Charge the memory of the message while it waits for its remaining receivers."""
+        if not self._is_held:
+            self._is_held = True
+            self._effects.memory.hold(self._held())
+
+    def _let_go(self) -> None:
+        if self._is_held:
+            self._effects.memory.let_go(self._held())
+        for delivery in self._shapes:
+            if delivery is not None:
+                delivery.forget_parts()
+        for delivery in self._special.values():
+            delivery.forget_parts()
+        if self._batch is not None:
+            self._batch.forget_forms()
+
+    def _held(self) -> Holdable:
+        if self._message is not None:
+            return self._message
+        assert self._batch is not None
+        return self._batch
+
+    def _topic(self) -> bytes:
+        if self._message is not None:
+            return self._message.topic
+        assert self._batch is not None
+        return self._batch.topic
+
+    def _to_receivers(self) -> bool:
+        effects = self._effects
+        message, batch, tally = self._message, self._batch, self.tally
+        receivers, at = self._receivers, self._next
+        end = len(receivers)
+        if message is not None:
+            size, work = message.size(), DELIVERY_WORK
+        else:
+            assert batch is not None
+            size, work = batch.message_bytes() * batch.count, DELIVERY_WORK + batch.count
+        while at < end:
+            is_full = effects.work >= ITERATION_WORK or (effects.pending_bytes >= ITERATION_BYTES and at >= CROWD)
+            if is_full and not self._at_once:
+                self._next = at
+                return False
+            receiver: Receiver | None = receivers[at]
+            at += 1
+            assert receiver is not None
+            if receiver.has_no_local:
+                receiver = receiver.for_messages_of(self._source)
+                if receiver is None:
+                    continue
+            if self._asks and not receiver.session.may_receive(self._topic()):
+                continue
+            tally.reached += 1
+            effects.pending_bytes += size
+            effects.work += work
+            if message is not None:
+                self._deliver(receiver, message)
+            else:
+                assert batch is not None
+                alone = receiver.accept_batch(batch, tally)
+                if alone:
+                    effects.work += alone * DELIVERY_WORK
+        self._next = at
+        return True
+
+    def _to_sinks(self) -> bool:
+        sinks = self._sinks
+        messages = 1 if self._batch is None else self._batch.count
+        while self._next_sink < len(sinks):
+            sink = sinks[self._next_sink]
+            if not self._at_once and (self._must_wait() or not sink.prepare(messages)):
+                return False
+            self._next_sink += 1
+            self.tally.reached += 1
+            self._effects.work += DELIVERY_WORK
+            if self._message is not None:
+                self._effects.pending_bytes += self._message.size()
+                sink.accept(self._message, self._source, self.tally)
+            else:
+                assert self._batch is not None
+                self._effects.pending_bytes += self._batch.message_bytes() * self._batch.count
+                sink.accept_batch(self._batch, self._source, self.tally)
+        return True
+
+    def _must_wait(self) -> bool:
+        """Whether the next sink must wait. Unwritten bytes hold a sink back only if the route has many."""
+        return not has_budget(self._effects) and (self._effects.work >= ITERATION_WORK or self._next_sink >= CROWD)
+
+    def _count_unheard(self) -> None:
+        """Count messages without subscribers. The broker's own messages are not drops; traced messages are reported one
+        by one."""
+        tally, message, batch = self.tally, self._message, self._batch
+        tally.code = tally.code or NO_MATCHING_SUBSCRIBERS
+        if tally.filtered:
+            self._count_filtered()
+            return
+        if message is not None and not is_own(message.topic):
+            self._drops.add(NO_SUBSCRIBERS, 1, message.topic, message.trace)
+        if batch is not None and not is_own(batch.topic):
+            for trace in batch.traces:
+                self._drops.add(NO_SUBSCRIBERS, 1, batch.topic, trace)
+            if len(batch.traces) < batch.count:
+                self._drops.add(NO_SUBSCRIBERS, batch.count - len(batch.traces), batch.topic)
+
+    def _count_filtered(self) -> None:
+        """Count messages that no receiver's filter lets pass. The sinks have already reported them to the tracer."""
+        messages = 1 if self._batch is None else self._batch.count - len(self.tally.reached_partly)
+        if messages and not is_own(self._topic()):
+            self._drops.add(FILTER_MISMATCH, messages, self._topic(), NOT_TRACED)
+
+    def _deliver(self, receiver: Receiver, message: Message) -> None:
+        qos = message.qos if message.qos < receiver.qos else receiver.qos  # [MQTT-3.8.4-8]
+        if self._shapes is _NO_SHAPES:
+            self._shapes = [None, None, None]
+        delivery = self._shapes[qos]
+        # RETAIN is 0, or as it came [MQTT-3.3.1-12] [MQTT-3.3.1-13].
+        if receiver.identifiers or (message.retain and receiver.retain_as_published):
+            retain = message.retain and receiver.retain_as_published
+            delivery = self._special_delivery(message, qos, retain, receiver.identifiers)
+        elif delivery is None:
+            delivery = self._shapes[qos] = Delivery(message, qos, False)
+        receiver.deliver(delivery, self.tally)
+
+    def _special_delivery(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]) -> Delivery:
+        if self._special is _NO_SPECIAL:
+            self._special = {}
+        key = (qos, retain, identifiers)
+        delivery = self._special.get(key)
+        if delivery is None:
+            delivery = self._special[key] = Delivery(message, qos, retain, identifiers)
+        return delivery

@@ -1,0 +1,451 @@
+"""Routes a published message: authorises, traces, retains or delays it, and fans it out.
+
+`forward` is the hot path: it forwards QoS 0 messages of one topic as the bytes in which they came. Everything else is a
+`Message` or a `PublishBatch` with a `FanOut`. Invariant: each receiver of the route gets the message, or a drop is
+counted with its reason.
+"""
+
+from typing import Final, Protocol, final
+
+from mqttlite.core.authorizer import PUBLISH
+from mqttlite.core.drops import Drops
+from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Jobs
+from mqttlite.core.limits import CHECK_WORK, CHECKED_BYTES_PER_WORK_UNIT, CROWD, DELAY_WORK, OUTBOXES_PER_WORK_UNIT
+from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties, reframed
+from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QUEUE_FULL, SCHEMA_INVALID
+from mqttlite.core.retained.retained_store import RetainedStore
+from mqttlite.core.route.fan_out import FanOut
+from mqttlite.core.route.message_tracing import MessageTracing
+from mqttlite.core.route.route import Receiver, Route
+from mqttlite.core.route.routes import Routes
+from mqttlite.core.route.subscription import NO_SINKS
+from mqttlite.core.route.tally import (
+    NOT_AUTHORIZED_CODE,
+    POLICY_REFUSES,
+    QUOTA_EXCEEDED,
+    SUCCESS,
+    TOPIC_NAME_INVALID,
+    Tally,
+)
+from mqttlite.core.schema_check import SchemaCheck, SchemaViolation
+from mqttlite.core.sink import Sink
+from mqttlite.core.source import CLIENT, Source
+from mqttlite.core.topic_policy import TopicPolicy
+from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.topics.namespaces import ParsedTopic
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.properties import NONE, Properties
+
+_NO_RECEIVERS: Final[list[Receiver]] = []
+
+
+class Delays(Protocol):
+    """Keeps messages until they are due."""
+
+    def put(self, message: Message, delay_s: int, source: Source) -> bool:
+        """Publish a message to its topic after `delay_s`; False if there is no room for it."""
+        ...
+
+
+@final
+class Router:
+    __slots__ = ("_effects", "_jobs", "_routes", "_tracing", "delays", "drops", "retained")
+
+    def __init__(
+        self,
+        routes: Routes,
+        retained: RetainedStore,
+        drops: Drops,
+        effects: Effects,
+        jobs: Jobs,
+    ) -> None:
+        self._routes: Final = routes
+        self._effects: Final = effects
+        self._jobs: Final = jobs
+        self._tracing: Final = MessageTracing(routes, effects)
+        self.retained: Final = retained
+        self.drops: Final = drops
+        self.delays: Delays | None = None
+        """Set once, before the first message. It publishes through this router."""
+
+    def forward(
+        self,
+        route: Route,
+        topic: bytes,
+        data: bytes,
+        start: int,
+        end: int,
+        size: int,
+        head: int,
+        version: int,
+        source: Source,
+        raw: RawProperties = NO_PROPERTIES,
+    ) -> FanOut | None:
+        """Forward `data[start:end]`: QoS 0 packets of one topic, `size` bytes each, with the payload at offset `head`.
+
+        All have the properties in `raw`. Receivers with the publisher's protocol version get the bytes unchanged. The
+        others are served by a fan-out; until it is done, the publisher's next messages must wait.
+        """
+        messages = (end - start) // size
+        effects = self._effects
+        allowed = (
+            route.is_open
+            or (source.role == route.allowed_role and source.rules == self._routes.permissions.rules)
+            or self.may_publish(route, topic, source)
+        )
+        observed = route.observed
+        if observed is not None:
+            traces = self._tracing.begin(observed, route, topic, 0, messages, size - head, source, allowed)
+            if traces:
+                self._publish_traced(traces, topic, data, start, size, head, route, source, raw)
+                start += len(traces) * size
+                messages -= len(traces)
+                if messages == 0:
+                    return None
+        piece = data[start:end]
+        on_overflow = ""
+        if not route.is_open:
+            if not allowed:
+                if route.delayed is not None:
+                    self._delay_packets(route.delayed, data, start, end, size, head, source, raw)
+                else:
+                    self._deny(route, source, topic, messages)
+                return None
+            policy = route.policy
+            if policy is not None:
+                refusal = policy.refusal(0, False, size - head)
+                if refusal:
+                    self.drops.add(NOT_AUTHORIZED, messages, topic)
+                    self._routes.permissions.deny(source, PUBLISH, topic, messages, refusal)
+                    return None
+                if policy.schema is not None:
+                    piece = self._valid_packets(policy.schema, topic, piece, size, head, source, raw)
+                    messages = len(piece) // size
+                    if messages == 0:
+                        return None
+                on_overflow = policy.on_overflow
+                limited = policy.limited_properties(raw)
+                if limited is not raw:
+                    raw, version = limited, V5
+                    piece, head = reframed(topic, piece, size, head, 0, V5, raw)
+                    size = len(piece) // messages
+        if version == V5:
+            same, different = route.direct5, route.direct3
+        else:
+            same, different = route.direct3, route.direct5
+        dirty = effects.dirty
+        dirty_before = len(dirty)
+        for outbox in same:
+            if outbox.blocked:
+                outbox.offer(piece, messages, raw.expires_at(effects.now), on_overflow)
+                continue
+            outbox.chunks.append(piece)
+            outbox.sent_qos0 += messages
+            if not outbox.dirty:
+                outbox.dirty = True
+                dirty.append(outbox)
+        reached = len(same)
+        effects.pending_bytes += len(piece) * reached
+        effects.work += reached // OUTBOXES_PER_WORK_UNIT
+        if different:
+            other = V311 if version == V5 else V5
+            packets, _head = reframed(topic, piece, size, head, 0, other, raw)
+            for outbox in different:
+                outbox.offer(packets, messages, raw.expires_at(effects.now), on_overflow)
+            reached += len(different)
+            effects.pending_bytes += len(packets) * len(different)
+        if reached > CROWD:
+            effects.note_crowd(dirty_before)
+        if route.special:
+            batch = PublishBatch(topic, piece, size, head, 0, version, raw, raw.expires_at(effects.now))
+            batch.on_overflow = on_overflow
+            tally = Tally()
+            tally.reached = reached
+            return self._start(route.others, route.sinks, source, None, batch, tally)
+        if reached == 0:
+            self.drops.add(NO_SUBSCRIBERS, messages, topic)
+        return None
+
+    def publish(
+        self, message: Message, route: Route, source: Source, at_once: bool = False, is_allowed: bool = False
+    ) -> FanOut:
+        """Retain and deliver a message.
+
+        The tally's code is that of PUBACK, and final once the fan-out is done: 0; 0x10 for no subscribers; 0x83 or 0x99
+        if the topic's policy refuses the message and no queue keeps it as a dead letter; 0x87 if the client may not
+        publish; 0x97 if a queue or the retained store is full. With `at_once` the fan-out is done when this returns,
+        regardless of the budget. `is_allowed` says that the authorizer and the schema were already asked.
+        """
+        tally = Tally()
+        message.publisher = source.client_id
+        allowed = route.is_open or is_allowed or self.may_publish(route, message.topic, source)
+        observed = route.observed
+        if observed is not None and not message.trace:  # a traced message was counted with its batch
+            traces = self._tracing.begin(
+                observed, route, message.topic, message.qos, 1, len(message.payload), source, allowed, message.number
+            )
+            if traces:
+                message.trace = message.number = traces[0]
+        if not allowed:
+            kept: Message | None = None
+            if route.delayed is not None:
+                self._delay(route.delayed, message, source, tally)
+                if tally.reached:
+                    kept = message
+            else:
+                self._deny(route, source, message.topic, 1, message.trace)
+                # A 3.1.1 client gets no reason code [3.1.1 MQTT-3.3.5-2].
+                tally.code = _denial_code(route, source, message.topic)
+            return self._start(_NO_RECEIVERS, NO_SINKS, source, kept, None, tally)
+        policy = route.policy
+        if policy is not None:
+            if self._refuse(policy, message, message.topic, source, tally, is_allowed):
+                return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
+            limited = policy.limited(message, self._effects.now)
+            if limited is not message and message.qos:
+                message.number = self._effects.identify(limited)  # so that the publisher is told the number of the copy
+            message = limited
+        if message.retain and route.retains:  # [MQTT-3.3.1-8]
+            writer = source.writer() if self._routes.permissions.restricts else None
+            tally.is_durable = True
+            if not self.retained.put(message, writer):
+                tally.code = QUOTA_EXCEEDED
+        return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)
+
+    def judge(self, route: Route, message: Message, source: Source) -> tuple[int, str]:
+        """The reason code and sentence that refuse a message (not for `$delayed`); 0 if it may be published. Counts
+        nothing."""
+        topic = message.topic
+        if not route.is_open and not self.may_publish(route, topic, source):
+            code = _denial_code(route, source, topic)
+            if code == NOT_AUTHORIZED_CODE:
+                return code, self._routes.permissions.reason(source, PUBLISH, topic)
+            return code, route.refusal or source.topic_limits.refusal(topic)
+        refusal = (
+            "" if route.policy is None else route.policy.refusal(message.qos, message.retain, len(message.payload))
+        )
+        return (POLICY_REFUSES, refusal) if refusal else (0, "")
+
+    def may_batch(self, route: Route, topic: bytes, qos: int, payload_bytes: int, source: Source) -> bool:
+        """Whether QoS 1 or 2 messages may use `publish_batch` on a route that is not open: the source may publish, and
+        the topic's policy neither changes messages nor checks them one by one."""
+        if not self.may_publish(route, topic, source):
+            return False
+        policy = route.policy
+        return policy is None or (
+            policy.passes_batches and qos <= policy.max_qos and not policy.refusal(qos, False, payload_bytes)
+        )
+
+    def publish_batch(self, batch: PublishBatch, route: Route, source: Source, at_once: bool) -> FanOut:
+        """Like `publish`, for a batch of QoS 1 or 2, receiver by receiver.
+
+        The tally's code is for all messages except those at `rejected` positions, which get 0x97. The route must be
+        open, or `may_batch`. It must have no sinks, because a sink's choice of a receiver may depend on the outcome of
+        the previous message.
+        """
+        tally = Tally()
+        if route.observed is not None:
+            payload_bytes = batch.size - batch.head
+            batch.traces = self._tracing.begin(
+                route.observed, route, batch.topic, batch.qos, batch.count, payload_bytes, source, True
+            )
+        return self._start(route.receivers, NO_SINKS, source, None, batch, tally, at_once)
+
+    def _start(
+        self,
+        receivers: list[Receiver],
+        sinks: list[Sink],
+        source: Source,
+        message: Message | None,
+        batch: PublishBatch | None,
+        tally: Tally,
+        at_once: bool = False,
+    ) -> FanOut:
+        if batch is not None:
+            batch.publisher = source.client_id
+        fan_out = FanOut(self._effects, self.drops, receivers, sinks, source, message, batch, tally, at_once)
+        self._jobs.start(fan_out)
+        return fan_out
+
+    def may_publish(self, route: Route, topic: bytes, source: Source) -> bool:
+        """The authorizer's verdict, cached by the route."""
+        if route.refusal or route.delayed is not None:
+            return False
+        if source.kind != CLIENT:
+            return True
+        if route.is_limited and source.topic_limits.excludes(topic):
+            return False
+        permissions = self._routes.permissions
+        role = permissions.role_of(source)
+        if role == route.allowed_role:
+            return True
+        verdict = route.verdicts.get(role)
+        if verdict is None:
+            authorizer = permissions.authorizer
+            verdict = (route.is_limited and authorizer.is_open(topic)) or authorizer.may_publish(role, topic)
+            route.keep(role, verdict)
+        if verdict and not route.is_limited:
+            route.allowed_role = role
+        return verdict
+
+    def _deny(self, route: Route, source: Source, topic: bytes, messages: int, trace: int = NOT_TRACED) -> None:
+        """Count and report messages that are not published: the topic is not served, or the publisher may not use
+        it."""
+        self.drops.add(_why_refused(route), messages, topic, trace)
+        if not route.refusal:
+            refusal = source.topic_limits.refusal(topic) if route.is_limited else ""
+            self._routes.permissions.deny(source, PUBLISH, topic, messages, refusal)
+
+    def _delay(self, parsed: ParsedTopic, message: Message, source: Source, tally: Tally) -> None:
+        """Keep a message to a `$delayed` topic until it is due."""
+        topic = parsed.rest
+        if not self._may_delay(topic, source):
+            route = self._routes.find(topic)
+            self._deny(route, source, topic, 1)
+            tally.code = _denial_code(route, source, topic)
+            return
+        policy = self._routes.find(topic).policy
+        if policy is not None and self._refuse(policy, message, topic, source, tally):
+            return
+        tally.reached = 1  # so that it does not count as without subscribers
+        tally.is_durable = True
+        self._effects.identify(message)  # so that the publisher is told the number of the copy
+        if self._put(message.for_topic(topic), parsed.delay_s, source):
+            tally.queued = 1
+        else:
+            self.drops.add(QUEUE_FULL, 1, topic)
+            tally.drop(QUEUE_FULL)
+            tally.code = QUOTA_EXCEEDED
+
+    def _delay_packets(
+        self,
+        parsed: ParsedTopic,
+        data: bytes,
+        start: int,
+        end: int,
+        size: int,
+        head: int,
+        source: Source,
+        raw: RawProperties,
+    ) -> None:
+        """The same for the packets of `forward`."""
+        topic = parsed.rest
+        if not self._may_delay(topic, source):
+            self._deny(self._routes.find(topic), source, topic, (end - start) // size)
+            return
+        policy = self._routes.find(topic).policy
+        if policy is not None and policy.schema is not None:
+            data = self._valid_packets(policy.schema, topic, data[start:end], size, head, source, raw)
+            start, end = 0, len(data)
+        delay_s, expires_at = parsed.delay_s, raw.expires_at(self._effects.now)
+        refused = 0
+        for at in range(start, end, size):
+            message = Message(topic, data[at + head : at + size], 0, False, NONE, expires_at, raw)
+            refused += not self._put(message, delay_s, source)
+        if refused:
+            self.drops.add(QUEUE_FULL, refused, topic)
+
+    def _refuse(
+        self,
+        policy: TopicPolicy,
+        message: Message,
+        topic: bytes,
+        source: Source,
+        tally: Tally,
+        is_valid: bool = False,
+    ) -> bool:
+        """Whether a topic's policy refuses a message. If so, it is counted, and the tally gets the reason.
+
+        With `is_valid` the schema is not asked. It is also not asked for an empty message that removes a retained one.
+        """
+        refusal = policy.refusal(message.qos, message.retain, len(message.payload))
+        if refusal:
+            self.drops.add(NOT_AUTHORIZED, 1, topic, message.trace)
+            self._routes.permissions.deny(source, PUBLISH, topic, 1, refusal)
+            tally.code, tally.refusal = POLICY_REFUSES, refusal
+            return True
+        if policy.schema is None or is_valid or (message.retain and not message.payload):
+            return False
+        violation = self._violation(policy.schema, source, topic, message.payload, message.properties)
+        if violation is None:
+            return False
+        self.drops.add(SCHEMA_INVALID, 1, topic, message.trace, violation.reason)
+        tally.code, tally.refusal = violation.code, violation.reason
+        if violation.to_dead_letters and self._keep_invalid(message.for_topic(topic), violation.reason):
+            tally.code, tally.reached, tally.queued, tally.is_durable = SUCCESS, 1, 1, True
+        return True
+
+    def _keep_invalid(self, message: Message, reason: str) -> bool:
+        """Offer a message with an invalid payload to the topic's queues as a dead letter. Return whether one keeps
+        it."""
+        consumers = self._routes.consumers
+        return consumers is not None and consumers.keep_invalid(self._routes.find(message.topic).sinks, message, reason)
+
+    def _violation(
+        self, schema: SchemaCheck, source: Source, topic: bytes, payload: bytes, properties: Properties
+    ) -> SchemaViolation | None:
+        self._effects.work += CHECK_WORK + len(payload) // CHECKED_BYTES_PER_WORK_UNIT
+        return schema.violation(source, topic, payload, properties)
+
+    def _valid_packets(
+        self, schema: SchemaCheck, topic: bytes, piece: bytes, size: int, head: int, source: Source, raw: RawProperties
+    ) -> bytes:
+        """The packets of `forward` with valid payloads. The others are dropped."""
+        valid: list[bytes] = []
+        for at in range(0, len(piece), size):
+            violation = self._violation(schema, source, topic, piece[at + head : at + size], raw.properties)
+            if violation is None:
+                valid.append(piece[at : at + size])
+            else:
+                self.drops.add(SCHEMA_INVALID, 1, topic, NOT_TRACED, violation.reason)
+                if violation.to_dead_letters:
+                    expires_at = raw.expires_at(self._effects.now)
+                    message = Message(topic, piece[at + head : at + size], 0, False, NONE, expires_at, raw)
+                    self._keep_invalid(message, violation.reason)
+        return piece if len(valid) * size == len(piece) else b"".join(valid)
+
+    def _may_delay(self, topic: bytes, source: Source) -> bool:
+        """Whether a publisher may publish to the topic after the seconds.
+
+        This is checked on arrival, not when the message is due, because the acknowledgement is a promise.
+        """
+        route = self._routes.find(topic)
+        return route.is_open or self.may_publish(route, topic, source)
+
+    def _put(self, message: Message, delay_s: int, source: Source) -> bool:
+        delays = self.delays
+        assert delays is not None
+        self._effects.work += DELAY_WORK
+        return delays.put(message, delay_s, source)
+
+    def _publish_traced(
+        self,
+        traces: list[int],
+        topic: bytes,
+        data: bytes,
+        start: int,
+        size: int,
+        head: int,
+        route: Route,
+        source: Source,
+        raw: RawProperties,
+    ) -> None:
+        """Publish the traced packets of `forward`, which are the first ones, as messages."""
+        for trace in traces:
+            expires_at = raw.expires_at(self._effects.now)
+            message = Message(topic, data[start + head : start + size], 0, False, NONE, expires_at, raw)
+            message.trace = message.number = trace
+            self.publish(message, route, source, at_once=True)  # the messages after them must not overtake
+            start += size
+
+
+def _why_refused(route: Route) -> str:
+    """The drop reason for messages that may not be published. A namespace that is not served has no subscribers."""
+    return NO_SUBSCRIBERS if route.refusal else NOT_AUTHORIZED
+
+
+def _denial_code(route: Route, source: Source, topic: bytes) -> int:
+    """The reason code for a message that this publisher, or any, may not publish."""
+    is_invalid = route.refusal or (route.is_limited and source.topic_limits.excludes(topic))
+    return TOPIC_NAME_INVALID if is_invalid else NOT_AUTHORIZED_CODE

@@ -1,0 +1,521 @@
+"""Finds the receivers of a topic in the tree of bindings, through a cache keyed by the topic's raw bytes.
+
+A cached route means that the name is valid and the tree was walked. Invariant: a cached route equals the result of
+walking the tree now. So a change of subscriptions or of a session's connection at once drops the routes of the topics
+that the filter matches, or the whole cache if too many cached topics would have to be compared.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.authorizer import Authorizer
+from mqttlite.core.consumers import Consumers
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import (
+    COMPARED_PER_ITERATION,
+    FOUND_WORK,
+    ROUTE_WORK,
+    SCANNED_PER_WORK_UNIT,
+    STEPS_PER_WORK_UNIT,
+    TOPICS_COMPARED,
+)
+from mqttlite.core.message import Delivery, StoredOrigin
+from mqttlite.core.route.filtered_receivers import filtered_receivers
+from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.restricted_share import restricted
+from mqttlite.core.route.route import NO_RECEIVERS, Observed, Receiver, Route
+from mqttlite.core.route.share_members import ROUND_ROBIN
+from mqttlite.core.route.shared_subscription import SharedSubscription
+from mqttlite.core.route.subscription import Binding, RoutePlan, SinkBinding, Subscription
+from mqttlite.core.route.topic_limits import NO_TOPIC_LIMITS, TopicLimits
+from mqttlite.core.route.traffic import Traffic
+from mqttlite.core.session.session import Session
+from mqttlite.core.sink import Sink
+from mqttlite.topics.known import KnownTopics
+from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches
+from mqttlite.topics.namespaces import CONTROL, DELAYED, QUEUE, parse_name
+from mqttlite.topics.tree import SubscriptionTree
+
+_DOLLAR: Final = 0x24
+"""Most filters do not begin with `$`, and need no further check."""
+
+_TOPIC_BYTES: Final = 200
+_LEVEL_BYTES: Final = 100
+"""About how much memory a cached topic takes beside its route, and each further level, for `max_route_cache_bytes`."""
+
+_SEARCH_COST: Final = 4
+"""The cost of finding the candidates for a filter, in comparisons."""
+
+
+@final
+class Routes:
+    """Use `cached` and `find` to read `cache`. State that a `Route` copies when it is made must call `forget` when it
+    changes."""
+
+    __slots__ = (
+        "_bound",
+        "_cached_bytes",
+        "_compared",
+        "_compared_at",
+        "_effects",
+        "_ending",
+        "_groups",
+        "_known",
+        "_max_bytes",
+        "_observes",
+        "_policies",
+        "_sessions",
+        "_shares",
+        "_topic_limits",
+        "_tree",
+        "cache",
+        "consumers",
+        "limits_topics",
+        "permissions",
+        "shared_subscriptions",
+        "subscriptions",
+        "traffic",
+    )
+
+    def __init__(
+        self,
+        sessions: dict[str, Session],
+        max_cache_bytes: int,
+        share_policies: dict[str, str],
+        permissions: Permissions,
+        effects: Effects,
+    ) -> None:
+        self._effects: Final = effects
+        self.permissions: Final = permissions
+        self._sessions: Final = sessions
+        self._max_bytes: Final = max_cache_bytes
+        self._policies: Final = share_policies
+        self._tree: Final[SubscriptionTree[Binding]] = SubscriptionTree()
+        self._shares: Final[dict[bytes, SharedSubscription]] = {}
+        self._groups: Final[dict[str, int]] = {}
+        self._ending: Final[dict[str, int]] = {}  # sessions that ended and have subscriptions in the tree, by client
+        self._bound: Final[dict[tuple[bytes, int], SinkBinding]] = {}
+        self.cache: Final[dict[bytes, Route | None]] = {}
+        """None: the route was dropped, and the index still has the topic."""
+        self._known: Final = KnownTopics(TOPICS_COMPARED)
+        self._compared = 0  # the cost of this iteration's subscription changes, in comparisons
+        self._compared_at = 0.0
+        self._cached_bytes = 0
+        self.consumers: Consumers | None = None
+        """Takes subscriptions to queues; set once, before the first."""
+        self.subscriptions: int = 0
+        self.shared_subscriptions: int = 0
+        self.traffic: Traffic | None = None
+        """Counts messages by topic; set by `observe`."""
+        self._observes = False
+        self.limits_topics: bool = False
+        """Whether some clients have lower limits of topics than the broker."""
+        self._topic_limits = NO_TOPIC_LIMITS
+        """The lowest limits of all clients."""
+
+    def limit_topics(self, limits: TopicLimits) -> None:
+        """Register the limits of some clients. If they are the lowest so far, drop all routes."""
+        lowest = self._topic_limits
+        if limits.max_levels < lowest.max_levels or limits.max_bytes < lowest.max_bytes:
+            self.limits_topics = True
+            self._topic_limits = TopicLimits(
+                min(limits.max_levels, lowest.max_levels), min(limits.max_bytes, lowest.max_bytes), 0
+            )
+            self._clear()
+
+    def authorize(self, authorizer: Authorizer) -> None:
+        """Replace the authorizer, and drop all routes."""
+        self.permissions.authorize(authorizer)
+        self._clear()
+
+    def bind(self, topic_filter: bytes, sink: Sink) -> None:
+        """Deliver every message that matches a topic filter to a sink, until `unbind`.
+
+        Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
+        """
+        check_filter(topic_filter)
+        key = (topic_filter, id(sink))
+        if key in self._bound:
+            raise ValueError(f"{topic_filter!r} is bound to this sink already")
+        binding = self._bound[key] = SinkBinding(sink)
+        self._tree.add(topic_filter, binding)
+        self.forget(topic_filter)
+
+    def unbind(self, topic_filter: bytes, sink: Sink) -> None:
+        """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
+        self._tree.remove(topic_filter, self._bound.pop((topic_filter, id(sink))))
+        self.forget(topic_filter)
+
+    def observe(self, traffic: Traffic | None) -> None:
+        """Set the counters of messages. Also called after a change of `Effects.tracer`. Drops all routes."""
+        self.traffic = traffic
+        self._observes = traffic is not None or self._effects.tracer is not None
+        for session in self._sessions.values():
+            self.start_tracing(session)
+        self._clear()
+
+    def start_tracing(self, session: Session) -> None:
+        """Ask the tracer whether it traces all messages of a client. The caller must then forget the client's
+        routes."""
+        tracer = self._effects.tracer
+        traced = tracer is not None and tracer.traces_client(session.client_id)
+        if traced == session.traced:
+            return
+        session.traced = traced
+        if session.client_id in self._groups:
+            for name, subscription in session.subscriptions.items():
+                share = self._shares.get(name)
+                if share is not None:
+                    self._trace_share(share, session, subscription.filter)
+
+    def cached(self, topic: bytes) -> Route | None:
+        """The cached route of a topic, or None."""
+        return self.cache.get(topic)
+
+    def find(self, topic: bytes) -> Route:
+        """The route of a topic. Raises `TopicNameInvalid` for a name that breaks the rules.
+
+        Routes of `$SYS` topics are not cached: they are as many as clients, with few messages each. Routes of
+        `$delayed` topics are not cached either: there may be one for each message.
+        """
+        cached = self.cache.get(topic)
+        if cached is not None:
+            return cached
+        if topic not in self.cache:
+            check_name(topic)
+        if topic.startswith(b"$"):
+            return self._find_special(topic, True)
+        route = self.make(topic)
+        self._remember(topic, route)
+        return route
+
+    def look(self, topic: bytes) -> Route:
+        """The same, but a route that is not cached is made for this call only, and counts no messages."""
+        cached = self.cache.get(topic)
+        if cached is not None:
+            return cached
+        check_name(topic)
+        observes, self._observes = self._observes, False
+        try:
+            return self._find_special(topic, False) if topic.startswith(b"$") else self.make(topic)
+        finally:
+            self._observes = observes
+
+    def _find_special(self, topic: bytes, remembers: bool) -> Route:
+        """The route of a valid topic that begins with `$`."""
+        parsed = parse_name(topic)
+        refusal = parsed.name_refusal
+        if parsed.namespace == DELAYED:
+            self._effects.work += ROUTE_WORK
+            return Route([], [], is_open=False, refusal=refusal, delayed=None if refusal else parsed)
+        if parsed.namespace in (CONTROL, QUEUE):
+            route = self._make_control(topic, refusal)
+        else:
+            route = Route([], [], is_open=False, refusal=refusal) if refusal else self.make(topic)
+        if remembers and not is_own(topic):
+            self._remember(topic, route)
+        return route
+
+    def _make_control(self, topic: bytes, refusal: str) -> Route:
+        """The route of a `$CONTROL` or `$queue` topic. Its messages go only to the sink bound to it, not to clients.
+
+        They are neither counted by topic nor traced: those of `$CONTROL` may hold passwords.
+        """
+        sinks = [found.sink for found in self._tree.match(topic) if isinstance(found, SinkBinding)]
+        self._effects.work += ROUTE_WORK
+        return Route([], sinks, is_open=False, refusal="" if sinks else refusal, retains=False)
+
+    def make(self, topic: bytes) -> Route:
+        """Make the route of a valid topic name from the tree, as it is now."""
+        plan = RoutePlan()
+        matching = self._tree.match(topic)  # [MQTT-3.3.2-3] [MQTT-4.5.0-1]
+        self._effects.work += ROUTE_WORK + self._tree.steps // STEPS_PER_WORK_UNIT + FOUND_WORK * len(matching)
+        for binding in matching:
+            binding.join(plan)
+        if self._ending:
+            self._leave_out_ended(plan)
+        authorizer = self.permissions.authorizer
+        if self.permissions.restricts and not authorizer.is_readable(topic):
+            self._leave_out_denied(plan, topic)
+            plan.sinks = restricted(plan.sinks, topic)
+        filtered, sinks = NO_RECEIVERS, plan.sinks
+        if plan.filtering:
+            found = filtered_receivers(plan, self._sessions, self._effects, self.permissions.drops)
+            filtered = [receiver for each in found for receiver in each.receivers]
+            sinks = [*plan.sinks, *found]
+        receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
+        policy = authorizer.policy_of(topic)
+        if policy.is_ephemeral and self.consumers is not None:
+            sinks = self.consumers.refuse_ephemeral(sinks, policy.name)
+        is_limited = self.limits_topics and self._topic_limits.excludes(topic)
+        if policy.is_plain and not is_limited:
+            route = Route(receivers, sinks, authorizer.is_open(topic), filtered)
+        else:
+            kept = None if policy.is_plain else policy
+            route = Route(receivers, sinks, False, filtered, policy=kept, is_limited=is_limited)
+        if self._observes:
+            own = is_own(topic)
+            traced = self._is_traced(topic, route, plan)
+            traffic = None if self.traffic is None or own else self.traffic.of(topic)
+            if traced or not own:  # otherwise it is not observed
+                route.observed = Observed(receivers + filtered, len(plan.sinks), traced, traffic)
+        return route
+
+    def denied(self, topic: bytes) -> list[str]:
+        """The clients that subscribe to a valid topic and may not receive it."""
+        if not self.permissions.restricts or self.permissions.authorizer.is_readable(topic):
+            return []
+        plan = RoutePlan()
+        for binding in self._tree.match(topic):
+            binding.join(plan)
+        self._leave_out_ended(plan)
+        subscribers = list(plan.by_client)
+        self._leave_out_denied(plan, topic)
+        return [client_id for client_id in subscribers if client_id not in plan.by_client]
+
+    def reaches(self, topic: bytes) -> bool:
+        """Whether it has a subscriber. Raises like `find`."""
+        check_name(topic)
+        return bool(self._tree.match(topic))
+
+    def subscribers(self, topic: bytes) -> tuple[list[Subscription], int]:
+        """The subscriptions by which clients may get messages of a topic, one for each client, with those of members of
+        shared subscriptions; and the number of other sinks, such as queues. Raises like `find`."""
+        check_name(topic)
+        plan = RoutePlan()
+        for binding in self._tree.match(topic):
+            binding.join(plan)
+        self._leave_out_ended(plan)
+        others = 0
+        for sink in plan.sinks:
+            if isinstance(sink, SharedSubscription):
+                for member in sink.members.all():
+                    plan.by_client.setdefault(member.session.client_id, [member.subscription])
+            else:
+                others += 1
+        if self.permissions.restricts and not self.permissions.authorizer.is_readable(topic):
+            self._leave_out_denied(plan, topic)
+        return [theirs[0] for theirs in plan.by_client.values()], others
+
+    def add(self, subscription: Subscription, replaced: Subscription | None) -> None:
+        """Add a subscription. `replaced` is the session's earlier one with the same filter, if there was one."""
+        topic_filter = subscription.topic_filter
+        if subscription.share_name:
+            if replaced is None:
+                self.shared_subscriptions += 1
+                self._groups[subscription.client_id] = self._groups.get(subscription.client_id, 0) + 1
+            self._add_to_share(subscription)
+            return
+        self.subscriptions += replaced is None
+        if topic_filter[0] == _DOLLAR and subscription.is_to_queue:
+            if self.consumers is not None:  # None: the stored subscription is from a broker that had queues
+                self.consumers.add(self._sessions[subscription.client_id], subscription)
+            return
+        if replaced is not None:
+            self._tree.remove(topic_filter, replaced)
+        self._tree.add(topic_filter, subscription)
+        self.forget(topic_filter)
+
+    def remove(self, subscription: Subscription) -> None:
+        """Remove a subscription that was added."""
+        if subscription.share_name:
+            self._remove_from_share(subscription)
+            return
+        self._remove(subscription)
+        self.forget(subscription.topic_filter)
+
+    def end_session(self, session: Session) -> None:
+        """A session has ended and left the table: no route leads to it any more.
+
+        The caller removes its subscriptions from the tree in parts with `remove_ended`, and then calls `end_ended`.
+        """
+        self.forget_session(session)
+        groups = self.groups_of(session)
+        if groups:
+            self._effects.work += groups + len(session.subscriptions) // SCANNED_PER_WORK_UNIT
+            for subscription in list(session.subscriptions.values()):
+                if subscription.share_name:
+                    session.pop_subscription(subscription.topic_filter)
+                    self._remove_from_share(subscription)
+        self._ending[session.client_id] = self._ending.get(session.client_id, 0) + 1
+
+    def remove_ended(self, subscription: Subscription) -> None:
+        """Remove a non-shared subscription of an ended session."""
+        self._remove(subscription)
+
+    def end_ended(self, session: Session) -> None:
+        """All subscriptions of an ended session are removed."""
+        sessions = self._ending.pop(session.client_id) - 1
+        if sessions:
+            self._ending[session.client_id] = sessions
+
+    def _leave_out_ended(self, plan: RoutePlan) -> None:
+        """Remove the subscriptions of ended sessions from a plan."""
+        for client_id in [client_id for client_id in plan.by_client if client_id in self._ending]:
+            session = self._sessions.get(client_id)
+            kept: list[Subscription] = []
+            if session is not None:
+                for subscription in plan.by_client[client_id]:
+                    if session.subscriptions.get(subscription.topic_filter) is subscription:
+                        kept.append(subscription)
+            if kept:
+                plan.by_client[client_id] = kept
+            else:
+                del plan.by_client[client_id]
+
+    def _leave_out_denied(self, plan: RoutePlan, topic: bytes) -> None:
+        """Remove the subscriptions of clients that may not receive a topic from its plan."""
+        permissions = self.permissions
+        verdicts: dict[int, bool] = {}
+        denied: list[str] = []
+        for client_id in plan.by_client:
+            session = self._sessions[client_id]
+            if session.is_trusted:
+                continue
+            role = permissions.role_of(session)
+            verdict = verdicts.get(role)
+            if verdict is None:
+                verdict = verdicts[role] = permissions.authorizer.may_receive(role, topic)
+            if not verdict:
+                denied.append(client_id)
+        for client_id in denied:
+            del plan.by_client[client_id]
+        self._effects.work += FOUND_WORK * len(verdicts)
+
+    def _remove(self, subscription: Subscription) -> None:
+        self.subscriptions -= 1
+        topic_filter = subscription.topic_filter
+        if topic_filter[0] != _DOLLAR or not subscription.is_to_queue:
+            self._tree.remove(topic_filter, subscription)
+        elif self.consumers is not None:
+            self.consumers.remove(subscription)
+
+    def groups_of(self, session: Session) -> int:
+        """How many shared subscriptions a session has."""
+        return self._groups.get(session.client_id, 0)
+
+    def share(self, name: bytes) -> SharedSubscription | None:
+        """The shared subscription `$share/group/filter` with this name, while it has members."""
+        return self._shares.get(name)
+
+    def with_origin(self, delivery: Delivery) -> Delivery:
+        """A delivery from a store with its shared subscription as the origin, if that still has members."""
+        origin = delivery.origin
+        if not isinstance(origin, StoredOrigin):
+            return delivery
+        share = self._shares.get(origin.name)
+        return Delivery(delivery.message, delivery.qos, delivery.retain, delivery.identifiers, share)
+
+    def forget_session(self, session: Session) -> None:
+        """The session connected or disconnected: drop the cached routes that hold its outbox."""
+        if len(session.subscriptions) > COMPARED_PER_ITERATION:
+            self._clear()
+            return
+        compared = 0
+        for topic_filter in session.subscriptions:  # no route holds the sessions of a shared one
+            if not self.cache:
+                break
+            self.forget(topic_filter)
+            compared += 1
+        self._effects.work += compared
+
+    def forget(self, topic_filter: bytes) -> None:
+        """Drop the cached routes of the topics that a filter matches, or all routes if that is cheaper."""
+        if not self.cache:
+            return
+        if not has_wildcard(topic_filter):
+            if topic_filter in self.cache:
+                self._drop(topic_filter)
+            return
+        if self._compared_at != self._effects.now:
+            self._compared_at = self._effects.now
+            self._compared = 0
+        topics = self._known.candidates(topic_filter)
+        if topics is None or self._compared > COMPARED_PER_ITERATION:
+            self._clear()
+            return
+        for topic in topics:
+            if matches(topic_filter, topic):
+                self._drop(topic)
+        self._compared += len(topics) + _SEARCH_COST
+
+    def _add_to_share(self, subscription: Subscription) -> None:
+        name, topic_filter = subscription.topic_filter, subscription.filter
+        share = self._shares.get(name)
+        if share is None:
+            default = self._policies.get("*", ROUND_ROBIN)
+            policy = self._policies.get(subscription.share_name.decode(), default)
+            share = SharedSubscription(name, policy, self._effects, self.permissions, self._shares)
+            self._shares[name] = share
+            self._tree.add(topic_filter, share)
+            self.forget(topic_filter)
+        session = self._sessions[subscription.client_id]
+        share.add(session, subscription)
+        if session.traced:
+            self._trace_share(share, session, topic_filter)
+
+    def _remove_from_share(self, subscription: Subscription) -> None:
+        topic_filter = subscription.filter
+        self.shared_subscriptions -= 1
+        groups = self._groups.pop(subscription.client_id) - 1
+        if groups:
+            self._groups[subscription.client_id] = groups
+        share = self._shares[subscription.topic_filter]
+        share.remove(subscription)
+        if share.traced.pop(subscription.client_id, True) is None:
+            self.forget(topic_filter)
+        if len(share) == 0:
+            del self._shares[share.name]
+            self._tree.remove(topic_filter, share)
+            self.forget(topic_filter)
+
+    def _trace_share(self, share: SharedSubscription, session: Session, topic_filter: bytes) -> None:
+        """The tracer started or stopped tracing a member."""
+        if session.traced:
+            share.traced[session.client_id] = None
+        else:
+            share.traced.pop(session.client_id, None)
+        self.forget(topic_filter)
+
+    def _is_traced(self, topic: bytes, route: Route, plan: RoutePlan) -> bool:
+        """Whether each message of a topic is traced, from any publisher."""
+        tracer = self._effects.tracer
+        if tracer is None:
+            return False
+        traced = plan.traced or tracer.traces_topic(topic)
+        for receiver in route.receivers + route.filtered:
+            traced = traced or receiver.session.traced
+        return traced
+
+    def _remember(self, topic: bytes, route: Route) -> None:
+        is_known = topic in self.cache
+        size = route.size if is_known else route.size + _topic_size(topic)
+        if self._cached_bytes + size > self._max_bytes:
+            self._clear()  # dropping all at once is cheaper, over time, than finding the oldest each time
+            is_known = False
+            size = route.size + _topic_size(topic)
+            if size > self._max_bytes:
+                return
+        self.cache[topic] = route
+        self._charge(size)
+        if not is_known:
+            self._known.add(topic)
+
+    def _clear(self) -> None:
+        self.cache.clear()
+        self._known.clear()
+        self._charge(-self._cached_bytes)
+
+    def _drop(self, topic: bytes) -> None:
+        route = self.cache[topic]
+        if route is not None:
+            self._charge(-route.size)
+            self.cache[topic] = None
+
+    def _charge(self, size: int) -> None:
+        self._cached_bytes += size
+        self._effects.memory.used += size
+
+
+def _topic_size(topic: bytes) -> int:
+    """The memory of a cached topic without its route. With many levels, the index dominates."""
+    return _TOPIC_BYTES + len(topic) + _LEVEL_BYTES * topic.count(b"/")

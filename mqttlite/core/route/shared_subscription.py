@@ -1,0 +1,333 @@
+"""Shared subscriptions (5.0 §4.8.2): each message that the filter matches goes to one of the group's members.
+
+`share_members` decides the order of members; the chosen member's session handles the message.
+"""
+
+from typing import Final, final
+
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import (
+    DELIVERY_WORK,
+    JSON_BYTES_PER_WORK_UNIT,
+    MEMBERS_ASKED,
+    MEMBERS_PER_WORK_UNIT,
+)
+from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.message_filter import MessageFilter
+from mqttlite.core.reasons import FILTER_MISMATCH, NOT_AUTHORIZED
+from mqttlite.core.route.outlook import EXCLUDED, PlannedReceiver
+from mqttlite.core.route.outlook import FILTERED as IF_FILTERED
+from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.route import offer, send_aliased
+from mqttlite.core.route.share_members import ROUND_ROBIN, Member, ShareMembers
+from mqttlite.core.route.subscription import Binding, RoutePlan, Subscription
+from mqttlite.core.route.tally import DROPPED, QUOTA_EXCEEDED, Tally
+from mqttlite.core.session.session import Session
+from mqttlite.core.session.session_backlog import FILLING
+from mqttlite.core.source import Source
+
+_COPY: Final = b""
+"""The name of a temporary copy of a group, its key in `Session.watchers`."""
+
+
+@final
+class SharedSubscription(Binding):
+    """The members of one share name and filter.
+
+    Some members may not get every message, because the rules forbid the topic (`RestrictedShare`) or their filters do
+    not let it pass. Invariant: a message goes to a member that may get it. If there is none, the reason is counted.
+    """
+
+    __slots__ = (
+        "_effects",
+        "_filters",
+        "_permissions",
+        "_shares",
+        "members",
+        "name",
+        "traced",
+    )
+
+    def __init__(
+        self,
+        name: bytes,
+        policy: str,
+        effects: Effects,
+        permissions: Permissions,
+        shares: "dict[bytes, SharedSubscription] | None" = None,
+    ) -> None:
+        self._effects: Final = effects
+        self._permissions: Final = permissions
+        self._shares: Final[dict[bytes, SharedSubscription]] = {} if shares is None else shares
+        """All groups with members, by name. A group that lost its last member is replaced when a new member joins."""
+        self.name: Final = name
+        """The complete `$share/group/filter`."""
+        self.members: Final = ShareMembers(name, policy, effects)
+        self._filters = 0
+        """How many members have filters."""
+        self.traced: Final[dict[str, None]] = {}
+        """The traced members. While there are any, all messages of the group are traced."""
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def join(self, plan: RoutePlan) -> None:
+        plan.add_sink(self)
+        plan.traced |= len(self.traced) > 0
+
+    def prepare(self, messages: int) -> bool:
+        """Implements `Sink`."""
+        return self.members.prepare(messages)
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        """Implements `Sink`: the predicted outcome of each member, and which member is next. The latter is left out if
+        it depends on filters that read an unknown payload."""
+        found: list[PlannedReceiver] = []
+        asked: dict[MessageFilter, bool] = {}
+        is_known = True
+        for member in self.members.all():
+            planned, is_asked = self._outlook_of(member, message, knows_payload, asked)
+            found.append(planned)
+            is_known &= is_asked
+        if is_known:
+            first = self._would_choose(message)
+            for planned in found:
+                planned.is_next = planned.client_id == first
+        return found
+
+    def _outlook_of(
+        self, member: Member, message: Message, knows_payload: bool, asked: dict[MessageFilter, bool]
+    ) -> tuple[PlannedReceiver, bool]:
+        """The predicted outcome for a member, and whether its filter could be asked."""
+        session, message_filter = member.session, member.subscription.message_filter
+        rule = session.why_denied(message.topic)
+        if rule:
+            return PlannedReceiver(session.client_id, self.name, 0, EXCLUDED, NOT_AUTHORIZED, rule), True
+        is_asked = message_filter is None or knows_payload or not message_filter.reads_payload
+        if is_asked and message_filter is not None and not self._may_get(member, message, asked):
+            expression = message_filter.expression
+            return PlannedReceiver(session.client_id, self.name, 0, EXCLUDED, FILTER_MISMATCH, expression), True
+        delivery = self._delivery(member, message)
+        outcome, reason = session.outlook(delivery)
+        detail = "" if is_asked else IF_FILTERED
+        return PlannedReceiver(session.client_id, self.name, delivery.qos, outcome, reason, detail), is_asked
+
+    def _would_choose(self, message: Message) -> str:
+        """The client identifier of the member that would get a message now; empty if none may.
+
+        A copy of the group chooses, so that the turns do not change."""
+        assert len(self.members), "no route has a group without members"
+        copy = SharedSubscription(
+            _COPY, self.members.policy, Effects(), self._permissions
+        )  # its work is charged to no message
+        copy.members.copy_from(self.members)
+        copy.prepare(1)
+        chosen = copy._choose_allowed(message)
+        copy.members.stop_watching()
+        return "" if chosen is None else chosen[0].session.client_id
+
+    def has_room(self, message: Message, qos: int) -> bool:
+        """Implements `Sink`: whether one of the members that a message would be offered to has room."""
+        for ring in self.members.rings:
+            for member in ring.in_turn(MEMBERS_ASKED):
+                if member.session.has_room(message, min(qos, member.subscription.qos)):
+                    return True
+        return len(self) == 0
+
+    def reader(self, message: Message, publisher: Source) -> Session | None:
+        """A member that the publisher may wait for: its queue fills up, it reads, and no member has room. Never the
+        publisher itself. Considers only the members that a message would be offered to."""
+        found: Session | None = None
+        for ring in self.members.rings:
+            for member in ring.in_turn(MEMBERS_ASKED):
+                session = member.session
+                if member.subscription.qos == 0 or session.has_room_to_spare(message):
+                    return None
+                if session.filling == FILLING and session is not publisher:
+                    found = session
+        return found
+
+    def accept(self, message: Message, source: Source, tally: Tally) -> None:
+        """Give a message to the first member that has room for it and whose filter lets it pass."""
+        if self._filters:
+            self.accept_allowed(message, tally)
+            return
+        if not len(self.members):  # the last member left meanwhile
+            tally.reached -= 1
+            return
+        member, delivery = self._choose(message)
+        self._hand_over(member, delivery, tally)
+
+    def accept_allowed(self, message: Message, tally: Tally) -> None:
+        """The same among the members that may receive the message."""
+        if not self._offer(message, tally):
+            tally.reached -= 1
+
+    def accept_batch_allowed(self, batch: PublishBatch, tally: Tally) -> None:
+        """The same for each message of a batch."""
+        tally.reached -= 1
+        tally.reach([at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)], batch.count)
+
+    def _offer(self, message: Message, tally: Tally) -> bool:
+        """Offer a message to the members that may get it. Return whether the group counts as a receiver."""
+        if not len(self.members):
+            return False
+        chosen = self._choose_allowed(message)
+        if chosen is not None:
+            self._effects.work += DELIVERY_WORK
+            self._hand_over(chosen[0], chosen[1], tally)
+            return True
+        for member in self.members.all():
+            if member.session.may_receive(message.topic):  # so a filter keeps it out
+                tally.filtered += 1
+                self._permissions.drops.add_filtered(1, message.trace, self.name.decode(), "")
+                return False
+        self._permissions.drop_shared(message.topic, message.trace, tally)
+        return True
+
+    def _hand_over(self, member: Member, delivery: Delivery, tally: Tally) -> None:
+        if delivery.qos:
+            outcome = member.session.deliver(delivery)
+            tally.count(outcome)
+            if outcome == DROPPED:
+                tally.code = QUOTA_EXCEEDED
+        else:
+            tally.count_qos0(member.session.deliver_qos0(delivery))
+
+    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """Dispatch QoS 0 messages of one topic and size to the members."""
+        if self._filters:
+            self.accept_batch_allowed(batch, tally)
+            return
+        if not len(self.members):
+            tally.reached -= 1
+            return
+        if self.members.policy != ROUND_ROBIN:
+            self._effects.work += DELIVERY_WORK * batch.count
+            for at in range(batch.count):
+                self.accept(batch.delivery(at, 0).message, source, tally)
+            return
+        members = self.members.dispatch_many(batch.count)
+        self._effects.work += DELIVERY_WORK * len(members)
+        for number, member in enumerate(members):
+            outbox = member.session.outbox
+            if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
+                for at in range(number, batch.count, len(members)):
+                    message = batch.delivery(at, 0).message
+                    tally.count_qos0(member.session.deliver_qos0(self._delivery(member, message)))
+                continue
+            mine = batch if len(members) == 1 else batch.every(number, len(members))
+            if outbox.topic_alias_maximum:
+                send_aliased(outbox, mine, tally)
+            else:
+                packets = mine.frames(outbox.version, 0, 0, mine.count)
+                offer(outbox, packets, mine.count, mine.expires_at, mine.on_overflow, tally)
+
+    @property
+    def keeps(self) -> bool:
+        return False
+
+    def settled(self, delivery: Delivery, reason_code: int) -> None:
+        """A member answered. A rejected message goes to no other member [MQTT-4.4.0-2] [MQTT-4.8.2-6]."""
+
+    def returned(self, delivery: Delivery) -> bool:
+        """A member's session ended: give its QoS 1 message to another member, if there is one (5.0 §4.8.2).
+
+        A QoS 2 message goes to no other member [MQTT-4.8.2-5].
+        """
+        group = self if len(self.members) else self._shares.get(self.name)
+        if delivery.qos != 1 or group is None:
+            return False
+        chosen = group._choose_allowed(delivery.message)
+        if chosen is None:
+            return False
+        member, again = chosen
+        if again.qos == 0:
+            return not member.session.deliver_qos0(again)
+        return member.session.deliver(again) != DROPPED
+
+    def _choose(self, message: Message) -> tuple[Member, Delivery]:
+        """The member that gets a message: the first one, or, if its queue is full, the next one with room."""
+        first = self.members.first(message)
+        delivery = self._delivery(first, message)
+        if delivery.qos and not first.session.has_room(message, delivery.qos):
+            for member in self.members.others(first):
+                other = self._delivery(member, message)
+                if other.qos == 0 or member.session.has_room(message, other.qos):
+                    return member, other
+        return first, delivery
+
+    def _choose_allowed(self, message: Message) -> tuple[Member, Delivery] | None:
+        """The same among the members that may receive it and whose filters let it pass; None if there are none."""
+        asked: dict[MessageFilter, bool] = {}
+        first: Member | None = self.members.first(message)
+        assert first is not None
+        if not self._may_get(first, message, asked):
+            first = self._next_allowed(first, message, asked)
+            if first is None:
+                return None
+        delivery = self._delivery(first, message)
+        if delivery.qos and not first.session.has_room(message, delivery.qos):
+            for member in self.members.others(first):
+                other = self._delivery(member, message)
+                if self._may_get(member, message, asked) and (
+                    other.qos == 0 or member.session.has_room(message, other.qos)
+                ):
+                    return member, other
+        return first, delivery
+
+    def _may_get(self, member: Member, message: Message, asked: dict[MessageFilter, bool]) -> bool:
+        """Whether a member may receive a message and its filter lets it pass. `asked` caches the filters' results."""
+        if not member.session.may_receive(message.topic):
+            return False
+        message_filter = member.subscription.message_filter
+        if message_filter is None:
+            return True
+        passes = asked.get(message_filter)
+        if passes is None:
+            passes = asked[message_filter] = message_filter.matches(message)
+            self._effects.work += 1
+            if message_filter.reads_payload:
+                self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT
+        return passes
+
+    def _next_allowed(self, denied: Member, message: Message, asked: dict[MessageFilter, bool]) -> Member | None:
+        """The next member that may get a message, preferably a connected one. In the worst case it checks all members,
+        because a message that one of them may receive must not be lost."""
+        away: Member | None = None
+        by_key = self.members.is_by_key
+        looked = 0
+        for ring in self.members.rings:
+            start = denied.at if by_key else ring.next_at
+            for member in ring.members[start:] + ring.members[:start]:
+                looked += 1
+                if not self._may_get(member, message, asked):
+                    continue
+                if member.session.outbox is not None:
+                    if not by_key:
+                        ring.next_at = member.at + 1
+                    self._effects.work += looked // MEMBERS_PER_WORK_UNIT
+                    return member
+                if away is None:
+                    away = member
+        self._effects.work += looked // MEMBERS_PER_WORK_UNIT
+        return away
+
+    def _delivery(self, member: Member, message: Message) -> Delivery:
+        subscription = member.subscription
+        identifiers = (subscription.identifier,) if subscription.identifier else ()
+        qos = min(message.qos, subscription.qos)  # [MQTT-4.8.2-3]
+        retain = message.retain and subscription.retain_as_published
+        return Delivery(message, qos, retain, identifiers, self)
+
+    def add(self, session: Session, subscription: Subscription) -> None:
+        """Add a session, or replace its subscription."""
+        former = self.members.add(session, subscription)
+        if former is not None:
+            self._filters -= former.message_filter is not None
+        self._filters += subscription.message_filter is not None
+
+    def remove(self, subscription: Subscription) -> None:
+        """Remove the session of a subscription."""
+        self._filters -= subscription.message_filter is not None
+        self.members.remove(subscription.client_id)

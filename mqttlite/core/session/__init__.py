@@ -1,0 +1,1 @@
+"""Sessions: their subscriptions, queues, windows and wills."""
