@@ -27,6 +27,7 @@ from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions
 from mqttlite.security.http_authenticator import HttpAuthOptions
 from mqttlite.security.identity import IdentitySource
 from mqttlite.security.jail import JailOptions
+from mqttlite.security.one_line import one_line
 from mqttlite.security.passwords import CACHE_S
 from mqttlite.security.tls import TlsOptions
 from mqttlite.security.token_keys import TokenOptions
@@ -43,8 +44,8 @@ class ConfigError(ValueError):
     """A config that cannot be used: one line for each problem, with its place, the value, and what would be right."""
 
     def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems: Final = problems
+        self.problems: Final = tuple("\n".join(map(one_line, each.split("\n"))) for each in problems)
+        super().__init__("\n".join(self.problems))
 
 
 MAX_SOCKET_PATH_BYTES: Final = 107

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple, final
 
+from mqttlite.security.one_line import one_line
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.errors import TopicFilterInvalid
 
@@ -125,7 +126,7 @@ def parse(lines: Iterable[str], path: str) -> AclFile:
             if count > MAX_RULES:
                 raise AclFileError(f"{path}:{number}: there are more than {MAX_RULES} rules; use groups and patterns")
         except _Wrong as error:
-            problems.append(f"{path}:{number}: {error}")
+            problems.append(f"{path}:{number}: {one_line(str(error))}")
             if len(problems) == MAX_PROBLEMS:
                 break
     if problems:

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import h11
 
+from mqttlite.security.one_line import one_line
+
 MAX_RESPONSE_BYTES: Final = 65_536
 """The longest answer. Real ones take some kilobytes; a longer one is a mistake or an attack."""
 
@@ -23,9 +25,6 @@ MAX_PIECES: Final = 1_000
 
 PIECES_AT_ONCE: Final = 20
 """Pieces that are read before others have their turn: about a millisecond."""
-
-MAX_REASON: Final = 200
-"""The most characters that a reason has: `h11` puts whole lines of the answer into it."""
 
 _READ_BYTES: Final = 16_384
 
@@ -108,7 +107,7 @@ class HttpClient:
             keep = connection.is_reusable() and len(self._kept) < self._max_kept
             return answer
         except (OSError, h11.RemoteProtocolError) as error:
-            raise HttpFailed(f"{self._url.authority} gave no answer: {str(error)[:MAX_REASON]}") from None
+            raise HttpFailed(f"{self._url.authority} gave no answer: {one_line(str(error))}") from None
         finally:  # also when the request is cancelled
             if keep:
                 self._kept.append(connection)

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
+from mqttlite.security.one_line import one_line
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -25,4 +27,4 @@ def load(path: Path, kind: type[T], error: type[Exception], *, max_bytes: int, c
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:
-        raise error(f"{path} is no file of {content}: {failure}. Put back a copy, or {advice}") from None
+        raise error(f"{path} is no file of {content}: {one_line(str(failure))}. Put back a copy, or {advice}") from None

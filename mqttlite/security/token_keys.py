@@ -34,6 +34,9 @@ MAX_KEYS: Final = 100
 MIN_RSA_BITS: Final = 2_048
 """The minimum of RFC 7518 (§3.3)."""
 
+MAX_RSA_BITS: Final = 16_384
+"""The most that OpenSSL verifies with. No signature of a longer key would ever be right."""
+
 _SECRET_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
 """The minimum bytes of a secret: as many as the hash has (RFC 7518, §3.2)."""
 
@@ -297,6 +300,8 @@ def _algorithms_of(key: object) -> frozenset[str]:
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < MIN_RSA_BITS:
             raise ValueError(f"an RSA key of {key.key_size} bits, and {MIN_RSA_BITS} are needed")
+        if key.key_size > MAX_RSA_BITS:
+            raise ValueError(f"an RSA key of {key.key_size} bits, and at most {MAX_RSA_BITS} can be used")
         return _RSA
     if isinstance(key, ec.EllipticCurvePublicKey):
         if key.curve.name not in _CURVES:

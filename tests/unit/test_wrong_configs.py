@@ -483,3 +483,21 @@ async def test_a_folder_that_cannot_be_written_keeps_the_broker_from_starting(tm
     broker = Broker(config)
     with pytest.raises(ConfigError, match=r"telemetry\.directory: .*: there is a file of that name"):
         await broker.start()
+
+
+@pytest.mark.parametrize("text", ["x" * 60_000, f"data_dir = {'9' * 4_000}x", f'[limits]\n"{"y" * 60_000}" = 1'])
+def test_a_long_wrong_line_is_named_in_short(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}:")
+    assert len(str(caught.value)) < 1_200
+
+
+def test_a_wrong_key_is_named_without_its_control_characters(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text('"\\u001b[2J" = 1\n')
+    with pytest.raises(ConfigError, match=r"x1b\[2J") as caught:
+        load_config(path)
+    assert all(each.isprintable() for each in caught.value.problems)

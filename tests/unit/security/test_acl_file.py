@@ -97,6 +97,20 @@ def test_a_wrong_line_is_named_and_mended(line: str, said: str) -> None:
     assert said in problem
 
 
+@pytest.mark.parametrize("line", ["topic reed \x1b[2J", "\x1b[2J", "read \x1b[2J a"])
+def test_a_wrong_line_is_named_without_its_control_characters(line: str) -> None:
+    with pytest.raises(AclFileError, match=r"x1b\[2J") as caught:
+        read(line)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("line", ["topic reed " + "x" * 60_000, "topic " + "y" * 60_000 + " a", "topic " + "a/" * 9000])
+def test_a_long_wrong_line_is_named_in_short(line: str) -> None:
+    with pytest.raises(AclFileError) as caught:
+        read(line)
+    assert len(str(caught.value)) < 1_200
+
+
 def test_all_wrong_lines_are_told_of_up_to_a_limit() -> None:
     with pytest.raises(AclFileError) as caught:
         read("a\n" * 50)

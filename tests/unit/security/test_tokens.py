@@ -477,6 +477,10 @@ WRONG_FILES: list[tuple[str, str, bytes, tuple[str, ...], str, str]] = [
         *("jwks_file", "RSA key of 1024 bits"),
     ),
     (
+        *("huge", "jwks_file", key_set({"kty": "RSA", "n": "_" * 10_923 + "w", "e": "AQAB"}), ("RS256",)),
+        *("jwks_file", "RSA key of 65544 bits, and at most 16384 can be used"),
+    ),
+    (
         *("many", "jwks_file", key_set(*[{"kty": "x"}] * (MAX_KEYS + 1)), ("RS256",)),
         *("jwks_file", "101 keys: 100 at most"),
     ),
