@@ -77,21 +77,21 @@ class Call:
         """A parameter. Without a default it is required. Raises `Refused`."""
         value = self.parameters.get(name, default)
         if value is None:
-            raise Refused(400, f"The parameter {name} is missing.")
+            raise Refused(422, f"The parameter {name} is missing.")
         return value
 
     def limit(self, default: int) -> int:
         """The requested number of entries. Raises `Refused`."""
         value = self.parameters.get("limit", str(default))
         if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= MAX_PAGE):
-            raise Refused(400, f"limit is {value!r}: it is a number from 1 to {MAX_PAGE}.")
+            raise Refused(422, f"limit is {value!r}: it is a number from 1 to {MAX_PAGE}.")
         return int(value)
 
     def number(self, name: str, default: int, most: int) -> int:
         """A number from 0 on. Raises `Refused`."""
         value = self.parameters.get(name, str(default))
         if not (value.isascii() and value.isdecimal() and len(value) <= MAX_DIGITS and int(value) <= most):
-            raise Refused(400, f"{name} is {value[:MAX_DIGITS]!r}: it is a number from 0 to {most}.")
+            raise Refused(422, f"{name} is {value[:MAX_DIGITS]!r}: it is a number from 0 to {most}.")
         return int(value)
 
     def payload(self) -> bytes | None:
@@ -100,14 +100,14 @@ class Call:
         try:
             return None if value is None else base64.b64decode(value, validate=True)
         except ValueError:
-            raise Refused(400, "payload is no base64.") from None
+            raise Refused(422, "payload is no base64.") from None
 
     def texts(self, name: str) -> list[str]:
         """Texts in a JSON list. Raises `Refused`."""
         try:
             return msgspec.json.decode(self.parameters.get(name, "[]"), type=list[str])
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Refused(400, f"{name} is no list of texts in JSON: {error}.") from None
+            raise Refused(422, f"{name} is no list of texts in JSON: {error}.") from None
 
     def groups(self) -> list[str]:
         """The groups of a user, separated by commas."""
@@ -119,7 +119,7 @@ class Call:
         if value is None:
             return None
         if value not in ("", "true", "false"):
-            raise Refused(400, f"{name} is {value!r}: it is true or false.")
+            raise Refused(422, f"{name} is {value!r}: it is true or false.")
         return value != "false"
 
 
@@ -210,7 +210,7 @@ class AdminSocket:
         except Refused as error:
             return _error(error.status, str(error))
         except TopicFilterInvalid as error:
-            return _error(400, f"The filter is no topic filter: {error}.")
+            return _error(422, f"The filter is no topic filter: {error}.")
         if method != "GET":
             self._tell(BY, method, request.path, True)
             done = f"{method} {request.path!r} {dict(call.parameters) or ''}".rstrip()
@@ -250,15 +250,15 @@ class AdminSocket:
     async def _ban(self, call: Call) -> object:
         kind = call.text("kind")
         if kind not in BAN_KINDS:
-            raise Refused(400, f"kind is {kind!r}: it is client, user or address.")
+            raise Refused(422, f"kind is {kind!r}: it is client, user or address.")
         try:
             duration_s = float(call.text("duration_s"))
         except ValueError:
-            raise Refused(400, f"duration_s is {call.text('duration_s')[:MAX_DIGITS]!r}: it is a number.") from None
+            raise Refused(422, f"duration_s is {call.text('duration_s')[:MAX_DIGITS]!r}: it is a number.") from None
         try:
             ban, disconnected = await self._admin.ban(kind, call.text("value"), duration_s, call.text("reason", ""), BY)
         except BanRefused as error:
-            raise Refused(400, f"{error}.") from None
+            raise Refused(422, f"{error}.") from None
         except TooManyBans:
             raise Refused(507, f"There are {MAX_BANS} bans, which is the limit: lift some.") from None
         return {"ban": self._admin.in_utc(ban), "disconnected": disconnected}
@@ -315,13 +315,13 @@ class AdminSocket:
     async def _explain_permission(self, call: Call) -> object:
         action = call.text("action")
         if action not in ACTIONS:
-            raise Refused(400, f"action is {action[:MAX_LOGGED]!r}: it is one of {', '.join(ACTIONS)}.")
+            raise Refused(422, f"action is {action[:MAX_LOGGED]!r}: it is one of {', '.join(ACTIONS)}.")
         try:
             return self._explanations.permission(
                 action, call.text("topic"), call.parameters.get("user"), call.text("client_id", ""), call.groups()
             )
         except (TopicFilterInvalid, TopicNameInvalid) as error:
-            raise Refused(400, f"{error}.") from None
+            raise Refused(422, f"{error}.") from None
 
     async def _explain_subscribe(self, call: Call) -> object:
         return self._explanations.subscribe(
@@ -357,7 +357,7 @@ class Route:
         for name in parameters:
             if name not in self._parameters:
                 known = ", ".join(self._parameters) or "none"
-                raise Refused(400, f"There is no parameter {name!r} of {self.method} {self.path}; there are: {known}.")
+                raise Refused(422, f"There is no parameter {name!r} of {self.method} {self.path}; there are: {known}.")
         name = next((request.segments[at] for at, each in enumerate(self._segments) if each == "*"), "")
         return Call(name, parameters)
 
@@ -368,6 +368,8 @@ def _parameters(body: bytes) -> dict[str, str]:
         return {}
     try:
         found = msgspec.json.decode(body, type=dict[str, bool | int | str])
+    except msgspec.ValidationError as error:
+        raise Refused(422, f"The parameters in the body are wrong: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, f"The body is no JSON object with the parameters: {error}.") from None
     return {name: each if isinstance(each, str) else str(each).lower() for name, each in found.items()}
@@ -376,7 +378,7 @@ def _parameters(body: bytes) -> dict[str, str]:
 def _number(what: str, text: str) -> int:
     """The number of a delayed message. Raises `Refused`."""
     if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
-        raise Refused(400, f"{what} is {text[:MAX_DIGITS]!r}: it is a number.")
+        raise Refused(422, f"{what} is {text[:MAX_DIGITS]!r}: it is a number.")
     return int(text)
 
 

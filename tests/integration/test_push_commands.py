@@ -93,7 +93,7 @@ async def test_a_queue_is_pushed_changed_signed_anew_and_stopped_by_the_command_
         (("create", "r", "a/#", "--push-secret", "whsec_x"), 2, "--push-url is missing"),
         (("push", "q", "--push-url", "http://h.example"), 2, "Push.url is 'http://h.example'"),
         (("push", "q", "--push-max-requests", "5"), 2, "--push-url is missing"),
-        (("push", "q", "--rotate-secret"), 2, "The queue q has no push target."),
+        (("push", "q", "--rotate-secret"), 4, "The queue q has no push target."),
         (("push", "q", "--stop", "--rotate-secret"), 2, "go one by one"),
         (("push", "none"), 3, "queue"),
     ],
@@ -114,7 +114,10 @@ async def test_a_new_secret_needs_no_broker() -> None:
 async def test_over_http_an_admin_sets_an_endpoint_and_others_see_no_secrets_of_it(tmp_path: Path) -> None:
     target = PushTarget(url="https://h.example", secret=new_secret())
     configured = QueueOptions(name="configured", push=target)
-    async with Receiver() as receiver, running_gateway(tmp_path, push=LOCAL, queues=(configured,)) as gateway:
+    async with (
+        Receiver() as receiver,
+        running_gateway(tmp_path, push=LOCAL, queues=(configured, QueueOptions(name="plain"))) as gateway,
+    ):
         admin, viewer = gateway.client(Role.ADMIN), gateway.client(Role.VIEWER)
         url = receiver.url("/in?token=t")
         body: dict[str, Any] = {"name": "q", "filters": ["a/#"], "push": {"url": url}}
@@ -127,6 +130,7 @@ async def test_over_http_an_admin_sets_an_endpoint_and_others_see_no_secrets_of_
         assert (await admin.get("/api/v1/queues/q")).json()["options"]["push"]["url"] == url
         rotated = (await admin.post("/api/v1/queues/q/push-secret")).json()["secret"]
         assert rotated != made["push_secret"]
+        assert (await admin.post("/api/v1/queues/plain/push-secret")).status_code == 409
         config = (await admin.get("/api/v1/config")).text
         assert ("h.example" in config, "whsec_" in config) == (True, False)
         refused = await admin.post("/api/v1/queues", json={"name": "r", "push": {"url": "https://[::1]"}})

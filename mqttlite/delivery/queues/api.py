@@ -158,7 +158,7 @@ class QueuesApi:
                 return self._details(name)
             case "POST", ("queues", name, "push-secret"):
                 if queues.options(name).push is None:
-                    raise Refused(422, f"The queue {name} has no push target.")
+                    raise Refused(409, f"The queue {name} has no push target.")
                 secret = queues.rotate_push_secret(name)
                 await self._commit()
                 return {"secret": secret}
