@@ -75,7 +75,6 @@ IMPURE: Final = {
     "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
 }  # fmt: skip
 THIRD_PARTY_IN_PURE_LAYERS: Final = {
-    "mqttlite.topics.retained": {"pygtrie"},
     "mqttlite.filters.build": {"lark"},
     "mqttlite.filters.grammar": {"lark"},
     "mqttlite.filters.json_payload": {"msgspec"},

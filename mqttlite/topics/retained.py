@@ -1,16 +1,13 @@
 """The retained messages, by topic name (5.0 §3.3.1.3): one for a topic, found by filter.
 
-pygtrie finds the names below a filter's literal prefix. It holds buckets, one for each of the first `BUCKET_LEVELS`
-levels of a name. A bucket with many names holds all names below it in a flat dictionary, because walking a trie takes
-microseconds per name; a bucket with few names holds only its own. So a search quickly gets a list, and goes through it
-in steps. The core defines the values and their limits.
+A tree of buckets finds the names below a filter's literal prefix. A bucket has the names below one prefix: a few as a
+list, many as a flat dictionary and, again, in the buckets of the next level, because a search quickly gets the names of
+one bucket and goes through them in steps. The core defines the values and their limits.
 
 Invariant: a search finds the values that existed at its beginning and still exist.
 """
 
 from typing import Final, Generic, TypeVar, final
-
-import pygtrie
 
 from mqttlite.topics.names import has_wildcard, matches
 
@@ -22,8 +19,8 @@ wildcard; their buckets also hold other names."""
 
 MANY: Final = 100
 FEW: Final = 50
-"""With more names than this, a bucket has a dictionary of all names below it. Walking the trie for this many takes a
-fraction of a millisecond."""
+"""A bucket with more than `MANY` names has buckets below it, until it has fewer than `FEW`. A search goes through this
+many names in a fraction of a millisecond."""
 
 EMPTY_ENTRIES: Final = 100
 """Empty entries to keep: most get a new value at once, because that is how a value is replaced."""
@@ -46,14 +43,15 @@ class Entry(Generic[V]):
 class PrefixBucket(Generic[V]):
     """The names below one prefix."""
 
-    __slots__ = ("all", "count", "gone", "here", "listed")
+    __slots__ = ("all", "below", "few", "gone", "listed")
 
     def __init__(self) -> None:
-        self.count: int = 0
-        self.here: list[Entry[V]] = []
-        """The entries that are in no bucket below this one."""
+        self.few: list[Entry[V]] = []
+        """All entries, if they are few; else empty."""
         self.all: dict[bytes, Entry[V]] | None = None
-        """All entries, including the buckets below, if they are many."""
+        """All entries, if they are many."""
+        self.below: dict[bytes, PrefixBucket[V]] | None = None
+        """The buckets of the next level, if the entries are many."""
         self.listed: list[Entry[V]] | None = None
         """All entries as a list that searches share: each search goes to the end that the list had at its beginning."""
         self.gone: int = 0
@@ -122,18 +120,15 @@ class Search(Generic[V]):
 class RetainedMessages(Generic[V]):
     """Topic name → value."""
 
-    __slots__ = ("_empty", "_entries", "_gone", "_listed", "_path", "_path_levels", "_serial", "_trie", "buckets")
+    __slots__ = ("_below", "_empty", "_entries", "_gone", "_listed", "_serial", "buckets")
 
     def __init__(self) -> None:
-        self._trie: Final = pygtrie.Trie()
+        self._below: Final[dict[bytes, PrefixBucket[V]]] = {}
         self._entries: Final[dict[bytes, Entry[V]]] = {}
         self._empty: Final[dict[bytes, None]] = {}
         self._listed: list[Entry[V]] | None = None  # like `PrefixBucket.listed`; `_gone` likewise
         self._gone = 0
         self._serial = 0
-        self._path_levels: list[bytes] = []
-        self._path: list[PrefixBucket[V]] = []
-        """The levels with buckets of the latest new name, and these buckets: the next name often has some of them."""
         self.buckets: int = 0
         """The number of buckets, for the memory account."""
 
@@ -150,7 +145,7 @@ class RetainedMessages(Generic[V]):
             entry = self._entries[topic] = Entry(topic)
             if self._listed is not None:
                 self._listed.append(entry)
-            self._put_in_buckets(entry)
+            self._put_in_buckets(self._below, entry, topic.split(b"/"), 0)
         elif entry.value is None:
             del self._empty[topic]
         self._serial += 1
@@ -189,80 +184,86 @@ class RetainedMessages(Generic[V]):
                 self._listed = list(self._entries.values())
                 self._gone = 0
             return Search(topic_filter, self._listed, self._serial, topic_filter == b"#")
-        entries = self._below(levels[: min(literal, BUCKET_LEVELS)])
-        everything = levels[literal] == b"#" and literal <= BUCKET_LEVELS  # otherwise the bucket holds other names, too
+        entries, is_exact = self._find(levels, literal)
+        everything = is_exact and levels[literal] == b"#"
         parent = self._entries.get(topic_filter[:-2]) if everything else None
         # "sport/#" also matches "sport" (§4.7.1.2), which stands one bucket higher.
         return Search(topic_filter, entries, self._serial, everything, parent)
 
-    def _below(self, prefix: list[bytes]) -> list[Entry[V]]:
-        bucket: PrefixBucket[V] | None = self._trie.get(prefix)
-        if bucket is None:
-            return []
-        if bucket.all is None:
-            return self._gather(prefix)
-        if bucket.listed is None:
-            bucket.listed = list(bucket.all.values())
-            bucket.gone = 0
-        return bucket.listed
-
-    def _gather(self, prefix: list[bytes]) -> list[Entry[V]]:
-        """The entries of a bucket with few names, and of the buckets below."""
-        buckets: list[PrefixBucket[V]] = self._trie.values(prefix)
-        return [entry for bucket in buckets for entry in bucket.here]
-
-    def _put_in_buckets(self, entry: Entry[V]) -> None:
-        levels = entry.topic.split(b"/")[:-1][:BUCKET_LEVELS]
-        shared = 0
-        for level, known in zip(levels, self._path_levels, strict=False):
-            if level != known:
-                break
-            shared += 1
-        buckets = self._path[:shared]
-        has_more = True
-        while len(buckets) < len(levels):
-            prefix = levels[: len(buckets) + 1]
-            bucket: PrefixBucket[V] | None = self._trie.get(prefix) if has_more else None
+    def _find(self, levels: list[bytes], literal: int) -> tuple[list[Entry[V]], bool]:
+        """A list with all entries below the first `literal` levels, and whether it has no others."""
+        below = self._below
+        depth = 0
+        while True:
+            bucket = below.get(levels[depth])
             if bucket is None:
-                has_more = False  # where there is no bucket, there is none below
-                bucket = self._trie[prefix] = PrefixBucket()
+                return [], literal <= BUCKET_LEVELS
+            depth += 1
+            if bucket.all is None:
+                return list(bucket.few), depth == literal
+            if depth == literal or bucket.below is None:
+                if bucket.listed is None:
+                    bucket.listed = list(bucket.all.values())
+                    bucket.gone = 0
+                return bucket.listed, depth == literal
+            below = bucket.below
+
+    def _put_in_buckets(
+        self, below: dict[bytes, PrefixBucket[V]], entry: Entry[V], levels: list[bytes], depth: int
+    ) -> None:
+        """Put an entry into the buckets from a depth on. `below` are those at this depth."""
+        last = len(levels) - 1
+        while depth < last:
+            bucket = below.get(levels[depth])
+            if bucket is None:
+                bucket = below[levels[depth]] = PrefixBucket()
                 self.buckets += 1
-            buckets.append(bucket)
-        self._path_levels, self._path = levels, buckets
-        if buckets and buckets[-1].all is None:
-            buckets[-1].here.append(entry)
-        for depth, bucket in enumerate(buckets):
-            bucket.count += 1
-            if bucket.all is not None:
-                bucket.all[entry.topic] = entry
-                if bucket.listed is not None:
-                    bucket.listed.append(entry)
-            elif bucket.count > MANY:
-                bucket.all = {each.topic: each for each in self._gather(levels[: depth + 1])}
-                bucket.here = []
+            depth += 1
+            if bucket.all is None:
+                bucket.few.append(entry)
+                if len(bucket.few) > MANY:
+                    self._split(bucket, depth)
+                return
+            bucket.all[entry.topic] = entry
+            if bucket.listed is not None:
+                bucket.listed.append(entry)
+            if bucket.below is None:
+                return
+            below = bucket.below
+
+    def _split(self, bucket: PrefixBucket[V], depth: int) -> None:
+        """Give a bucket buckets below it, unless it is the deepest."""
+        bucket.all = {each.topic: each for each in bucket.few}
+        if depth < BUCKET_LEVELS:
+            bucket.below = {}
+            for each in bucket.few:
+                self._put_in_buckets(bucket.below, each, each.topic.split(b"/"), depth)
+        bucket.few = []
 
     def _take_from_buckets(self, entry: Entry[V]) -> None:
-        levels = entry.topic.split(b"/")[:-1][:BUCKET_LEVELS]
-        buckets: list[PrefixBucket[V]] = [step.value for step in self._trie.prefixes(levels)]
-        for depth in range(len(buckets) - 1, -1, -1):
-            bucket = buckets[depth]
-            bucket.count -= 1
-            if bucket.all is not None:
-                del bucket.all[entry.topic]
-                bucket.gone += 1
-                if bucket.gone > bucket.count:
-                    bucket.listed = None
-                if bucket.count < FEW:
-                    bucket.here = [each for each in bucket.all.values() if _is_last(each, depth + 1)]
-                    bucket.all = bucket.listed = None
-            elif depth == len(buckets) - 1:
-                bucket.here.remove(entry)
-            if bucket.count == 0:
-                self.buckets -= 1
-                self._path_levels, self._path = [], []
-                del self._trie[levels[: depth + 1]]
+        below: dict[bytes, PrefixBucket[V]] | None = self._below
+        for level in entry.topic.split(b"/")[:-1]:
+            if below is None:
+                return
+            bucket = below[level]
+            if bucket.all is None:
+                bucket.few.remove(entry)
+                if not bucket.few:
+                    del below[level]
+                    self.buckets -= 1
+                return
+            del bucket.all[entry.topic]
+            bucket.gone += 1
+            if bucket.gone > len(bucket.all):
+                bucket.listed = None
+            if len(bucket.all) < FEW:
+                bucket.few = list(bucket.all.values())
+                self.buckets -= _count(bucket.below)
+                bucket.all = bucket.below = bucket.listed = None
+                return
+            below = bucket.below
 
 
-def _is_last(entry: Entry[V], depth: int) -> bool:
-    """Whether a name has no bucket deeper than `depth` levels."""
-    return depth == BUCKET_LEVELS or entry.topic.count(b"/") == depth
+def _count(buckets: dict[bytes, PrefixBucket[V]] | None) -> int:
+    """The number of these buckets and of those below them."""
+    return 0 if buckets is None else sum(1 + _count(each.below) for each in buckets.values())

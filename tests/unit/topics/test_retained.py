@@ -74,28 +74,48 @@ def test_shelves_that_become_full_and_empty_lose_nobody(steps: list[tuple[bool, 
         retained.remove(b"%d" % number)
     assert len(retained) == 0
     assert len(retained._entries) == EMPTY_ENTRIES
-    assert not retained._trie
+    assert not retained._below
+    assert retained.buckets == 0
 
 
 def test_a_shelf_has_a_list_of_all_while_they_are_many() -> None:
     retained: RetainedMessages[int] = RetainedMessages()
     topics = [b"a/%d/x" % number for number in range(MANY + 1)]
     for number, topic in enumerate(topics):
-        assert retained._trie.get([b"a"]) is None or retained._trie[[b"a"]].all is None
+        assert number == 0 or retained._below[b"a"].all is None
         retained.put(topic, number)
-    bucket = retained._trie[[b"a"]]
+    bucket = retained._below[b"a"]
     assert bucket.all is not None
     assert len(bucket.all) == MANY + 1
+    assert retained.buckets == 1 + len(topics)
     for number in range(2 * EMPTY_ENTRIES):
         retained.put(b"%d" % number, number)
         retained.remove(b"%d" % number)  # so that whatever is removed now pushes another out
     for topic in topics:
         retained.remove(topic)
     for left in range(EMPTY_ENTRIES, 0, -1):
-        assert (bucket.count, bucket.all is None) == (left, left < FEW)
+        kept = bucket.few if bucket.all is None else bucket.all
+        assert (len(kept), bucket.all is None, retained.buckets == 1) == (left, left < FEW, left < FEW)
         assert found(retained, b"a/#") == []
         retained.put(b"other-%d" % left, 0)
         retained.remove(b"other-%d" % left)
+
+
+def test_the_deepest_bucket_holds_any_number_of_names() -> None:
+    retained: RetainedMessages[int] = RetainedMessages()
+    prefix = b"a/" * BUCKET_LEVELS
+    topics = [prefix + b"%d/x" % number for number in range(2 * MANY)]
+    for number, topic in enumerate(topics):
+        retained.put(topic, number)
+    assert retained.buckets == BUCKET_LEVELS
+    assert found(retained, prefix + b"7/#") == [7]
+    assert found(retained, prefix + b"#") == list(range(2 * MANY))
+    for topic in topics:
+        retained.remove(topic)
+    for number in range(EMPTY_ENTRIES + 1):
+        retained.put(b"%d" % number, number)
+        retained.remove(b"%d" % number)  # which pushes the others out
+    assert retained.buckets == 0
 
 
 def test_an_empty_table_matches_nothing() -> None:
@@ -138,6 +158,19 @@ def test_a_search_finds_what_was_there_when_it_began_and_still_is() -> None:
     search = retained.search(b"#")
     search.end()
     assert search.take(100) == []
+
+
+def test_a_search_among_few_names_leaves_out_none_when_one_goes() -> None:
+    retained: RetainedMessages[int] = RetainedMessages()
+    for number in range(4):
+        retained.put(b"a/%d" % number, number)
+    search = retained.search(b"a/#")
+    assert search.take(2) == [0, 1]
+    retained.remove(b"a/0")
+    for number in range(EMPTY_ENTRIES):
+        retained.put(b"%d" % number, number)
+        retained.remove(b"%d" % number)  # the last one pushes the name out
+    assert search.take(100) == [2, 3]
 
 
 def test_a_search_says_whether_it_will_find_all_that_it_looks_at() -> None:
