@@ -105,6 +105,8 @@ def load(path: Path) -> State:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DynamicSecurityError(f"{path}:{line}: it is not UTF-8") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise DynamicSecurityError(f"{path}: {error}") from None
     except RecursionError:
         raise DynamicSecurityError(f"{path}: it is nested too deeply") from None
     except _Wrong as error:

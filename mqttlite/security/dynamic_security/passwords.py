@@ -5,8 +5,10 @@ Invariant: passwords are hashed in threads, once for each CONNECT, and no answer
 
 import asyncio
 import hashlib
+import hmac
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Final
 
 from mqttlite.security.authenticator import Credentials, TooBusy
@@ -38,7 +40,6 @@ class DynamicAuthenticator:
     def __init__(self, rules: DynamicRules, passwords: "Passwords") -> None:
         self._rules: Final = rules
         self._passwords: Final = passwords
-        self._seed: Final = secrets.token_bytes(SALT_BYTES)
 
     def knows(self, name: str) -> bool:
         """Whether there is an enabled user with this name."""
@@ -55,7 +56,8 @@ class DynamicAuthenticator:
         clients = self._rules.state.clients
         client = clients.get(username)
         password = None if client is None else client.password
-        fits = await self._passwords.fits(password or self._decoy(clients), credentials.password)
+        decoy = _decoy(clients, username)  # for a known user, too: the search takes time
+        fits = await self._passwords.fits(password or decoy, credentials.password)
         if client is None or (password is None and not client.disabled):
             return None
         client = self._rules.state.clients.get(username)  # it may have been changed meanwhile
@@ -66,11 +68,6 @@ class DynamicAuthenticator:
             and not client.disabled
             and client.client_id in (None, credentials.client_id)
         )
-
-    def _decoy(self, clients: dict[str, Client]) -> PasswordHash:
-        """A password that never matches, with the cost of a real one."""
-        like = next((each.password for each in clients.values() if each.password is not None), _NO_PASSWORD)
-        return like.decoy(self._seed)
 
 
 class Passwords:
@@ -97,6 +94,18 @@ class Passwords:
     def close(self) -> None:
         """End the threads once they are idle."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _decoy(clients: dict[str, Client], username: str) -> PasswordHash:
+    """A password that never matches, always the same for a user name and with the cost of another user's.
+
+    The secret of the choice is a hash in the file, so that it survives restarts.
+    """
+    first = next((each.password for each in clients.values() if each.password is not None), _NO_PASSWORD)
+    seed = hmac.digest(first.format().encode(), username.encode(), "sha256")
+    start = int.from_bytes(seed[:8]) % max(1, len(clients))
+    like = next((each.password for each in islice(clients.values(), start, None) if each.password is not None), first)
+    return like.decoy(seed)
 
 
 def new_password(given: str) -> MosquittoHash:

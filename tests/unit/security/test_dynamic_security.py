@@ -28,6 +28,7 @@ from mqttlite.security.dynamic_security.document import DynamicSecurityError, du
 from mqttlite.security.dynamic_security.model import MAX_ACLS, MAX_MEMBERSHIPS, Client, State
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
 from mqttlite.security.dynamic_security.rules import NOBODY, DynamicRules, covers
+from mqttlite.security.hashes import MosquittoHash, PasswordHash
 from mqttlite.wire.properties import NONE
 
 # As `mosquitto_ctrl dynsec init` writes it, shortened; the password is "secret".
@@ -80,6 +81,7 @@ BROKEN: list[tuple[str, str]] = [
     ('{\n"clients": [,]}', ":2: column 13: Expecting value"),
     ("[]", ": it must be a JSON object"),
     ("[" * 100_000, ": it is nested too deeply"),
+    ('{"clients": ' + "1" * 5_000 + "}", "Exceeds the limit"),
     ('{"clients": 7}', ": clients must be an array"),
     ('{"clients": [7]}', ": clients[0] must be an object"),
     ('{"clients": [{}]}', ": clients[0].username is missing or empty"),
@@ -179,6 +181,43 @@ def test_who_comes_in(path: Path) -> None:
 
     asyncio.run(main())
     hashes.close()
+
+
+def test_unknown_users_cost_what_the_known_ones_cost() -> None:
+    """So that no time tells who exists, where an old import has cheaper hashes than new users."""
+
+    class Asked(Passwords):
+        def __init__(self) -> None:
+            super().__init__()
+            self.costs: list[int] = []
+
+        async def fits(self, password: PasswordHash, given: bytes) -> bool:
+            assert isinstance(password, MosquittoHash)
+            self.costs.append(password.iterations)
+            return False
+
+    def user(name: str, iterations: int) -> Client:
+        return Client(name, password=MosquittoHash(iterations, b"s" * 12, name.encode() * 16))
+
+    clients = {name: user(name, cost) for name, cost in (("anna", 101), ("bert", 101), ("carl", 900), ("dora", 900))}
+    asked = Asked()
+
+    async def costs_of(name: str) -> set[int]:
+        asked.costs.clear()
+        for _ in range(3):  # as after restarts
+            authenticator = DynamicAuthenticator(DynamicRules(State(clients=clients)), asked)
+            await authenticator.authenticate(credentials(name, b"pw"))
+        return set(asked.costs)
+
+    async def main() -> None:
+        unknown = [await costs_of(f"nobody {number}") for number in range(40)]
+        assert all(len(each) == 1 for each in unknown), "always the same for one name"
+        assert {101} in unknown
+        assert {900} in unknown
+        assert await costs_of("carl") == {900}
+
+    asyncio.run(main())
+    asked.close()
 
 
 def test_a_user_deleted_while_its_password_is_hashed_stays_out() -> None:
