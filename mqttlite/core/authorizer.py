@@ -89,6 +89,13 @@ def told_by(authorizer: Authorizer, role: int, action: str, topic: bytes) -> str
     return tell(role, action, topic)
 
 
+def allows_unsubscribe(authorizer: Authorizer, role: int, topic_filter: bytes) -> bool:
+    """Whether a role may end its subscription to a filter. Only an authorizer with a method `may_unsubscribe` denies
+    it."""
+    may: Callable[[int, bytes], bool] | None = getattr(authorizer, "may_unsubscribe", None)
+    return may is None or may(role, topic_filter)
+
+
 @final
 class DefaultRules:
     """Only the broker publishes below `$SYS` and `$dlq`. Clients that may subscribe to `$queue/<name>` may publish to
@@ -156,6 +163,9 @@ class DefaultRules:
             return False
         subject = _subject_of_filter(topic_filter)
         return not subject or rules.may_subscribe(role // 2, subject)
+
+    def may_unsubscribe(self, role: int, topic_filter: bytes) -> bool:
+        return self._authorizer is None or allows_unsubscribe(self._authorizer, role // 2, topic_filter)
 
     def may_receive(self, role: int, topic: bytes) -> bool:
         rules = self._authorizer

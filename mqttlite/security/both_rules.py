@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
-from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE, Authorizer, Why, reason_of, told_by
+from mqttlite.core.authorizer import (
+    PUBLISH,
+    RECEIVE,
+    SUBSCRIBE,
+    Authorizer,
+    Why,
+    allows_unsubscribe,
+    reason_of,
+    told_by,
+)
 from mqttlite.core.topic_policy import TopicPolicy
 
 MAX_ROLES: Final = 200_000
@@ -67,6 +76,12 @@ class BothRules:
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
         return role in self._roles and self._denying(self._roles[role], SUBSCRIBE, topic_filter) is None
+
+    def may_unsubscribe(self, role: int, topic_filter: bytes) -> bool:
+        roles = self._roles.get(role)
+        return roles is not None and all(
+            allows_unsubscribe(rules, number, topic_filter) for rules, number in self._asked(roles, topic_filter)
+        )
 
     def policy_of(self, topic: bytes) -> TopicPolicy:
         first = self._first.policy_of(topic)

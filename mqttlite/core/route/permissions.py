@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS
-from mqttlite.core.authorizer import ACTIONS, RECEIVE, Authorizer, DefaultRules, told_by
+from mqttlite.core.authorizer import ACTIONS, RECEIVE, Authorizer, DefaultRules, allows_unsubscribe, told_by
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DENIALS_TOLD_PER_S, MAX_VERDICTS, VERDICT_TOPIC_BYTES
@@ -82,6 +82,10 @@ class Permissions:
     def may_subscribe(self, source: Source, topic_filter: bytes) -> bool:
         """Whether a session may subscribe to a filter. The program's own sessions may subscribe to any."""
         return source.is_trusted or self.authorizer.may_subscribe(self.role_of(source), topic_filter)
+
+    def may_unsubscribe(self, source: Source, topic_filter: bytes) -> bool:
+        """Whether a session may end its subscription to a filter."""
+        return source.is_trusted or allows_unsubscribe(self.authorizer, self.role_of(source), topic_filter)
 
     def may_receive(self, source: Source, topic: bytes) -> bool:
         """Whether a session may receive messages of a topic now."""

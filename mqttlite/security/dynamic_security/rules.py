@@ -21,6 +21,9 @@ from mqttlite.security.dynamic_security.model import (
     SUBSCRIBE,
     SUBSCRIBE_LITERAL,
     SUBSCRIBE_PATTERN,
+    UNSUBSCRIBE,
+    UNSUBSCRIBE_LITERAL,
+    UNSUBSCRIBE_PATTERN,
     USERNAME,
     Acl,
     State,
@@ -35,6 +38,12 @@ NOBODY: Final = 0
 """The role of unknown users."""
 
 _WILDCARDS: Final = re.compile(rb"[+#]")
+
+_FILTER_RULES: Final = {
+    SUBSCRIBE: (SUBSCRIBE_LITERAL, SUBSCRIBE_PATTERN),
+    UNSUBSCRIBE: (UNSUBSCRIBE_LITERAL, UNSUBSCRIBE_PATTERN),
+}
+"""The kinds of rules for one filter and for all that a pattern covers."""
 
 _log = logging.getLogger("mqttlite.security")
 
@@ -106,14 +115,17 @@ class DynamicRules:
         return self._topic_verdict(role, PUBLISH_RECEIVE, topic)[0]
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        return self._subscribe_verdict(role, topic_filter)[0]
+        return self._filter_verdict(role, SUBSCRIBE, topic_filter)[0]
+
+    def may_unsubscribe(self, role: int, topic_filter: bytes) -> bool:
+        return self._filter_verdict(role, UNSUBSCRIBE, topic_filter)[0]
 
     def policy_of(self, topic: bytes) -> TopicPolicy:
         return NO_POLICY
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
         if action == ACTION_SUBSCRIBE:
-            verdict, why = self._subscribe_verdict(role, topic)
+            verdict, why = self._filter_verdict(role, SUBSCRIBE, topic)
         else:
             verdict, why = self._topic_verdict(
                 role, PUBLISH_SEND if action == ACTION_PUBLISH else PUBLISH_RECEIVE, topic
@@ -131,11 +143,12 @@ class DynamicRules:
                         return acl.allow, f"{kind} {acl.topic} of role {name}"
         return self._default(role, kind, topic)
 
-    def _subscribe_verdict(self, role: int, topic_filter: bytes) -> tuple[bool, str]:
+    def _filter_verdict(self, role: int, kind: str, topic_filter: bytes) -> tuple[bool, str]:
         filters = [topic_filter]
         if topic_filter.startswith(b"$share/"):
             filters.append(topic_filter.split(b"/", 2)[2])  # otherwise a shared subscription would bypass denials
-        has_wildcard = _WILDCARDS.search(topic_filter) is not None
+        literal, pattern_kind = _FILTER_RULES[kind]
+        has_wildcard = kind == SUBSCRIBE and _WILDCARDS.search(topic_filter) is not None
         holder = self._holders.get(role)
         for name in () if holder is None else holder.roles:
             found = self.state.roles.get(name)
@@ -143,14 +156,14 @@ class DynamicRules:
                 continue
             if has_wildcard and not found.allow_wildcard_subs:
                 return False, f"allowwildcardsubs of role {name}"
-            for acl in found.acls[SUBSCRIBE_LITERAL]:
+            for acl in found.acls[literal]:
                 if acl.topic.encode() in filters:
-                    return acl.allow, f"{SUBSCRIBE_LITERAL} {acl.topic} of role {name}"
-            for acl in found.acls[SUBSCRIBE_PATTERN]:
+                    return acl.allow, f"{literal} {acl.topic} of role {name}"
+            for acl in found.acls[pattern_kind]:
                 pattern = _pattern_of(acl, holder)
                 if pattern is not None and any(covers(pattern, each) for each in filters):
-                    return acl.allow, f"{SUBSCRIBE_PATTERN} {acl.topic} of role {name}"
-        return self._default(role, SUBSCRIBE, filters[-1])
+                    return acl.allow, f"{pattern_kind} {acl.topic} of role {name}"
+        return self._default(role, kind, filters[-1])
 
     def _default(self, role: int, kind: str, topic: bytes) -> tuple[bool, str]:
         if role == NOBODY or role not in self._holders:

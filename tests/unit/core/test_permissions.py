@@ -11,6 +11,7 @@ from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     DENIALS_TOLD_PER_S,
+    INLINE_FILTERS_BYTES,
     ITERATION_WORK,
     MAX_ROUTE_VERDICTS,
     MAX_VERDICTS,
@@ -29,7 +30,7 @@ from mqttlite.core.source import THE_BROKER
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Ack, Publish, Suback, Subscribe, SubscriptionRequest, Will
+from mqttlite.wire.packets import Ack, Publish, Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe, Will
 from mqttlite.wire.reason_codes import ReasonCode
 from tests.support.core_driver import Client, World
 from tests.support.rules import OpenRules, permissions
@@ -667,3 +668,43 @@ def check_waiting(world: World, waiting: dict[int, Client], table: Table, topic_
         back.connect(f"w{role}", clean_start=False, expiry=100)
         wanted = [(topic, "q") for topic in TOPICS if expected(table, role, topic, topic_filter)]
         assert back.messages() == wanted
+
+
+class Captive(OpenRules):
+    """Lets clients unsubscribe from `free` only."""
+
+    def may_unsubscribe(self, role: int, topic_filter: bytes) -> bool:
+        return topic_filter in (b"free", b"$queue/free")
+
+
+def test_a_refused_unsubscribe_is_answered_and_the_subscription_stays() -> None:
+    world = world_with(Captive())
+    client, old, other = world.connect("c"), world.connect("d", V311), world.connect("p")
+    for each in (client, old):
+        each.subscribe("kept")
+        each.subscribe("free")
+        each.send(Unsubscribe(7, (b"kept", b"free", b"$queue/free/a")))
+    [unsuback] = client.received()
+    assert unsuback == Unsuback(7, b"\x87\x00\x11")
+    assert len(old.received()) == 1
+    other.publish("kept", "x")
+    other.publish("free", "x")
+    assert client.payloads() == old.payloads() == ["x"]
+    assert world.broker.permissions.denied["subscribe"] == 2
+
+
+def test_a_refused_filter_of_a_long_unsubscribe_stays() -> None:
+    world = world_with(Captive())
+    client, other = world.connect("c"), world.connect("p")
+    client.subscribe("kept")
+    client.send(Unsubscribe(7, (b"kept", *(b"free/%d" % number * 20 for number in range(INLINE_FILTERS_BYTES // 20)))))
+    other.publish("kept", "x")
+    assert "x" in client.payloads()
+
+
+def test_rules_that_say_nothing_about_unsubscribe_allow_it() -> None:
+    for world in (world_with(OpenRules()), World()):
+        client = world.connect("c")
+        client.subscribe("a")
+        client.send(Unsubscribe(7, (b"a",)))
+        assert client.received() == [Unsuback(7, b"\x00")]

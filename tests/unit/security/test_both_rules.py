@@ -89,3 +89,10 @@ def test_roles_that_no_session_has_make_room() -> None:
     assert not rules.may_receive(NO_ROLE, b"t")
     assert not rules.may_subscribe(NO_ROLE, b"t")
     assert len(rules.roles_of_second({first, third, 99})) == 2
+
+
+def test_the_rules_for_unsubscribe_hold_for_clients_that_have_a_role() -> None:
+    rules = both(max_roles=1)
+    role = rules.role_of("c", "ann", NO_GRANTS)
+    assert not rules.may_unsubscribe(role, b"plant/a"), "the default access is false"
+    assert not rules.may_unsubscribe(NO_ROLE, b"plant/a")

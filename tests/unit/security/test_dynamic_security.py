@@ -720,3 +720,35 @@ def test_the_document_has_a_largest_size(path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(document, "MAX_FILE_BYTES", len(INITIAL.encode()) - 1)
     with pytest.raises(DynamicSecurityError, match="at most"):
         load(path)
+
+
+# ── unsubscribe ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def may_unsubscribe(acls: list[dict[str, Any]], topic_filter: str, *, by_default: bool = False) -> bool:
+    state = parse(
+        json.dumps(
+            {
+                "clients": [{"username": "u", "roles": [{"rolename": "r"}]}],
+                "roles": [{"rolename": "r", "allowwildcardsubs": False, "acls": acls}],
+                "defaultACLAccess": {"unsubscribe": by_default},
+            }
+        ).encode()
+    )
+    rules = DynamicRules(state)
+    return rules.may_unsubscribe(rules.role_of("c", "u"), topic_filter.encode())
+
+
+def test_unsubscribe_has_rules_and_a_default_access_of_its_own() -> None:
+    literal = {"acltype": "unsubscribeLiteral", "topic": "a/#", "allow": True}
+    pattern = {"acltype": "unsubscribePattern", "topic": "b/%u/#", "allow": True}
+    denied = {"acltype": "unsubscribeLiteral", "topic": "b/u/1", "allow": False}
+    subscribe = {"acltype": "subscribePattern", "topic": "#", "allow": True}
+    assert may_unsubscribe([literal], "a/#")
+    assert not may_unsubscribe([literal], "a/1")
+    assert may_unsubscribe([pattern], "b/u/2")
+    assert may_unsubscribe([pattern], "$share/g/b/u/2")
+    assert not may_unsubscribe([pattern], "b/v/2")
+    assert not may_unsubscribe([pattern, denied], "b/u/1", by_default=True)
+    assert not may_unsubscribe([subscribe], "c")
+    assert may_unsubscribe([], "c", by_default=True)
