@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from mqttlite.security.one_line import one_line
+
 MAX_FILES: Final = 100
 """The most files that `include_dir` may add."""
 
@@ -266,16 +268,15 @@ class _Conversion:
 
     def _listener(self, line: Line) -> None:
         words = line.value.split()
-        if not words or not words[0].isdecimal():
+        port = _natural(words[0]) if words else None
+        if port is None:
             self._leave(line, "its port is not a number")
-            return
-        if line.key == "port":
-            self._first["port"] = int(words[0])
-            return
-        if words[0] == "0":
+        elif line.key == "port":
+            self._first["port"] = port
+        elif words[0] == "0":
             self._listeners.append({"path": " ".join(words[1:])})
         else:
-            self._listeners.append({"host": words[1] if len(words) > 1 else "", "port": int(words[0])})
+            self._listeners.append({"host": words[1] if len(words) > 1 else "", "port": port})
 
     def _use_rules_of_listeners(self) -> None:
         """Rules of the only listener are those of all; of one among others they would bind these, too, and are left."""
@@ -298,22 +299,24 @@ class _Conversion:
         return _tls(self._current())
 
     def _number(self, line: Line, table: Table, name: str) -> None:
-        if not line.value.isdecimal():
+        number = _natural(line.value)
+        if number is None:
             self._leave(line, "its value is not a number")
-        elif line.key in _UNLIMITED and int(line.value) == 0:
+        elif line.key in _UNLIMITED and number == 0:
             self._leave(line, f"everything has a limit here; set limits.{name}")
         else:
-            table[name] = int(line.value)
+            table[name] = number
 
     def _expiry(self, line: Line) -> None:
         found = re.fullmatch(r"(\d+)([hdwmy])", line.value)
-        if found is None:
+        number = None if found is None else _natural(found[1])
+        if found is None or number is None:
             self._leave(line, "its value is not a number of h, d, w, m or y")
         else:
-            self._limits["max_session_expiry_s"] = int(found[1]) * _SECONDS[found[2]]
+            self._limits["max_session_expiry_s"] = number * _SECONDS[found[2]]
 
     def _leave(self, line: Line, why: str) -> None:
-        self._left.append(f"{line}: {why}")
+        self._left.append(one_line(f"{line}: {why}"))
 
 
 def _name(listener: Table) -> str:
@@ -336,11 +339,23 @@ def _text(name: str) -> Callable[[Table, str], bool]:
 
 def _whole(name: str) -> Callable[[Table, str], bool]:
     def put(listener: Table, value: str) -> bool:
-        if value.isdecimal() and int(value) > 0:
-            listener[name] = int(value)
-        return value.isdecimal() or value == "-1"
+        number = _natural(value)
+        if number:
+            listener[name] = number
+        return number is not None or value == "-1"
 
     return put
+
+
+def _natural(text: str) -> int | None:
+    """The number; None for other text, and for one with more digits than a number of 64 bits."""
+    return int(text) if text.isdecimal() and len(text) < 20 else None
+
+
+def _max_qos(listener: Table, value: str) -> bool:
+    if value in ("0", "1"):
+        _capabilities(listener)["maximum_qos"] = int(value)
+    return value in ("0", "1", "2")
 
 
 def _in_tls(name: str) -> Callable[[Table, str], bool]:
@@ -376,9 +391,7 @@ def _versions(listener: Table, value: str) -> bool:
     if not all(each in _PROTOCOL_VERSIONS for each in versions):
         return False
     if set(versions) != set(_PROTOCOL_VERSIONS):
-        capabilities = listener.setdefault("capabilities", {})
-        assert isinstance(capabilities, dict)
-        capabilities["protocol_versions"] = [_PROTOCOL_VERSIONS[each] for each in versions]
+        _capabilities(listener)["protocol_versions"] = [_PROTOCOL_VERSIONS[each] for each in versions]
     return True
 
 
@@ -396,12 +409,18 @@ def _domain(listener: Table, value: str) -> bool:
     return value in ("ipv4", "ipv6")
 
 
-def _capability(name: str, offers: str, value_of: Callable[[str], object]) -> Callable[[Table, str], bool]:
+def _capabilities(listener: Table) -> Table:
+    capabilities = listener.setdefault("capabilities", {})
+    assert isinstance(capabilities, dict)
+    return capabilities
+
+
+def _capability(name: str) -> Callable[[Table, str], bool]:
+    """Of one that is offered unless the file says `false`."""
+
     def put(listener: Table, value: str) -> bool:
-        if value != offers:
-            capabilities = listener.setdefault("capabilities", {})
-            assert isinstance(capabilities, dict)
-            capabilities[name] = value_of(value)
+        if value != "true":
+            _capabilities(listener)[name] = False
         return True
 
     return put
@@ -420,9 +439,9 @@ _OF_LISTENER: Final[dict[str, Callable[[Table, str], bool]]] = {
     "websockets_origin": _origin,
     "mount_point": _mount_point,
     "socket_domain": _domain,
-    "allow_zero_length_clientid": _capability("allow_empty_client_id", "true", lambda value: value == "true"),
-    "max_qos": _capability("maximum_qos", "2", int),
-    "retain_available": _capability("retain_available", "true", lambda value: value == "true"),
+    "allow_zero_length_clientid": _capability("allow_empty_client_id"),
+    "max_qos": _max_qos,
+    "retain_available": _capability("retain_available"),
 }
 
 

@@ -125,3 +125,12 @@ def test_json_that_is_nested_deeply_is_the_error_of_its_file(tmp_path: Path) -> 
     path.write_bytes(b'{"version":1,"keys":' + b"[" * 100_000)
     with pytest.raises(LookupError, match="is no file of things"):
         json_file.load(path, api_keys._File, LookupError, max_bytes=1_000_000, content="things", advice="remove it")
+
+
+def test_a_wrong_json_file_is_named_in_short_and_without_control_characters(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text('{"version":1,"\\u001b' + "x" * 60_000 + '":1}')
+    with pytest.raises(LookupError) as caught:
+        json_file.load(path, api_keys._File, LookupError, max_bytes=1_000_000, content="things", advice="remove it")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1_300

@@ -290,6 +290,21 @@ async def test_the_cached_bytes_are_counted_anew_after_an_expiry_and_a_reload(
     assert len(server.questions) == 4
 
 
+async def test_a_reload_makes_room_for_as_many_bytes_as_at_the_start(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = body(publish=["a"] * 100)
+    monkeypatch.setattr(http_authenticator, "MAX_KEPT_BYTES", 2 * len(long))
+    server = await desk.server((200, long))
+    authenticator = desk.authenticator(server.url)
+    users = [Credentials("c", name, None, None, "p:1", "mqtt") for name in ("a", "b")]
+    for _ in range(2):
+        for user in users * 2:
+            await verdict_of(authenticator, user)
+        authenticator.forget()
+    assert [each["username"] for each in server.questions] == ["a", "b", "a", "b"]
+
+
 async def test_an_answer_that_nobody_asked_for_does_not_answer_the_next_login(desk: Desk) -> None:
     server = await desk.server(response(200, b"{}") + response(200, b"{}"), response(401, b""))
     authenticator = desk.authenticator(server.url, cache_s=0)

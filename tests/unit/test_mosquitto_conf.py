@@ -176,6 +176,12 @@ BRIDGE = ("connection up", "address x", "topic # both", "try_private true", "cle
             ["1: check_retain_source false: a retained message is sent only while its"],
         ),
         ("listener x", ["1: listener x: its port is not a number"]),
+        (f"listener {'9' * 5_000}", ["1: listener 999"]),
+        (f"max_keepalive {'9' * 5_000}", ["1: max_keepalive 999"]),
+        (f"max_connections {'9' * 5_000}", ["1: max_connections 999"]),
+        (f"persistent_client_expiration {'9' * 5_000}d", ["1: persistent_client_expiration 999"]),
+        ("max_qos two", ["1: max_qos two: its value is not understood"]),
+        ("max_qos 3", ["1: max_qos 3: its value is not understood"]),
         ("listener 1 ::1\nprotocol mqttsn", ["2: protocol mqttsn: its value is not understood"]),
         (
             "listener 1 ::1\ncertfile c\nkeyfile k\ntls_version tlsv1.1",
@@ -196,6 +202,15 @@ def test_a_line_without_a_counterpart_is_said_with_the_reason(tmp_path: Path, te
     _, left = converted(tmp_path, text)
     assert len(left) == len(said)
     assert all(sentence.startswith(begin) for sentence, begin in zip(left, said, strict=True))
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J 1", "listener \x1b[2J", "max_qos " + "x" * 60_000])
+def test_a_line_without_a_counterpart_is_said_in_short_and_without_control_characters(
+    tmp_path: Path, text: str
+) -> None:
+    _, (sentence,) = converted(tmp_path, text)
+    assert sentence.isprintable()
+    assert len(sentence) < 1_200
 
 
 def test_a_listener_behind_a_proxy_trusts_this_machine_until_it_is_told_more(tmp_path: Path) -> None:
