@@ -10,7 +10,7 @@ import pytest
 
 from mqttlite.topics import retained as table
 from mqttlite.topics.names import matches
-from mqttlite.topics.retained import RetainedMessages, Search
+from mqttlite.topics.retained import Entry, PrefixBucket, RetainedMessages, Search
 
 LEVELS = [b"a", b"a", b"b", b"", b"$s", b"c"]
 
@@ -49,22 +49,34 @@ def filter_of(random: Random) -> bytes:
 
 
 def check_buckets(retained: RetainedMessages[Value]) -> None:
-    """Each name is in the buckets of its prefixes, and nothing else is in any."""
-    for levels, bucket in retained._trie.items():
-        below = {
-            topic: entry
-            for topic, entry in retained._entries.items()
-            if (levels_of := topic.split(b"/"))[:-1][: len(levels)] == list(levels) and len(levels_of) > len(levels)
-        }
-        last = [
-            entry
-            for topic, entry in below.items()
-            if len(levels) == table.BUCKET_LEVELS or topic.count(b"/") == len(levels)
-        ]
-        assert bucket.count == len(below) > 0
-        assert bucket.all is None or (bucket.all == below and bucket.here == [])
-        assert bucket.all is not None or {id(entry) for entry in bucket.here} == {id(entry) for entry in last}
-        assert bucket.listed is None or len(bucket.listed) - bucket.gone == bucket.count
+    """Each name is in the buckets of its prefixes as far down as they are split, and nothing else is in any."""
+    assert check_level(retained, retained._below, []) == retained.buckets
+
+
+def check_level(retained: RetainedMessages[Value], below: dict[bytes, PrefixBucket[Value]], prefix: list[bytes]) -> int:
+    """Check the buckets below a prefix, and return how many there are."""
+    depth = len(prefix) + 1
+    names: dict[bytes, dict[bytes, Entry[Value]]] = {}
+    for topic, entry in retained._entries.items():
+        levels = topic.split(b"/")
+        if len(levels) > depth and levels[: depth - 1] == prefix:
+            names.setdefault(levels[depth - 1], {})[topic] = entry
+    assert names.keys() == below.keys()
+    buckets = len(below)
+    for level, bucket in below.items():
+        if bucket.all is None:
+            assert (bucket.below, bucket.listed) == (None, None)
+            assert len(bucket.few) <= table.MANY
+            assert sorted(each.topic for each in bucket.few) == sorted(names[level])
+            continue
+        assert bucket.all == names[level]
+        assert len(bucket.all) >= table.FEW
+        assert bucket.few == []
+        assert bucket.listed is None or len(bucket.listed) - bucket.gone == len(bucket.all)
+        assert (bucket.below is None) == (depth == table.BUCKET_LEVELS)
+        if bucket.below is not None:
+            buckets += check_level(retained, bucket.below, [*prefix, level])
+    return buckets
 
 
 def play(seed: int, steps: int) -> None:
