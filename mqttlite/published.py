@@ -1,7 +1,5 @@
 """What became of a message that the program published."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Self
 
 from mqttlite.core.inbound.inbound import Ticket
@@ -16,7 +14,7 @@ class Published(int):
     """Receivers to which it is on its way. A shared subscription counts as one receiver."""
     queued: int
     """Receivers for which it waits, in a session or a queue."""
-    dropped: Mapping[str, int]
+    dropped: dict[str, int]
     """Receivers that do not get it, by drop reason."""
     reason: str
     """Why the broker refused the message, as a sentence; empty if there is none."""
@@ -29,7 +27,7 @@ class Published(int):
         published = cls(tally.code)
         published.message_id = str(number) if number else ""
         published.delivered, published.queued = tally.sent, tally.queued
-        published.dropped = MappingProxyType(tally.dropped)
+        published.dropped = dict(tally.dropped)
         published.reason = tally.refusal
         return published
 
@@ -41,5 +39,5 @@ class Published(int):
     def __repr__(self) -> str:
         return (
             f"Published(0x{int(self):02x}, message_id={self.message_id!r}, delivered={self.delivered}, "
-            f"queued={self.queued}, dropped={dict(self.dropped)}, reason={self.reason!r})"
+            f"queued={self.queued}, dropped={self.dropped}, reason={self.reason!r})"
         )

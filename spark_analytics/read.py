@@ -280,7 +280,7 @@ def _impossible(schema: StructType, of: str) -> Iterator[Column]:
 
 
 def _inspect(rows: DataFrame, what: str) -> list[str]:
-    """A sentence for each file with broken rows; one pass, which also fills Spark's cache.
+    """A sentence for each file with broken rows, in one pass. For lines it also fills Spark's cache.
 
     A row of a version that we do not know may look broken, so versions are checked here.
     """

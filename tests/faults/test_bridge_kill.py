@@ -33,6 +33,11 @@ async def bridging(folder: Path, port: int, qos: int) -> AsyncIterator[asyncio.s
         await process.wait()
 
 
+async def until_taken(taken: list[str], wanted: int) -> None:
+    async with asyncio.timeout(60):
+        await until(lambda: len(set(taken)) >= wanted)
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_a_bridge_that_is_killed_loses_nothing_and_repeats_nothing_at_qos_2(tmp_path: Path, qos: int) -> None:
     taken: list[str] = []
@@ -46,8 +51,7 @@ async def test_a_bridge_that_is_killed_loses_nothing_and_repeats_nothing_at_qos_
         for _ in range(KILLS):
             wanted = len(set(taken)) + rng.randint(10, MESSAGES // (KILLS + 1))
             async with bridging(tmp_path, remote.port, qos):
-                async with asyncio.timeout(60):
-                    await until(lambda wanted=wanted: len(set(taken)) >= wanted)  # type: ignore[misc]
+                await until_taken(taken, wanted)
         async with bridging(tmp_path, remote.port, qos) as process:
             async with asyncio.timeout(60):
                 await until(lambda: f"end/{process.pid}" in taken)

@@ -1,6 +1,7 @@
 """A broker inside a program: it publishes, it says who may come in, and it is not alone."""
 
 import asyncio
+import copy
 import gc
 import logging
 from collections.abc import Awaitable, Callable, Iterator
@@ -80,6 +81,7 @@ async def test_a_program_learns_what_became_of_its_message(rig: Rig) -> None:
     full = await broker.publish("a", qos=1)
     assert (full, full.reason_code, full.delivered, full.queued, full.dropped) == (0x97, 0x97, 0, 0, {"queue_full": 1})
     assert int(full.message_id) > int(kept.message_id) > 1_600_000_000_000_000
+    assert copy.deepcopy(full).dropped == full.dropped, "a program may keep it anywhere"
     assert repr(full) == (
         f"Published(0x97, message_id='{full.message_id}', delivered=0, queued=0, "
         "dropped={'queue_full': 1}, reason='')"

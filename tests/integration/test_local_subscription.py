@@ -445,7 +445,9 @@ async def test_a_kept_session_has_the_latest_filter_alone(rig: Rig) -> None:
     broker.subscribe("old", **KEPT).close()
     await broker.publish("old", "1", qos=1)
     async with broker.subscribe("new", **KEPT) as messages:
-        await until(lambda: connection_of(broker, messages).session.subscriptions.keys() == {b"new"})  # type: ignore[union-attr]
+        session = connection_of(broker, messages).session
+        assert session is not None
+        await until(lambda: session.subscriptions.keys() == {b"new"})
         await broker.publish("old", "2", qos=1)
         await broker.publish("new", "3", qos=1)
         assert [message.payload for message in await take(messages, 2)] == [b"1", b"3"]

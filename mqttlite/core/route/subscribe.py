@@ -43,7 +43,7 @@ from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
 _NOT_AUTHORIZED: Final = 0x87
-_MAY_NOT_LEAVE: Final = "the rules do not let it unsubscribe from this filter"
+_MAY_NOT_UNSUBSCRIBE: Final = "the rules do not let it unsubscribe from this filter"
 _TOPIC_FILTER_INVALID: Final = 0x8F
 _QUOTA_EXCEEDED: Final = 0x97
 _NO_SUBSCRIPTION_EXISTED: Final = 0x11
@@ -122,11 +122,10 @@ class Subscriptions:
             parse_filter(topic_filter)
         outcome = Outcome(0)
         mount_point = connection.peer.mount_point
-        end = self.leave if self._routes.permissions.restricts else self.unsubscribe
         for topic_filter in topic_filters:
             if mount_point:
                 topic_filter = mounted_filter(mount_point, topic_filter)
-            outcome.codes.append(end(session, topic_filter))
+            outcome.codes.append(self.unsubscribe_if_allowed(session, topic_filter))
         self._effects.work += FILTER_WORK * len(outcome.codes)
         self.answer(connection, session, 0, packet.packet_id, outcome)
 
@@ -252,12 +251,14 @@ class Subscriptions:
             return _QUOTA_EXCEEDED if routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
         return 0
 
-    def leave(self, session: Session, topic_filter: bytes) -> int:
+    def unsubscribe_if_allowed(self, session: Session, topic_filter: bytes) -> int:
         """End a subscription for its client, if the rules allow it. Return the code for UNSUBACK."""
         permissions = self._routes.permissions
-        if not permissions.may_unsubscribe(session, asked_filter(topic_filter, parse_filter(topic_filter))):
-            permissions.deny(session, SUBSCRIBE_ACTION, topic_filter, reason=_MAY_NOT_LEAVE)
-            return _NOT_AUTHORIZED
+        if permissions.restricts:
+            asked = asked_filter(topic_filter, parse_filter(topic_filter))
+            if not permissions.may_unsubscribe(session, asked):
+                permissions.deny(session, SUBSCRIBE_ACTION, topic_filter, reason=_MAY_NOT_UNSUBSCRIBE)
+                return _NOT_AUTHORIZED
         return self.unsubscribe(session, topic_filter)
 
     def unsubscribe(self, session: Session, topic_filter: bytes) -> int:
@@ -430,7 +431,7 @@ class _LongPacket(Job):
             topic_filter = without_filter(request.topic_filter) if has_suffixes else request.topic_filter
             if self._session.mount_point:
                 topic_filter = mounted_filter(self._session.mount_point, topic_filter)
-            self._outcome.codes.append(self._subscriptions.leave(self._session, topic_filter))
+            self._outcome.codes.append(self._subscriptions.unsubscribe_if_allowed(self._session, topic_filter))
         self._effects.work += FILTER_WORK * len(requests)
 
 

@@ -123,7 +123,7 @@ def test_the_topic_of_a_mount_point_itself_is_not_authorized() -> None:
 # ── durable state ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_retained_message_is_durable_also_when_it_only_replaces_one() -> None:
+def test_a_retained_message_is_durable_also_when_it_only_removes_the_earlier_one() -> None:
     world = World(Limits(max_retained_bytes=1_000))
     assert offer(world, retain=True).tally.is_durable
     refused = offer(world, b"x" * 2_000, retain=True).tally

@@ -1,4 +1,4 @@
-"""Presence on a core without sockets; time is a number."""
+"""Events of clients on a core without sockets; time is a number."""
 
 import json
 from collections.abc import Callable
