@@ -46,6 +46,7 @@ COMPILED_ADAPTERS = (
     "mqttlite/net/outbox_writer.py",
     "mqttlite/net/reading_turns.py",
     "mqttlite/net/shedding.py",
+    "mqttlite/security/default_rules.py",
     "mqttlite/store/sqlite/mirror.py",
     "mqttlite/store/sqlite/reader.py",
     "mqttlite/store/sqlite/records.py",

@@ -19,7 +19,7 @@ from mqttlite.core.reasons import CloseReason
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient
 from mqttlite.net.local_session import LocalSession, encoded_filter
-from mqttlite.topics.namespaces import SHARED, parse_filter
+from mqttlite.topics.namespaces import split_share
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.packets import Publish, SubscriptionRequest
 from mqttlite.wire.reason_codes import SUBACK_FAILURE
@@ -68,8 +68,8 @@ class LocalSubscription:
     """
 
     def __init__(self, core: Core, loop_driver: LinkDriver, topic_filter: str, options: SubscribeOptions) -> None:
-        name = encoded_filter(topic_filter)
-        if options.no_local and parse_filter(name).namespace == SHARED:
+        name = encoded_filter(topic_filter, core.namespaces)
+        if options.no_local and split_share(name)[0]:
             raise ValueError("no_local is not for a shared subscription [MQTT-3.8.3-4]")
         self.topic_filter: Final = topic_filter
         self.nacked: int = 0

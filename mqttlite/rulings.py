@@ -11,7 +11,7 @@ from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE, Authorizer
 from mqttlite.core.broker import Broker
 from mqttlite.topics.names import check_filter, check_name
-from mqttlite.topics.namespaces import check_is_served, parse_filter
+from mqttlite.topics.namespaces import Namespaces, split_share
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 MAX_USERS: Final = 100
@@ -50,10 +50,10 @@ def ask(
     name = topic.encode(errors="replace")
     if action == SUBSCRIBE:
         check_filter(name)
-        parse_filter(name)
+        split_share(name)
     else:
         check_name(name)
-        check_is_served(name)
+        core.namespaces.check_is_served(name)
     grants = Grants(groups) if groups else NO_GRANTS
     role = rules.role_of(client_id, user, grants)
     is_allowed = _is_allowed(rules, action, role, name)
@@ -66,15 +66,15 @@ def of_users(core: Broker, topic: str, users: Iterable[str]) -> list[UserAnswer]
     return [UserAnswer(user, ask(core, PUBLISH, topic, user), ask(core, RECEIVE, topic, user)) for user in asked]
 
 
-def complaint(action: str, topic: str) -> str:
+def complaint(namespaces: Namespaces, action: str, topic: str) -> str:
     """Why a topic or filter cannot be asked about; empty if it can."""
     try:
         if action == SUBSCRIBE:
             check_filter(topic.encode())
-            parse_filter(topic.encode())
+            split_share(topic.encode())
         else:
             check_name(topic.encode())
-            check_is_served(topic.encode())
+            namespaces.check_is_served(topic.encode())
     except (TopicFilterInvalid, TopicNameInvalid) as error:
         return str(error)
     return ""

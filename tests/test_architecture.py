@@ -40,6 +40,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_messages": {*PURE, "admin_entries"},
     "admin": {*PURE, "admin_entries", "admin_messages", "bans", "event_hub", "session_index"},
     "rulings": {*PURE},
+    "built_in_rules": {*PURE, "delivery", "security", "telemetry"},
     "explanations": {*PURE, "config", "rulings"},
     "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(PURE),
@@ -56,12 +57,24 @@ BELOW: Final[dict[str, set[str]]] = {
     | {"file_version", "reports", "rulings"},
     "assembly": ADAPTER_PACKAGES
     | set(PURE)
-    | {"admin", "admin_socket", "certificate_watch", "config", "event_hub", "explanations", "gateway", "monitor"}
+    | {
+        "admin",
+        "admin_socket",
+        "built_in_rules",
+        "certificate_watch",
+        "config",
+        "event_hub",
+        "explanations",
+        "gateway",
+        "monitor",
+    }
     | {"overload_watch", "reports", "standstill"},
     "server": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor", "published"},
-    "cli": ADAPTER_PACKAGES | set(PURE) | {"build", "catalogue", "client", "config", "explanations", "server"},
+    "cli": ADAPTER_PACKAGES
+    | set(PURE)
+    | {"build", "built_in_rules", "catalogue", "client", "config", "explanations", "server"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES
     | set(PURE)
@@ -146,6 +159,43 @@ def test_every_package_has_its_layer() -> None:
 
 def test_imports_point_down() -> None:
     assert sorted(offences()) == []
+
+
+def names_in(path: Path) -> Iterator[str]:
+    """Every identifier and every literal topic of a module."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bytes):
+            yield node.value.decode(errors="replace")
+
+
+OF_FEATURES: Final = re.compile(
+    r"QUEUE|QUEUES|is_to_queue|serve_queues|.*(schema|presence|dashboard|push_|Push).*|\$(queue|dlq|stream).*"
+)
+"""What a feature is called. A session has a `queue` too; `QUEUE_FULL` and `QUEUED` are about that."""
+
+UNTIL_THE_LOG: Final = {"mqttlite.core.changes"}
+"""Where the changes of queues are, which the store writes."""
+
+
+def test_the_core_names_no_feature() -> None:
+    found = {
+        f"{module}: {name}"
+        for module, path in MODULES.items()
+        if package_of(module) in {"core", "topics", "net"} and module not in UNTIL_THE_LOG
+        for name in names_in(path)
+        if OF_FEATURES.fullmatch(name)
+    }
+    assert sorted(found) == []
 
 
 def test_the_pure_layers_import_nothing_that_makes_two_runs_differ() -> None:

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from bench.micro.world import World
-from mqttlite.core.authorizer import Authorizer, DefaultRules
+from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, BucketTable, Rate
 from mqttlite.security.acl_file import READ, WRITE, AclFile, Rule
+from mqttlite.security.default_rules import DefaultRules
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.wire.constants import PUBREL, V5, V311

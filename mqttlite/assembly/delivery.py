@@ -38,7 +38,7 @@ class Delivery:
         )
         guard = Guard(config.push)
         self.queues.check_push = partial(check_push, guard)
-        core.serve_queues(self.queues)
+        core.serve(self.queues)
         for action in ACTIONS:
             control = QueueControl(self.queues, action)
             core.bind(control.topic_filter, control)

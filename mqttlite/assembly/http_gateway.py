@@ -73,7 +73,7 @@ def build_gateway(
     for sentence in http_warnings(config, not may_be_anonymous):
         _log.warning("%s", sentence)
     topic_rules = None if permissions.has_authorizer else permissions.live_rules
-    mount_point = MountPoint(config.http.mount_point or "")
+    mount_point = MountPoint(config.http.mount_point or "", runtime.core.namespaces)
     ticket_file = Path(config.data_dir) / TICKET_FILE_NAME if config.data_dir else None
     gateway = Gateway(
         GatewayContext(

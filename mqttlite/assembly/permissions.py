@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from mqttlite.assembly.runtime import Runtime
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.config import ConfigError
 from mqttlite.config.checks import lets_bridges
-from mqttlite.core.authorizer import Authorizer, DefaultRules
+from mqttlite.core.authorizer import Authorizer
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.both_rules import BothRules
 from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityError, path_of
@@ -138,7 +139,7 @@ class Permissions:
         self._both_rules = BothRules(*(self.dynamic_security.rules, rules, self._config_roles_in_use, max_roles))
         return self._both_rules
 
-    def _default_rules(self, authorizer: Authorizer | None) -> DefaultRules:
+    def _default_rules(self, authorizer: Authorizer | None) -> Authorizer:
         """The built-in rules around the given authorizer and the topics granted by credentials."""
         config, sessions = self._runtime.config, self._runtime.core.sessions
         if (
@@ -150,7 +151,7 @@ class Permissions:
             authorizer = self._granted_topics = GrantedTopics(
                 authorizer, lambda: {each.role // 2 for each in sessions.values()}
             )
-        return DefaultRules(frozenset(config.sys.publishers), authorizer, bridges=lets_bridges(config))
+        return built_in_rules(frozenset(config.sys.publishers), authorizer, bridges=lets_bridges(config))
 
     def _roles_in_use(self) -> set[int]:
         """The roles of sessions in the rules."""

@@ -15,6 +15,7 @@ from mqttlite.config import Config
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, LoadPage, Question
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, EventHub
 from mqttlite.filters import Filters
 from mqttlite.net.clock_watch import ClockWatch
@@ -61,6 +62,7 @@ class Runtime:
             wall_ahead_us=self.wall.ahead_us,
             filters=self.filters,
             overload_limits=config.overload,
+            namespaces=NAMESPACES,
         )
         self.core.permissions.on_denied = self._on_denied
         self.store: Final = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))

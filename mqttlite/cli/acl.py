@@ -15,12 +15,14 @@ from mqttlite.cli.configured import ConfiguredRules, made_topics, rules_of
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.delivery.queues.commands import COMMANDS
 from mqttlite.delivery.queues.control import ACTIONS
 from mqttlite.security.acl_file import AclFileError
+from mqttlite.security.default_rules import is_bridge_state
 from mqttlite.security.rules import Ruling
-from mqttlite.topics.names import check_filter, check_name, is_bridge_state, is_own, matches
-from mqttlite.topics.namespaces import check_is_served, parse_filter
+from mqttlite.topics.names import check_filter, check_name, is_own, matches
+from mqttlite.topics.namespaces import split_share
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 EXIT_DENIED: Final = 1
@@ -141,10 +143,10 @@ def _checked(action: str, topic: str) -> bytes:
     name = topic.encode(errors="replace")
     if action == "subscribe":
         check_filter(name)
-        parse_filter(name)
+        split_share(name)
     else:
         check_name(name)
         served = [f"$queue/+/{each}" for each in ACTIONS] + [f"$queue/+/{each}/#" for each in COMMANDS]
         if not any(matches(each.encode(), name) for each in served):
-            check_is_served(name)
+            NAMESPACES.check_is_served(name)
     return name

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.config import Config, ConfigError
 from mqttlite.config.checks import lets_bridges
 from mqttlite.config.data_dir import default_data_dir
-from mqttlite.core.authorizer import Authorizer, DefaultRules
+from mqttlite.core.authorizer import Authorizer
 from mqttlite.delivery.schemas.service import FILE_NAME as SCHEMA_FILE_NAME
 from mqttlite.delivery.schemas.service import RegistryFileError
 from mqttlite.delivery.schemas.service import load as load_schemas
@@ -44,7 +45,7 @@ class ConfiguredRules:
         both: Authorizer | None = files
         if dynamic is not None:
             both = dynamic if files is None else BothRules(dynamic, files)
-        self.core: Final = DefaultRules(publishers, both, bridges=bridges)
+        self.core: Final = built_in_rules(publishers, both, bridges=bridges)
 
 
 def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[TopicPolicyOptions] = ()) -> ConfiguredRules:

@@ -11,6 +11,7 @@ from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.logins import logins
 from mqttlite.config.options import ListenerOptions
 from mqttlite.core.broker import Broker
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.explanations import Explanations
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.password_file import PasswordFileError, load
@@ -26,7 +27,7 @@ def explanations_of(config_path: str) -> Explanations:
         limits = config.limits
         if not limits.max_memory_bytes:
             limits = replace(limits, max_memory_bytes=MEMORY_BYTES)
-        core = Broker(limits, share_policies={**config.share_policies})
+        core = Broker(limits, share_policies={**config.share_policies}, namespaces=NAMESPACES)
         rules = rules_of(config, topics=made_topics(config))
         core.authorize(rules.core)
     except (ConfigError, AclFileError) as error:

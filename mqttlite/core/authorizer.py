@@ -1,5 +1,4 @@
-"""The port for permissions, and the built-in rules: clients may not publish below `$SYS` and `$dlq`, and a topic's
-presence is visible only to clients that may use the topic.
+"""The port for permissions, and the rules of a core without one: clients may not publish to `$SYS` and below.
 
 A client has a *role*: a number that all identities with the same permissions share. The route of a topic caches one
 verdict for each role, so a known topic costs one look-up, and a topic that is open to all costs none.
@@ -10,11 +9,9 @@ from typing import Final, Protocol, final
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.topics.names import is_analytics, is_bridge_state, is_dead_letter, is_own, presence_subject
-from mqttlite.topics.namespaces import acknowledged_queue, makes_or_ends_queue, parse_filter, queue_command
+from mqttlite.topics.names import is_own
 
 ANYBODY: Final = 0
-ANALYST: Final = 1
 
 PUBLISH: Final = "publish"
 SUBSCRIBE: Final = "subscribe"
@@ -74,6 +71,8 @@ class Authorizer(Protocol):
         ...
 
 
+OWN_TOPICS: Final = "clients may not publish to $SYS and below"
+
 Why = Callable[[Authorizer, int, str, bytes], str]
 """`reason_of` or `told_by`."""
 
@@ -89,6 +88,18 @@ def told_by(authorizer: Authorizer, role: int, action: str, topic: bytes) -> str
     return tell(role, action, topic)
 
 
+def restricts(authorizer: Authorizer) -> bool:
+    """Whether it may hide topics from clients. Only an authorizer with a false attribute `restricts` does not."""
+    return bool(getattr(authorizer, "restricts", True))
+
+
+def allows_will(authorizer: Authorizer, topic: bytes) -> bool:
+    """Whether a will may have a topic below `$SYS`, if its client may publish there. Only an authorizer with a method
+    `may_will` allows it."""
+    may: Callable[[bytes], bool] | None = getattr(authorizer, "may_will", None)
+    return may is not None and may(topic)
+
+
 def allows_unsubscribe(authorizer: Authorizer, role: int, topic_filter: bytes) -> bool:
     """Whether a role may end its subscription to a filter. Only an authorizer with a method `may_unsubscribe` denies
     it."""
@@ -97,121 +108,31 @@ def allows_unsubscribe(authorizer: Authorizer, role: int, topic_filter: bytes) -
 
 
 @final
-class DefaultRules:
-    """Only the broker publishes below `$SYS` and `$dlq`. Clients that may subscribe to `$queue/<name>` may publish to
-    `$queue/<name>/$ack`, `$nack` and `$extend`. To `$queue/<name>/$create` and `$delete` a client may publish only
-    where a rule gives it that permission. `authorizer` decides everything else; without it, everything else is allowed.
+class OpenRules:
+    """Everybody may do everything but publish to `$SYS` and below."""
 
-    A client receives the presence of a topic if it may receive the presence message and the topic's own messages.
-
-    Clients and users named in `analysts` may also publish below `$SYS/analytics`. The state of a bridge is published by
-    those to whom a rule gives it; where no rule says who may publish there, by all if `bridges` says so.
-
-    A role here is twice the role that `authorizer` gives, plus `ANALYST` for analysts.
-    """
-
-    def __init__(
-        self, analysts: frozenset[str] = frozenset(), authorizer: Authorizer | None = None, *, bridges: bool = False
-    ) -> None:
-        self._analysts: Final = analysts
-        self._authorizer: Final = authorizer
-        self._bridges: Final = bridges
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether there is no authorizer in addition to these rules."""
-        return self._authorizer is None
+    restricts: Final = False
 
     def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
-        role = ANYBODY if self._authorizer is None else 2 * self._authorizer.role_of(client_id, username, grants)
-        return role + (ANALYST if username in self._analysts or client_id in self._analysts else ANYBODY)
+        return ANYBODY
 
     def is_open(self, topic: bytes) -> bool:
-        if topic.startswith(b"$") and (is_own(topic) or is_dead_letter(topic) or makes_or_ends_queue(topic)):
-            return False
-        return self._authorizer is None or self._authorizer.is_open(topic)
+        return not is_own(topic)
 
     def is_readable(self, topic: bytes) -> bool:
-        rules = self._authorizer
-        if rules is None:
-            return True
-        subject = presence_subject(topic)
-        return rules.is_readable(topic) and (not subject or rules.is_readable(subject))
+        return True
 
     def may_publish(self, role: int, topic: bytes) -> bool:
-        if is_own(topic):
-            if not is_bridge_state(topic):
-                return role % 2 == ANALYST and is_analytics(topic)
-            if self._has_no_rule(topic):
-                return self._bridges
-        if is_dead_letter(topic):
-            return False
-        if topic.startswith(b"$queue/"):
-            queue = acknowledged_queue(topic)
-            if queue:  # a client that may consume may acknowledge
-                return self.may_subscribe(role, queue)
-            topic = queue_command(topic)
-            if makes_or_ends_queue(topic) and self._has_no_rule(topic):
-                return False
-        return self._authorizer is None or self._authorizer.may_publish(role // 2, topic)
+        return not is_own(topic)
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        rules = self._authorizer
-        if rules is None:
-            return True
-        if not rules.may_subscribe(role // 2, topic_filter):
-            return False
-        subject = _subject_of_filter(topic_filter)
-        return not subject or rules.may_subscribe(role // 2, subject)
-
-    def may_unsubscribe(self, role: int, topic_filter: bytes) -> bool:
-        return self._authorizer is None or allows_unsubscribe(self._authorizer, role // 2, topic_filter)
+        return True
 
     def may_receive(self, role: int, topic: bytes) -> bool:
-        rules = self._authorizer
-        if rules is None:
-            return True
-        if not (rules.is_readable(topic) or rules.may_receive(role // 2, topic)):
-            return False
-        subject = presence_subject(topic)
-        return not subject or rules.is_readable(subject) or rules.may_receive(role // 2, subject)
+        return True
 
     def policy_of(self, topic: bytes) -> TopicPolicy:
-        return NO_POLICY if self._authorizer is None or is_own(topic) else self._authorizer.policy_of(topic)
+        return NO_POLICY
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
-        return self._why(reason_of, role, action, topic)
-
-    def told(self, role: int, action: str, topic: bytes) -> str:
-        """The same for the client."""
-        return self._why(told_by, role, action, topic)
-
-    def _has_no_rule(self, topic: bytes) -> bool:
-        """Whether no rule says who may publish to a topic."""
-        return self._authorizer is None or self._authorizer.is_open(topic)
-
-    def _why(self, why: Why, role: int, action: str, topic: bytes) -> str:
-        if action == PUBLISH and is_bridge_state(topic) and self._has_no_rule(topic):
-            return f"{'allowed' if self._bridges else 'denied'} by sys.bridges, for no rule is about bridges"
-        if action == PUBLISH and is_own(topic) and not is_bridge_state(topic):
-            return "clients may not publish to $SYS and below"
-        if action == PUBLISH and is_dead_letter(topic):
-            return "clients may not publish below $dlq: dead letters come from queues"
-        if action == PUBLISH and makes_or_ends_queue(topic) and self._has_no_rule(queue_command(topic)):
-            return "to make or delete a queue takes a permission, and no rule or policy gives it for this topic"
-        rules = self._authorizer
-        if rules is None:
-            return ""
-        subject = _subject_of_filter(topic) if action == SUBSCRIBE else presence_subject(topic)
-        if subject:
-            is_allowed = rules.may_subscribe if action == SUBSCRIBE else rules.may_receive
-            if is_allowed(role // 2, topic):  # then the rules deny the topic itself
-                return f"{why(rules, role // 2, action, subject)}, and presence is for those who may receive the topic"
-        return why(rules, role // 2, action, topic)
-
-
-def _subject_of_filter(topic_filter: bytes) -> bytes:
-    """The filter of the topics whose presence a (possibly shared) subscription asks for."""
-    if topic_filter.startswith(b"$share/"):
-        topic_filter = parse_filter(topic_filter).rest
-    return presence_subject(topic_filter)
+        return OWN_TOPICS if action == PUBLISH and is_own(topic) else ""

@@ -15,7 +15,6 @@ from mqttlite.core.connect.admission import Admission
 from mqttlite.core.connect.closing import Closing
 from mqttlite.core.connect.connecting import Connecting
 from mqttlite.core.connect.connection import CLOSED, NOTHING, Connection, Peer
-from mqttlite.core.consumers import Consumers
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
@@ -40,6 +39,7 @@ from mqttlite.core.load.throttling import Throttling
 from mqttlite.core.memory import CONNECTION_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import FilterCompiler, NoFilters
+from mqttlite.core.namespace import Namespace
 from mqttlite.core.questions import Questions
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.restore import restore
@@ -65,7 +65,7 @@ from mqttlite.core.sink import Sink
 from mqttlite.core.source import THE_BROKER, THE_PROGRAM, Source
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.topics.names import matches
-from mqttlite.topics.namespaces import check_is_served
+from mqttlite.topics.namespaces import Namespaces
 from mqttlite.wire.errors import PeerError, QuotaExceeded
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.properties import NONE, Properties
@@ -92,8 +92,10 @@ class Broker:
         wall_ahead_us: int = 0,
         filters: FilterCompiler | None = None,
         overload_limits: OverloadLimits | None = None,
+        namespaces: Namespaces | None = None,
     ) -> None:
-        effects = Effects(limits.max_memory_bytes, wall_ahead_us)
+        self.namespaces: Final = Namespaces() if namespaces is None else namespaces
+        effects = Effects(limits.max_memory_bytes, wall_ahead_us, self.namespaces)
         self._filters: Final[FilterCompiler] = NoFilters() if filters is None else filters
         sessions: dict[str, Session] = {}
         connections: dict[int, Connection] = {}
@@ -180,10 +182,10 @@ class Broker:
     def restore(self, batches: Iterable[list[Change]], now: float) -> None:
         """Restore the state that a store kept, as `Store.load` gives it. Call it before the first input."""
         self.effects.now = now
-        consumers = self._routes.consumers
-        restore(batches, self.sessions, self.router, self.delayed, self.effects.numbers, now, self._filters, consumers)
-        if consumers is not None:
-            consumers.restored()
+        served = self._routes.served
+        restore(batches, self.sessions, self.router, self.delayed, self.effects.numbers, now, self._filters, served)
+        for namespace in served:
+            namespace.restored()
         if self.effects.tracer is not None:
             self._routes.observe(self._routes.traffic)
 
@@ -222,9 +224,9 @@ class Broker:
         """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
         self._routes.unbind(topic_filter, sink)
 
-    def serve_queues(self, consumers: Consumers) -> None:
-        """Let clients subscribe to `$queue/…`. Call it before `restore` and the first input."""
-        self._routes.consumers = consumers
+    def serve(self, namespace: Namespace) -> None:
+        """Let clients become members of a namespace. Call it before `restore` and the first input."""
+        self._routes.serve(namespace)
 
     def watch(self, tracer: Tracer | None) -> None:
         """Set the tracer; None removes it. Call it between two inputs.
@@ -335,7 +337,7 @@ class Broker:
         self.effects.now = now
         expiry = properties.message_expiry_interval
         message = Message(topic, payload, qos, retain, properties, 0.0 if expiry is None else now + expiry)
-        check_is_served(topic)
+        self.namespaces.check_is_served(topic)
         ticket = self.inbound.offer(message, source)
         if self.effects.overflowed:
             self._closing.end_overflowed()

@@ -334,3 +334,11 @@ Change = (
     | SaveDelayed
     | RemoveDelayed
 )
+
+
+_MAY_BE_OTHERS: Final = (Enqueue, Stored, SaveQueue, Due, Retain)
+
+
+def is_of_session(change: Change) -> bool:
+    """Whether a change from a store is not of a queue."""
+    return not (isinstance(change, _MAY_BE_OTHERS) and change.client_id.startswith(QUEUE_MARK))

@@ -14,6 +14,7 @@ from mqttlite.core.message_numbers import MessageNumbers
 from mqttlite.core.outbound.outbox import Outbox, OutboxEffects
 from mqttlite.core.question import Question
 from mqttlite.core.tracer import NO_SAMPLES
+from mqttlite.topics.namespaces import Namespaces
 
 
 class AwaitsCommit:
@@ -45,6 +46,7 @@ class Effects(OutboxEffects):
         "held_back",
         "is_short",
         "meters_senders",
+        "namespaces",
         "numbers",
         "pending_bytes",
         "questions",
@@ -64,9 +66,10 @@ class Effects(OutboxEffects):
     # Inherited; declared again because type checkers differ in what they infer from the assignments below.
     dirty: list[Outbox]
 
-    def __init__(self, max_memory_bytes: int = 0, wall_ahead_us: int = 0) -> None:
+    def __init__(self, max_memory_bytes: int = 0, wall_ahead_us: int = 0, namespaces: Namespaces | None = None) -> None:
         super().__init__(MemoryAccount(max_memory_bytes))
         self.numbers: Final = MessageNumbers(wall_ahead_us)
+        self.namespaces: Final = Namespaces() if namespaces is None else namespaces
         self.until_sample: int = NO_SAMPLES
         """How many messages pass until the next one is sampled for a trace."""
         self.changes: list[Change] = []

@@ -1,17 +1,12 @@
 """Restores the state that a store kept, before the first client connects. The inverse of `changes`."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
 
 from mqttlite.core.changes import (
-    QUEUE_MARK,
     Change,
-    Due,
     Enqueue,
     LatestNumber,
-    Retain,
     SaveDelayed,
-    SaveQueue,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -19,18 +14,16 @@ from mqttlite.core.changes import (
     SaveSubscription,
     SaveWill,
     Stored,
+    is_of_session,
 )
-from mqttlite.core.consumers import Consumers
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.message_numbers import MessageNumbers
+from mqttlite.core.namespace import Namespace
 from mqttlite.core.route.delayed_messages import DelayedMessages
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.subscription import FilteredSubscription, Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.sessions import Sessions
-
-_OF_QUEUES: Final = (Enqueue, Stored, SaveQueue, Due, Retain)
-"""The changes that a store also yields for queues."""
 
 
 def restore(
@@ -41,15 +34,15 @@ def restore(
     numbers: MessageNumbers,
     now: float,
     filters: FilterCompiler,
-    consumers: Consumers | None = None,
+    served: Sequence[Namespace],
 ) -> None:
     """Recreate the state that `Store.load` yields. For a session that was still connected, the expiry interval starts
     `now`."""
     for changes in batches:
         for change in changes:
-            if isinstance(change, _OF_QUEUES) and change.client_id.startswith(QUEUE_MARK):
-                if consumers is not None:
-                    consumers.restore(change)
+            if not is_of_session(change):
+                for namespace in served:
+                    namespace.restore(change)
             elif isinstance(change, Enqueue):
                 sessions.restore_message(_session(sessions, change.client_id), change)
             elif isinstance(change, Stored):

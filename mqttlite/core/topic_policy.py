@@ -5,8 +5,8 @@ from typing import Final, final
 from mqttlite.core.inbound.priority import LOW, NORMAL
 from mqttlite.core.limits import BLOCK, DROP_NEWEST, REJECT
 from mqttlite.core.message import Message, RawProperties
+from mqttlite.core.payload_check import PayloadCheck
 from mqttlite.core.retained.expiry_caps import expiring, with_expiry
-from mqttlite.core.schema_check import SchemaCheck
 from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.plain import NO_EXPIRY
 from mqttlite.wire.properties import encode_properties
@@ -33,7 +33,7 @@ class TopicPolicy:
         "name",
         "on_overflow",
         "passes_batches",
-        "schema",
+        "payload_check",
         "tells_publisher",
         "ttl_s",
     )
@@ -46,7 +46,7 @@ class TopicPolicy:
         min_qos: int = 0,
         max_qos: int = 2,
         ttl_s: int = 0,
-        schema: SchemaCheck | None = None,
+        payload_check: PayloadCheck | None = None,
         priority: str = NORMAL,
         on_overflow: str = "",
         tells_publisher: bool = False,
@@ -61,8 +61,8 @@ class TopicPolicy:
         """Receivers get messages at this QoS at most."""
         self.ttl_s: Final = ttl_s
         """Messages expire after this time, or earlier by their own expiry interval."""
-        self.schema: Final = schema
-        """The schema for payloads, if there is one."""
+        self.payload_check: Final = payload_check
+        """Checks payloads, if they are checked."""
         self.is_low: Final = priority == LOW
         """Whether overload drops its messages first."""
         self.asks_room: Final = on_overflow in (BLOCK, REJECT)
@@ -73,14 +73,14 @@ class TopicPolicy:
         """What a receiver without room does with a message; empty: as in `Limits.on_overflow`."""
         self.tells_publisher: Final = tells_publisher
         """Whether receivers may see the publisher of a message. It does not restrict messages."""
-        self.passes_batches: Final = not (ttl_s or schema is not None or self.asks_room)
+        self.passes_batches: Final = not (ttl_s or payload_check is not None or self.asks_room)
         """Whether batches may stay batches: no message is checked or changed on its own."""
         self.is_plain: Final = not (
             max_payload_bytes
             or min_qos
             or self.max_qos < 2
             or ttl_s
-            or schema is not None
+            or payload_check is not None
             or self.is_low
             or on_overflow
         )

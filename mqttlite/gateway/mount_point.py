@@ -8,15 +8,16 @@ from typing import Final
 
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.topics.names import check_name
-from mqttlite.topics.namespaces import mounted_name, parse_filter, unmounted
+from mqttlite.topics.namespaces import Namespaces, split_share, unmounted
 from mqttlite.wire.errors import TopicNameInvalid
 
 
 class MountPoint:
     """One for each gateway; `prefix` is empty where callers have none."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, namespaces: Namespaces) -> None:
         self.prefix: Final = prefix.encode()
+        self._namespaces: Final = namespaces
 
     def topic_of(self, name: str) -> bytes:
         """The topic that a caller means. Raises `Problem` for a name that is no UTF-8 or, below a mount point, that is
@@ -31,13 +32,13 @@ class MountPoint:
             check_name(topic)
         except TopicNameInvalid as error:
             raise Problem(Code.INVALID_TOPIC, str(error)) from None
-        return mounted_name(self.prefix, topic)
+        return self._namespaces.mounted_name(self.prefix, topic)
 
     def filter_of(self, subscribed: bytes) -> bytes:
         """The topic filter of a caller that the core keeps as that one."""
         if not self.prefix:
             return subscribed
-        rest = parse_filter(subscribed).rest if subscribed.startswith(b"$share/") else subscribed
+        rest = split_share(subscribed)[1]
         return subscribed[: len(subscribed) - len(rest)] + unmounted(self.prefix, rest)
 
     def shown(self, name: str) -> str:

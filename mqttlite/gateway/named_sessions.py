@@ -59,7 +59,7 @@ class NamedSessionRoutes:
     async def by_filter(self, caller: Caller, _: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /events`."""
         asked = await self._read(scope, receive)
-        await self._make(caller, asked, filters_of(asked.filters), scope["path"], send)
+        await self._make(caller, asked, filters_of(asked.filters, self._context.core.namespaces), scope["path"], send)
 
     async def _read(self, scope: Scope, receive: Receive) -> NewSession:
         body = await self._bodies.read(scope, receive)

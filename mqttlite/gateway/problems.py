@@ -32,7 +32,7 @@ class Code(StrEnum):
     WRONG_HOST = "wrong_host"
     INVALID_VALUE = "invalid_value"
     POLICY_REFUSES = "policy_refuses"
-    SCHEMA_INVALID = "schema_invalid"
+    PAYLOAD_INVALID = "schema_invalid"
     TOO_MANY_REQUESTS = "too_many_requests"
     TOO_MANY_FAILED_LOGINS = "too_many_failed_logins"
     QUOTA_EXCEEDED = "quota_exceeded"
@@ -59,7 +59,7 @@ STATUS: Final[dict[Code, int]] = {
     Code.WRONG_HOST: 421,
     Code.INVALID_VALUE: 422,
     Code.POLICY_REFUSES: 422,
-    Code.SCHEMA_INVALID: 422,
+    Code.PAYLOAD_INVALID: 422,
     Code.TOO_MANY_REQUESTS: 429,
     Code.TOO_MANY_FAILED_LOGINS: 429,
     Code.QUOTA_EXCEEDED: 429,

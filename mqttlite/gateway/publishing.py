@@ -26,7 +26,6 @@ from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.net.address_key import address_key
-from mqttlite.topics.namespaces import CONTROL, QUEUE, parse_name
 from mqttlite.wire.constants import MAX_STRING_BYTES, NEVER_EXPIRES, PUBLISH
 from mqttlite.wire.errors import PeerError, TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties, encode_properties
@@ -36,12 +35,13 @@ MAX_USER_PROPERTIES: Final = 100
 """Of one message."""
 
 _ELSEWHERE: Final = {
-    QUEUE: "$queue/…: over HTTP nothing is published to a queue; acknowledge with POST "
+    b"$queue": "$queue/…: over HTTP nothing is published to a queue; acknowledge with POST "
     "/v1/projects/{project}/subscriptions/{subscription}:acknowledge, and look after queues with /api/v1/queues and "
     "/api/v1/dead-letters",
-    CONTROL: "$CONTROL/…: over HTTP nothing is published there; POST /api/v1/dynamic-security/commands takes commands",
+    b"$CONTROL": "$CONTROL/…: over HTTP nothing is published there; POST /api/v1/dynamic-security/commands takes "
+    "commands",
 }
-"""What requests are for that MQTT clients publish; by namespace."""
+"""What requests are for that MQTT clients publish; by first level."""
 
 
 class MessageProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,8 +149,8 @@ class Publishing:
                 caller.source,
             )
         except TopicNameInvalid as error:
-            parsed = parse_name(draft.topic)
-            raise Problem(Code.INVALID_TOPIC, _ELSEWHERE.get(parsed.namespace, str(error))) from None
+            first_level = draft.topic.partition(b"/")[0]
+            raise Problem(Code.INVALID_TOPIC, _ELSEWHERE.get(first_level, str(error))) from None
 
     def outcome(self, caller: Caller, draft: Draft, ticket: Ticket) -> Outcome:
         """What became of a message. Raises `Problem` if it was refused."""
@@ -192,7 +192,7 @@ class Publishing:
         if code == POLICY_REFUSES:
             return Problem(Code.POLICY_REFUSES, tally.refusal)
         if code == ReasonCode.PAYLOAD_FORMAT_INVALID:
-            return Problem(Code.SCHEMA_INVALID, tally.refusal)
+            return Problem(Code.PAYLOAD_INVALID, tally.refusal)
         if code == TOPIC_NAME_INVALID:
             why = caller.source.topic_limits.refusal(draft.topic)
             return Problem(Code.INVALID_TOPIC, why or f"the broker does not serve the topic {topic!r}")

@@ -13,6 +13,7 @@ from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.waker import Waker
 from mqttlite.net.local_link import LocalClient
 from mqttlite.net.local_session import LocalSession, encoded_filter
+from mqttlite.topics.namespaces import Namespaces
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.packets import Ack, Suback, SubscriptionRequest
@@ -139,7 +140,7 @@ def refusal(code: int, topic_filter: bytes, why: str | None) -> Problem:
     return Problem(Code.INVALID_TOPIC, f"no subscription to {name!r}: {why or f'refused with 0x{code:02X}'}")
 
 
-def filters_of(names: Sequence[str]) -> list[bytes]:
+def filters_of(names: Sequence[str], namespaces: Namespaces) -> list[bytes]:
     """Topic filters in bytes: an invalid one would end the session. Raises `Problem`."""
     if not names:
         raise Problem(Code.INVALID_VALUE, "filter is missing: ?filter=a/%2B/b names the topics")
@@ -148,7 +149,7 @@ def filters_of(names: Sequence[str]) -> list[bytes]:
     found: list[bytes] = []
     for name in dict.fromkeys(names):
         try:
-            found.append(encoded_filter(name))
+            found.append(encoded_filter(name, namespaces))
         except UnicodeEncodeError:
             raise Problem(Code.BAD_REQUEST, "a topic filter is no UTF-8") from None
         except TopicFilterInvalid as error:

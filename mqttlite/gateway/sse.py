@@ -28,6 +28,7 @@ from mqttlite.gateway.sessions import (
     requests_of,
 )
 from mqttlite.gateway.waker import Waker
+from mqttlite.topics.namespaces import Namespaces
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -76,7 +77,7 @@ class SseRoutes:
             if topic_id is not None and not any(name in each for each in asked.subscriptions.values()):
                 raise Problem(Code.NOT_AUTHORIZED, "the ticket is of a session that does not subscribe to this topic")
         else:
-            asked = _without_ticket(query, name)
+            asked = _without_ticket(query, name, self._context.core.namespaces)
         opening = Waker()
         stream = EventStream(self._streams, opening)
         session = stream.session = HttpSession(self._context, caller, STREAM, stream.wake)
@@ -118,7 +119,7 @@ class SseRoutes:
         return _Asked(subscriptions, retained, client_id, known.expiry_interval, dropped_while_away(known))
 
 
-def _without_ticket(query: dict[str, list[str]], name: bytes) -> _Asked:
+def _without_ticket(query: dict[str, list[str]], name: bytes, namespaces: Namespaces) -> _Asked:
     """A session that ends with its stream. Raises `Problem`."""
     for parameter in ("client_id", "session_expiry_s"):
         if parameter in query:
@@ -127,7 +128,7 @@ def _without_ticket(query: dict[str, list[str]], name: bytes) -> _Asked:
                 f"{parameter}: a GET makes no session with a name; POST the same path with a body in JSON, and GET the "
                 "url of its answer",
             )
-    filters = [name] if name else filters_of(query.get("filter", []))
+    filters = [name] if name else filters_of(query.get("filter", []), namespaces)
     qos = query.get("qos", ["1"])[0]
     if qos not in ("0", "1"):
         raise Problem(Code.INVALID_VALUE, f"qos is {qos[:20]!r}: a stream has 0 or 1")

@@ -177,11 +177,11 @@ class _Connection:
             raise Problem(Code.TOO_MANY_REQUESTS, f"{MAX_UNANSWERED} requests wait for their answers")
         if request.qos not in (0, 1):
             raise Problem(Code.INVALID_VALUE, f"qos is {request.qos}: a subscription here has 0 or 1")
-        mount_point = self._context.mount_point
-        names = filters_of([self._filter_of(request)])
+        mount_point, namespaces = self._context.mount_point, self._context.core.namespaces
+        names = filters_of([self._filter_of(request)], namespaces)
         is_presence = request.type == "presence" or request.presence
         if is_presence:  # they may be too long now
-            names = filters_of([(each + mount_point.prefix + names[0]).decode() for each in PRESENCE])
+            names = filters_of([(each + mount_point.prefix + names[0]).decode() for each in PRESENCE], namespaces)
         session = self._session
         if request.type == "unsubscribe":
             packet_id = session.unsubscribe(names)

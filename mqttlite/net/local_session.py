@@ -16,7 +16,7 @@ from mqttlite.core.source import Source
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LOCAL, LocalClient, LocalLink
 from mqttlite.topics.names import check_filter
-from mqttlite.topics.namespaces import parse_filter
+from mqttlite.topics.namespaces import Namespaces
 from mqttlite.wire.constants import MAX_STRING_BYTES, PUBACK, PUBCOMP, PUBREC, PUBREL, SUBACK
 from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.packets import Ack, Publish, Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
@@ -197,13 +197,13 @@ class LocalSession:
             self.link.leave(ends_session=True)
 
 
-def encoded_filter(name: str) -> bytes:
+def encoded_filter(name: str, namespaces: Namespaces) -> bytes:
     """A topic filter in bytes. Raises `TopicFilterInvalid`, because an invalid one would end the connection."""
     encoded = name.encode()
     if len(encoded) > MAX_STRING_BYTES or b"\0" in encoded:
         raise TopicFilterInvalid("a topic filter has at most 65535 bytes, and no U+0000 [MQTT-4.7.3-2]")
     check_filter(encoded)
-    refusal = parse_filter(encoded).filter_refusal
+    refusal = namespaces.parse_filter(encoded).filter_refusal
     if refusal:
         raise TopicFilterInvalid(refusal)
     return encoded

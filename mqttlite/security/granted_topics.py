@@ -10,7 +10,7 @@ from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import ANYBODY, PUBLISH, SUBSCRIBE, Authorizer, Why, reason_of, told_by
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import matches
-from mqttlite.topics.namespaces import parse_filter
+from mqttlite.topics.namespaces import split_share
 
 MAX_ROLES: Final = 100_000
 """The most sets of permissions: one per client if each token names its own topics. When they are used up, those without
@@ -124,7 +124,7 @@ def _names(granted: tuple[bytes, ...] | None, topic: bytes) -> bool:
 def _cover(granted: tuple[bytes, ...] | None, topic_filter: bytes) -> bool:
     if granted is None:
         return True
-    behind_share = parse_filter(topic_filter).rest if topic_filter.startswith(b"$share/") else topic_filter
+    behind_share = split_share(topic_filter)[1]
     return any(covers(each, behind_share) for each in granted)
 
 

@@ -10,7 +10,7 @@ from typing import Final, Literal, final
 import msgspec
 import pygtrie
 
-from mqttlite.core.schema_check import SchemaCheck
+from mqttlite.core.payload_check import PayloadCheck
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.topics.names import check_filter, has_wildcard, matches, shown
 from mqttlite.wire.errors import TopicFilterInvalid
@@ -118,7 +118,7 @@ def policy_problems(policies: Sequence[TopicPolicyOptions]) -> Iterator[tuple[in
             yield number, f"topic_policies[{first}] is for {shown(each.topic_filter())}, too: put them together"
 
 
-CheckOf = Callable[[str, Literal["reject", "dead_letter", "count"]], SchemaCheck]
+CheckOf = Callable[[str, Literal["reject", "dead_letter", "count"]], PayloadCheck]
 """The check of a schema, and what becomes of messages that are something else."""
 
 
@@ -136,7 +136,7 @@ class Policy:
         self.levels: Final = self.topic_filter.split(b"/")
         self.publish_is_open: Final = options.access in ("PUBLIC", "PUBLISH_ONLY")
         self.receive_is_open: Final = options.access in ("PUBLIC", "SUBSCRIBE_ONLY")
-        schema: SchemaCheck | None = None
+        schema: PayloadCheck | None = None
         if check_of is not None and options.schema:
             schema = check_of(options.schema, options.schema_violation)
         self.core: Final = TopicPolicy(
@@ -146,7 +146,7 @@ class Policy:
             min_qos=options.min_qos,
             max_qos=options.max_qos,
             ttl_s=options.ttl_s,
-            schema=schema,
+            payload_check=schema,
             priority=options.priority,
             on_overflow=options.on_overflow,
             tells_publisher=options.tell_publisher,

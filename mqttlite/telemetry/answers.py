@@ -16,7 +16,7 @@ from mqttlite.telemetry.tracing import UNFINISHED, DeliveryOutcome, Traced
 from mqttlite.telemetry.wall import Wall
 from mqttlite.telemetry.why import REASONS, clock, delivery_in_words, head, head_of_many
 from mqttlite.topics.names import check_filter, has_wildcard, matches
-from mqttlite.topics.namespaces import parse_filter
+from mqttlite.topics.namespaces import split_share
 from mqttlite.wire.errors import TopicFilterInvalid
 
 MAX_LINES: Final = 20
@@ -161,7 +161,7 @@ class Answers:
         """Why none of the messages was for a known client."""
         topics = {message.topic for message in found}
         filters = self._broker.filters_of(client)
-        fitting = [each for each in filters or () if any(matches(parse_filter(each).rest, topic) for topic in topics)]
+        fitting = [each for each in filters or () if any(matches(split_share(each)[1], topic) for topic in topics)]
         if filters is None:
             why = "it has no session now"
         elif fitting:

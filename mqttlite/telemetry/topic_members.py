@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from mqttlite.topics.names import PRESENCE_EVENTS, check_name, has_wildcard, presence_subject
+from mqttlite.telemetry.presence_topics import PRESENCE_EVENTS, presence_subject
+from mqttlite.topics.names import check_name, has_wildcard
+from mqttlite.topics.namespaces import split_share
 from mqttlite.topics.retained import RetainedMessages, Search
 from mqttlite.topics.tree import SubscriptionTree
 from mqttlite.wire.errors import TopicNameInvalid
@@ -139,7 +141,7 @@ class Members:
 
     def is_relevant(self, topic_filter: bytes) -> bool:
         """Whether a subscription changes the presence of a topic, or asks for it."""
-        plain = _watched_topic(topic_filter) or _plain(topic_filter)
+        plain = _watched_topic(topic_filter) or split_share(topic_filter)[1]
         if plain.startswith(b"$"):
             return False
         if not has_wildcard(plain):
@@ -173,7 +175,7 @@ class Members:
             self._note(client_id, topic_filter)
             return topic
         clients = self._by_filter.get(topic_filter)
-        plain = _plain(topic_filter)
+        plain = split_share(topic_filter)[1]
         is_topic = not has_wildcard(plain)
         if clients is None:
             if is_topic:
@@ -303,13 +305,8 @@ def _earliest(found: Iterable[Clients]) -> dict[str, float]:
 
 def _watched_topic(topic_filter: bytes) -> bytes:
     """The topic whose presence a filter asks for by name; empty where it does not."""
-    plain = _plain(topic_filter)
+    plain = split_share(topic_filter)[1]
     return b"" if has_wildcard(plain) else presence_subject(plain)
-
-
-def _plain(topic_filter: bytes) -> bytes:
-    """The filter after `$share/<share name>/`."""
-    return topic_filter.split(b"/", 2)[2] if topic_filter.startswith(b"$share/") else topic_filter
 
 
 def _fits(name: bytes) -> bool:

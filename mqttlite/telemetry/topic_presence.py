@@ -19,10 +19,10 @@ import msgspec
 from mqttlite.core.broker import Broker
 from mqttlite.core.session.session import Session
 from mqttlite.event_hub import Link, Listener
+from mqttlite.telemetry.presence_topics import PRESENCE, PRESENCE_EVENTS
 from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.report import PresenceFigures
 from mqttlite.telemetry.topic_members import Member, Members, Subjects, Topic
-from mqttlite.topics.names import PRESENCE, PRESENCE_EVENTS
 from mqttlite.topics.retained import Search
 
 LOOK_S: Final = 0.2

@@ -11,12 +11,6 @@ from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 MAX_LEVELS: Final = 201
 """Levels in a topic name or filter: each level of a filter may take a node of the tree."""
 
-PRESENCE: Final = b"$SYS/broker/presence/"
-"""The prefix of the retained presence of topics: their current subscribers."""
-
-PRESENCE_EVENTS: Final = b"$SYS/broker/presence_events/"
-"""The prefix of presence events: joins and leaves of a topic."""
-
 _PLUS: Final = 0x2B
 _HASH: Final = 0x23
 """As numbers, because searching `bytes` for a single byte is ten times as fast as for other bytes."""
@@ -53,38 +47,6 @@ def check_filter(topic_filter: bytes) -> None:
 def is_own(topic: bytes) -> bool:
     """Whether a name, or all that a filter matches, is `$SYS` or below it, where only the broker publishes."""
     return topic.startswith(b"$SYS") and (len(topic) == 4 or topic[4] == 47)
-
-
-def is_dead_letter(topic: bytes) -> bool:
-    """Whether a name is `$dlq` or below it, where only the broker publishes: dead letters."""
-    return topic.startswith(b"$dlq") and (len(topic) == 4 or topic[4] == 47)
-
-
-def is_analytics(topic: bytes) -> bool:
-    """Whether a name is below `$SYS/analytics`, where clients named by the operator may publish."""
-    return topic.startswith(b"$SYS/analytics/")
-
-
-def is_bridge_state(topic: bytes) -> bool:
-    """Whether a name is `$SYS/broker/connection/<name>/state`, where Mosquitto's bridges publish their state, also as
-    their will."""
-    return (
-        topic.startswith(b"$SYS/broker/connection/")
-        and topic.endswith(b"/state")
-        and topic.count(b"/") == 4
-        and len(topic) > len(b"$SYS/broker/connection//state")
-    )
-
-
-def presence_subject(topic: bytes) -> bytes:
-    """The topic that a presence topic is about, or the filter for a filter; empty for other topics.
-
-    Topics that begin with `$` have no presence.
-    """
-    for beginning in (PRESENCE, PRESENCE_EVENTS):
-        if topic.startswith(beginning) and not topic.startswith(b"$", len(beginning)):
-            return topic[len(beginning) :]
-    return b""
 
 
 def has_wildcard(topic_filter: bytes) -> bool:

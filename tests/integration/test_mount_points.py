@@ -9,6 +9,7 @@ from websockets.asyncio.client import connect
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.checks import conflicts
 from mqttlite.config.http import HttpOptions
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.topics import Topics
 from mqttlite.security.topic_records import TopicRecord
@@ -81,7 +82,8 @@ async def test_callers_over_http_are_below_theirs(tmp_path: Path) -> None:
 
 def test_a_topic_elsewhere_is_none_of_theirs() -> None:
     record = TopicRecord(topic_id="t-1", name="site7/a", owner=None, created_at=0.0)
-    found = {each: Topics([record], None, None, MountPoint(each)).get("t-1") for each in ("", "site7/", "site8/")}
+    points = {each: MountPoint(each, NAMESPACES) for each in ("", "site7/", "site8/")}
+    found = {each: Topics([record], None, None, point).get("t-1") for each, point in points.items()}
     assert found == {"": record, "site7/": record, "site8/": None}
 
 

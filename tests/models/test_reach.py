@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.limits import Limits
 from mqttlite.core.route import routes
 from mqttlite.core.route.filtered_receivers import FilteredReceivers
@@ -21,9 +21,10 @@ from mqttlite.core.route.restricted_share import share_of
 from mqttlite.core.route.share_members import SHARE_POLICIES
 from mqttlite.core.sink import Sink
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.filters import Filters
 from mqttlite.topics.names import matches
-from mqttlite.topics.namespaces import mounted_filter, mounted_name, unmounted
+from mqttlite.topics.namespaces import unmounted
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Publish, SubscriptionRequest, Unsubscribe
 from tests.support.core_driver import Client, World, publishes
@@ -155,7 +156,7 @@ class Site:
 
     def renew(self) -> None:
         """The rules are read again, unchanged."""
-        self.world.broker.authorize(DefaultRules(authorizer=self.rules))
+        self.world.broker.authorize(built_in_rules(authorizer=self.rules))
 
     def connect(self, client: SimulatedClient) -> None:
         """Connect, reconnect, or take over from an own connection."""
@@ -210,7 +211,7 @@ class Site:
             no_local = newer and not group and self.random.random() < 0.3
             request = SubscriptionRequest(group + plain, self.random.randint(0, 2), no_local)
             requests.append(request)
-            mounted = mounted_filter(client.mount_point, plain)
+            mounted = NAMESPACES.mounted_filter(client.mount_point, plain)
             client.subscriptions[group + mounted] = Subscribed(mounted, request, identifier, expression)
         where = expression or None
         assert max(client.link.subscribe(*requests, identifier=identifier, where=where)) <= 2
@@ -232,7 +233,7 @@ class Site:
         """Several messages in one chunk, or one from inside the broker."""
         link = client.link
         sent, sent_qos = self.topic(), self.random.randint(0, 2)
-        topic = sent if link is None else mounted_name(client.mount_point, sent)
+        topic = sent if link is None else NAMESPACES.mounted_name(client.mount_point, sent)
         qos = min(sent_qos, self.rules.policy_of(topic).max_qos)
         count = 1 if link is None else self.random.choice([1, 1, 2, 5])
         payloads = [b"%d" % (self.published + number) for number in range(count)]

@@ -19,6 +19,7 @@ from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.question import Authenticate, LoadPage
 from mqttlite.core.session.session import Session
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.decode import decode
@@ -66,6 +67,7 @@ class World:
             retained_expiry_s=retained_expiry_s,
             filters=filters,
             overload_limits=overload_limits,
+            namespaces=NAMESPACES,
         )
         self._filters = filters
         self.late_pages: list[LoadPage] | None = None

@@ -1,6 +1,6 @@
 """What the memory account still has when nothing is left to be kept: nothing, unless somebody did not let go."""
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.broker import Broker
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Message
@@ -24,7 +24,7 @@ def end_everything(broker: Broker, now: float) -> None:
         topic = b"forget %d" % number
         retained.restore(Message(topic, b"x"))
         retained.remove(topic)
-    broker.authorize(DefaultRules())  # which forgets all routes
+    broker.authorize(built_in_rules())  # which forgets all routes
 
 
 def assert_nothing_is_held(memory: MemoryAccount) -> None:

@@ -43,7 +43,7 @@ class QueueWorld(World):
             made = Queues(broker, queues, delivery or DeliveryOptions(), lambda: self.now, 0, filters or NoFilters())
             made._builder.context.max_lane = max_lane
             self._made.append(made)
-            broker.serve_queues(made)
+            broker.serve(made)
             for action in ACTIONS:
                 control = QueueControl(made, action)
                 broker.bind(control.topic_filter, control)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.event_hub import CoreTracer, EventHub, Link, Listener, NoMessages
 from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.wire.packets import Unsubscribe
@@ -152,7 +152,7 @@ def test_a_denial_is_told_and_logged_with_its_rule(caplog: pytest.LogCaptureFixt
     client = world.connect("c")
     link = FakeLink(client.connection)
     world.broker.permissions.on_denied = lambda *told: hub.on_denied(*told, link)  # type: ignore[arg-type]
-    world.broker.authorize(DefaultRules(authorizer=Closed()))
+    world.broker.authorize(built_in_rules(authorizer=Closed()))
     client.subscribe("a/#")
     assert heard == [("c", None, "subscribe", b"a/#", "denied by acl.conf:3", link)]
     (record,) = caplog.records

@@ -2,11 +2,12 @@
 
 from typing import Final
 
+from mqttlite.core.authorizer import Authorizer, allows_will
 from mqttlite.core.connect.capabilities import check_connect
 from mqttlite.core.connect.connection import Connection, Peer
 from mqttlite.core.limits import MAX_CLIENT_ID_CHARACTERS, Limits
-from mqttlite.topics.names import check_name, is_bridge_state, is_own
-from mqttlite.topics.namespaces import check_is_served
+from mqttlite.topics.names import check_name, is_own
+from mqttlite.topics.namespaces import Namespaces
 from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import (
@@ -27,7 +28,7 @@ _ACCEPTANCES: Final = {present: encode(Connack(present, 0), V311) for present in
 """The CONNACKs before 5.0, by Session Present, which 3.1 does not have."""
 
 
-def check(packet: Connect, peer: Peer) -> None:
+def check(packet: Connect, peer: Peer, authorizer: Authorizer, namespaces: Namespaces) -> None:
     """Raises a `PeerError` for a well-formed CONNECT that the broker does not accept [MQTT-3.1.4-2].
 
     Any client identifier of at most `MAX_CLIENT_ID_CHARACTERS` is accepted [MQTT-3.1.3-5]. Before 5.0 an empty one
@@ -46,9 +47,9 @@ def check(packet: Connect, peer: Peer) -> None:
         )
     if packet.will is not None:
         check_name(packet.will.topic)
-        if is_own(packet.will.topic) and not is_bridge_state(packet.will.topic):
+        if is_own(packet.will.topic) and not allows_will(authorizer, packet.will.topic):
             raise NotAuthorized("the will's topic is $SYS or below, where clients may not publish")
-        check_is_served(packet.will.topic)
+        namespaces.check_is_served(packet.will.topic)
         check_response_topic(packet.will.properties)
 
 

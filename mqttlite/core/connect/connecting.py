@@ -26,7 +26,6 @@ from mqttlite.core.session.session import Session
 from mqttlite.core.session.sessions import Sessions
 from mqttlite.core.session.usage import NO_USAGE
 from mqttlite.core.source import CLIENT, Source
-from mqttlite.topics.namespaces import mounted_name
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM, V5
 from mqttlite.wire.errors import Banned, ClientIdentifierNotValid, ServerBusy
 from mqttlite.wire.packets import Connect, Will
@@ -104,14 +103,15 @@ class Connecting:
             connection.outbox.mount(connection.peer.mount_point)
         if connection.peer.capabilities.tell_message and packet.version == V5:
             connection.outbox.tell(connection.peer.sees_publishers)
-        connect.check(packet, connection.peer)
+        routes = self._routes
+        connect.check(packet, connection.peer, routes.permissions.authorizer, routes.namespaces)
         if self._effects.refuses_connects and not connection.peer.is_trusted:
             self._overload.connects_refused += 1
             raise ServerBusy("the broker is overloaded: come again later")
         if not connection.peer.is_trusted:
             self._limit_topics(connection)
         if packet.will is not None:
-            connection.topic_limits.check_will(_mounted_will(connection, packet.will))
+            connection.topic_limits.check_will(self._mounted_will(connection, packet.will))
         connection.problem_information = packet.properties.request_problem_information != 0
         return packet.properties.authentication_method is None and not connection.peer.must_authenticate
 
@@ -165,7 +165,7 @@ class Connecting:
             connection.peer.mount_point,
             connection.peer.is_trusted,
         )
-        will = None if packet.will is None else _mounted_will(connection, packet.will)
+        will = None if packet.will is None else self._mounted_will(connection, packet.will)
         if will is not None:
             session.keep_will(will)  # [MQTT-3.1.2-7]
         connection.clean_start = packet.clean_start
@@ -270,7 +270,15 @@ class Connecting:
         self._routes.limit_topics(limits)
         connection.in_place_bytes = min(connection.in_place_bytes, limits.max_payload_bytes)
         if packet.will is not None:
-            limits.check_will(_mounted_will(connection, packet.will))
+            limits.check_will(self._mounted_will(connection, packet.will))
+
+    def _mounted_will(self, connection: Connection, will: Will) -> Will:
+        """A client's will with the topic below the mount point."""
+        mount_point = connection.peer.mount_point
+        if not mount_point:
+            return will
+        topic = self._routes.namespaces.mounted_name(mount_point, will.topic)
+        return Will(topic, will.payload, will.qos, will.retain, will.properties)
 
     def _attach(self, connection: Connection, session: Session, receive_maximum: int) -> None:
         client_id = connection.client_id
@@ -335,11 +343,3 @@ class _ExpiryDeadline(Deadline):
 
     def on_due(self) -> None:
         self._connecting.on_expiry(self._number)
-
-
-def _mounted_will(connection: Connection, will: Will) -> Will:
-    """A client's will with the topic below the mount point."""
-    mount_point = connection.peer.mount_point
-    if not mount_point:
-        return will
-    return Will(mounted_name(mount_point, will.topic), will.payload, will.qos, will.retain, will.properties)

@@ -28,7 +28,7 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
-from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, PACKET_TOO_LARGE, QUEUE_FULL, SCHEMA_INVALID
+from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, PACKET_TOO_LARGE, PAYLOAD_INVALID, QUEUE_FULL
 from mqttlite.core.route.delayed_messages import DELAYS_FULL
 from mqttlite.core.route.fan_out import FanOut
 from mqttlite.core.route.route import Route
@@ -36,7 +36,7 @@ from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.core.session.session import Session
-from mqttlite.topics.namespaces import is_control, mounted_name
+from mqttlite.topics.namespaces import is_control
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -65,7 +65,7 @@ from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
 _FAULTS: Final[dict[int, str]] = {
-    int(ReasonCode.PAYLOAD_FORMAT_INVALID): SCHEMA_INVALID,
+    int(ReasonCode.PAYLOAD_FORMAT_INVALID): PAYLOAD_INVALID,
     QUOTA_EXCEEDED: PACKET_TOO_LARGE,
 }
 """The drop reason for a payload that is not accepted, by reason code."""
@@ -276,7 +276,7 @@ class PacketHandler:
         if not topic:
             raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
         if connection.peer.mount_point:
-            topic = mounted_name(connection.peer.mount_point, topic)
+            topic = self._routes.namespaces.mounted_name(connection.peer.mount_point, topic)
         capabilities = connection.peer.capabilities
         check_publish(capabilities, packet.qos, packet.retain)
         message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS
-from mqttlite.core.authorizer import ACTIONS, RECEIVE, Authorizer, DefaultRules, allows_unsubscribe, told_by
+from mqttlite.core.authorizer import ACTIONS, RECEIVE, Authorizer, OpenRules, allows_unsubscribe, restricts, told_by
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DENIALS_TOLD_PER_S, MAX_VERDICTS, VERDICT_TOPIC_BYTES
@@ -39,10 +39,10 @@ class Permissions:
     def __init__(self, effects: Effects, drops: Drops, authorizer: Authorizer | None = None) -> None:
         self._effects: Final = effects
         self.drops: Final = drops
-        self.authorizer: Authorizer = DefaultRules() if authorizer is None else authorizer
+        self.authorizer: Authorizer = OpenRules() if authorizer is None else authorizer
         self.rules: int = 1
         """The generation of the rules in force."""
-        self.restricts: bool = _restricts(self.authorizer)
+        self.restricts: bool = restricts(self.authorizer)
         """Whether some topics may be hidden from some clients."""
         self.trusts_names: bool = True
         """Whether unverified user names identify users. True only if no listener verifies them."""
@@ -59,7 +59,7 @@ class Permissions:
         """Put other rules in force. The caller must drop the routes."""
         self.authorizer = authorizer
         self.rules += 1
-        self.restricts = _restricts(authorizer)
+        self.restricts = restricts(authorizer)
         self._received.clear()
 
     def role_of(self, source: Source) -> int:
@@ -138,7 +138,3 @@ class Permissions:
         self.denied[RECEIVE] += 1
         tally.drop(NOT_AUTHORIZED)
         self.drops.add(NOT_AUTHORIZED, 1, topic, trace)
-
-
-def _restricts(authorizer: Authorizer) -> bool:
-    return not (isinstance(authorizer, DefaultRules) and authorizer.is_alone)

@@ -17,24 +17,24 @@ from mqttlite.core.inbound.readers import Readers
 from mqttlite.core.inbound.room import NO_ROOM
 from mqttlite.core.limits import DISCONNECT, Limits
 from mqttlite.core.message import Message
+from mqttlite.core.payload_check import PayloadCheck
 from mqttlite.core.reasons import NOT_AUTHORIZED, QUEUE_FULL
 from mqttlite.core.route.outlook import EXCLUDED, PUBLISHER_WAITS, PlannedReceiver
 from mqttlite.core.route.route import Route
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
-from mqttlite.core.route.subscribe import Outcome, Subscriptions, asked_filter, parse
+from mqttlite.core.route.subscribe import Outcome, Subscriptions, asked_filter, check, granted_qos
 from mqttlite.core.route.tally import DROPPED, NOT_AUTHORIZED_CODE, QUEUED, QUOTA_EXCEEDED
 from mqttlite.core.route.topic_limits import topic_limits
-from mqttlite.core.schema_check import SchemaCheck
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.sessions import Sessions
-from mqttlite.topics.namespaces import QUEUE, ParsedTopic, is_control, mounted_filter, mounted_name
+from mqttlite.topics.namespaces import ParsedTopic, is_control
 from mqttlite.wire.errors import PacketTooLarge, PeerError
 from mqttlite.wire.packets import SubscriptionRequest
 from mqttlite.wire.properties import NONE, Properties
 
 NOT_ASKED: Final = "the topic has one, which was not asked: the payload is not known"
-AS_THE_SCHEMA_SAYS: Final = "the payload is what it says"
+AS_CHECKED: Final = "the payload is what it says"
 
 MAX_PLANNED: Final = 1_000
 """The most receivers that a plan names: some milliseconds, and a hundred kilobytes in the answer. Further ones are only
@@ -53,16 +53,16 @@ class PublishPlan:
         "block_s",
         "code",
         "delay_s",
-        "has_schema",
+        "has_payload_check",
         "is_connected",
         "qos",
         "reason",
         "receivers",
         "retained",
-        "schema",
         "sinks",
         "topic",
         "unnamed",
+        "verdict",
         "wait_for",
         "wait_s",
     )
@@ -80,10 +80,10 @@ class PublishPlan:
         """The highest QoS at which it would be delivered."""
         self.retained: bool = False
         """Whether it would be retained."""
-        self.has_schema: bool = False
-        """Whether the topic has a schema."""
-        self.schema: str = ""
-        """The verdict of the schema: `NOT_ASKED`, `AS_THE_SCHEMA_SAYS`, or the violation."""
+        self.has_payload_check: bool = False
+        """Whether payloads of the topic are checked."""
+        self.verdict: str = ""
+        """The verdict of the payload check: `NOT_ASKED`, `AS_CHECKED`, or the violation."""
         self.block_s: float = 0.0
         """How long the publisher would wait for a receiver without room before the message is refused."""
         self.block_reason: str = ""
@@ -171,7 +171,7 @@ class Planner:
         knows_payload: bool = True,
     ) -> PublishPlan:
         """Predict a PUBLISH of a client, which is connected or not. Without `knows_payload` only the payload's size
-        counts, and schemas and filters that read it are not asked."""
+        counts, and payload checks and filters that read it are not asked."""
         source = self._session(client_id, username, grants)
         plan = PublishPlan(topic)
         connection = self._connection(source)
@@ -180,7 +180,7 @@ class Planner:
             if connection is not None:
                 check_publish(connection.peer.capabilities, qos, retain)
                 if connection.peer.mount_point and topic:
-                    topic = plan.topic = mounted_name(connection.peer.mount_point, topic)
+                    topic = plan.topic = self._routes.namespaces.mounted_name(connection.peer.mount_point, topic)
             route = self._routes.look(topic)
             message = Message(topic, payload, qos, retain, properties)
             is_bound = route.delayed is None
@@ -201,13 +201,15 @@ class Planner:
         session = self._session(client_id, username, grants)
         connection = self._connection(session)
         plan = SubscribePlan(topic_filter)
+        namespaces = self._routes.namespaces
         plan.is_connected = connection is not None
         capabilities = EVERYTHING if connection is None else connection.peer.capabilities
         try:
             if connection is not None and connection.peer.mount_point and topic_filter:
-                topic_filter = plan.topic_filter = mounted_filter(connection.peer.mount_point, topic_filter)
+                topic_filter = plan.topic_filter = namespaces.mounted_filter(connection.peer.mount_point, topic_filter)
             request = SubscriptionRequest(topic_filter, qos)
-            parts = parse(request)
+            check(request)
+            parts = namespaces.parse_filter(topic_filter)
             outcome = Outcome(0)
             plan.code = self._subscriptions.judge(capabilities, session, request, parts, 0, False, outcome)
             plan.reason = outcome.reason
@@ -216,7 +218,7 @@ class Planner:
                 asked = asked_filter(topic_filter, parts)
                 plan.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, asked)
             if is_granted:
-                plan.code = min(qos, 1) if parts.namespace == QUEUE else qos
+                plan.code = granted_qos(qos, parts)
                 self._count_retained(plan, session, parts)
         except PeerError as error:
             plan.code, plan.reason = error.reason_code, str(error)
@@ -265,7 +267,9 @@ class Planner:
         plan.reason = self._routes.permissions.reason(source, PUBLISH, message.topic)
         policy = route.policy
         if policy is not None:
-            if policy.schema is not None and not self._fits_schema(plan, policy.schema, message, knows_payload):
+            if policy.payload_check is not None and not self._passes_check(
+                plan, policy.payload_check, message, knows_payload
+            ):
                 return
             message = policy.limited(message, self._effects.now)
         plan.qos = message.qos
@@ -295,22 +299,22 @@ class Planner:
             return effects.sheds_low_priority
         return effects.sheds_qos0 and message.qos == 0 and not is_control(message.topic)
 
-    def _fits_schema(self, plan: PublishPlan, schema: SchemaCheck, message: Message, knows_payload: bool) -> bool:
-        """Put the verdict of the topic's schema into the plan. Return False if it refuses the message."""
-        plan.has_schema = True
-        if message.retain and not message.payload:  # it removes the retained message, and the schema is not asked
+    def _passes_check(self, plan: PublishPlan, check: PayloadCheck, message: Message, knows_payload: bool) -> bool:
+        """Put the verdict of the topic's payload check into the plan. Return False if it refuses the message."""
+        plan.has_payload_check = True
+        if message.retain and not message.payload:  # it removes the retained message, and nothing is checked
             return True
         if not knows_payload:
-            plan.schema = NOT_ASKED
+            plan.verdict = NOT_ASKED
             return True
-        violation = schema.look(message.payload, message.properties)
+        violation = check.look(message.payload, message.properties)
         if violation is None:
-            plan.schema = AS_THE_SCHEMA_SAYS
+            plan.verdict = AS_CHECKED
         elif violation.code:
             plan.code, plan.reason = violation.code, violation.reason
             return False
         else:
-            plan.schema = f"let through and counted: {violation.reason}"
+            plan.verdict = f"let through and counted: {violation.reason}"
         return True
 
     def _find_no_room(self, plan: PublishPlan, blocks: bool) -> None:

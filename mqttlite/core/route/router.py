@@ -13,7 +13,8 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import CHECK_WORK, CHECKED_BYTES_PER_WORK_UNIT, CROWD, DELAY_WORK, OUTBOXES_PER_WORK_UNIT
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties, reframed
-from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, QUEUE_FULL, SCHEMA_INVALID
+from mqttlite.core.payload_check import PayloadCheck, PayloadViolation
+from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, PAYLOAD_INVALID, QUEUE_FULL
 from mqttlite.core.retained.retained_store import RetainedStore
 from mqttlite.core.route.fan_out import FanOut
 from mqttlite.core.route.message_tracing import MessageTracing
@@ -28,7 +29,6 @@ from mqttlite.core.route.tally import (
     TOPIC_NAME_INVALID,
     Tally,
 )
-from mqttlite.core.schema_check import SchemaCheck, SchemaViolation
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.core.topic_policy import TopicPolicy
@@ -119,8 +119,8 @@ class Router:
                     self.drops.add(NOT_AUTHORIZED, messages, topic)
                     self._routes.permissions.deny(source, PUBLISH, topic, messages, refusal)
                     return None
-                if policy.schema is not None:
-                    piece = self._valid_packets(policy.schema, topic, piece, size, head, source, raw)
+                if policy.payload_check is not None:
+                    piece = self._valid_packets(policy.payload_check, topic, piece, size, head, source, raw)
                     messages = len(piece) // size
                     if messages == 0:
                         return None
@@ -175,7 +175,7 @@ class Router:
         The tally's code is that of PUBACK, and final once the fan-out is done: 0; 0x10 for no subscribers; 0x83 or 0x99
         if the topic's policy refuses the message and no queue keeps it as a dead letter; 0x87 if the client may not
         publish; 0x97 if a queue or the retained store is full. With `at_once` the fan-out is done when this returns,
-        regardless of the budget. `is_allowed` says that the authorizer and the schema were already asked.
+        regardless of the budget. `is_allowed` says that the authorizer and the payload check were already asked.
         """
         tally = Tally()
         message.publisher = source.client_id
@@ -335,8 +335,8 @@ class Router:
             self._deny(self._routes.find(topic), source, topic, (end - start) // size)
             return
         policy = self._routes.find(topic).policy
-        if policy is not None and policy.schema is not None:
-            data = self._valid_packets(policy.schema, topic, data[start:end], size, head, source, raw)
+        if policy is not None and policy.payload_check is not None:
+            data = self._valid_packets(policy.payload_check, topic, data[start:end], size, head, source, raw)
             start, end = 0, len(data)
         delay_s, expires_at = parsed.delay_s, raw.expires_at(self._effects.now)
         refused = 0
@@ -357,7 +357,8 @@ class Router:
     ) -> bool:
         """Whether a topic's policy refuses a message. If so, it is counted, and the tally gets the reason.
 
-        With `is_valid` the schema is not asked. It is also not asked for an empty message that removes a retained one.
+        With `is_valid` the payload check is not asked. It is not asked either for an empty message that removes a
+        retained one.
         """
         refusal = policy.refusal(message.qos, message.retain, len(message.payload))
         if refusal:
@@ -365,44 +366,38 @@ class Router:
             self._routes.permissions.deny(source, PUBLISH, topic, 1, refusal)
             tally.code, tally.refusal = POLICY_REFUSES, refusal
             return True
-        if policy.schema is None or is_valid or (message.retain and not message.payload):
+        if policy.payload_check is None or is_valid or (message.retain and not message.payload):
             return False
-        violation = self._violation(policy.schema, source, topic, message.payload, message.properties)
+        violation = self._violation(policy.payload_check, source, topic, message.payload, message.properties)
         if violation is None:
             return False
-        self.drops.add(SCHEMA_INVALID, 1, topic, message.trace, violation.reason)
+        self.drops.add(PAYLOAD_INVALID, 1, topic, message.trace, violation.reason)
         tally.code, tally.refusal = violation.code, violation.reason
-        if violation.to_dead_letters and self._keep_invalid(message.for_topic(topic), violation.reason):
+        if violation.to_dead_letters and self._routes.keep_invalid(message.for_topic(topic), violation.reason):
             tally.code, tally.reached, tally.queued, tally.is_durable = SUCCESS, 1, 1, True
         return True
 
-    def _keep_invalid(self, message: Message, reason: str) -> bool:
-        """Offer a message with an invalid payload to the topic's queues as a dead letter. Return whether one keeps
-        it."""
-        consumers = self._routes.consumers
-        return consumers is not None and consumers.keep_invalid(self._routes.find(message.topic).sinks, message, reason)
-
     def _violation(
-        self, schema: SchemaCheck, source: Source, topic: bytes, payload: bytes, properties: Properties
-    ) -> SchemaViolation | None:
+        self, check: PayloadCheck, source: Source, topic: bytes, payload: bytes, properties: Properties
+    ) -> PayloadViolation | None:
         self._effects.work += CHECK_WORK + len(payload) // CHECKED_BYTES_PER_WORK_UNIT
-        return schema.violation(source, topic, payload, properties)
+        return check.violation(source, topic, payload, properties)
 
     def _valid_packets(
-        self, schema: SchemaCheck, topic: bytes, piece: bytes, size: int, head: int, source: Source, raw: RawProperties
+        self, check: PayloadCheck, topic: bytes, piece: bytes, size: int, head: int, source: Source, raw: RawProperties
     ) -> bytes:
         """The packets of `forward` with valid payloads. The others are dropped."""
         valid: list[bytes] = []
         for at in range(0, len(piece), size):
-            violation = self._violation(schema, source, topic, piece[at + head : at + size], raw.properties)
+            violation = self._violation(check, source, topic, piece[at + head : at + size], raw.properties)
             if violation is None:
                 valid.append(piece[at : at + size])
             else:
-                self.drops.add(SCHEMA_INVALID, 1, topic, NOT_TRACED, violation.reason)
+                self.drops.add(PAYLOAD_INVALID, 1, topic, NOT_TRACED, violation.reason)
                 if violation.to_dead_letters:
                     expires_at = raw.expires_at(self._effects.now)
                     message = Message(topic, piece[at + head : at + size], 0, False, NONE, expires_at, raw)
-                    self._keep_invalid(message, violation.reason)
+                    self._routes.keep_invalid(message, violation.reason)
         return piece if len(valid) * size == len(piece) else b"".join(valid)
 
     def _may_delay(self, topic: bytes, source: Source) -> bool:

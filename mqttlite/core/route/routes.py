@@ -8,7 +8,6 @@ that the filter matches, or the whole cache if too many cached topics would have
 from typing import Final, final
 
 from mqttlite.core.authorizer import Authorizer
-from mqttlite.core.consumers import Consumers
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     COMPARED_PER_ITERATION,
@@ -18,7 +17,8 @@ from mqttlite.core.limits import (
     STEPS_PER_WORK_UNIT,
     TOPICS_COMPARED,
 )
-from mqttlite.core.message import Delivery, StoredOrigin
+from mqttlite.core.message import Delivery, Message, StoredOrigin
+from mqttlite.core.namespace import Namespace
 from mqttlite.core.route.filtered_receivers import filtered_receivers
 from mqttlite.core.route.permissions import Permissions
 from mqttlite.core.route.restricted_share import restricted
@@ -32,7 +32,7 @@ from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches
-from mqttlite.topics.namespaces import CONTROL, DELAYED, QUEUE, parse_name
+from mqttlite.topics.namespaces import CONTROL, DELAYED
 from mqttlite.topics.tree import SubscriptionTree
 
 _DOLLAR: Final = 0x24
@@ -63,13 +63,14 @@ class Routes:
         "_max_bytes",
         "_observes",
         "_policies",
+        "_served",
         "_sessions",
         "_shares",
         "_topic_limits",
         "_tree",
         "cache",
-        "consumers",
         "limits_topics",
+        "namespaces",
         "permissions",
         "shared_subscriptions",
         "subscriptions",
@@ -85,6 +86,9 @@ class Routes:
         effects: Effects,
     ) -> None:
         self._effects: Final = effects
+        self.namespaces: Final = effects.namespaces
+        self._served: Final[dict[bytes, Namespace]] = {}
+        """The namespaces with members, by first level."""
         self.permissions: Final = permissions
         self._sessions: Final = sessions
         self._max_bytes: Final = max_cache_bytes
@@ -100,8 +104,6 @@ class Routes:
         self._compared = 0  # the cost of this iteration's subscription changes, in comparisons
         self._compared_at = 0.0
         self._cached_bytes = 0
-        self.consumers: Consumers | None = None
-        """Takes subscriptions to queues; set once, before the first."""
         self.subscriptions: int = 0
         self.shared_subscriptions: int = 0
         self.traffic: Traffic | None = None
@@ -202,21 +204,21 @@ class Routes:
 
     def _find_special(self, topic: bytes, remembers: bool) -> Route:
         """The route of a valid topic that begins with `$`."""
-        parsed = parse_name(topic)
+        parsed = self.namespaces.parse_name(topic)
         refusal = parsed.name_refusal
         if parsed.namespace == DELAYED:
             self._effects.work += ROUTE_WORK
             return Route([], [], is_open=False, refusal=refusal, delayed=None if refusal else parsed)
-        if parsed.namespace in (CONTROL, QUEUE):
-            route = self._make_control(topic, refusal)
+        if parsed.namespace == CONTROL or parsed.has_members:
+            route = self._make_bound(topic, refusal)
         else:
             route = Route([], [], is_open=False, refusal=refusal) if refusal else self.make(topic)
         if remembers and not is_own(topic):
             self._remember(topic, route)
         return route
 
-    def _make_control(self, topic: bytes, refusal: str) -> Route:
-        """The route of a `$CONTROL` or `$queue` topic. Its messages go only to the sink bound to it, not to clients.
+    def _make_bound(self, topic: bytes, refusal: str) -> Route:
+        """The route of a topic whose messages go only to the sink bound to it, not to clients.
 
         They are neither counted by topic nor traced: those of `$CONTROL` may hold passwords.
         """
@@ -244,8 +246,9 @@ class Routes:
             sinks = [*plan.sinks, *found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         policy = authorizer.policy_of(topic)
-        if policy.is_ephemeral and self.consumers is not None:
-            sinks = self.consumers.refuse_ephemeral(sinks, policy.name)
+        if policy.is_ephemeral:
+            for each in self._served.values():
+                sinks = each.refuse_ephemeral(sinks, policy.name)
         is_limited = self.limits_topics and self._topic_limits.excludes(topic)
         if policy.is_plain and not is_limited:
             route = Route(receivers, sinks, authorizer.is_open(topic), filtered)
@@ -259,6 +262,27 @@ class Routes:
             if traced or not own:  # otherwise it is not observed
                 route.observed = Observed(receivers + filtered, len(plan.sinks), traced, traffic)
         return route
+
+    def serve(self, namespace: Namespace) -> None:
+        """Hand the subscriptions to a namespace over to a feature. Call it before the first."""
+        self._served[namespace.syntax.first_level] = namespace
+
+    def serves(self, topic_filter: bytes) -> Namespace | None:
+        """The feature that takes subscriptions to a filter; None if they go to the tree."""
+        return self._served.get(topic_filter.partition(b"/")[0])
+
+    @property
+    def served(self) -> list[Namespace]:
+        """Those with members."""
+        return list(self._served.values())
+
+    def keep_invalid(self, message: Message, reason: str) -> bool:
+        """Offer a message with an invalid payload to the features as a dead letter. Return whether one keeps it."""
+        sinks = self.find(message.topic).sinks
+        kept = False
+        for each in self._served.values():
+            kept |= each.keep_invalid(sinks, message, reason)
+        return kept
 
     def denied(self, topic: bytes) -> list[str]:
         """The clients that subscribe to a valid topic and may not receive it."""
@@ -306,10 +330,11 @@ class Routes:
             self._add_to_share(subscription)
             return
         self.subscriptions += replaced is None
-        if topic_filter[0] == _DOLLAR and subscription.is_to_queue:
-            if self.consumers is not None:  # None: the stored subscription is from a broker that had queues
-                self.consumers.add(self._sessions[subscription.client_id], subscription)
-            return
+        if topic_filter[0] == _DOLLAR:
+            namespace = self.serves(topic_filter)
+            if namespace is not None:
+                namespace.add(self._sessions[subscription.client_id], subscription)
+                return
         if replaced is not None:
             self._tree.remove(topic_filter, replaced)
         self._tree.add(topic_filter, subscription)
@@ -384,10 +409,11 @@ class Routes:
     def _remove(self, subscription: Subscription) -> None:
         self.subscriptions -= 1
         topic_filter = subscription.topic_filter
-        if topic_filter[0] != _DOLLAR or not subscription.is_to_queue:
+        namespace = self.serves(topic_filter) if topic_filter[0] == _DOLLAR else None
+        if namespace is None:
             self._tree.remove(topic_filter, subscription)
-        elif self.consumers is not None:
-            self.consumers.remove(subscription)
+        else:
+            namespace.remove(subscription)
 
     def groups_of(self, session: Session) -> int:
         """How many shared subscriptions a session has."""

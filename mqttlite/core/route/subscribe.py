@@ -33,7 +33,7 @@ from mqttlite.core.route.subscription import FilteredSubscription, Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.usage import Usage
 from mqttlite.topics.names import check_filter
-from mqttlite.topics.namespaces import ORDINARY, QUEUE, SHARED, ParsedTopic, mounted_filter, parse_filter
+from mqttlite.topics.namespaces import ORDINARY, SHARED, Namespaces, ParsedTopic, split_share
 from mqttlite.wire.constants import SUBSCRIBE, V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, ProtocolError
@@ -48,7 +48,6 @@ _TOPIC_FILTER_INVALID: Final = 0x8F
 _QUOTA_EXCEEDED: Final = 0x97
 _NO_SUBSCRIPTION_EXISTED: Final = 0x11
 
-_NO_QUEUES: Final = "$queue/…: this broker has no queues"
 
 _RETAIN_IF_NEW: Final = 1
 _RETAIN_NEVER: Final = 2
@@ -105,7 +104,7 @@ class Subscriptions:
         """
         filters = self.filters_of(connection, packet.properties)
         for request in packet.requests:
-            parse(request if filters is None else filters.base(request))
+            check(request if filters is None else filters.base(request))
         outcome = Outcome(session.retained_waiting)
         self.subscribe(connection, session, packet.requests, packet.properties, outcome, filters)
         self.answer(connection, session, SUBSCRIBE, packet.packet_id, outcome)
@@ -119,12 +118,9 @@ class Subscriptions:
             topic_filters = tuple([without_filter(topic_filter) for topic_filter in topic_filters])
         for topic_filter in topic_filters:
             check_filter(topic_filter)
-            parse_filter(topic_filter)
+            split_share(topic_filter)
         outcome = Outcome(0)
-        mount_point = connection.peer.mount_point
         for topic_filter in topic_filters:
-            if mount_point:
-                topic_filter = mounted_filter(mount_point, topic_filter)
             outcome.codes.append(self.unsubscribe_if_allowed(session, topic_filter))
         self._effects.work += FILTER_WORK * len(outcome.codes)
         self.answer(connection, session, 0, packet.packet_id, outcome)
@@ -159,6 +155,7 @@ class Subscriptions:
         capabilities = connection.peer.capabilities
         tracer = self._effects.tracer
         mount_point = connection.peer.mount_point
+        namespaces = self._routes.namespaces
         for request in requests:
             message_filter: MessageFilter | None = None
             refusal = ""
@@ -167,19 +164,19 @@ class Subscriptions:
                 request = filters.base(request)
                 message_filter, refusal = requested.message_filter, requested.refusal
             if mount_point:
-                request = _mounted(request, mount_point)
+                request = _mounted(namespaces, request, mount_point)
             existing = tracer is not None and request.topic_filter in session.subscriptions
-            parts = parse_filter(request.topic_filter)
+            parts = namespaces.parse_filter(request.topic_filter)
             code = self.judge(capabilities, session, request, parts, identifier, message_filter is not None, outcome)
             if outcome.used_up is not None:
                 outcome.used_up.limits.count_refused(outcome.used_up.limits.subscriptions_name)
                 outcome.used_up = None
-            if code == 0 and parts.namespace == QUEUE:
-                consumers = self._routes.consumers
-                assert consumers is not None, "else there are no queues"
+            if code == 0 and parts.has_members:
+                namespace = self._routes.serves(request.topic_filter)
+                assert namespace is not None, "else it is refused"
                 expression = "" if message_filter is None else message_filter.expression
-                refusal = refusal or consumers.admit(session, parts, expression, properties.user_properties)
-                message_filter = None  # the queue applies the filter
+                refusal = refusal or namespace.admit(session, parts, expression, properties.user_properties)
+                message_filter = None  # the feature applies the filter
             if code == 0 and refusal:
                 code = _TOPIC_FILTER_INVALID
                 outcome.reason = outcome.reason or refusal
@@ -188,9 +185,7 @@ class Subscriptions:
                 if not outcome.reason and connection.problem_information:
                     outcome.reason = self._routes.permissions.told(session, SUBSCRIBE_ACTION, request.topic_filter)
             if code == 0:
-                code = request.qos  # [MQTT-3.8.4-7]
-                if parts.namespace == QUEUE:
-                    code = min(code, 1)
+                code = granted_qos(request.qos, parts)  # [MQTT-3.8.4-7]
                 at_once = outcome.waiting < RETAINED_WAITING
                 replay = self._subscribe(session, request, parts, identifier, at_once, message_filter)
                 if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace an earlier one
@@ -224,11 +219,11 @@ class Subscriptions:
             outcome.reason = outcome.reason or session.topic_limits.refusal(parts.rest)
             return _TOPIC_FILTER_INVALID
         topic_filter = request.topic_filter
-        asked = topic_filter if parts.namespace == ORDINARY else asked_filter(topic_filter, parts)
+        asked = asked_filter(topic_filter, parts)
         if not routes.permissions.may_subscribe(session, asked):
             return _NOT_AUTHORIZED
         known = topic_filter in session.subscriptions
-        if is_filtered and parts.namespace != QUEUE and not self._has_room_for_filter(session, topic_filter):
+        if is_filtered and not parts.has_members and not self._has_room_for_filter(session, topic_filter):
             return _QUOTA_EXCEEDED
         if not known:
             if len(session.subscriptions) >= self._limits.max_subscriptions:
@@ -243,23 +238,27 @@ class Subscriptions:
                     return _QUOTA_EXCEEDED
         if parts.namespace == ORDINARY:
             return 0
-        if parts.namespace == QUEUE:
-            refusal = "" if routes.consumers is not None else _NO_QUEUES
-            outcome.reason = outcome.reason or refusal
-            return _TOPIC_FILTER_INVALID if refusal else 0
+        if parts.has_members and routes.serves(topic_filter) is None:
+            outcome.reason = outcome.reason or f"{parts.shown}: this broker does not serve it"
+            return _TOPIC_FILTER_INVALID
         if not known and parts.namespace == SHARED:
             return _QUOTA_EXCEEDED if routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
         return 0
 
     def unsubscribe_if_allowed(self, session: Session, topic_filter: bytes) -> int:
-        """End a subscription for its client, if the rules allow it. Return the code for UNSUBACK."""
+        """End a subscription by the filter that its client names, if the rules allow it. Return the code for
+        UNSUBACK."""
+        if session.mount_point:
+            topic_filter = self._routes.namespaces.mounted_filter(session.mount_point, topic_filter)
         permissions = self._routes.permissions
-        if permissions.restricts:
-            asked = asked_filter(topic_filter, parse_filter(topic_filter))
-            if not permissions.may_unsubscribe(session, asked):
-                permissions.deny(session, SUBSCRIBE_ACTION, topic_filter, reason=_MAY_NOT_UNSUBSCRIBE)
-                return _NOT_AUTHORIZED
+        if permissions.restricts and not permissions.may_unsubscribe(session, self.asked(topic_filter)):
+            permissions.deny(session, SUBSCRIBE_ACTION, topic_filter, reason=_MAY_NOT_UNSUBSCRIBE)
+            return _NOT_AUTHORIZED
         return self.unsubscribe(session, topic_filter)
+
+    def asked(self, topic_filter: bytes) -> bytes:
+        """The filter to check against the rules for a subscription."""
+        return asked_filter(topic_filter, self._routes.namespaces.parse_filter(topic_filter))
 
     def unsubscribe(self, session: Session, topic_filter: bytes) -> int:
         """End a subscription by its filter with mount point. Return the code for UNSUBACK [MQTT-3.10.4-6]
@@ -400,7 +399,7 @@ class _LongPacket(Job):
         if not self._is_checked:
             requests = reader.take(FILTERS_PER_STEP)
             for request in requests:
-                parse(request if self._filters is None else self._filters.base(request))
+                check(request if self._filters is None else self._filters.base(request))
             self._effects.work += FILTER_WORK * len(requests)
             if reader.has_ended():
                 self._is_checked = True
@@ -429,22 +428,25 @@ class _LongPacket(Job):
         has_suffixes = self._connection.peer.capabilities.filter_suffix
         for request in requests:
             topic_filter = without_filter(request.topic_filter) if has_suffixes else request.topic_filter
-            if self._session.mount_point:
-                topic_filter = mounted_filter(self._session.mount_point, topic_filter)
             self._outcome.codes.append(self._subscriptions.unsubscribe_if_allowed(self._session, topic_filter))
         self._effects.work += FILTER_WORK * len(requests)
 
 
 def asked_filter(topic_filter: bytes, parts: ParsedTopic) -> bytes:
-    """The filter to check against the rules. For a queue it is the queue alone, because the right to consume does not
+    """The filter to check against the rules. For a member it is the target alone, because the right to be one does not
     depend on topics."""
-    return b"$queue/" + parts.name if parts.namespace == QUEUE else topic_filter
+    return parts.target if parts.has_members else topic_filter
 
 
-def _mounted(request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRequest:
+def granted_qos(wanted: int, parts: ParsedTopic) -> int:
+    """The QoS of a subscription to a filter."""
+    return wanted if parts.syntax is None else min(wanted, parts.syntax.max_qos)
+
+
+def _mounted(namespaces: Namespaces, request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRequest:
     """The request with the mount point added to its filter."""
     return SubscriptionRequest(
-        mounted_filter(mount_point, request.topic_filter),
+        namespaces.mounted_filter(mount_point, request.topic_filter),
         request.qos,
         request.no_local,
         request.retain_as_published,
@@ -454,21 +456,19 @@ def _mounted(request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRe
 
 def _wants_retained(session: Session, request: SubscriptionRequest, parts: ParsedTopic) -> bool:
     """Whether a new subscription gets retained messages."""
-    if parts.namespace != ORDINARY and parts.namespace in (SHARED, QUEUE):
+    if parts.namespace == SHARED or parts.has_members:
         return False  # a shared subscription gets no retained messages (5.0 §4.8.2)
     if request.retain_handling == _RETAIN_IF_NEW:  # [MQTT-3.3.1-10]
         return request.topic_filter not in session.subscriptions
     return request.retain_handling != _RETAIN_NEVER  # [MQTT-3.3.1-11]
 
 
-def parse(request: SubscriptionRequest) -> ParsedTopic:
-    """Parse a topic filter. Raises `TopicFilterInvalid`, or `ProtocolError` for No Local on a shared subscription
+def check(request: SubscriptionRequest) -> None:
+    """Check a topic filter. Raises `TopicFilterInvalid`, or `ProtocolError` for No Local on a shared subscription
     [MQTT-3.8.3-4]."""
     check_filter(request.topic_filter)
-    parts = parse_filter(request.topic_filter)
-    if parts.namespace == SHARED and request.no_local:
+    if split_share(request.topic_filter)[0] and request.no_local:
         raise ProtocolError("No Local on a shared subscription [MQTT-3.8.3-4]")
-    return parts
 
 
 def _suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -> bytes:

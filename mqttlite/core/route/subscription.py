@@ -5,10 +5,9 @@ from typing import Final, final
 
 from mqttlite.core.message_filter import FILTER_BYTES, FILTER_BYTES_PER_CHARACTER, MessageFilter
 from mqttlite.core.sink import Sink
-from mqttlite.topics.namespaces import parse_filter
+from mqttlite.topics.namespaces import split_share
 
 _SHARE: Final = b"$share/"
-_QUEUE: Final = b"$queue/"
 _NO_LOCAL: Final = 4
 _RETAIN_AS_PUBLISHED: Final = 8
 _IDENTIFIER_SHIFT: Final = 4
@@ -93,7 +92,7 @@ class Subscription(Binding):
         if retain_as_published:
             options |= _RETAIN_AS_PUBLISHED
         self._options: Final = options
-        self.share_name: Final = parse_filter(topic_filter).name if topic_filter.startswith(_SHARE) else b""
+        self.share_name: Final = split_share(topic_filter)[0] if topic_filter.startswith(_SHARE) else b""
         """The share name of a shared subscription, else empty."""
         self.subscribed_at: Final = subscribed_at
         """When its client first subscribed to this filter, in microseconds of Unix time; 0: not known. In the compiled
@@ -103,11 +102,6 @@ class Subscription(Binding):
     def filter(self) -> bytes:
         """The filter that topic names are compared with. For a shared subscription, the part after the share name."""
         return self.topic_filter[len(b"$share//") + len(self.share_name) :] if self.share_name else self.topic_filter
-
-    @property
-    def is_to_queue(self) -> bool:
-        """Whether it is to a queue. It then matches no topic, and makes its client a consumer."""
-        return self.topic_filter.startswith(_QUEUE)
 
     def join(self, plan: RoutePlan) -> None:
         subscriptions = plan.by_client.get(self.client_id)

@@ -11,10 +11,9 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job
 from mqttlite.core.limits import FILTER_WORK, ITERATION_WORK
 from mqttlite.core.route.permissions import Permissions
-from mqttlite.core.route.subscribe import Subscriptions, asked_filter
+from mqttlite.core.route.subscribe import Subscriptions
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.sessions import Sessions
-from mqttlite.topics.namespaces import parse_filter
 
 _LOOK_WORK: Final = 2
 """The work of checking one subscription."""
@@ -65,7 +64,7 @@ class SubscriptionCheck(Job):
             assert session is not None, "the filters belong to a session"
             if session.is_over:
                 self._filters = []
-            elif not self._permissions.may_subscribe(session, asked_filter(topic_filter, parse_filter(topic_filter))):
+            elif not self._permissions.may_subscribe(session, self._subscriptions.asked(topic_filter)):
                 self._effects.work += FILTER_WORK
                 self._subscriptions.end(session, topic_filter)
         self.is_done = True

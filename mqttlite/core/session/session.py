@@ -39,7 +39,7 @@ from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.core.session.session_backlog import EMPTYING, SessionBacklog
 from mqttlite.core.session.session_record import NO_REPLAYS
 from mqttlite.core.tracer import BACKPRESSURE
-from mqttlite.topics.names import is_dead_letter
+from mqttlite.topics.namespaces import Namespaces
 from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.encode import encode_ack
 
@@ -495,7 +495,7 @@ class Session(SessionBacklog):
         seen: Delivery | None = delivery
         if outbox.mount_point:
             seen = delivery.unmounted(outbox.mount_point)
-        if seen is None or not outbox.tells or _is_told(delivery):
+        if seen is None or not outbox.tells or _is_told(delivery, self._effects.namespaces):
             return seen
         told = seen.told_to(outbox.sees_publishers)
         if told is None:
@@ -520,6 +520,6 @@ def _why_unfit(outbox: Outbox, size: int) -> str:
     return PACKET_TOO_LARGE if outbox.is_too_large(size) else ""
 
 
-def _is_told(delivery: Delivery) -> bool:
-    """Whether it has these properties already: its origin adds them, or it is a dead letter."""
-    return (delivery.origin is not None and delivery.origin.keeps) or is_dead_letter(delivery.message.topic)
+def _is_told(delivery: Delivery, namespaces: Namespaces) -> bool:
+    """Whether it has these properties already: its origin or its feature adds them."""
+    return (delivery.origin is not None and delivery.origin.keeps) or namespaces.tells(delivery.message.topic)

@@ -32,11 +32,12 @@ from mqttlite.core.route.tally import (
 )
 from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.delivery.queues.api import Answer, QueuesApi, Refused, options_of
+from mqttlite.delivery.queues.namespace import parts_of
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.topics.names import check_name
-from mqttlite.topics.namespaces import ORDINARY, mounted_filter, mounted_name, parse_name
 from mqttlite.wire.errors import PeerError
 
 CREATE: Final = "$create"
@@ -120,16 +121,16 @@ class QueueCommands:
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         """Implements `Sink`."""
-        name = f"$queue/{parse_name(message.topic).name.decode()}"
+        name = f"$queue/{parts_of(message.topic)[0].decode()}"
         if len(self._waiting) >= MAX_WAITING:
             return [planned_sink(name, DROPPED, QUEUE_FULL)]
         return [planned_sink(name, SENT, "", "it looks after the queue")]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
-        parsed = parse_name(message.topic)
-        action, _, response = parsed.rest.partition(b"/")
-        name = parsed.name.decode()
+        raw_name, rest = parts_of(message.topic)
+        action, _, response = rest.partition(b"/")
+        name = raw_name.decode()
         mount_point = source.mount_point if isinstance(source, Session) else b""
         makes = action == CREATE.encode() and name not in self._queues
         if not makes and not self._queues.serves(name, source):
@@ -142,7 +143,7 @@ class QueueCommands:
         properties = message.properties
         wanted = properties.response_topic.encode() if properties.response_topic else response
         if wanted:
-            wanted = mounted_name(mount_point, wanted)
+            wanted = NAMESPACES.mounted_name(mount_point, wanted)
             if not _is_ordinary(wanted) or not self._permissions.may_publish(source, wanted):
                 tally.code = NOT_AUTHORIZED_CODE
                 tally.refusal = "an answer goes to a plain topic to which the publisher of the command may publish"
@@ -247,11 +248,11 @@ class QueueCommands:
         if options.push is not None:
             raise Refused(400, "A queue gets its push target over HTTP or by the command line: it has a secret.")
         source, mount_point, topic = command.source, command.mount_point, options.dead_letter_topic
-        filters = [mounted_filter(mount_point, each.encode()) for each in options.filters]
+        filters = [NAMESPACES.mounted_filter(mount_point, each.encode()) for each in options.filters]
         for given, each in zip(options.filters, filters, strict=True):
             if not self._permissions.may_subscribe(source, each):
                 raise Refused(403, f"To bind a queue to {given} takes the permission to subscribe to that.")
-        topic = mounted_name(mount_point, topic.encode()).decode() if topic else ""
+        topic = NAMESPACES.mounted_name(mount_point, topic.encode()).decode() if topic else ""
         if topic and not self._permissions.may_publish(source, topic.encode()):
             raise Refused(403, f"dead_letter_topic takes the permission to publish to {options.dead_letter_topic}.")
         return msgspec.structs.replace(
@@ -282,4 +283,4 @@ def _is_ordinary(topic: bytes) -> bool:
         check_name(topic)
     except PeerError:
         return False
-    return not topic.startswith(b"$") and parse_name(topic).namespace == ORDINARY
+    return not topic.startswith(b"$")

@@ -16,8 +16,8 @@ from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, SENT, Tally
 from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
 from mqttlite.delivery.queues.limits import MAX_ACK_IDS
+from mqttlite.delivery.queues.namespace import parts_of
 from mqttlite.delivery.queues.service import Queues
-from mqttlite.topics.namespaces import parse_name
 
 ACK: Final = "$ack"
 NACK: Final = "$nack"
@@ -51,12 +51,12 @@ class QueueControl:
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         """Implements `Sink`."""
-        name = parse_name(message.topic).name.decode()
+        name = parts_of(message.topic)[0].decode()
         return [planned_sink(f"$queue/{name}", SENT, "", "it acknowledges, returns or extends messages")]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
-        name = parse_name(message.topic).name.decode()
+        name = parts_of(message.topic)[0].decode()
         if not self._queues.serves(name, source):
             tally.code = NO_MATCHING_SUBSCRIBERS
             return

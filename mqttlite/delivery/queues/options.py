@@ -5,10 +5,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.delivery.push.target import PushTarget
 from mqttlite.filters import Filter, FilterError
 from mqttlite.topics.names import check_filter, check_name, matches
-from mqttlite.topics.namespaces import ORDINARY, parse_filter
+from mqttlite.topics.namespaces import ORDINARY
 from mqttlite.wire.errors import PeerError, TopicFilterInvalid
 
 MAX_NAME: Final = 128
@@ -197,7 +198,7 @@ def check_queue_filter(topic_filter: str) -> None:
     raw = topic_filter.encode()
     try:
         check_filter(raw)
-        is_ordinary = parse_filter(raw).namespace == ORDINARY
+        is_ordinary = NAMESPACES.parse_filter(raw).namespace == ORDINARY
     except TopicFilterInvalid as error:
         raise ValueError(f"filters: {error}") from None
     if not is_ordinary:

@@ -24,7 +24,7 @@ OVERFLOW: Final = "overflow"
 FILTERED: Final = "filtered"
 """The cause of a dead letter that did not pass the queue's filter. It had no attempt."""
 
-SCHEMA_INVALID: Final = "schema_invalid"
+PAYLOAD_INVALID: Final = "schema_invalid"
 """The cause of a dead letter whose payload violates its topic's schema."""
 
 CAUSES: Final = (NACKED, DEADLINE, DISCONNECTED, TOO_LARGE, OVERFLOW)

@@ -29,7 +29,7 @@ from mqttlite.delivery.queues.deferred_pages import DeferredPages
 from mqttlite.delivery.queues.deliveries import LEASED, Deliveries, Entry
 from mqttlite.delivery.queues.leases import Leases
 from mqttlite.delivery.queues.limits import DUE_PER_STEP, ENTRY_BYTES, PULLERS_STAY_S
-from mqttlite.delivery.queues.outcomes import DEADLINE, NEVER_ACKNOWLEDGED, PURGED, SCHEMA_INVALID, TOO_LARGE
+from mqttlite.delivery.queues.outcomes import DEADLINE, NEVER_ACKNOWLEDGED, PAYLOAD_INVALID, PURGED, TOO_LARGE
 from mqttlite.delivery.queues.pace import Pace
 from mqttlite.delivery.queues.properties import with_delivery_properties
 from mqttlite.delivery.queues.queue_filter import QueueFilter
@@ -189,7 +189,7 @@ class Queue(Job):
         """Keep a message with an invalid payload as a dead letter. False if the queue keeps none, or filters it out."""
         if not self.contents.policy.dead_letter or (self.filter is not None and not self.filter.matches(message)):
             return False
-        self.contents.reject(message, SCHEMA_INVALID, reason)
+        self.contents.reject(message, PAYLOAD_INVALID, reason)
         return True
 
     def put_back(self, message: Message) -> bool:

@@ -30,6 +30,7 @@ from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, SeekUnderW
 from mqttlite.delivery.queues.feed import Feed
 from mqttlite.delivery.queues.limits import MAX_INVALID, MAX_NACK_DELAY_S, MAX_PULLED
 from mqttlite.delivery.queues.managed import SUBSCRIBER, ManagedQueue, QueueState
+from mqttlite.delivery.queues.namespace import QUEUES
 from mqttlite.delivery.queues.options import (
     MAX_DEADLINE_S,
     SHORTEST_DEADLINE_S,
@@ -43,7 +44,7 @@ from mqttlite.delivery.queues.seeking import Position
 from mqttlite.delivery.queues.snapshots import SnapshotRefused, Snapshots
 from mqttlite.delivery.queues.subscribers import Subscribers, queue_of
 from mqttlite.topics.names import matches
-from mqttlite.topics.namespaces import ParsedTopic, mounted_filter
+from mqttlite.topics.namespaces import ParsedTopic, Syntax
 
 _PER_USER: Final = "delivery.max_queues_per_user"
 
@@ -63,7 +64,7 @@ class Pulled:
 
 
 class Queues:
-    """Implements the core's port `Consumers`. `options` are the queues of the configuration, `clock` returns the
+    """Implements the core's port `Namespace`. `options` are the queues of the configuration, `clock` returns the
     broker's seconds, and `wall_ahead_us` is that of the core."""
 
     def __init__(
@@ -100,12 +101,17 @@ class Queues:
         self.on_changed: Final[list[Callable[[str], None]]] = []
         """Each is called when a queue was made, changed or deleted, or its push was stopped or begins again."""
 
-    # ------------------------------------------------------------------ as `Consumers`
+    # ------------------------------------------------------------------ as `Namespace`
+
+    @property
+    def syntax(self) -> Syntax:
+        """Implements `Namespace`."""
+        return QUEUES
 
     def admit(
         self, session: Session, parsed: ParsedTopic, expression: str, properties: Sequence[tuple[str, str]]
     ) -> str:
-        """Implements `Consumers`. A filter after the name creates a missing queue, if the options allow it."""
+        """Implements `Namespace`. A filter after the name creates a missing queue, if the options allow it."""
         try:
             return self._admit(session, parsed, requested(expression, properties))
         except (ValueError, TypeError) as error:
@@ -114,7 +120,7 @@ class Queues:
     def _admit(self, session: Session, parsed: ParsedTopic, asked: dict[str, Any]) -> str:
         name = parsed.name.decode()
         kept = self._kept.get(name)
-        wanted = mounted_filter(session.mount_point, parsed.rest).decode() if parsed.rest else ""
+        wanted = self._core.namespaces.mounted_filter(session.mount_point, parsed.rest).decode() if parsed.rest else ""
         if kept is not None and not self.is_below(name, session.mount_point):
             return f"$queue/…: {name} has messages of topics that are not below the mount point"
         if kept is not None:
@@ -134,17 +140,17 @@ class Queues:
         return ""
 
     def add(self, session: Session, subscription: Subscription) -> None:
-        """Implements `Consumers`."""
+        """Implements `Namespace`."""
         name = queue_of(subscription)
         kept = self._kept.get(name)
         self._subscribers.add(session, subscription, name, None if kept is None else kept.queue)
 
     def remove(self, subscription: Subscription) -> None:
-        """Implements `Consumers`."""
+        """Implements `Namespace`."""
         self._subscribers.remove(subscription)
 
     def keep_invalid(self, sinks: Sequence[Sink], message: Message, reason: str) -> bool:
-        """Implements `Consumers`, for up to `MAX_INVALID` queues."""
+        """Implements `Namespace`, for up to `MAX_INVALID` queues."""
         kept = 0
         for sink in sinks:
             if isinstance(sink, Queue) and sink.keep_invalid(message, reason):
@@ -155,16 +161,16 @@ class Queues:
         return kept > 0
 
     def refuse_ephemeral(self, sinks: list[Sink], policy: str) -> list[Sink]:
-        """Implements `Consumers`."""
+        """Implements `Namespace`."""
         effects = self._core.effects
         return [EphemeralSink(each, policy, effects) if isinstance(each, Queue) else each for each in sinks]
 
     def restore(self, change: Change) -> None:
-        """Implements `Consumers`: collect the change until the queue is complete."""
+        """Implements `Namespace`: collect the change until the queue is complete."""
         self._records.add(change)
 
     def restored(self) -> None:
-        """Implements `Consumers`: create the stored queues, and those of the configuration."""
+        """Implements `Namespace`: create the stored queues, and those of the configuration."""
         records, self._records = self._records, QueueRecords()
         configured = {each.name: each for each in self._configured}
         for record in records.queues():

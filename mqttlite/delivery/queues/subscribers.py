@@ -10,8 +10,8 @@ from mqttlite.core.route.permissions import Permissions
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.delivery.queues.consumers import Consumer
+from mqttlite.delivery.queues.namespace import parts_of
 from mqttlite.delivery.queues.queue import Queue
-from mqttlite.topics.namespaces import parse_filter
 
 
 class Subscribers:
@@ -74,7 +74,7 @@ class Subscribers:
 
 def queue_of(subscription: Subscription) -> str:
     """The name of the queue of a subscription."""
-    return parse_filter(subscription.topic_filter).name.decode()
+    return parts_of(subscription.topic_filter)[0].decode()
 
 
 def _leave(consumer: Consumer) -> None:

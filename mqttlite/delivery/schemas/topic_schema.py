@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, final
 
-from mqttlite.core.schema_check import SchemaViolation
+from mqttlite.core.payload_check import PayloadViolation
 from mqttlite.core.source import Source
 from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError, SchemaType, printable
 from mqttlite.delivery.schemas.registry import LATEST, Registry, RegistryError
@@ -82,7 +82,7 @@ class _Violated(Exception):
 
 @final
 class TopicSchema:
-    """A `SchemaCheck` for the topics of one policy. `clock` gives seconds."""
+    """A `PayloadCheck` for the topics of one policy. `clock` gives seconds."""
 
     def __init__(
         self,
@@ -100,7 +100,9 @@ class TopicSchema:
         self._logged = 0
         self._known: _Known | None = None
 
-    def violation(self, source: Source, topic: bytes, payload: bytes, properties: Properties) -> SchemaViolation | None:
+    def violation(
+        self, source: Source, topic: bytes, payload: bytes, properties: Properties
+    ) -> PayloadViolation | None:
         try:
             known = self._current()
             if properties is NONE and payload[:1] != b"\0" and not known.default.fault(payload):
@@ -112,14 +114,14 @@ class TopicSchema:
             if self.on_violation == "count":
                 return None
             is_kept = self.on_violation == "dead_letter" and violated.code == PAYLOAD_FORMAT_INVALID
-            return SchemaViolation(violated.code, str(violated), is_kept)
+            return PayloadViolation(violated.code, str(violated), is_kept)
         return None
 
-    def look(self, payload: bytes, properties: Properties) -> SchemaViolation | None:
+    def look(self, payload: bytes, properties: Properties) -> PayloadViolation | None:
         try:
             self._check(self._current(), payload, properties)
         except _Violated as violated:
-            return SchemaViolation(0 if self.on_violation == "count" else violated.code, str(violated))
+            return PayloadViolation(0 if self.on_violation == "count" else violated.code, str(violated))
         return None
 
     def _current(self) -> _Known:

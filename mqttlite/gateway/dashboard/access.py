@@ -52,7 +52,7 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
         policies = [] if rules is None else [each.options for each in rules.policies.policies]
         users = sorted(await context.user_names())
         entries = context.api_keys.entries() if caller.may(Role.ADMIN) else []
-        complaint = rulings.complaint(action, topic) if topic else ""
+        complaint = rulings.complaint(context.core.namespaces, action, topic) if topic else ""
         answer = None
         if topic and not complaint:
             answer = rulings.ask(context.core, action, topic, user or None, client_id)

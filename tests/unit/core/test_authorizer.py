@@ -2,11 +2,11 @@
 
 import pytest
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants, Verdict
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.connect.connection import CONNECTED
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.topics.names import presence_subject
+from mqttlite.telemetry.presence_topics import presence_subject
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Auth, Connect, Will
 from mqttlite.wire.properties import Properties
@@ -90,7 +90,7 @@ def test_the_program_may_publish_everywhere() -> None:
 
 def test_the_rules_for_sys_hold_beside_an_authorizer() -> None:
     world = World()
-    world.broker.authorize(DefaultRules(frozenset({"analyst"}), Owners()))
+    world.broker.authorize(built_in_rules(frozenset({"analyst"}), Owners()))
     alice, analyst = world.connect("alice"), world.connect("analyst")
     assert publish(alice, "private/a", "x") == 0x10
     assert publish(alice, "$SYS/broker/uptime", "x") == 0x87
@@ -130,7 +130,7 @@ class ByGroup(OpenRules):
 
 
 def test_who_may_subscribe_to_a_queue_acknowledges_and_who_may_publish_there_commands() -> None:
-    rules = DefaultRules(authorizer=ByGroup())
+    rules = built_in_rules(authorizer=ByGroup())
     member, other = 2, 0
     for topic, allowed in ((b"$queue/q/$ack", (True, True)), (b"$queue/q/$seek/a", (True, False))):
         assert (rules.may_publish(member, topic), rules.may_publish(other, topic)) == allowed
@@ -146,7 +146,7 @@ def test_only_a_rule_lets_a_client_make_or_delete_a_queue() -> None:
         def may_publish(self, role: int, topic: bytes) -> bool:
             return self.is_open(topic) or role == 1
 
-    rules, none = DefaultRules(authorizer=Named()), DefaultRules()
+    rules, none = built_in_rules(authorizer=Named()), built_in_rules()
     member, other = 2, 0
     why = "to make or delete a queue takes a permission, and no rule or policy gives it for this topic"
     for command in (b"$create", b"$delete", b"$delete/ops/answers"):
@@ -166,14 +166,14 @@ STAFF = Grants(frozenset({"staff"}))
 
 def test_the_grants_of_a_verdict_decide_the_role() -> None:
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=ByGroup()))
+    world.broker.authorize(built_in_rules(authorizer=ByGroup()))
     client = world.open(must_authenticate=True)
     client.connect("a", username="u", password=b"p")
     world.decide(client, Verdict(0, grants=STAFF))
     client.received()
     assert client.connection.grants is STAFF
     assert publish(client, "private/a", "x") == 0x10
-    world.broker.authorize(DefaultRules(authorizer=ByGroup()))
+    world.broker.authorize(built_in_rules(authorizer=ByGroup()))
     assert publish(client, "private/a", "x") == 0x10
 
 
@@ -184,7 +184,7 @@ def test_grants_without_anything_in_them_never_expire() -> None:
 
 def test_a_client_that_authenticates_again_has_the_grants_of_that() -> None:
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=ByGroup()))
+    world.broker.authorize(built_in_rules(authorizer=ByGroup()))
     client = world.open(methods=frozenset({"M"}))
     client.send(Connect("a", V5, properties=Properties(authentication_method="M")))
     world.decide(client, Verdict(0, username="u"))
@@ -207,14 +207,14 @@ def test_default_rules_pass_on_what_the_authorizer_says() -> None:
         def policy_of(self, topic: bytes) -> TopicPolicy:
             return POLICY
 
-    rules = DefaultRules(authorizer=Strict())
+    rules = built_in_rules(authorizer=Strict())
     assert not rules.is_readable(b"a")
     assert [rules.may_receive(role, b"a") for role in (0, 1, 2, 3)] == [False, False, True, True]
     assert rules.policy_of(b"a") is POLICY
     assert rules.policy_of(b"$SYS/a") is NO_POLICY
     assert rules.reason(2, "publish", b"a") == "role 1 may not publish"
     assert rules.reason(2, "publish", b"$SYS/a") == "clients may not publish to $SYS and below"
-    assert DefaultRules().reason(0, "receive", b"a") == ""
+    assert built_in_rules().reason(0, "receive", b"a") == ""
     assert repr(POLICY) == "TopicPolicy('strict')"
 
 
@@ -240,7 +240,7 @@ class Readers(Owners):
 @pytest.mark.parametrize("beginning", [PRESENCE, EVENTS])
 def test_presence_is_for_those_who_may_use_the_topic(beginning: str) -> None:
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=Readers()))
+    world.broker.authorize(built_in_rules(authorizer=Readers()))
     alice, bob = world.connect("alice"), world.connect("bob")
     filters = [f"{beginning}{each}" for each in ("private/a", "private/#", "open", "secret")]
     filters += [f"$share/g/{beginning}private/a", f"{beginning}#", "$SYS/#"]
@@ -256,15 +256,15 @@ def test_presence_is_for_those_who_may_use_the_topic(beginning: str) -> None:
 
 
 def test_a_denied_presence_is_explained_by_the_rule_of_the_topic() -> None:
-    rules = DefaultRules(authorizer=Readers())
+    rules = built_in_rules(authorizer=Readers())
     because = "role 0 may not subscribe, and presence is for those who may receive the topic"
     assert rules.reason(0, "subscribe", PRESENCE.encode() + b"private/a") == because
     assert rules.reason(2, "receive", PRESENCE.encode() + b"secret") == "role 1 may not receive"
     assert rules.reason(0, "subscribe", b"private/a") == "role 0 may not subscribe"
-    assert DefaultRules().reason(0, "receive", PRESENCE.encode() + b"a") == ""
-    assert DefaultRules().may_subscribe(0, PRESENCE.encode() + b"a")
-    assert DefaultRules().may_receive(0, PRESENCE.encode() + b"a")
-    assert DefaultRules().is_readable(PRESENCE.encode() + b"a")
+    assert built_in_rules().reason(0, "receive", PRESENCE.encode() + b"a") == ""
+    assert built_in_rules().may_subscribe(0, PRESENCE.encode() + b"a")
+    assert built_in_rules().may_receive(0, PRESENCE.encode() + b"a")
+    assert built_in_rules().is_readable(PRESENCE.encode() + b"a")
 
 
 @pytest.mark.parametrize(
@@ -303,16 +303,16 @@ class Bridges(OpenRules):
 @pytest.mark.parametrize(
     ("rules", "may"),
     [
-        (DefaultRules(), False),
-        (DefaultRules(bridges=True), True),
-        (DefaultRules(authorizer=Bridges()), True),
-        (DefaultRules(authorizer=Bridges(), bridges=True), True),
-        (DefaultRules(authorizer=OpenRules()), False),
-        (DefaultRules(authorizer=OpenRules(), bridges=True), True),
+        (built_in_rules(), False),
+        (built_in_rules(bridges=True), True),
+        (built_in_rules(authorizer=Bridges()), True),
+        (built_in_rules(authorizer=Bridges(), bridges=True), True),
+        (built_in_rules(authorizer=OpenRules()), False),
+        (built_in_rules(authorizer=OpenRules(), bridges=True), True),
     ],
 )
 def test_a_bridge_tells_its_state_where_a_rule_or_the_option_lets_it(
-    rules: DefaultRules, may: bool, version: int
+    rules: built_in_rules, may: bool, version: int
 ) -> None:
     world = World()
     world.broker.authorize(rules)
@@ -326,12 +326,12 @@ def test_a_bridge_tells_its_state_where_a_rule_or_the_option_lets_it(
 
 
 def test_only_a_rule_that_names_a_client_makes_it_a_bridge_and_nothing_else_of_sys_is_open() -> None:
-    rules = DefaultRules(authorizer=Bridges(), bridges=True)
+    rules = built_in_rules(authorizer=Bridges(), bridges=True)
     bob = rules.role_of("bob", None, Grants())
     assert not rules.may_publish(bob, STATE.encode())
     for topic in (b"$SYS/broker/connection//state", b"$SYS/broker/connection/a/b/state", b"$SYS/broker/connection/a"):
         assert not rules.may_publish(rules.role_of("alice", None, Grants()), topic)
-    alone = DefaultRules(bridges=True)
+    alone = built_in_rules(bridges=True)
     assert alone.reason(0, "publish", STATE.encode()) == "allowed by sys.bridges, for no rule is about bridges"
-    assert DefaultRules().reason(0, "publish", STATE.encode()).startswith("denied by sys.bridges")
+    assert built_in_rules().reason(0, "publish", STATE.encode()).startswith("denied by sys.bridges")
     assert rules.reason(bob, "publish", b"$SYS/x") == "clients may not publish to $SYS and below"

@@ -4,6 +4,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Due, Enqueue, SaveQueue, Settled, Stored
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.session.session import Session
+from mqttlite.delivery.queues.namespace import QUEUES
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack, Unsuback, Unsubscribe
@@ -108,6 +109,8 @@ def test_only_shared_subscriptions_are_found_by_name_and_they_keep_nothing() -> 
 
 def test_what_a_store_gives_of_queues_goes_to_them() -> None:
     class Restored:
+        syntax = QUEUES
+
         def __init__(self) -> None:
             self.heard: list[str] = []
 
@@ -126,7 +129,7 @@ def test_what_a_store_gives_of_queues_goes_to_them() -> None:
 
     restored = Restored()
     broker = Broker(QueueWorld().broker.limits)
-    broker.serve_queues(restored)
+    broker.serve(restored)
     delivery = Delivery(Message(b"a", b"x", 1), 1, False)
     key = "\0$queue/q"
     broker.restore([[SaveQueue(key, b""), Enqueue(key, 0, delivery, 7), Stored(key, 1, 0, 0), Due(key, 0, 5.0)]], 0.0)

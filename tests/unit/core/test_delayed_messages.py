@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.changes import Change, Enqueue, RemoveDelayed, SaveDelayed, SaveRetained
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import BATCH_MESSAGES, ITERATION_WORK, Limits
@@ -206,7 +206,7 @@ class Rules(OpenRules):
 def test_permission_is_asked_for_the_topic_behind_the_seconds() -> None:
     world = World()
     rules = Rules()
-    world.broker.authorize(DefaultRules(authorizer=rules))
+    world.broker.authorize(built_in_rules(authorizer=rules))
     client = world.connect("p")
     for topic in ("open", "mine", "other"):
         client.publish(f"$delayed/5/{topic}", "x", 1)
@@ -220,11 +220,11 @@ def test_permission_is_asked_for_the_topic_behind_the_seconds() -> None:
 def test_a_message_that_was_accepted_is_published_whatever_became_of_the_permission() -> None:
     world = World()
     rules = Rules()
-    world.broker.authorize(DefaultRules(authorizer=rules))
+    world.broker.authorize(built_in_rules(authorizer=rules))
     reader = reading(world, "mine")
     world.connect("p", expiry=100).publish("$delayed/5/mine", "x", 1)
     rules.allowed = b"nothing"
-    world.broker.authorize(DefaultRules(authorizer=rules))
+    world.broker.authorize(built_in_rules(authorizer=rules))
     world.advance(5)
     assert reader.payloads() == ["x"]
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.inbound.inbound import MANY_WAIT, Ticket
 from mqttlite.core.inbound.priority import OVERLOADED
 from mqttlite.core.inbound.room import NO_ROOM
@@ -181,7 +181,7 @@ def test_a_client_that_may_not_publish_is_refused_also_in_an_overload() -> None:
             return False
 
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=Nobody()))
+    world.broker.authorize(built_in_rules(authorizer=Nobody()))
     world.broker.effects.sheds_low_priority = True
     source = Source(CLIENT, "http")
     assert outcome(offer(world, properties=LOW, source=source))[1] == 0x87

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import CHUNK_BYTES, MESSAGE_BYTES, MemoryAccount, text_bytes
 from mqttlite.core.message import Message
@@ -248,7 +248,7 @@ def test_all_is_given_back() -> None:
         back.disconnect()
     publisher.disconnect()
     world.advance(2_000)
-    world.broker.authorize(DefaultRules())  # which drops all cached routes
+    world.broker.authorize(built_in_rules())  # which drops all cached routes
     assert world.broker.effects.memory.droppable == 0
     assert used(world) == 0
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.changes import SaveSession, SaveSubscription
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import FILTERED_RECEIVERS, ITERATION_WORK, MAX_COMBINATIONS, RETAINED_LOOKED_INTO, Limits
@@ -364,7 +364,7 @@ def test_the_rules_are_asked_about_the_topic_filter_alone() -> None:
             return topic_filter != b"secret"
 
     world = filtered_world()
-    world.broker.authorize(DefaultRules(authorizer=Closed()))
+    world.broker.authorize(built_in_rules(authorizer=Closed()))
     client = world.open(capabilities=SUFFIXES)
     client.connect("c")
     assert client.subscribe("secret?qos=1", "t?qos=0", "secret?nonsense") == b"\x87\0\x87"
@@ -532,7 +532,7 @@ class Readers(OpenRules):
 
 def test_a_member_needs_the_rules_and_its_filter() -> None:
     world = filtered_world()
-    world.broker.authorize(DefaultRules(authorizer=Readers("a")))
+    world.broker.authorize(built_in_rules(authorizer=Readers("a")))
     a, b = world.connect("a"), world.connect("b")
     a.subscribe("$share/g/private", where=US)
     b.subscribe("$share/g/private", where=EU)
@@ -547,7 +547,7 @@ def test_a_member_needs_the_rules_and_its_filter() -> None:
 
 def test_new_rules_hold_for_a_message_that_is_on_its_way_to_filtered_receivers() -> None:
     world = filtered_world()
-    world.broker.authorize(DefaultRules(authorizer=Readers("abc")))
+    world.broker.authorize(built_in_rules(authorizer=Readers("abc")))
     readers = [world.connect(name) for name in "abcd"]
     readers[0].subscribe("private", where=US)
     for reader in readers[1:]:
@@ -556,7 +556,7 @@ def test_new_rules_hold_for_a_message_that_is_on_its_way_to_filtered_receivers()
     properties = Properties(user_properties=[("region", "us")])
     world.broker.publish(b"private", b"x", 0, False, world.now, properties)
     assert len(world.broker.jobs) == 1
-    world.broker.authorize(DefaultRules(authorizer=Readers("b")))
+    world.broker.authorize(built_in_rules(authorizer=Readers("b")))
     world.settle()
     assert [reader.payloads() for reader in readers] == [[], ["x"], [], []]
 

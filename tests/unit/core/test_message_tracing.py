@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import DROP_OLDEST, Limits
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
@@ -440,7 +440,7 @@ def test_who_finds_it_retained_is_not_told_of() -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_only_an_analyst_may_publish_is_followed_on_its_own_route(qos: int, together: int) -> None:
     world, recorder = watched()
-    world.broker.authorize(DefaultRules(frozenset({"w"})))
+    world.broker.authorize(built_in_rules(frozenset({"w"})))
     reader = world.connect("r")
     reader.subscribe("$SYS/#")
     world.connect("w").send(*alike("x" * together, qos, b"$SYS/analytics/x"))

@@ -2,9 +2,10 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import CONNECT_WORK, ITERATION_WORK, Limits
-from mqttlite.topics.namespaces import mounted_filter, mounted_name, unmounted
+from mqttlite.delivery.namespaces import NAMESPACES
+from mqttlite.topics.namespaces import unmounted
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import (
@@ -64,8 +65,8 @@ def got(client: Client) -> list[tuple[str, str]]:
     ],
 )
 def test_topics_are_put_below_the_mount_point(topic: bytes, name: bytes, topic_filter: bytes) -> None:
-    assert mounted_name(SITE, topic) == name
-    assert mounted_filter(SITE, topic) == topic_filter
+    assert NAMESPACES.mounted_name(SITE, topic) == name
+    assert NAMESPACES.mounted_filter(SITE, topic) == topic_filter
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_the_rules_see_the_whole_topic() -> None:
             return topic_filter == b"site7/may"
 
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=Rules()))
+    world.broker.authorize(built_in_rules(authorizer=Rules()))
     inside = open_below(world)
     inside.connect("device", will=Will(b"may", b"x"))
     assert world.session("device").will == Will(b"site7/may", b"x")

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.route.subscription import Subscription
@@ -20,7 +21,7 @@ REASONS = {
     "$delayed/x/lamp": "$delayed/…: 'x' is no whole number of seconds from 0 to 4294967",
 }
 TOPICS = list(REASONS)
-NO_QUEUES = "$queue/…: this broker has no queues"
+NO_QUEUES = "$queue/…: this broker does not serve it"
 ONE_QUEUE = "$queue/…: the name of one queue follows, without wildcards"
 FILTERS = {
     "$queue/orders": NO_QUEUES,
@@ -164,6 +165,7 @@ def test_a_program_is_told_by_an_error(topic: str) -> None:
 
 def test_only_the_broker_and_the_program_publish_dead_letters() -> None:
     world = World()
+    world.broker.authorize(built_in_rules())
     reader, client = world.connect("r"), world.connect("c")
     assert reader.subscribe("$dlq/#", "$share/g/$dlq/orders") == b"\0\0"
     packet_id = client.publish("$dlq/orders", "x", 1)

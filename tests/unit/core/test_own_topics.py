@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import MAX_OWN_RETAINED, Limits
 from mqttlite.core.memory import MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, CloseReason
@@ -167,7 +167,7 @@ ALERT = "$SYS/analytics/alerts/silent/c1"
 
 
 def analyst(world: World, client_id: str = "analyst", version: int = V5) -> Client:
-    world.broker.authorize(DefaultRules(frozenset({"analyst", "ana"})))
+    world.broker.authorize(built_in_rules(frozenset({"analyst", "ana"})))
     return world.connect(client_id, version)
 
 

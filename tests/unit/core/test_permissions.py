@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     DENIALS_TOLD_PER_S,
@@ -70,7 +70,7 @@ class Writers(Readers):
 
 def world_with(rules: OpenRules, limits: Limits | None = None, policy: str = ROUND_ROBIN) -> World:
     world = World(limits, share_policies={"*": policy})
-    world.broker.authorize(DefaultRules(authorizer=rules))
+    world.broker.authorize(built_in_rules(authorizer=rules))
     return world
 
 
@@ -113,14 +113,14 @@ def test_a_waiting_message_is_dropped_when_its_receiver_may_not_have_it_any_more
         world.publish(topic, topic, 1)
     assert other.payloads() == ["private/a"]
     other.lose()
-    world.broker.authorize(DefaultRules(authorizer=Readers()))
+    world.broker.authorize(built_in_rules(authorizer=Readers()))
     again = world.open()
     again.connect("o", clean_start=False, expiry=100)
     assert again.payloads() == ["public/a"]
     assert world.session("o").drops == {"not_authorized": 2}
     assert world.broker.permissions.denied["receive"] == 2
     restarted = world.restart()
-    restarted.broker.authorize(DefaultRules(authorizer=Readers()))
+    restarted.broker.authorize(built_in_rules(authorizer=Readers()))
     assert len(restarted.session("o").queue) == 0
 
 
@@ -131,7 +131,7 @@ def test_a_session_that_was_restored_gets_what_its_client_may_receive() -> None:
         client.subscribe("#", qos=1)
         client.lose()
     world = world.restart()
-    world.broker.authorize(DefaultRules(authorizer=Readers()))
+    world.broker.authorize(built_in_rules(authorizer=Readers()))
     world.publish("private/a", "x", 1)
     assert [len(world.session(name).queue) for name in ("r", "o")] == [1, 0]
 
@@ -276,7 +276,7 @@ def test_a_will_that_its_client_may_not_publish_is_dropped_when_it_comes() -> No
     denied = world.connect("x", expiry=100, will=Will(b"private/will", b"x"))
     assert world.session("x").will is None
     assert world.broker.permissions.denied["publish"] == 1
-    world.broker.authorize(DefaultRules())
+    world.broker.authorize(built_in_rules())
     denied.lose()
     assert reader.payloads() == []
     world.connect("y", will=Will(b"open/will", b"y")).lose()
@@ -343,7 +343,7 @@ def test_a_will_is_published_only_where_its_client_may_publish_then() -> None:
     world.connect("w", will=Will(b"private/will", b"w")).lose()
     assert reader.payloads() == ["w"]
     late = world.connect("w", will=Will(b"private/will", b"w"))
-    world.broker.authorize(DefaultRules(authorizer=Writers()))
+    world.broker.authorize(built_in_rules(authorizer=Writers()))
     late.lose()
     assert reader.payloads() == []
     assert world.broker.router.drops.by_reason == {"not_authorized": 1}
@@ -362,7 +362,7 @@ def test_new_rules_hold_for_messages_that_are_on_their_way_to_many(qos: int) -> 
     world.broker.effects.work = ITERATION_WORK
     world.broker.publish(b"private/a", b"x", 2, False, world.now)
     assert len(world.broker.jobs) == 1
-    world.broker.authorize(DefaultRules(authorizer=Readers()))
+    world.broker.authorize(built_in_rules(authorizer=Readers()))
     world.settle()
     assert all(client.payloads() == ["x"] for client in readers)
     assert all(client.payloads() == [] for client in [*others, shared])
@@ -380,7 +380,7 @@ def test_new_rules_hold_for_a_batch_that_is_on_its_way() -> None:
     world.broker.effects.work = ITERATION_WORK - 1
     world.broker.feed(writer.connection, packets, world.now)
     waiting = len(world.broker.jobs)
-    world.broker.authorize(DefaultRules(authorizer=Readers()))
+    world.broker.authorize(built_in_rules(authorizer=Readers()))
     world.settle()
     assert waiting == 1
     assert (reader.payloads(), other.payloads()) == (["x"] * 3, [])
@@ -473,7 +473,7 @@ def asks(permitted: Permissions, rules: Readers, session: Session, topic: bytes)
 def test_verdicts_are_kept_up_to_a_limit() -> None:
     rules = Readers()
     permitted = permissions()
-    permitted.authorize(DefaultRules(authorizer=rules))
+    permitted.authorize(built_in_rules(authorizer=rules))
     session = world_with(rules).broker.sessions.begin("o", 0)
     long = b"private/" + b"x" * VERDICT_TOPIC_BYTES
     assert asks(permitted, rules, session, long)
@@ -573,7 +573,7 @@ def test_clients_get_and_publish_what_the_rules_say_and_nothing_else(
     clients = {role: world.connect(f"c{role}") for role in range(ROLES)}
     waiting = {role: world.connect(f"w{role}", expiry=100) for role in range(ROLES)}
     for table in tables:
-        world.broker.authorize(DefaultRules(authorizer=table))
+        world.broker.authorize(built_in_rules(authorizer=table))
         granted = check_subscribing(clients, table, topic_filter, qos)
         check_messages(world, clients, granted, table, topic_filter, qos)
         check_share(world, clients, table, topic_filter, qos)
@@ -655,14 +655,14 @@ def check_wills(world: World, clients: dict[int, Client], granted: set[int], tab
 
 def check_waiting(world: World, waiting: dict[int, Client], table: Table, topic_filter: str) -> None:
     """What was queued while everything was allowed is sent under the rules of then."""
-    world.broker.authorize(DefaultRules())
+    world.broker.authorize(built_in_rules())
     for role, client in waiting.items():
         client.subscribe(topic_filter, qos=1)
         client.lose()
         assert world.session(f"w{role}").outbox is None
     for topic in TOPICS:
         world.publish(topic, "q", 1)
-    world.broker.authorize(DefaultRules(authorizer=table))
+    world.broker.authorize(built_in_rules(authorizer=table))
     for role in waiting:
         back = world.open()
         back.connect(f"w{role}", clean_start=False, expiry=100)

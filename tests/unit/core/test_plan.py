@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.inbound.priority import OVERLOADED
 from mqttlite.core.inbound.room import NO_ROOM
@@ -14,14 +14,14 @@ from mqttlite.core.limits import Limits
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.core.message import Message
+from mqttlite.core.payload_check import PayloadViolation
 from mqttlite.core.reasons import RATE_LIMITED
 from mqttlite.core.route.outlook import EXCLUDED, FILTERED, NO_LOCAL, PlannedReceiver, planned_sink
-from mqttlite.core.route.plan import AS_THE_SCHEMA_SAYS, MAX_PLANNED, NOT_ASKED, PublishPlan
+from mqttlite.core.route.plan import AS_CHECKED, MAX_PLANNED, NOT_ASKED, PublishPlan
 from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
-from mqttlite.core.schema_check import SchemaViolation
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.filters import Filters
-from mqttlite.topics.namespaces import parse_name
 from mqttlite.wire.packets import SubscriptionRequest
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World
@@ -33,12 +33,12 @@ class Looked:
     """A schema that counts what `violation` is asked, so that a plan must not ask that. It refuses `wrong`, and lets
     `odd` through."""
 
-    def violation(self, *_message: object) -> SchemaViolation | None:
+    def violation(self, *_message: object) -> PayloadViolation | None:
         raise AssertionError("nothing is published")
 
-    def look(self, payload: bytes, _properties: Properties) -> SchemaViolation | None:
+    def look(self, payload: bytes, _properties: Properties) -> PayloadViolation | None:
         codes = {b"wrong": 0x99, b"odd": 0}
-        return SchemaViolation(codes[payload], "no number at /t") if payload in codes else None
+        return PayloadViolation(codes[payload], "no number at /t") if payload in codes else None
 
 
 class Rules(OpenRules):
@@ -64,7 +64,7 @@ class Rules(OpenRules):
 
     def policy_of(self, topic: bytes) -> TopicPolicy:
         if topic == b"json":
-            return TopicPolicy("json", schema=Looked())
+            return TopicPolicy("json", payload_check=Looked())
         return TopicPolicy("small", max_payload_bytes=3, max_qos=1) if topic == b"small" else NO_POLICY
 
     def reason(self, role: int, action: str, topic: bytes) -> str:
@@ -73,7 +73,7 @@ class Rules(OpenRules):
 
 def world_with_rules(limits: Limits | None = None) -> World:
     world = World(limits or Limits())
-    world.broker.authorize(DefaultRules(authorizer=Rules()))
+    world.broker.authorize(built_in_rules(authorizer=Rules()))
     return world
 
 
@@ -161,7 +161,7 @@ def test_asking_changes_nothing() -> None:
         ("small", "long", 0x83, "4 bytes of payload: the policy of small allows 3"),
         ("a/b/c/d/e", "x", 0x90, "topic with 5 levels, at most 4 accepted"),
         ("t", "x" * 51, 0x97, "payload of 51 bytes, at most 50 accepted"),
-        ("$queue/x/y", "x", 0x90, parse_name(b"$queue/x/y").name_refusal),
+        ("$queue/x/y", "x", 0x90, NAMESPACES.parse_name(b"$queue/x/y").name_refusal),
         ("$delayed/x/y", "x", 0x90, "$delayed/…: 'x' is no whole number of seconds from 0 to 4294967"),
         ("$delayed/5/secret", "x", 0x87, "rule 2 publish secret"),
         ("$SYS/x", "x", 0x87, "clients may not publish to $SYS and below"),
@@ -209,7 +209,7 @@ def test_the_policy_of_the_topic_lowers_the_qos() -> None:
 @pytest.mark.parametrize(
     ("payload", "retain", "code", "schema"),
     [
-        ("right", False, 0, AS_THE_SCHEMA_SAYS),
+        ("right", False, 0, AS_CHECKED),
         ("odd", False, 0, "let through and counted: no number at /t"),
         ("wrong", False, 0x99, ""),
         ("", True, 0, ""),
@@ -218,14 +218,14 @@ def test_the_policy_of_the_topic_lowers_the_qos() -> None:
 def test_a_schema_is_asked_about_the_payload(payload: str, retain: bool, code: int, schema: str) -> None:
     world = world_with_rules()
     plan = publish(world, "json", payload, retain=retain)
-    assert (plan.has_schema, plan.code, plan.schema) == (True, code, schema)
-    assert not publish(world, "small").has_schema
+    assert (plan.has_payload_check, plan.code, plan.verdict) == (True, code, schema)
+    assert not publish(world, "small").has_payload_check
 
 
 def test_a_payload_that_is_not_known_is_not_asked_about() -> None:
     world = world_with_rules()
     plan = world.broker.planner.publish("", None, b"json", bytes(5), 0, False, knows_payload=False)
-    assert (plan.code, plan.has_schema, plan.schema) == (0, True, NOT_ASKED)
+    assert (plan.code, plan.has_payload_check, plan.verdict) == (0, True, NOT_ASKED)
 
 
 def test_whether_it_would_be_retained() -> None:
@@ -347,7 +347,7 @@ def test_a_full_receiver_keeps_a_message_from_all_where_that_is_the_policy(
     on_overflow: str, delay: str, code: int, block_s: float
 ) -> None:
     world = World(Limits(max_queued_messages=1, max_block_s=5.0))
-    world.broker.authorize(DefaultRules(authorizer=OnOverflow(on_overflow)))
+    world.broker.authorize(built_in_rules(authorizer=OnOverflow(on_overflow)))
     connected(world, "here").subscribe("t", qos=1)
     away = connected(world, "away", expiry=100)
     away.subscribe("t", qos=1)
@@ -364,7 +364,7 @@ def test_a_full_receiver_keeps_a_message_from_all_where_that_is_the_policy(
 
 def test_a_receiver_without_room_that_has_no_name_is_not_named() -> None:
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=OnOverflow("reject")))
+    world.broker.authorize(built_in_rules(authorizer=OnOverflow("reject")))
     world.broker.bind(b"t", Full())
     assert publish(world, "t").reason == NO_ROOM
 

@@ -1,7 +1,7 @@
 """Publishers that have no session, such as callers over HTTP; and who subscribes to a topic."""
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.limits import Limits
 from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, TOPIC_NAME_INVALID
 from tests.support.core_driver import World
@@ -25,7 +25,7 @@ class OnlyAnn(OpenRules):
 def test_a_publisher_may_do_what_a_client_of_that_name_may() -> None:
     world = World()
     broker = world.broker
-    broker.authorize(DefaultRules(authorizer=OnlyAnn()))
+    broker.authorize(built_in_rules(authorizer=OnlyAnn()))
     for username, grants, code in (
         ("ann", NO_GRANTS, 0x10),
         ("bob", NO_GRANTS, NOT_AUTHORIZED_CODE),
@@ -71,7 +71,7 @@ def test_the_subscribers_of_a_topic_are_the_clients_that_a_publish_may_reach_eac
     everybody = {"c1", "c2", "c3", "shut out", "shut out, too"}
     found, others = world.broker.subscribers(b"a/b")
     assert (sorted(each.client_id for each in found), others) == (sorted(everybody), 1)
-    world.broker.authorize(DefaultRules(authorizer=SomeShutOut()))
+    world.broker.authorize(built_in_rules(authorizer=SomeShutOut()))
     found, others = world.broker.subscribers(b"a/b")
     assert (sorted(each.client_id for each in found), others) == (["c1", "c2", "c3"], 1)
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import (
     DROP_OLDEST,
     ITERATION_WORK,
@@ -131,7 +131,7 @@ def test_a_plan_says_for_which_member_a_publisher_would_wait() -> None:
     Reader(world, topic="$share/g/t")
     burst(world.connect("p"), 0, 100)
     assert plan(world, "p")[0] == "reader"
-    world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_oldest"))))
+    world.broker.authorize(built_in_rules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_oldest"))))
     assert plan(world, "p")[0] == "", "somebody has said what happens instead"
     world.advance(2 * PACE_S)
     world.end()
@@ -317,7 +317,7 @@ def test_nobody_waits_where_something_else_was_said(why: str) -> None:
     }
     world = World(limits.get(why, LIMITS))
     if why == "a policy":
-        world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_newest"))))
+        world.broker.authorize(built_in_rules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_newest"))))
     Reader(world)
     if why == "very many receivers":
         for number in range(MAX_ROOM_LOOKS):

@@ -1,7 +1,7 @@
 """Subscriptions that the rules would refuse now end, in parts, also for clients that are away."""
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.wire.packets import Publish, Unsubscribe
 from tests.support.core_driver import World
@@ -27,7 +27,7 @@ class Filters(OpenRules):
 
 
 def authorize(world: World, *beginnings: bytes) -> None:
-    world.broker.authorize(DefaultRules(authorizer=Filters(*beginnings)))
+    world.broker.authorize(built_in_rules(authorizer=Filters(*beginnings)))
     world.broker.check_subscriptions()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.inbound.inbound import Ticket
 from mqttlite.core.limits import Limits
 from mqttlite.core.load.quotas import Quotas, Rates
@@ -18,7 +18,7 @@ from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Ack, Publish
 from tests.support.core_driver import Client, World
 from tests.support.queues import QueueWorld, options
-from tests.unit.core.test_schema_check import KeptAsDeadLetters, Policies
+from tests.unit.core.test_payload_check import KeptAsDeadLetters, Policies
 from tests.unit.core.test_sink import Recorder
 
 
@@ -136,7 +136,7 @@ def test_a_delayed_message_is_durable() -> None:
 
 def test_an_invalid_message_that_a_queue_keeps_is_durable() -> None:
     world = QueueWorld([options("jobs", "t")])
-    world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", schema=KeptAsDeadLetters()))))
+    world.broker.authorize(built_in_rules(authorizer=Policies(TopicPolicy("t", payload_check=KeptAsDeadLetters()))))
     kept = offer(world, b"").tally
     assert (kept.code, kept.queued, kept.is_durable) == (0, 1, True)
 

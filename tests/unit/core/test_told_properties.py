@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message, PublishBatch
@@ -102,7 +102,7 @@ def test_parts_of_a_batch_have_the_same_messages() -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_id_is_the_one_that_the_publisher_is_told(rules: OpenRules, topic: str, qos: int) -> None:
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=rules))
+    world.broker.authorize(built_in_rules(authorizer=rules))
     reader = told_client(world, "r")
     reader.subscribe("t", qos=1)
     publisher = world.open(V5, capabilities=Capabilities(tell_delivery=True))
@@ -116,7 +116,7 @@ def test_the_id_is_the_one_that_the_publisher_is_told(rules: OpenRules, topic: s
 
 def test_a_policy_limits_a_message_of_qos_0_too() -> None:
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=Limits10S()))
+    world.broker.authorize(built_in_rules(authorizer=Limits10S()))
     reader = told_client(world, "r")
     reader.subscribe("t", qos=1)
     world.publish("t", "x")
@@ -126,7 +126,7 @@ def test_a_policy_limits_a_message_of_qos_0_too() -> None:
 
 def test_a_publisher_is_named_to_those_who_may_know_and_where_the_policy_says_so() -> None:
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=TellsOfT()))
+    world.broker.authorize(built_in_rules(authorizer=TellsOfT()))
     anybody, viewer = told_client(world, "r"), told_client(world, "v", sees_publishers=True)
     for each in (anybody, viewer):
         each.subscribe("#", qos=1)

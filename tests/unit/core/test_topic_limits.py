@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message, PublishBatch
@@ -118,7 +118,7 @@ def test_rules_and_limits_both_count() -> None:
             return TopicPolicy("all", max_payload_bytes=1)
 
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=Closed()))
+    world.broker.authorize(built_in_rules(authorizer=Closed()))
     narrow, other = connect(world, NARROW), world.connect("other")
     for client in (narrow, other):
         client.publish("a/b/c/d", "12", 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.inbound.room import NO_ROOM
 from mqttlite.core.limits import ITERATION_WORK, MAX_ROOM_LOOKS, ROOM_LOOK_S, Limits
 from mqttlite.core.load.quotas import Quotas, Rates
@@ -26,7 +26,7 @@ def world_of(on_overflow: str, limits: Limits) -> World:
     """A world in which that holds for the topic `t`."""
     world = World(limits)
     policy = TopicPolicy("t", on_overflow=on_overflow)
-    world.broker.authorize(DefaultRules(authorizer=Policies(policy)))
+    world.broker.authorize(built_in_rules(authorizer=Policies(policy)))
     return world
 
 
@@ -204,7 +204,7 @@ def test_rules_that_change_meanwhile_hold() -> None:
     publisher = world.connect("p")
     for number in range(3):
         publisher.publish("t", str(number), 1)
-    world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_oldest"))))
+    world.broker.authorize(built_in_rules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_oldest"))))
     world.advance(2 * ROOM_LOOK_S)
     assert acks(publisher) == [0, 0, 0]
     assert back(world) == ["1", "2"]
@@ -213,7 +213,7 @@ def test_rules_that_change_meanwhile_hold() -> None:
 def test_a_message_that_the_policy_refuses_does_not_wait() -> None:
     world = World(QUEUE)
     policy = TopicPolicy("t", on_overflow="block", max_payload_bytes=1)
-    world.broker.authorize(DefaultRules(authorizer=Policies(policy)))
+    world.broker.authorize(built_in_rules(authorizer=Policies(policy)))
     away(world)
     publisher = world.connect("p")
     for payload in ("1", "2", "too long"):
@@ -296,7 +296,7 @@ class Restricted(Policies):
 @pytest.mark.parametrize("topic", ["t", "$share/g/t"])
 def test_receivers_of_topics_that_not_all_may_read_are_looked_at(topic: str) -> None:
     world = World(QUEUE)
-    world.broker.authorize(DefaultRules(authorizer=Restricted(TopicPolicy("t", on_overflow="reject"))))
+    world.broker.authorize(built_in_rules(authorizer=Restricted(TopicPolicy("t", on_overflow="reject"))))
     away(world, topic=topic)
     publisher = world.connect("p")
     for number in range(3):
@@ -307,7 +307,7 @@ def test_receivers_of_topics_that_not_all_may_read_are_looked_at(topic: str) -> 
 @pytest.mark.parametrize("more", [False, True])
 def test_receivers_with_filters_are_looked_at(more: bool) -> None:
     world = World(QUEUE, filters=Filters())
-    world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", on_overflow="reject"))))
+    world.broker.authorize(built_in_rules(authorizer=Policies(TopicPolicy("t", on_overflow="reject"))))
     client, publisher = world.connect("away", expiry=1_000), world.connect("p")
     client.subscribe("t", qos=1, where="payload >= 0")
     if more:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import DELIVERY_WORK, Limits
 from mqttlite.core.message import NO_PROPERTIES, RawProperties
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
@@ -27,7 +27,7 @@ class Policies(OpenRules):
 
 def world_with(policy: TopicPolicy) -> World:
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=Policies(policy)))
+    world.broker.authorize(built_in_rules(authorizer=Policies(policy)))
     return world
 
 
@@ -172,7 +172,7 @@ def test_a_batch_is_passed_on_together_where_no_message_needs_a_look(policy: Top
 
 def test_a_batch_overflows_as_its_policy_says() -> None:
     world = World(Limits(max_queued_messages=2))
-    world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_oldest"))))
+    world.broker.authorize(built_in_rules(authorizer=Policies(TopicPolicy("t", on_overflow="drop_oldest"))))
     publisher, reader = world.connect("p"), world.connect("r", expiry=100)
     reader.subscribe("t", qos=1)
     reader.lose()

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.memory import WRITER_BYTES, text_bytes
 from mqttlite.core.source import CLIENT, THE_BROKER, THE_PROGRAM, Source
 from tests.support.core_driver import Client, World
@@ -29,7 +29,7 @@ class Banned(OpenRules):
 
 
 def ban(world: World, letters: str) -> None:
-    world.broker.authorize(DefaultRules(authorizer=Banned(letters)))
+    world.broker.authorize(built_in_rules(authorizer=Banned(letters)))
 
 
 def heard(world: World, qos: int = 1) -> list[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.route.tally import DROPPED
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
 from mqttlite.core.tracer import NO_SAMPLES
@@ -25,7 +25,7 @@ class LiveTopics(OpenRules):
 
 def world_with_live_topics() -> QueueWorld:
     world = QueueWorld([options()])
-    world.broker.authorize(DefaultRules(authorizer=LiveTopics()))
+    world.broker.authorize(built_in_rules(authorizer=LiveTopics()))
     return world
 
 
@@ -84,7 +84,7 @@ def test_the_refusal_is_foretold() -> None:
 def test_what_was_in_the_queue_before_its_topic_was_made_ephemeral_stays() -> None:
     world = QueueWorld([options()])
     world.publish("a/live/1", "x", 1)
-    world.broker.authorize(DefaultRules(authorizer=LiveTopics()))
+    world.broker.authorize(built_in_rules(authorizer=LiveTopics()))
     world.publish("a/live/1", "y", 1)
     consumer = world.connect("c")
     consumer.subscribe("$queue/q", qos=1)

@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.changes import QUEUE_MARK, SaveQueue
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.message import Delivery
@@ -420,7 +420,7 @@ def test_a_blocked_consumer_gets_nothing_until_it_reads() -> None:
 
 def test_what_a_queue_is_bound_to_is_not_asked_of_its_consumers() -> None:
     world = QueueWorld([options()])
-    world.broker.authorize(DefaultRules(authorizer=ConsumersOnly()))
+    world.broker.authorize(built_in_rules(authorizer=ConsumersOnly()))
     client = world.connect("c")
     assert client.subscribe("a/#", "$queue/other", "$queue/q", "$queue/q/a/#", qos=1) == b"\x87\x87\x01\x01"
     world.publish("a/b", "x")
@@ -478,7 +478,7 @@ def test_a_message_to_many_queues_takes_several_iterations() -> None:
 
 def test_a_subscriber_makes_no_queue_of_topics_that_it_may_not_read() -> None:
     world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=True))
-    world.broker.authorize(DefaultRules(authorizer=ConsumersOnly()))
+    world.broker.authorize(built_in_rules(authorizer=ConsumersOnly()))
     client = world.connect("c")
     assert client.subscribe("$queue/q/a/+") == b"\x8f"
     assert world.queues.names == []
@@ -487,7 +487,7 @@ def test_a_subscriber_makes_no_queue_of_topics_that_it_may_not_read() -> None:
 
 def test_consumers_of_a_queue_that_a_subscriber_made_get_no_message_that_they_may_not_receive() -> None:
     world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=True))
-    world.broker.authorize(DefaultRules(authorizer=SecretsOfOne()))
+    world.broker.authorize(built_in_rules(authorizer=SecretsOfOne()))
     client = world.connect("c", auto_ack=True)
     assert client.subscribe("$queue/q/a/#", qos=1) == b"\x01"
     for topic, payload in (("a/open", "1"), ("a/secret/x", "2"), ("a/open", "3")):
@@ -504,12 +504,12 @@ def test_consumers_of_a_queue_that_a_subscriber_made_get_no_message_that_they_ma
 
 def test_what_no_consumer_may_receive_waits_over_a_restart() -> None:
     world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=True))
-    world.broker.authorize(DefaultRules(authorizer=SecretsOfOne()))
+    world.broker.authorize(built_in_rules(authorizer=SecretsOfOne()))
     world.connect("c").subscribe("$queue/q/a/#", qos=1)
     world.publish("a/secret/x", "1", 1)
     world.publish("a/open", "2", 1)
     world = world.restart()
-    world.broker.authorize(DefaultRules(authorizer=SecretsOfOne()))
+    world.broker.authorize(built_in_rules(authorizer=SecretsOfOne()))
     client = world.connect("c")
     assert client.subscribe("$queue/q", qos=1) == b"\x01"
     assert deliveries(client.received()) == []
@@ -632,20 +632,20 @@ def test_a_consumer_that_lost_its_right_gets_nothing_until_it_has_it_again() -> 
     world = QueueWorld([options()])
     one, other = consumer(world, "one", auto_ack=True), consumer(world, "other", auto_ack=True)
     for holder, name in ((one, "one"), (other, "other"), (one, "one")):
-        world.broker.authorize(DefaultRules(authorizer=OnlyTheClient(name)))
+        world.broker.authorize(built_in_rules(authorizer=OnlyTheClient(name)))
         world.queues.on_new_rules()
         for number in range(4):
             world.publish("a", f"{name} {number}", 1)
         got = {each: each.payloads() for each in (one, other)}
         assert got == {one: [], other: []} | {holder: [f"{name} {number}" for number in range(4)]}
-    world.broker.authorize(DefaultRules(authorizer=OnlyTheClient("nobody")))
+    world.broker.authorize(built_in_rules(authorizer=OnlyTheClient("nobody")))
     world.queues.on_new_rules()
     before = world.broker.permissions.denied["subscribe"]
     for _ in range(3):
         world.publish("a", "waits", 1)
     assert (one.payloads(), other.payloads(), world.queues.state("q").waiting) == ([], [], 3)
     assert world.broker.permissions.denied["subscribe"] - before <= 2, "told once for each consumer"
-    world.broker.authorize(DefaultRules())
+    world.broker.authorize(built_in_rules())
     world.queues.on_new_rules()
     world.settle()
     assert sorted([*one.payloads(), *other.payloads()]) == ["waits"] * 3
@@ -655,12 +655,12 @@ def test_a_consumer_that_lost_its_right_gets_nothing_until_it_has_it_again() -> 
 def test_a_session_that_comes_back_without_its_right_consumes_nothing() -> None:
     world = QueueWorld([options()])
     consumer(world, expiry=100).lose()
-    world.broker.authorize(DefaultRules(authorizer=OnlyTheClient("other")))
+    world.broker.authorize(built_in_rules(authorizer=OnlyTheClient("other")))
     world.publish("a", "x", 1)
     client = world.connect("c", expiry=100, clean_start=False)
     assert client.payloads() == []
     again = world.restart()
-    again.broker.authorize(DefaultRules(authorizer=OnlyTheClient("other")))
+    again.broker.authorize(built_in_rules(authorizer=OnlyTheClient("other")))
     assert again.connect("c", expiry=100, clean_start=False).payloads() == []
     assert again.queues.state("q").waiting == 1
     again.end()

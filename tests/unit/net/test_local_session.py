@@ -8,6 +8,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.source import THE_PROGRAM, Source
+from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.filters import Filters
 from mqttlite.net.local_link import LocalClient
 from mqttlite.net.local_session import LocalSession, encoded_filter
@@ -310,4 +311,4 @@ async def test_no_other_client_takes_the_session_of_the_program_over_even_after_
 @pytest.mark.parametrize("name", ["", "a/#/b", "a\0", "a" * 65_536, "$share/g"])
 def test_a_filter_that_would_end_the_connection_is_refused_before(name: str) -> None:
     with pytest.raises(TopicFilterInvalid):
-        encoded_filter(name)
+        encoded_filter(name, NAMESPACES)

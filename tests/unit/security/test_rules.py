@@ -7,8 +7,8 @@ import gc
 
 import pytest
 
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
-from mqttlite.core.authorizer import DefaultRules
 from mqttlite.core.topic_policy import NO_POLICY
 from mqttlite.security import rules as module
 from mqttlite.security.acl_file import parse
@@ -139,7 +139,7 @@ def test_many_overlapping_rules_let_a_subscription_in(monkeypatch: pytest.Monkey
 
 
 def test_the_core_goes_by_them() -> None:
-    asked = DefaultRules(frozenset({"spark"}), rules())
+    asked = built_in_rules(frozenset({"spark"}), rules())
     ann, spark = asked.role_of("c", "ann", NO_GRANTS), asked.role_of("c", "spark", NO_GRANTS)
     assert not asked.is_open(b"plant/x")
     assert not asked.is_readable(b"plant/x")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqttlite.core.authorizer import DefaultRules
+from mqttlite.built_in_rules import built_in_rules
 from mqttlite.event_hub import CoreTracer, EventHub, NoMessages
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_policies import TopicPolicyOptions
@@ -44,7 +44,7 @@ class Rooms(World):
         self.hub = EventHub()
         self.links: dict[int, Link] = {}
         self.rules = Rules(None, policies or (ROOMS,))
-        self.broker.authorize(DefaultRules(authorizer=self.rules))
+        self.broker.authorize(built_in_rules(authorizer=self.rules))
         self.queue = PublishQueue(
             *(self.broker, lambda: None, lambda: self.now), call_soon=self.soon.append, clock=lambda: 0.0
         )
@@ -85,7 +85,7 @@ class Rooms(World):
     def use(self, *policies: TopicPolicyOptions) -> None:
         """Other policies."""
         self.rules = Rules(None, policies)
-        self.broker.authorize(DefaultRules(authorizer=self.rules))
+        self.broker.authorize(built_in_rules(authorizer=self.rules))
         self.presence.on_policies(self.rules.policies)
 
     def look(self, seconds: float = 0.25) -> None:

@@ -4,23 +4,9 @@ import re
 
 import pytest
 
-from mqttlite.topics.names import check_filter, check_name, is_dead_letter
-from mqttlite.topics.namespaces import (
-    DEAD_LETTERS,
-    DELAYED,
-    MAX_DELAY_S,
-    ORDINARY,
-    QUEUE,
-    SHARED,
-    STREAM,
-    ParsedTopic,
-    acknowledged_queue,
-    check_is_served,
-    makes_or_ends_queue,
-    parse_filter,
-    parse_name,
-    queue_command,
-)
+from mqttlite.delivery.namespaces import NAMESPACES
+from mqttlite.topics.names import check_filter, check_name
+from mqttlite.topics.namespaces import DELAYED, MAX_DELAY_S, ORDINARY, RESERVED, SHARED, Namespaces, ParsedTopic
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 
@@ -33,93 +19,72 @@ def parts(parsed: ParsedTopic) -> tuple[int, bytes, bytes]:
     [
         (b"$share/workers/jobs/+", SHARED, b"workers", b"jobs/+"),
         (b"$share/a//b", SHARED, b"a", b"/b"),
-        (b"$queue/orders", QUEUE, b"orders", b""),
-        (b"$queue/orders/shop/+/order", QUEUE, b"orders", b"shop/+/order"),
-        (b"$queue/#", QUEUE, b"#", b""),
-        (b"$stream/orders", STREAM, b"orders", b""),
-        (b"$stream/orders/shop/#", STREAM, b"orders", b"shop/#"),
+        (b"$queue/orders", RESERVED, b"orders", b""),
+        (b"$queue/orders/shop/+/order", RESERVED, b"orders", b"shop/+/order"),
+        (b"$queue/#", RESERVED, b"#", b""),
+        (b"$stream/orders", RESERVED, b"orders", b""),
+        (b"$stream/orders/shop/#", RESERVED, b"orders", b"shop/#"),
         (b"$delayed/30/lamp/off", DELAYED, b"30", b"lamp/off"),
-        (b"$dlq/orders", DEAD_LETTERS, b"orders", b""),
-        (b"$dlq/orders/#", DEAD_LETTERS, b"orders", b"#"),
+        (b"$dlq/orders", RESERVED, b"orders", b""),
+        (b"$dlq/orders/#", RESERVED, b"orders", b"#"),
     ],
 )
 def test_a_filter_has_the_parts_of_its_namespace(topic_filter: bytes, namespace: int, name: bytes, rest: bytes) -> None:
     check_filter(topic_filter)
-    assert parts(parse_filter(topic_filter)) == (namespace, name, rest)
+    assert parts(NAMESPACES.parse_filter(topic_filter)) == (namespace, name, rest)
 
 
 @pytest.mark.parametrize("topic", [b"$queue", b"$queue/", b"$queue/q", b"$queue/q/a"])
 def test_messages_to_a_queue_are_refused_where_nothing_takes_them(topic: bytes) -> None:
     with pytest.raises(TopicNameInvalid, match=r"^\$queue/…: nothing takes that; consumers publish to \$queue"):
-        check_is_served(topic)
-
-
-@pytest.mark.parametrize(
-    ("topic", "queue", "command"),
-    [
-        (b"$queue/q/$ack", b"$queue/q", b"$queue/q/$ack"),
-        (b"$queue/q/$ack/a/b", b"", b"$queue/q/$ack"),
-        (b"$queue/q/$seek/a/b", b"", b"$queue/q/$seek"),
-        (b"$queue/q/$seek", b"", b"$queue/q/$seek"),
-        (b"$queue/q", b"", b"$queue/q"),
-        (b"a/b/$ack", b"", b"a/b/$ack"),
-    ],
-)
-def test_consumers_and_operators_say_something_to_a_queue(topic: bytes, queue: bytes, command: bytes) -> None:
-    assert (acknowledged_queue(topic), queue_command(topic)) == (queue, command)
-
-
-def test_two_commands_are_for_administrators() -> None:
-    for topic in (b"$queue/q/$create", b"$queue/q/$delete", b"$queue/q/$delete/ops/answers"):
-        assert makes_or_ends_queue(topic)
-    for topic in (b"$queue/q/$seek", b"$queue/$create", b"a/q/$create", b"$queue"):
-        assert not makes_or_ends_queue(topic)
+        NAMESPACES.check_is_served(topic)
 
 
 def test_one_queue_can_be_subscribed_to_by_its_name() -> None:
     for good in (b"$queue/q", b"$queue/q/", b"$queue/q/a/+/#"):
-        assert parse_filter(good).filter_refusal == ""
+        assert NAMESPACES.parse_filter(good).filter_refusal == ""
     for bad in (b"$queue", b"$queue/", b"$queue//a", b"$queue/+", b"$queue/#", b"$queue/+/a", b"$queue/q/$ack"):
-        assert parse_filter(bad).filter_refusal.startswith("$queue/…: ")
+        assert NAMESPACES.parse_filter(bad).filter_refusal.startswith("$queue/…: ")
 
 
 def test_dead_letters_have_names_of_their_own() -> None:
     for topic in (b"$dlq", b"$dlq/q"):
-        assert is_dead_letter(topic)
-        assert parse_name(topic).name_refusal == parse_filter(topic).filter_refusal == ""
-    assert not is_dead_letter(b"$dlqs/q")
+        assert NAMESPACES.parse_name(topic).name_refusal == NAMESPACES.parse_filter(topic).filter_refusal == ""
+        assert NAMESPACES.tells(topic)
+    assert not NAMESPACES.tells(b"$dlqs/q")
+    assert not NAMESPACES.tells(b"dlq")
 
 
 @pytest.mark.parametrize("first", [b"$stream"])
 def test_a_namespace_is_reserved_with_and_without_anything_behind_it(first: bytes) -> None:
     for topic in (first, first + b"/", first + b"//", first + b"/a", first + b"/a/b/c"):
-        assert parse_name(topic).namespace == parse_filter(topic).namespace != ORDINARY
-        assert parse_name(topic).name_refusal == parse_filter(topic).filter_refusal
-        assert parse_name(topic).name_refusal.startswith(first.decode() + "/…: this broker has no ")
+        assert NAMESPACES.parse_name(topic).namespace == NAMESPACES.parse_filter(topic).namespace != ORDINARY
+        assert NAMESPACES.parse_name(topic).name_refusal == NAMESPACES.parse_filter(topic).filter_refusal
+        assert NAMESPACES.parse_name(topic).name_refusal.startswith(first.decode() + "/…: this broker has no ")
         with pytest.raises(TopicNameInvalid, match=r"^\$[a-z]+/…: this broker has no .* yet$"):
-            check_is_served(topic)
+            NAMESPACES.check_is_served(topic)
 
 
 def test_the_parts_of_a_name() -> None:
-    assert parts(parse_name(b"$queue/orders")) == (QUEUE, b"orders", b"")
-    assert parts(parse_name(b"$delayed/30/lamp/off")) == (DELAYED, b"30", b"lamp/off")
-    assert parts(parse_name(b"$delayed/30//off")) == (DELAYED, b"30", b"/off")
-    assert parts(parse_name(b"$stream")) == (STREAM, b"", b"")
+    assert parts(NAMESPACES.parse_name(b"$queue/orders")) == (RESERVED, b"orders", b"")
+    assert parts(NAMESPACES.parse_name(b"$delayed/30/lamp/off")) == (DELAYED, b"30", b"lamp/off")
+    assert parts(NAMESPACES.parse_name(b"$delayed/30//off")) == (DELAYED, b"30", b"/off")
+    assert parts(NAMESPACES.parse_name(b"$stream")) == (RESERVED, b"", b"")
 
 
 @pytest.mark.parametrize(
-    "topic", [b"a", b"a/$queue/b", b"/$queue", b"$queues/a", b"$QUEUE/a", b"$SYS/a", b"$shared/a/b", b"$share", b"$"]
+    "topic", [b"a", b"a/$queue/b", b"/$queue", b"$queues/a", b"$RESERVED/a", b"$SYS/a", b"$shared/a/b", b"$share", b"$"]
 )
 def test_what_only_looks_like_a_namespace_is_ordinary(topic: bytes) -> None:
     check_name(topic)
-    check_is_served(topic)
-    for parsed in (parse_name(topic), parse_filter(topic)):
+    NAMESPACES.check_is_served(topic)
+    for parsed in (NAMESPACES.parse_name(topic), NAMESPACES.parse_filter(topic)):
         assert parts(parsed) == (ORDINARY, b"", topic)
         assert parsed.name_refusal == parsed.filter_refusal == ""
 
 
 def test_share_is_reserved_in_filters_only() -> None:
-    assert parts(parse_name(b"$share/a/b")) == (ORDINARY, b"", b"$share/a/b")
+    assert parts(NAMESPACES.parse_name(b"$share/a/b")) == (ORDINARY, b"", b"$share/a/b")
 
 
 @pytest.mark.parametrize(
@@ -127,15 +92,21 @@ def test_share_is_reserved_in_filters_only() -> None:
 )
 def test_a_share_needs_a_plain_name_and_a_filter(bad: str) -> None:
     with pytest.raises(TopicFilterInvalid):
-        parse_filter(bad.encode())
+        NAMESPACES.parse_filter(bad.encode())
 
 
 def test_a_shared_filter_is_refused_where_the_filter_in_it_is() -> None:
-    assert parse_filter(b"$share/g/jobs").filter_refusal == ""
-    assert parse_filter(b"$share/g/$dlq/jobs").filter_refusal == ""
-    assert parse_filter(b"$share/g/$queue/jobs").filter_refusal.startswith("$share/…: the consumers of a queue")
+    assert NAMESPACES.parse_filter(b"$share/g/jobs").filter_refusal == ""
+    assert NAMESPACES.parse_filter(b"$share/g/$dlq/jobs").filter_refusal == ""
+    assert NAMESPACES.parse_filter(b"$share/g/$queue/jobs").filter_refusal.startswith(
+        "$share/…: the consumers of a queue"
+    )
     for filter_ in (b"$stream/jobs", b"$delayed/5/jobs"):
-        assert parse_filter(b"$share/g/" + filter_).filter_refusal == parse_filter(filter_).filter_refusal != ""
+        assert (
+            NAMESPACES.parse_filter(b"$share/g/" + filter_).filter_refusal
+            == NAMESPACES.parse_filter(filter_).filter_refusal
+            != ""
+        )
 
 
 @pytest.mark.parametrize(
@@ -148,8 +119,8 @@ def test_a_shared_filter_is_refused_where_the_filter_in_it_is() -> None:
     ],
 )
 def test_a_delayed_name_has_seconds_and_a_topic(topic: bytes, delay_s: int, target: bytes) -> None:
-    check_is_served(topic)
-    parsed = parse_name(topic)
+    NAMESPACES.check_is_served(topic)
+    parsed = NAMESPACES.parse_name(topic)
     assert (parsed.delay_s, parsed.rest, parsed.name_refusal) == (delay_s, target, "")
     assert parsed.filter_refusal.startswith("$delayed/…: no message comes on it; subscribe to ")
 
@@ -172,6 +143,18 @@ def test_a_delayed_name_has_seconds_and_a_topic(topic: bytes, delay_s: int, targ
 )
 def test_another_delayed_name_is_refused_and_told_why(topic: bytes, reason: str) -> None:
     check_name(topic)
-    assert parse_name(topic).name_refusal == f"$delayed/…: {reason}"
+    assert NAMESPACES.parse_name(topic).name_refusal == f"$delayed/…: {reason}"
     with pytest.raises(TopicNameInvalid, match=re.escape(reason)):
-        check_is_served(topic)
+        NAMESPACES.check_is_served(topic)
+
+
+def test_a_name_of_thousands_of_levels_is_parsed_like_a_short_one() -> None:
+    topic = b"$delayed/1/" * 5_000 + b"a"
+    assert NAMESPACES.parse_name(topic).name_refusal.startswith("$delayed/…: messages to '$delayed/1/")
+
+
+def test_what_no_feature_reserves_is_ordinary() -> None:
+    for topic in (b"$queue/q", b"$dlq/q", b"$stream/s"):
+        parsed = Namespaces().parse_name(topic)
+        assert parts(parsed) == (ORDINARY, b"", topic)
+        assert parsed.name_refusal == parsed.filter_refusal == parsed.shown == ""

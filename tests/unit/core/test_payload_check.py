@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqttlite.core.authorizer import DefaultRules
-from mqttlite.core.schema_check import SchemaViolation
+from mqttlite.built_in_rules import built_in_rules
+from mqttlite.core.payload_check import PayloadViolation
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.delivery.queues.limits import MAX_INVALID
@@ -17,14 +17,16 @@ from tests.support.rules import OpenRules
 
 
 class Even:
-    """A `SchemaCheck`: payloads have an even number of bytes."""
+    """A `PayloadCheck`: payloads have an even number of bytes."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bytes, str | None]] = []
 
-    def violation(self, source: Source, topic: bytes, payload: bytes, properties: Properties) -> SchemaViolation | None:
+    def violation(
+        self, source: Source, topic: bytes, payload: bytes, properties: Properties
+    ) -> PayloadViolation | None:
         self.asked.append((source.client_id, payload, properties.content_type))
-        return SchemaViolation(0x99, f"{len(payload)} is odd") if len(payload) % 2 else None
+        return PayloadViolation(0x99, f"{len(payload)} is odd") if len(payload) % 2 else None
 
 
 class Policies(OpenRules):
@@ -43,7 +45,7 @@ def even() -> Even:
 @pytest.fixture
 def world(even: Even) -> World:
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", schema=even))))
+    world.broker.authorize(built_in_rules(authorizer=Policies(TopicPolicy("t", payload_check=even))))
     return world
 
 
@@ -81,11 +83,11 @@ def test_of_packets_of_one_size_the_valid_ones_are_forwarded() -> None:
     class NoX:
         def violation(
             self, source: Source, topic: bytes, payload: bytes, properties: Properties
-        ) -> SchemaViolation | None:
-            return SchemaViolation(0x99, "x") if b"x" in payload else None
+        ) -> PayloadViolation | None:
+            return PayloadViolation(0x99, "x") if b"x" in payload else None
 
     world = World()
-    world.broker.authorize(DefaultRules(authorizer=Policies(TopicPolicy("t", schema=NoX()))))
+    world.broker.authorize(built_in_rules(authorizer=Policies(TopicPolicy("t", payload_check=NoX()))))
     reader, publisher = reader_of(world), world.connect("p")
     publisher.send(*[Publish(b"t", payload) for payload in (b"a", b"x", b"b")])
     publisher.send(*[Publish(b"$delayed/1/t", payload) for payload in (b"c", b"x", b"d")])
@@ -130,8 +132,8 @@ def test_a_will_is_checked_when_it_is_published(world: World, payload: bytes, ar
 
 def test_a_retained_message_is_removed_whatever_the_schema_says() -> None:
     world = World()
-    refuses_empty = TopicPolicy("t", schema=_NotEmpty())
-    world.broker.authorize(DefaultRules(authorizer=Policies(refuses_empty)))
+    refuses_empty = TopicPolicy("t", payload_check=_NotEmpty())
+    world.broker.authorize(built_in_rules(authorizer=Policies(refuses_empty)))
     publisher = world.connect("p")
     publisher.publish("t", "x", 1, retain=True)
     publisher.publish("t", "", 1)
@@ -141,14 +143,16 @@ def test_a_retained_message_is_removed_whatever_the_schema_says() -> None:
 
 
 class _NotEmpty:
-    def violation(self, source: Source, topic: bytes, payload: bytes, properties: Properties) -> SchemaViolation | None:
-        return None if payload else SchemaViolation(0x99, "it is empty")
+    def violation(
+        self, source: Source, topic: bytes, payload: bytes, properties: Properties
+    ) -> PayloadViolation | None:
+        return None if payload else PayloadViolation(0x99, "it is empty")
 
 
 def test_other_rules_of_the_policy_come_first(even: Even) -> None:
     world = World()
-    policy = TopicPolicy("t", max_payload_bytes=2, schema=even)
-    world.broker.authorize(DefaultRules(authorizer=Policies(policy)))
+    policy = TopicPolicy("t", max_payload_bytes=2, payload_check=even)
+    world.broker.authorize(built_in_rules(authorizer=Policies(policy)))
     publisher = world.connect("p")
     publisher.publish("t", "abc", 1)
     assert acks(publisher) == [(0x83, "3 bytes of payload: the policy of t allows 2")]
@@ -165,24 +169,26 @@ def test_a_tracer_is_told_what_is_wrong(world: World) -> None:
 
 
 def test_a_policy_with_a_schema_asks_something(even: Even) -> None:
-    assert not TopicPolicy("t", schema=even).is_plain
+    assert not TopicPolicy("t", payload_check=even).is_plain
 
 
 class KeptAsDeadLetters:
-    """A `SchemaCheck`: what is empty is wrong, and is to be kept."""
+    """A `PayloadCheck`: what is empty is wrong, and is to be kept."""
 
-    def violation(self, source: Source, topic: bytes, payload: bytes, properties: Properties) -> SchemaViolation | None:
-        return None if payload else SchemaViolation(0x99, "it is empty", to_dead_letters=True)
+    def violation(
+        self, source: Source, topic: bytes, payload: bytes, properties: Properties
+    ) -> PayloadViolation | None:
+        return None if payload else PayloadViolation(0x99, "it is empty", to_dead_letters=True)
 
-    def look(self, payload: bytes, properties: Properties) -> SchemaViolation | None:
+    def look(self, payload: bytes, properties: Properties) -> PayloadViolation | None:
         return self.violation(THE_PROGRAM, b"", payload, properties)
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_is_wrong_is_kept_by_the_queues_of_the_topic_or_refused(qos: int) -> None:
     world = QueueWorld([options("jobs", "t"), options("others", "u"), options("none", "t", dead_letter=False)])
-    policies = Policies(TopicPolicy("t", schema=KeptAsDeadLetters()))
-    world.broker.authorize(DefaultRules(authorizer=policies))
+    policies = Policies(TopicPolicy("t", payload_check=KeptAsDeadLetters()))
+    world.broker.authorize(built_in_rules(authorizer=policies))
     reader, publisher = reader_of(world), world.connect("p")
     for payload in ("x", "", ""):
         publisher.publish("t", payload, qos)
@@ -199,7 +205,7 @@ def test_what_is_wrong_is_kept_by_the_queues_of_the_topic_or_refused(qos: int) -
 
 def test_of_many_queues_a_few_keep_what_is_wrong() -> None:
     world = QueueWorld([options(f"q{number}", "t") for number in range(MAX_INVALID + 3)])
-    policies = Policies(TopicPolicy("t", schema=KeptAsDeadLetters()))
-    world.broker.authorize(DefaultRules(authorizer=policies))
+    policies = Policies(TopicPolicy("t", payload_check=KeptAsDeadLetters()))
+    world.broker.authorize(built_in_rules(authorizer=policies))
     world.connect("p").publish("t", "", 1)
     assert sum(len(world.queues.dead_letters(name)) for name in world.queues.names) == MAX_INVALID
