@@ -257,13 +257,12 @@ class Admin(MessageAdmin, Listener):
             by=ban.by,
         )
 
-    def _ban_of(self, number: int, client_id: str, username: str | None) -> str:
-        """Why a client may not connect now; empty if it may."""
+    def _ban_of(self, client_id: str, username: str | None, address: str) -> str:
+        """Why a client may not connect or publish now; empty if it may."""
         if not len(self.bans):
             self._core.ban_by(None)
             return ""
-        link = self._links.get(number)
-        ban = self.bans.of(client_id, username, "" if link is None else link.address)
+        ban = self.bans.of(client_id, username, address)
         if ban is None:
             return ""
         left_s = max(1, round(ban.until - self._now()))

@@ -5,7 +5,7 @@ The inputs are `open feed close · publish · answer tick`, with `block` and `un
 `Router.run`. Invariant: a `PeerError` ends the connection that caused it and reaches no other.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, final
 
 from mqttlite.core.authentication import Grants
@@ -35,11 +35,13 @@ from mqttlite.core.limits import (
     OverloadLimits,
 )
 from mqttlite.core.load.overload import Overload
+from mqttlite.core.load.rate_limits import Buckets
 from mqttlite.core.load.throttling import Throttling
 from mqttlite.core.memory import CONNECTION_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import FilterCompiler, NoFilters
 from mqttlite.core.namespace import Namespace
+from mqttlite.core.ports import BanOf
 from mqttlite.core.questions import Questions
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.restore import restore
@@ -47,7 +49,6 @@ from mqttlite.core.retained.expiry_caps import ExpiryCaps
 from mqttlite.core.retained.retained_store import RetainedStore
 from mqttlite.core.route.delayed_messages import DelayedMessages
 from mqttlite.core.route.due_messages import DueMessages
-from mqttlite.core.route.fan_out import FanOut
 from mqttlite.core.route.permissions import Permissions
 from mqttlite.core.route.plan import Planner
 from mqttlite.core.route.router import Router
@@ -55,6 +56,7 @@ from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.subscribe import Subscriptions
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.route.subscription_check import SubscriptionCheck
+from mqttlite.core.route.tally import Tally
 from mqttlite.core.route.topic_limits import TopicLimits
 from mqttlite.core.route.traffic import Traffic
 from mqttlite.core.session.backlogs import Backlogs
@@ -62,7 +64,7 @@ from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.sessions import Sessions
 from mqttlite.core.sink import Sink
-from mqttlite.core.source import THE_BROKER, THE_PROGRAM, Source
+from mqttlite.core.source import NO_BUCKETS, THE_BROKER, THE_PROGRAM, Publisher, Source
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import Namespaces
@@ -164,8 +166,8 @@ class Broker:
         self._check: SubscriptionCheck | None = None
         room = Room(self._routes, self.router, deadlines, effects, limits)
         readers = Readers(deadlines, effects, limits)
-        handler = PacketHandler(self._routes, self.router, room, readers, effects, limits)
         self.inbound: Final = Inbound(self._routes, self.router, room, readers, self.router.drops, effects)
+        handler = PacketHandler(self._routes, self.router, self.inbound, readers, effects, limits)
         self.planner: Final = Planner(
             online, self.sessions, self._routes, self.router, subscriptions, readers, effects, limits
         )
@@ -208,10 +210,9 @@ class Broker:
             self._check = SubscriptionCheck(self.sessions, self._subscriptions, self.permissions, self.effects)
             self.jobs.start(self._check)
 
-    def ban_by(self, ban_of: Callable[[int, str, str | None], str] | None) -> None:
-        """Set the function that says why a client is banned, by connection number, client identifier and user. An empty
-        answer lets the client in. None: no client is banned."""
-        self._connecting.ban_of = ban_of
+    def ban_by(self, ban_of: BanOf | None) -> None:
+        """Set the function that says why a client is banned. None: no client is banned."""
+        self._connecting.ban_of = self.inbound.ban_of = ban_of
 
     def bind(self, topic_filter: bytes, sink: Sink) -> None:
         """Deliver every message that matches a topic filter to a sink, until `unbind`.
@@ -343,15 +344,30 @@ class Broker:
             self._closing.end_overflowed()
         return ticket
 
-    def publisher(self, client_id: str, username: str | None, grants: Grants, own: TopicLimits | None = None) -> Source:
-        """A source for `publish` that is not a session, for example an HTTP caller. Its permissions are those of a
-        client with that name; `own` are the limits of its user, if it has any. Make a new one after its credentials
-        were checked again."""
-        return self._connecting.publisher(client_id, username, grants, own)
+    def publisher(
+        self,
+        client_id: str,
+        username: str | None,
+        grants: Grants,
+        own: TopicLimits | None = None,
+        address: str = "",
+        buckets: list[tuple[str, Buckets]] = NO_BUCKETS,
+    ) -> Publisher:
+        """A source for `publish` that is not a session, for example an HTTP caller at `address`. Its permissions are
+        those of a client with that name; `own` are the limits of its user, if it has any, and `buckets` its quotas.
+        Make a new one after its credentials were checked again."""
+        return self._connecting.publisher(client_id, username, grants, own, address, buckets)
 
-    def publish_own(self, message: Message) -> FanOut:
+    def admit(self, source: Source, messages: int, size: int, now: float) -> Tally | None:
+        """Why a source may publish nothing now; None if it may, and the messages are counted against its quotas.
+        `publish` asks for each message. Use it for messages that are charged together, and publish them with the
+        source's `already_charged`."""
+        self.effects.now = now
+        return self.inbound.admit(source, messages, size)
+
+    def publish_own(self, message: Message) -> Ticket:
         """Publish one of the broker's own messages while an input is handled."""
-        return self.router.publish(message, self._routes.find(message.topic), THE_BROKER)
+        return self.inbound.offer(message, THE_BROKER)
 
     def answer(self, question_id: int, answer: object, now: float) -> None:
         """The answer to a question of `Effects.questions`. Harmless when the question was dropped."""

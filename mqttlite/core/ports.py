@@ -1,10 +1,13 @@
 """The ports of the core: protocols that packages above it implement and `assembly` connects."""
 
-from collections.abc import Awaitable, Iterator
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol, TypeAlias
 
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
+
+BanOf: TypeAlias = Callable[[str, str | None, str], str]
+"""Says why a client is banned, by client identifier, user and `address:port`; empty if it is not."""
 
 
 class Store(Protocol):

@@ -1,11 +1,12 @@
-"""The publisher of a message: a client's session, the broker itself, or the program that embeds it.
+"""The publisher of a message: a client with a session or without one, the broker itself, or the program that embeds it.
 
 Invariant: publishers are compared by identity, as No Local requires [MQTT-3.8.3-3].
 """
 
-from typing import Final
+from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.load.rate_limits import Buckets
 from mqttlite.core.retained.writer import Writer
 from mqttlite.core.route.topic_limits import NO_TOPIC_LIMITS, TopicLimits
 
@@ -65,6 +66,50 @@ class Source:
         if writer is None or writer.username != self.username:
             writer = self._writer = Writer(self.client_id, self.username)
         return writer
+
+
+NO_BUCKETS: Final[list[tuple[str, Buckets]]] = []
+"""Never added to. The quotas of a publisher without any."""
+
+
+@final
+class Publisher(Source):
+    """A client without a session, such as an HTTP caller. It has no link to be closed or held back, so each of its
+    messages asks whether it is banned, its credentials have expired, or a quota is used up."""
+
+    __slots__ = ("_buckets", "address")
+
+    def __init__(
+        self,
+        client_id: str,
+        username: str | None,
+        grants: Grants,
+        topic_limits: TopicLimits,
+        address: str,
+        buckets: list[tuple[str, Buckets]],
+    ) -> None:
+        super().__init__(CLIENT, client_id)
+        self.username = username
+        self.grants = grants
+        self.topic_limits = topic_limits
+        self.address: Final = address
+        """`address:port`, for bans."""
+        self._buckets: Final = buckets
+        """Its quotas, each with its scope."""
+
+    def charge(self, messages: int, size: int, now: float) -> str:
+        """Count messages against its quotas. Return the scope of a quota with a debt, and then count nothing; empty if
+        there is none."""
+        for scope, buckets in self._buckets:
+            if not buckets.have(0, 0, now):
+                return scope
+        for _, buckets in self._buckets:
+            buckets.take(messages, size, now)
+        return ""
+
+    def already_charged(self) -> "Publisher":
+        """The same publisher, for messages that were charged together."""
+        return Publisher(self.client_id, self.username, self.grants, self.topic_limits, self.address, NO_BUCKETS)
 
 
 THE_BROKER: Final = Source(BROKER, "")

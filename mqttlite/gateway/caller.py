@@ -26,6 +26,7 @@ from mqttlite.gateway.client_certificates import STATE, ClientCertificate, certi
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.strangers import ADMITTED
+from mqttlite.net.address_key import address_key
 from mqttlite.net.local_host import is_local
 from mqttlite.security.addresses import network_of
 from mqttlite.security.api_keys import PREFIX
@@ -159,6 +160,12 @@ class Callers:
         found = self._remembered.get((given, client[0] if client else "unix", ""))
         return found[0] if found is not None and found[1] > self._context.clock() else None
 
+    def _remembered_at(self, peer: str, key: _Key) -> Caller | None:
+        """A caller from the same address, and no neighbour in its network: bans ask for the address at each message."""
+        found = self._remembered.get(key)
+        is_same = found is not None and found[0].peer.rpartition(":")[0] == peer.rpartition(":")[0]
+        return found[0] if found is not None and is_same and found[1] > self._context.clock() else None
+
     async def _find(self, request: HTTPConnection, token_in_query: bool) -> Caller:
         """Who sends a request. Raises `Problem`."""
         scope = request.scope
@@ -202,9 +209,9 @@ class Callers:
         context = self._context
         identity = certificate.identity
         key = (b"", network_of(peer), identity)
-        found = self._remembered.get(key)
-        if found is not None and found[1] > context.clock():
-            return _with(found[0], certificate)
+        found = self._remembered_at(peer, key)
+        if found is not None:
+            return _with(found, certificate)
         lets_in = "certificate" in (context.options.authentication or ())
         if not lets_in and context.must_log_in:
             raise _refused(
@@ -232,14 +239,17 @@ class Callers:
         self._remembered[key] = (caller, min(now + REMEMBERED_S, caller.grants.expires_at))
 
     def _with_source(self, caller: Caller) -> Caller:
-        quotas = self._context.quotas
-        own = None if quotas is None else quotas.topics.get(caller.username or "")
-        source = self._context.core.publisher(caller.client_id, caller.username, caller.grants, own)
-        return replace(caller, source=source)
+        core, quotas = self._context.core, self._context.quotas
+        client_id, username, peer = caller.client_id, caller.username, caller.peer
+        if quotas is None:
+            return replace(caller, source=core.publisher(client_id, username, caller.grants, address=peer))
+        address = address_key(peer) if quotas.incoming.addresses is not None else ""
+        buckets = quotas.incoming.of(f"{client_id} {caller.key}", username, address, self._context.clock())
+        own = quotas.topics.get(username or "")
+        return replace(caller, source=core.publisher(client_id, username, caller.grants, own, peer, buckets))
 
     def _refuse_banned(self, client_id: str, username: str | None, peer: str) -> None:
-        """Raises `Problem` for a caller, or an address, that is banned. The address is that of this connection: callers
-        that are remembered may have come from a neighbour's."""
+        """Raises `Problem` for a caller, or an address, that is banned."""
         ban = self._context.admin.bans.of(client_id, username, peer)
         if ban is not None:
             raise Problem(Code.NOT_AUTHORIZED, f"the {ban.kind} is banned for a while")
@@ -265,9 +275,9 @@ class Callers:
         if context.is_local and not is_local(request.headers.get("host", "")):
             raise Problem(Code.WRONG_HOST, "without credentials the gateway answers only as localhost")
         key = (b"", network_of(peer), "")
-        found = self._remembered.get(key)
-        if found is not None and found[1] > context.clock():
-            return found[0]
+        found = self._remembered_at(peer, key)
+        if found is not None:
+            return found
         caller = self._with_source(Caller(None, self._anonymous_role, peer=peer))
         self._remember(key, caller)
         return caller

@@ -151,8 +151,7 @@ class PublishRoutes:
                 messages = _decoded(_BULK, body)
             if len(messages) > MAX_BULK_MESSAGES:
                 raise Problem(Code.TOO_LARGE, f"{len(messages)} messages: {MAX_BULK_MESSAGES} at most")
-            self._publishing.charge(caller, len(messages), len(body))
-            answer = await self._publish_all(caller, messages)
+            answer = await self._publish_all(self._publishing.admit(caller, len(messages), len(body)), messages)
         finally:
             self._bodies.release(body)
         await _answer(send, answer)

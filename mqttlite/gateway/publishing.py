@@ -1,31 +1,31 @@
 """Publishes for HTTP and WebSocket callers, and returns the outcome counted by the fan-out.
 
-Permissions, policies and quotas are those of MQTT, applied to the caller's `Source`. Invariant: an outcome is returned
+The core asks whether a caller's `Source` may publish, as for clients of MQTT. Invariant: an outcome is returned
 after the message is in the session of every receiver, and on disk if it must be.
 """
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import msgspec
 
 from mqttlite.core.inbound.inbound import Ticket
-from mqttlite.core.load.rate_limits import Buckets
 from mqttlite.core.reasons import (
     BUFFER_FULL,
     NO_SUBSCRIBERS,
     OVERLOAD_LOW_PRIORITY,
     OVERLOAD_QOS0,
+    PACKET_TOO_LARGE,
     QUEUE_FULL,
     RATE_LIMITED,
 )
 from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, POLICY_REFUSES, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
+from mqttlite.core.source import Publisher
 from mqttlite.gateway.caller import Caller
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.net.address_key import address_key
 from mqttlite.wire.constants import MAX_STRING_BYTES, NEVER_EXPIRES, PUBLISH
 from mqttlite.wire.errors import PeerError, TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties, encode_properties
@@ -128,21 +128,15 @@ class Publishing:
         self._core: Final = context.core
         self._loop_driver: Final = context.loop_driver
         self.topic_of: Final = context.mount_point.topic_of
-        limits = context.config.limits
-        self._max_payload_bytes: Final = limits.max_payload_bytes or limits.max_packet_bytes
 
     async def publish(self, caller: Caller, draft: Draft) -> Outcome:
         """Publish a message and wait until every receiver has it. Raises `Problem`."""
-        self.charge(caller, 1, len(draft.payload))
         ticket = self.offer(caller, draft)
         await self._loop_driver.finish(ticket)
         return self.outcome(caller, draft, ticket)
 
     def offer(self, caller: Caller, draft: Draft) -> Ticket:
         """Hand a message to the core. Raises `Problem`."""
-        most = min(self._max_payload_bytes, caller.source.topic_limits.max_payload_bytes)
-        if len(draft.payload) > most:
-            raise Problem(Code.TOO_LARGE, f"a payload of {len(draft.payload)} bytes: {most} at most")
         try:
             return self._core.publish(
                 *(draft.topic, draft.payload, draft.qos, draft.retain, self._context.clock(), draft.properties),
@@ -156,46 +150,34 @@ class Publishing:
         """What became of a message. Raises `Problem` if it was refused."""
         tally = ticket.tally
         if tally.code >= 0x80 and not tally.reached:
-            raise self._refusal(caller, draft, tally)
+            raise self._refusal(caller, draft.topic, tally)
         return Outcome(ticket.message_id(), tally.sent, tally.queued, tally.dropped, tally.reached)
 
-    def charge(self, caller: Caller, messages: int, size: int) -> None:
-        """Count what a caller publishes against its quotas. Raises `Problem` where they are used up."""
-        if self._context.quotas is None:
-            return
-        now = self._context.clock()
-        found = self._buckets(caller, now)
-        for scope, buckets in found:
-            if not buckets.have(0, 0, now):
-                raise Problem(
-                    Code.QUOTA_EXCEEDED,
-                    f"the {scope} publishes more than its quota allows (quotas)",
-                    headers={"Retry-After": "1"},
-                )
-        for _, buckets in found:
-            buckets.take(messages, size, now)
+    def admit(self, caller: Caller, messages: int, size: int) -> Caller:
+        """The caller of a request with many messages, which are charged together. Raises `Problem`."""
+        source = caller.source
+        refused = self._core.admit(source, messages, size, self._context.clock())
+        if refused is not None:
+            raise self._refusal(caller, b"", refused)
+        return replace(caller, source=source.already_charged()) if isinstance(source, Publisher) else caller
 
-    def _buckets(self, caller: Caller, now: float) -> list[tuple[str, Buckets]]:
-        quotas = self._context.quotas
-        if quotas is None:
-            return []
-        client_id = f"{caller.client_id} {caller.key}"
-        address = address_key(caller.peer) if quotas.incoming.addresses is not None else ""
-        return quotas.incoming.of(client_id, caller.username, address, now)
-
-    def _refusal(self, caller: Caller, draft: Draft, tally: Tally) -> Problem:
+    def _refusal(self, caller: Caller, name: bytes, tally: Tally) -> Problem:
         code = tally.code
-        topic = draft.topic.decode(errors="replace")[:200]
+        topic = name.decode(errors="replace")[:200]
         if code == NOT_AUTHORIZED_CODE:
-            why = self._core.permissions.told(caller.source, "publish", draft.topic)
+            if tally.refusal:
+                return Problem(Code.NOT_AUTHORIZED, tally.refusal)
+            why = self._core.permissions.told(caller.source, "publish", name)
             return Problem(Code.NOT_AUTHORIZED, f"the caller may not publish to {topic!r}: {why or 'denied'}")
         if code == POLICY_REFUSES:
             return Problem(Code.POLICY_REFUSES, tally.refusal)
         if code == ReasonCode.PAYLOAD_FORMAT_INVALID:
             return Problem(Code.PAYLOAD_INVALID, tally.refusal)
         if code == TOPIC_NAME_INVALID:
-            why = caller.source.topic_limits.refusal(draft.topic)
+            why = caller.source.topic_limits.refusal(name)
             return Problem(Code.INVALID_TOPIC, why or f"the broker does not serve the topic {topic!r}")
+        if PACKET_TOO_LARGE in tally.dropped:
+            return Problem(Code.TOO_LARGE, tally.refusal)
         if code == QUOTA_EXCEEDED:
             why = tally.refusal or "there is no room for one more retained or delayed message"
             return Problem(Code.QUOTA_EXCEEDED, why, headers={"Retry-After": "1"})

@@ -330,8 +330,9 @@ class Listener:
                 self._loop.call_soon(link.abort)
         self._half_open.add(link, link.abort, self._loop.time())
         connection = self._broker.open(peer, self._loop.time())
+        connection.address = link.address
         if peer.quotas is not None and peer.quotas.wants_address:
-            connection.address = address_key(link.address)
+            connection.quota_address = address_key(link.address)
         if self._is_limited(link):
             self._broker.close(connection, self._loop.time(), "too many connections, or too often")
             self._loop.call_soon(link.abort)

@@ -104,8 +104,9 @@ class LocalLink(LinkPort):
             sees_publishers=client.sees_publishers,
         )
         connection = self.connection = self._broker.open(peer, self._loop.time())
+        connection.address = self.address
         if peer.quotas is not None and peer.quotas.wants_address:
-            connection.address = address_key(self.address)
+            connection.quota_address = address_key(self.address)
         connection.hold_reasons = HoldReason.LOCAL
         self._loop_driver.links[connection.number] = self
         connection.grants = client.grants

@@ -4,7 +4,6 @@
 most one deadline for CONNECT or keep-alive, and at most one for the expiry of its credentials.
 """
 
-from collections.abc import Callable
 from math import inf
 from typing import Final, final
 
@@ -17,15 +16,17 @@ from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import CONNECT_WORK, KEEP_ALIVE_FACTOR, Limits
 from mqttlite.core.load.overload import Overload
+from mqttlite.core.load.rate_limits import Buckets
 from mqttlite.core.load.throttling import Throttling
 from mqttlite.core.outbound.pace import Paced
+from mqttlite.core.ports import BanOf
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.topic_limits import TopicLimits, lower_of, narrowed, topic_limits
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.sessions import Sessions
 from mqttlite.core.session.usage import NO_USAGE
-from mqttlite.core.source import CLIENT, Source
+from mqttlite.core.source import Publisher
 from mqttlite.wire.constants import DEFAULT_RECEIVE_MAXIMUM, V5
 from mqttlite.wire.errors import Banned, ClientIdentifierNotValid, ServerBusy
 from mqttlite.wire.packets import Connect, Will
@@ -46,6 +47,7 @@ class Connecting:
         "_online",
         "_overload",
         "_paced",
+        "_publisher_limits",
         "_routes",
         "_sessions",
         "_throttling",
@@ -77,13 +79,14 @@ class Connecting:
         self._effects: Final = effects
         self._limits: Final = limits
         self._topic_limits: Final = topic_limits(limits)
+        whole = TopicLimits(limits.max_topic_levels, limits.max_topic_bytes, limits.max_packet_bytes)
+        self._publisher_limits: Final = lower_of(self._topic_limits, whole)  # no decoder limits their packets
         self._client_id_prefix: Final = client_id_prefix
         self._throttling: Final = throttling
         self._paced: Final = paced
         self._overload: Final = overload
-        self.ban_of: Callable[[int, str, str | None], str] | None = None
-        """Says why a client is banned, by connection number, client identifier and user; empty if it is not. None: no
-        bans."""
+        self.ban_of: BanOf | None = None
+        """None: no client is banned."""
 
     def await_connect(self, connection: Connection) -> None:
         """A connection opened. It has `connect_timeout_s` for its CONNECT."""
@@ -132,7 +135,7 @@ class Connecting:
         if packet.properties.maximum_packet_size is not None:
             connection.check_size(connect.acceptance(connection, packet, limits, data), "CONNACK")
         if self.ban_of is not None and not connection.peer.is_trusted:
-            ban = self.ban_of(connection.number, client_id, connection.username)
+            ban = self.ban_of(client_id, connection.username, connection.address)
             if ban:
                 raise Banned(ban)
         quotas = connection.peer.quotas
@@ -180,7 +183,7 @@ class Connecting:
         outbox.awaits_commit = len(self._effects.changes) > before  # a session began or ended
         if quotas is not None:
             self._throttling.start(connection, quotas, self._paced)
-            session.count_for(quotas.usages.of(connection.username, connection.address))
+            session.count_for(quotas.usages.of(connection.username, connection.quota_address))
         elif session.queue.usages:
             session.count_for(NO_USAGE)
         self._attach(connection, session, packet.properties.receive_maximum or DEFAULT_RECEIVE_MAXIMUM)
@@ -240,15 +243,20 @@ class Connecting:
             detail = f"no CONNECT accepted within {self._limits.connect_timeout_s:g} s"
             self._closing.end(connection, CloseReason.CONNECT_TIMEOUT, ReasonCode.UNSPECIFIED_ERROR, detail)
 
-    def publisher(self, client_id: str, username: str | None, grants: Grants, own: TopicLimits | None = None) -> Source:
-        """A source for a publisher without a session. It has the rules and limits of a client with that name; `own` are
-        the limits of its user, if it has any."""
-        source = Source(CLIENT, client_id)
-        source.username = username
-        source.grants = grants
-        source.topic_limits = self._topic_limits if own is None else lower_of(self._topic_limits, own)
-        self._routes.limit_topics(source.topic_limits)
-        return source
+    def publisher(
+        self,
+        client_id: str,
+        username: str | None,
+        grants: Grants,
+        own: TopicLimits | None,
+        address: str,
+        buckets: list[tuple[str, Buckets]],
+    ) -> Publisher:
+        """A publisher without a session. It has the rules and limits of a client with that name; `own` are the limits
+        of its user, if it has any."""
+        limits = self._publisher_limits if own is None else lower_of(self._publisher_limits, own)
+        self._routes.limit_topics(limits)
+        return Publisher(client_id, username, grants, limits, address, buckets)
 
     def _limit_topics(self, connection: Connection) -> None:
         """Set the limits of the client's topics and payloads."""

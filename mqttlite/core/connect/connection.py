@@ -163,6 +163,7 @@ class Connection:
         "problem_information",
         "question_id",
         "queue_high_water",
+        "quota_address",
         "raw",
         "reason_code",
         "received_qos0",
@@ -206,6 +207,8 @@ class Connection:
         self.client_id: str = ""
         self.username: str | None = None
         self.address: str = ""
+        """`address:port` of the remote end, set by the listener; empty if it has none."""
+        self.quota_address: str = ""
         """The key of its address in the listener's quotas, if quotas count by address; set by the listener."""
         self.grants: Grants = NO_GRANTS
         """The grants of the client's latest authentication."""

@@ -1,6 +1,6 @@
-"""A message that waits before it is published, because a receiver has no room for it.
+"""A message on its way in, which may have to wait before it is published, because a receiver has no room for it.
 
-`Room` and `Readers` hold back messages of all publishers; a subclass says how its publisher waits.
+`Inbound` asks about messages of all publishers; a subclass says how its publisher waits, and how it is told.
 """
 
 from typing import Final
@@ -13,14 +13,20 @@ INSIDE: Final = 0
 
 
 class HeldMessage:
-    """`number` tells publishers apart that wait for the same reader: a connection's, or `INSIDE`."""
+    """`number` tells publishers apart that wait for the same reader: a connection's, or `INSIDE`. `is_told` says
+    whether the publisher of a QoS 1 or 2 message can be told that nobody gets it."""
 
-    __slots__ = ("message", "number", "source")
+    __slots__ = ("is_told", "message", "number", "source")
 
-    def __init__(self, message: Message, source: Source, number: int) -> None:
+    def __init__(self, message: Message, source: Source, number: int, is_told: bool) -> None:
         self.message: Message = message
         self.source: Source = source
         self.number: int = number
+        self.is_told: bool = is_told
+
+    def may_wait(self) -> bool:
+        """Whether there is a place to wait. If not, nobody gets the message, and its publisher was told."""
+        raise AssertionError("a subclass does it")
 
     def wait(self) -> None:
         """The publisher's next messages wait for this one."""
@@ -30,6 +36,11 @@ class HeldMessage:
         """Whether nobody waits for the message any more: its publisher is gone, and it was never acknowledged."""
         raise AssertionError("a subclass does it")
 
-    def go_on(self, has_room: bool) -> None:
-        """Publish the message, or refuse it if there is still no room."""
+    def go_on(self) -> None:
+        """Publish a message that waited."""
+        raise AssertionError("a subclass does it")
+
+    def end(self, reason: str, refusal: str) -> None:
+        """Nobody gets the message, for a drop reason. `refusal` is the sentence for the publisher of a QoS 1 or 2
+        message, who may send it again later; if it is empty, the publisher is told no more than that it was dropped."""
         raise AssertionError("a subclass does it")

@@ -1,8 +1,8 @@
-"""The way in for publishers that are no connection: HTTP callers, the program that embeds the broker, answers.
+"""The way in for messages: of clients, HTTP callers, the program that embeds the broker, and the broker itself.
 
-A message that is offered here meets what a PUBLISH meets: limits of payloads, overload, readers whose queues fill up,
-room under `block` and `reject`, and then the router with permissions, policies and schemas. Invariant: a ticket is
-done once, and only when every receiver has the message, or nobody gets it.
+`takes` asks about every message: overload, readers whose queues fill up, room under `block` and `reject`. The router
+asks for permissions, policies and schemas. `admit` asks what a connection answers with its link: bans, expiry, quotas.
+Invariant: a ticket is done once, and only when every receiver has the message, or nobody gets it.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,16 @@ from mqttlite.core.inbound.readers import Readers
 from mqttlite.core.inbound.room import NO_ROOM, Room
 from mqttlite.core.limits import MAX_WAITING_INSIDE
 from mqttlite.core.message import Message
-from mqttlite.core.reasons import PACKET_TOO_LARGE, QUEUE_FULL
+from mqttlite.core.ports import BanOf
+from mqttlite.core.reasons import NOT_AUTHORIZED, PACKET_TOO_LARGE, QUEUE_FULL, RATE_LIMITED
 from mqttlite.core.route.fan_out import FanOut
 from mqttlite.core.route.route import Route
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
-from mqttlite.core.route.tally import QUOTA_EXCEEDED, Tally
-from mqttlite.core.source import BROKER, Source
-from mqttlite.topics.namespaces import is_control
+from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, Tally
+from mqttlite.core.source import BROKER, Publisher, Source
 
+EXPIRED_CREDENTIALS: Final = "the client's credentials have expired"
 MANY_WAIT: Final = f"{MAX_WAITING_INSIDE} messages from inside wait for receivers already"
 
 
@@ -32,7 +33,7 @@ MANY_WAIT: Final = f"{MAX_WAITING_INSIDE} messages from inside wait for receiver
 class Inbound:
     """One for each broker."""
 
-    __slots__ = ("_drops", "_effects", "_readers", "_room", "_router", "_routes", "waiting")
+    __slots__ = ("_drops", "_effects", "_readers", "_room", "_router", "_routes", "ban_of", "waiting")
 
     def __init__(
         self, routes: Routes, router: Router, room: Room, readers: Readers, drops: Drops, effects: Effects
@@ -43,52 +44,60 @@ class Inbound:
         self._readers: Final = readers
         self._drops: Final = drops
         self._effects: Final = effects
+        self.ban_of: BanOf | None = None
         self.waiting: int = 0
         """How many offered messages wait for receivers, at most `MAX_WAITING_INSIDE`."""
 
     def offer(self, message: Message, source: Source) -> "Ticket":
-        """Publish a message, or make it wait as a client's would.
-
-        The broker's own messages neither wait nor are shed: they tell what goes on. Raises `TopicNameInvalid`.
-        """
+        """Publish a message, or make it wait as a client's would. Raises `TopicNameInvalid`."""
         route = self._routes.find(message.topic)
         ticket = Ticket(self, message, source)
-        if source.kind != BROKER and not self._take(ticket, message, source, route):
-            return ticket
-        self.publish(ticket, route)
+        size = len(message.payload)
+        if (refused := self.admit(source, 1, size)) is not None:
+            ticket.refuse(refused)
+        elif source.topic_limits.is_too_large(message.topic, size):
+            ticket.end(PACKET_TOO_LARGE, source.topic_limits.payload_refusal(size))
+        elif self.takes(ticket, route):
+            self.publish(ticket, route)
         return ticket
 
-    def _take(self, ticket: "Ticket", message: Message, source: Source, route: Route) -> bool:
-        """Whether a message can be published now. If not, its ticket waits, or says why nobody gets it."""
-        effects = self._effects
-        size = len(message.payload)
-        if size > source.topic_limits.max_payload_bytes and not is_control(message.topic):
-            ticket.end(PACKET_TOO_LARGE, source.topic_limits.payload_refusal(size))
-            return False
-        if effects.sheds_low_priority:
+    def admit(self, source: Source, messages: int, size: int) -> Tally | None:
+        """Why a source may publish nothing now; None if it may, and the messages are counted against its quotas."""
+        if not isinstance(source, Publisher):
+            return None  # a connection is closed or held back, and others have no limits
+        if self.ban_of is not None and (ban := self.ban_of(source.client_id, source.username, source.address)):
+            return _refused(NOT_AUTHORIZED_CODE, NOT_AUTHORIZED, ban)
+        if source.grants.expires_at <= self._effects.now:
+            return _refused(NOT_AUTHORIZED_CODE, NOT_AUTHORIZED, EXPIRED_CREDENTIALS)
+        scope = source.charge(messages, size, self._effects.now)
+        if scope:
+            return _refused(QUOTA_EXCEEDED, RATE_LIMITED, f"the {scope} publishes more than its quota allows (quotas)")
+        return None
+
+    def takes(self, held: HeldMessage, route: Route) -> bool:
+        """Whether a message can be published now. If not, it waits, or its publisher is told why nobody gets it.
+
+        The broker's own messages are not shed, because they tell what goes on. They wait for readers, but `block` and
+        `reject` do not concern them: they come from messages that were accepted before.
+        """
+        effects, message, source = self._effects, held.message, held.source
+        if effects.sheds_low_priority and source.kind != BROKER and (held.is_told or not message.qos):
             reason = shed_reason(effects, message.topic, message.qos, route.is_low or is_low(message.properties))
             if reason and (route.is_open or self._router.may_publish(route, message.topic, source)):
-                ticket.end(reason, OVERLOADED if message.qos else "")
+                held.end(reason, OVERLOADED if message.qos else "")
                 return False
         if message.qos and effects.filling:
-            reader = self._readers.full(message, route, source, INSIDE)
+            reader = self._readers.full(message, route, source, held.number)
             if reader is not None:
-                if self._has_place(ticket):
-                    self._readers.hold(reader, ticket, route)
+                if held.may_wait():
+                    self._readers.hold(reader, held, route)
                 return False
-        if not route.asks_room or not self._room.is_missing(message, route, source):
+        if not route.asks_room or source.kind == BROKER or not self._room.is_missing(message, route, source):
             return True
         if not self._room.may_wait(route):
-            ticket.end(QUEUE_FULL, NO_ROOM)
-        elif self._has_place(ticket):
-            self._room.hold(ticket)
-        return False
-
-    def _has_place(self, ticket: "Ticket") -> bool:
-        """Whether one more message may wait. If not, its ticket says so."""
-        if self.waiting < MAX_WAITING_INSIDE:
-            return True
-        ticket.end(QUEUE_FULL, MANY_WAIT)
+            held.end(QUEUE_FULL, NO_ROOM)
+        elif held.may_wait():
+            self._room.hold(held)
         return False
 
     def publish(self, ticket: "Ticket", route: Route) -> None:
@@ -111,12 +120,13 @@ class Inbound:
 class Ticket(HeldMessage):
     """What becomes of a message that was offered. `tally` is final once the ticket is `done`."""
 
-    __slots__ = ("_fan_out", "_inbound", "done", "on_done", "tally")
+    __slots__ = ("_fan_out", "_inbound", "_waits", "done", "on_done", "tally")
 
     def __init__(self, inbound: Inbound, message: Message, source: Source) -> None:
-        super().__init__(message, source, INSIDE)
+        super().__init__(message, source, INSIDE, is_told=True)
         self._inbound: Final = inbound
         self._fan_out: FanOut | None = None
+        self._waits = False
         self.tally: Tally = Tally()
         self.done: bool = False
         self.on_done: Callable[[], None] | None = None
@@ -136,30 +146,53 @@ class Ticket(HeldMessage):
             fan_out.on_done = self._finish
 
     def end(self, reason: str, refusal: str) -> None:
-        """Nobody gets the message. With a `refusal`, the publisher may send it again later."""
-        self._inbound.drop(self.message, reason)
-        tally = self.tally
-        tally.drop(reason)
         if refusal:
-            tally.code, tally.refusal = QUOTA_EXCEEDED, refusal
-        else:
-            tally.reached = 1  # it may have had receivers
+            self.refuse(_refused(QUOTA_EXCEEDED, reason, refusal))
+            return
+        self.tally.reached = 1  # it may have had receivers
+        self.tally.drop(reason)
+        self._drop(reason)
+
+    def refuse(self, tally: Tally) -> None:
+        """Nobody gets the message, for the reason in this outcome."""
+        self.tally = tally
+        self._drop(next(iter(tally.dropped)))
+
+    def _drop(self, reason: str) -> None:
+        self._stop_waiting()
+        self._inbound.drop(self.message, reason)
         self._finish()
 
+    def may_wait(self) -> bool:
+        if self._inbound.waiting < MAX_WAITING_INSIDE:
+            return True
+        self.end(QUEUE_FULL, MANY_WAIT)
+        return False
+
     def wait(self) -> None:
+        self._waits = True
         self._inbound.waiting += 1
 
     def is_over(self) -> bool:
         return False
 
-    def go_on(self, has_room: bool) -> None:
-        self._inbound.waiting -= 1
-        if has_room:
-            self._inbound.go_on(self)
-        else:
-            self.end(QUEUE_FULL, NO_ROOM)
+    def go_on(self) -> None:
+        self._stop_waiting()
+        self._inbound.go_on(self)
+
+    def _stop_waiting(self) -> None:
+        self._inbound.waiting -= self._waits
+        self._waits = False
 
     def _finish(self) -> None:
         self.done = True
         if self.on_done is not None:
             self.on_done()
+
+
+def _refused(code: int, reason: str, sentence: str) -> Tally:
+    """The outcome of a message that nobody gets."""
+    tally = Tally(code)
+    tally.drop(reason)
+    tally.refusal = sentence
+    return tally

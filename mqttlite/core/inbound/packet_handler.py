@@ -15,10 +15,10 @@ from mqttlite.core.connect.connection import A_FAN_OUT, CLOSED, NOTHING, ROOM, C
 from mqttlite.core.effects import Effects
 from mqttlite.core.inbound.acknowledgements import Acknowledgements
 from mqttlite.core.inbound.held_message import HeldMessage
-from mqttlite.core.inbound.priority import OVERLOADED, is_low, raw_is_low, shed_reason
+from mqttlite.core.inbound.inbound import Inbound
+from mqttlite.core.inbound.priority import raw_is_low, shed_reason
 from mqttlite.core.inbound.readers import Readers
 from mqttlite.core.inbound.receipts import Receipt, Receipts
-from mqttlite.core.inbound.room import NO_ROOM, Room
 from mqttlite.core.limits import (
     BATCH_MESSAGES,
     BATCHES_IN_A_QUEUE,
@@ -28,7 +28,7 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
-from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, PACKET_TOO_LARGE, PAYLOAD_INVALID, QUEUE_FULL
+from mqttlite.core.reasons import PACKET_TOO_LARGE, PAYLOAD_INVALID
 from mqttlite.core.route.delayed_messages import DELAYS_FULL
 from mqttlite.core.route.fan_out import FanOut
 from mqttlite.core.route.route import Route
@@ -36,7 +36,6 @@ from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.core.session.session import Session
-from mqttlite.topics.namespaces import is_control
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -77,10 +76,10 @@ class PacketHandler:
         "_acknowledgements",
         "_batch_messages",
         "_effects",
+        "_inbound",
         "_limits",
         "_readers",
         "_receipts",
-        "_room",
         "_router",
         "_routes",
     )
@@ -88,21 +87,21 @@ class PacketHandler:
     def __init__(
         self,
         routes: Routes,
-        publisher: Router,
-        room: Room,
+        router: Router,
+        inbound: Inbound,
         readers: Readers,
         effects: Effects,
         limits: Limits,
     ) -> None:
         self._routes: Final = routes
-        self._router: Final = publisher
+        self._router: Final = router
         self._effects: Final = effects
         self._acknowledgements: Final = Acknowledgements(effects)
         self._limits: Final = limits
         part_of_queue = max(1, limits.max_queued_messages // BATCHES_IN_A_QUEUE)
         self._batch_messages: Final = min(BATCH_MESSAGES, part_of_queue) if limits.min_drain_rate else BATCH_MESSAGES
         self._receipts: Final = Receipts(self._acknowledgements, effects)
-        self._room: Final = room
+        self._inbound: Final = inbound
         self._readers: Final = readers
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
@@ -290,10 +289,7 @@ class PacketHandler:
             self._router.drops.add(_FAULTS[fault], 1, topic)
         else:
             connection.received_qos0 += 1
-            route = self._routes.find(topic)
-            if self._effects.sheds_low_priority and self._sheds_qos0(route, topic, is_low(properties), 1):
-                return
-            self._publish_qos0(connection, message, route)
+            self._publish_qos0(connection, message, self._routes.find(topic))
 
     def _unalias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
         if alias > self._limits.topic_alias_maximum:
@@ -307,12 +303,9 @@ class PacketHandler:
         return connection.aliases[alias]
 
     def _fault(self, connection: Connection, topic: bytes, payload: bytes, properties: Properties) -> int:
-        """The reason code that refuses a payload; 0 if it is accepted.
-
-        Commands have their own limits: a limit for messages must not lock administrators out. Raises `PacketTooLarge`
-        if the policy for a large payload is to disconnect.
-        """
-        if len(payload) > connection.topic_limits.max_payload_bytes and not is_control(topic):
+        """The reason code that refuses a payload; 0 if it is accepted. Raises `PacketTooLarge` if the policy for a
+        large payload is to disconnect."""
+        if connection.topic_limits.is_too_large(topic, len(payload)):
             if self._limits.on_large_payload == DISCONNECT:
                 raise PacketTooLarge(connection.topic_limits.payload_refusal(len(payload)))
             return QUOTA_EXCEEDED
@@ -348,30 +341,18 @@ class PacketHandler:
                 receipt.refusal = connection.topic_limits.payload_refusal(len(message.payload))
             self._receipts.acknowledge(receipt, Tally(fault))
             return
-        if self._effects.sheds_low_priority and self._sheds_acknowledged(connection, message, route):
-            self._router.drops.add(OVERLOAD_LOW_PRIORITY, 1, message.topic)
-            receipt.refusal = OVERLOADED
-            self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
-            return
-        if self._effects.filling:
-            reader = self._readers.full(message, route, session, connection.number)
-            if reader is not None:
-                self._readers.hold(reader, _HeldPublish(self, connection, session, message, receipt), route)
-                return
-        if not route.asks_room or not self._waits_for_room(connection, session, message, route, receipt):
+        if self._takes(connection, session, message, route, receipt):
             self._publish(connection, message, route, receipt)
 
-    def _waits_for_room(
+    def _takes(
         self, connection: Connection, session: Session, message: Message, route: Route, receipt: Receipt | None
     ) -> bool:
-        """Whether a receiver has no room for a message. If so, the message waits or is refused."""
-        if not self._room.is_missing(message, route, session):
-            return False
-        if self._room.may_wait(route):
-            self._room.hold(_HeldPublish(self, connection, session, message, receipt))
-        else:
-            self.on_no_room(message, receipt)
-        return True
+        """Whether a message can be published now. If not, it waits or was refused. Asks only where something can be in
+        the way, because most messages find a broker with room."""
+        effects = self._effects
+        if not (effects.sheds_low_priority or effects.filling or route.asks_room):
+            return True
+        return self._inbound.takes(_HeldPublish(self, connection, session, message, receipt), route)
 
     def on_room(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
         """There is room for a message that waited, or its wait is over."""
@@ -381,11 +362,11 @@ class PacketHandler:
         else:
             self._publish(connection, message, route, receipt)
 
-    def on_no_room(self, message: Message, receipt: Receipt | None) -> None:
-        """Refuse a message. A publisher before 5.0 gets no reason code (docs/design/004)."""
-        self._router.drops.add(QUEUE_FULL, 1, message.topic)
+    def refuse(self, message: Message, receipt: Receipt | None, reason: str, refusal: str) -> None:
+        """Nobody gets a message. A publisher before 5.0 gets no reason code (docs/design/004)."""
+        self._router.drops.add(reason, 1, message.topic)
         if receipt is not None:
-            receipt.refusal = NO_ROOM
+            receipt.refusal = refusal
             self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
 
     def _publish(self, connection: Connection, message: Message, route: Route, receipt: Receipt) -> None:
@@ -398,9 +379,8 @@ class PacketHandler:
     def _publish_qos0(self, connection: Connection, message: Message, route: Route) -> None:
         session = connection.session
         assert session is not None
-        if route.asks_room and self._waits_for_room(connection, session, message, route, None):
-            return
-        self._wait_for(connection, self._router.publish(message, route, session))
+        if self._takes(connection, session, message, route, None):
+            self._wait_for(connection, self._router.publish(message, route, session))
 
     def _sheds_qos0(self, route: Route, topic: bytes, has_low_priority: bool, messages: int) -> bool:
         """Drop QoS 0 messages if the stage of overload requires it. Return whether it does."""
@@ -408,11 +388,6 @@ class PacketHandler:
         if reason:
             self._router.drops.add(reason, messages, topic)
         return reason != ""
-
-    def _sheds_acknowledged(self, connection: Connection, message: Message, route: Route) -> bool:
-        """Whether overload refuses a QoS 1 or 2 message: one with low priority from a 5.0 publisher. An older protocol
-        can only acknowledge, and an acknowledged message must not be dropped."""
-        return connection.version == V5 and (route.is_low or is_low(message.properties))
 
     def _refusal(self, connection: Connection, message: Message, route: Route, tally: Tally) -> str | None:
         """The reason string for a message that the broker refused; None if there is none."""
@@ -522,11 +497,15 @@ class _HeldPublish(HeldMessage):
         message: Message,
         receipt: Receipt | None,
     ) -> None:
-        super().__init__(message, session, connection.number)
+        # Before 5.0 a client can only acknowledge, and an acknowledged message must not be dropped.
+        super().__init__(message, session, connection.number, is_told=connection.version == V5)
         self._handler: Final = handler
         self._connection: Final = connection
         self._receipt: Final = receipt
         """None for a message of QoS 0."""
+
+    def may_wait(self) -> bool:
+        return True
 
     def wait(self) -> None:
         self._connection.waits_for = ROOM
@@ -535,10 +514,13 @@ class _HeldPublish(HeldMessage):
     def is_over(self) -> bool:
         return self._connection.state == CLOSED or self._connection.waits_for != ROOM
 
-    def go_on(self, has_room: bool) -> None:
+    def go_on(self) -> None:
         self._connection.waits_for = NOTHING
-        if has_room:
-            self._handler.on_room(self._connection, self.message, self._receipt)
-        else:
-            self._handler.on_no_room(self.message, self._receipt)
+        self._handler.on_room(self._connection, self.message, self._receipt)
         self._handler.resume(self._connection)
+
+    def end(self, reason: str, refusal: str) -> None:
+        self._handler.refuse(self.message, self._receipt, reason, refusal)
+        if self._connection.waits_for == ROOM:
+            self._connection.waits_for = NOTHING
+            self._handler.resume(self._connection)

@@ -159,7 +159,7 @@ class Readers:
             if other is not None and other is not reader:
                 other.waiting.append(waited)
                 return
-            held.go_on(True)
+            held.go_on()
         self._effects.memory.let_go(held.message)
 
 

@@ -12,6 +12,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.inbound.held_message import HeldMessage
 from mqttlite.core.limits import OUTBOXES_PER_WORK_UNIT, ROOM_LOOK_S, Limits
 from mqttlite.core.message import Message
+from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.route.route import Route
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
@@ -66,7 +67,10 @@ class Room:
             if is_missing and now < blocked.until:
                 self._deadlines.arm(blocked, now + ROOM_LOOK_S)
                 return
-            held.go_on(not is_missing)
+            if is_missing:
+                held.end(QUEUE_FULL, NO_ROOM)
+            else:
+                held.go_on()
         self._effects.memory.let_go(held.message)
 
 

@@ -36,7 +36,7 @@ class Throttling:
     def start(self, connection: Connection, quotas: Quotas, owner: Paced) -> None:
         """Start to limit an accepted client."""
         now = self._effects.now
-        client_id, username, address = connection.client_id, connection.username, connection.address
+        client_id, username, address = connection.client_id, connection.username, connection.quota_address
         connection.throttle = quotas.throttle(client_id, username, connection.bytes_received, now, address)
         buckets = quotas.outgoing.of(client_id, username, address, now)
         if buckets:

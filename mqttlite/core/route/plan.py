@@ -254,7 +254,7 @@ class Planner:
     ) -> None:
         """`is_bound` says that the topic's `block` and `reject` apply: the message comes from a client, now."""
         size = len(message.payload)
-        if size > source.topic_limits.max_payload_bytes and not is_control(message.topic):
+        if source.topic_limits.is_too_large(message.topic, size):
             plan.code, plan.reason = QUOTA_EXCEEDED, source.topic_limits.payload_refusal(size)
             if self._limits.on_large_payload == DISCONNECT:
                 plan.code = PacketTooLarge.reason_code

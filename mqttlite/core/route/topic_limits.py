@@ -9,6 +9,7 @@ from typing import Final, final
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.topics.names import MAX_LEVELS
+from mqttlite.topics.namespaces import is_control
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, MAX_STRING_BYTES
 from mqttlite.wire.errors import PacketTooLarge, TopicNameInvalid
 from mqttlite.wire.packets import Will
@@ -35,6 +36,11 @@ class TopicLimits:
             return f"topic of {len(topic)} bytes, at most {self.max_bytes} accepted"
         levels = topic.count(b"/") + 1
         return f"topic with {levels} levels, at most {self.max_levels} accepted" if levels > self.max_levels else ""
+
+    def is_too_large(self, topic: bytes, size: int) -> bool:
+        """Whether a payload is too large. Commands have their own limits: a limit for messages must not lock
+        administrators out."""
+        return size > self.max_payload_bytes and not is_control(topic)
 
     def payload_refusal(self, size: int) -> str:
         """Why a payload of that size is not accepted, as a sentence."""

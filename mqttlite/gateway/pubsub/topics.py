@@ -135,8 +135,7 @@ def router(context: GatewayContext) -> APIRouter:
         messages = decoded(body, PublishRequest).messages
         check_messages(messages)
         drafts = [Draft(name, each.data, 1, properties=checked(properties_of(each))) for each in messages]
-        publishing.charge(caller, len(drafts), len(body))
-        return answer({"messageIds": await publish_all(caller, drafts)})
+        return answer({"messageIds": await publish_all(publishing.admit(caller, len(drafts), len(body)), drafts)})
 
     async def publish_all(caller: Caller, drafts: list[Draft]) -> list[str]:
         """Publish one after the other. Where one is refused, those before it are published: a publisher that tries

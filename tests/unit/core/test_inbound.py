@@ -5,11 +5,22 @@ from functools import partial
 import pytest
 
 from mqttlite.built_in_rules import built_in_rules
+from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.inbound.inbound import MANY_WAIT, Ticket
 from mqttlite.core.inbound.priority import OVERLOADED
 from mqttlite.core.inbound.room import NO_ROOM
 from mqttlite.core.limits import ITERATION_WORK, MAX_WAITING_INSIDE, READER_LOOK_S, ROOM_LOOK_S
-from mqttlite.core.reasons import OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0, PACKET_TOO_LARGE, QUEUE_FULL
+from mqttlite.core.load.rate_limits import Buckets, Rate
+from mqttlite.core.message import Message
+from mqttlite.core.reasons import (
+    NO_SUBSCRIBERS,
+    NOT_AUTHORIZED,
+    OVERLOAD_LOW_PRIORITY,
+    OVERLOAD_QOS0,
+    PACKET_TOO_LARGE,
+    QUEUE_FULL,
+    RATE_LIMITED,
+)
 from mqttlite.core.route.tally import QUOTA_EXCEEDED
 from mqttlite.core.route.topic_limits import TopicLimits
 from mqttlite.core.source import CLIENT, THE_BROKER, THE_PROGRAM, Source
@@ -216,11 +227,67 @@ def test_an_answer_waits_for_the_disk_where_something_is_kept() -> None:
     assert world.broker.publish(b"r", b"x", 0, True, world.now).tally.is_durable, "the retained message"
 
 
-def test_the_brokers_own_messages_do_not_wait() -> None:
+def test_the_brokers_own_messages_wait_for_a_client_that_reads() -> None:
     world = World(LIMITS)
     reader = Reader(world)
-    for number in range(QUEUE + 10):
-        assert offer(world, str(number), source=THE_BROKER).done
-    assert world.session("reader").drops == {QUEUE_FULL: QUEUE + 10 - QUEUE - 4}
-    assert reader.client.connection.outbox.sent_qos1 == 4
-    assert world.broker.router.drops.by_reason == {}
+    tickets = [world.broker.publish_own(Message(b"t", b"%d" % number, 1)) for number in range(200)]
+    assert not tickets[-1].done
+    for _ in range(200):
+        reader.acknowledge(4)
+        world.advance(READER_LOOK_S)
+    assert reader.got == [str(number) for number in range(200)]
+    assert all(ticket.done for ticket in tickets)
+    assert not world.session("reader").drops
+
+
+def test_a_banned_publisher_is_refused_at_each_message() -> None:
+    world = World()
+    source = world.broker.publisher("http", "ann", NO_GRANTS, address="192.0.2.7:5")
+    assert offer(world, source=source).tally.code == 0x10
+    asked: list[tuple[str, str | None, str]] = []
+
+    def ban_of(client_id: str, username: str | None, address: str) -> str:
+        asked.append((client_id, username, address))
+        return "the user is banned" if username == "ann" else ""
+
+    world.broker.ban_by(ban_of)
+    assert outcome(offer(world, source=source)) == (True, 0x87, "the user is banned", {NOT_AUTHORIZED: 1})
+    assert asked == [("http", "ann", "192.0.2.7:5")]
+    assert offer(world, source=world.broker.publisher("http", "bob", NO_GRANTS)).tally.code == 0x10
+    assert offer(world).tally.code == 0x10, "the program itself"
+    assert world.broker.router.drops.by_reason == {NO_SUBSCRIBERS: 3, NOT_AUTHORIZED: 1}
+
+
+def test_a_publisher_whose_credentials_have_expired_is_refused() -> None:
+    world = World()
+    source = world.broker.publisher("http", "ann", Grants(expires_at=world.now + 10.0))
+    assert offer(world, source=source).tally.code == 0x10
+    world.advance(10.0)
+    expected = (True, 0x87, "the client's credentials have expired", {NOT_AUTHORIZED: 1})
+    assert outcome(offer(world, source=source)) == expected
+
+
+def test_a_publisher_over_its_quota_is_refused_until_its_debt_is_paid() -> None:
+    world = World()
+    world.connect("r").subscribe("#")
+    buckets = [("user", Buckets(Rate(messages_per_s=2.0), world.now)), ("broker", Buckets(Rate(), world.now))]
+    source = world.broker.publisher("http", "ann", NO_GRANTS, buckets=buckets)
+    found = [outcome(offer(world, source=source))[1] for _ in range(4)]
+    assert found == [0, 0, 0, QUOTA_EXCEEDED]
+    why = "the user publishes more than its quota allows (quotas)"
+    assert outcome(offer(world, qos=0, source=source)) == (True, QUOTA_EXCEEDED, why, {RATE_LIMITED: 1})
+    world.advance(1.0)
+    assert offer(world, source=source).tally.code == 0
+
+
+def test_messages_that_were_charged_together_are_not_charged_again() -> None:
+    world = World()
+    buckets = [("user", Buckets(Rate(messages_per_s=2.0), world.now))]
+    source = world.broker.publisher("http", "ann", NO_GRANTS, buckets=buckets)
+    assert world.broker.admit(source, 10, 100, world.now) is None
+    together = source.already_charged()
+    assert [offer(world, source=together).tally.code for _ in range(10)] == [0x10] * 10
+    refused = world.broker.admit(source, 1, 1, world.now)
+    assert refused is not None
+    assert (refused.code, refused.dropped) == (QUOTA_EXCEEDED, {RATE_LIMITED: 1})
+    assert world.broker.admit(THE_PROGRAM, 1_000, 1, world.now) is None

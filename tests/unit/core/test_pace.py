@@ -64,7 +64,7 @@ def test_clients_that_share_a_rate_get_no_more_together(rates: Rates, scope: str
     clients = []
     for number in range(3):
         client = world.open(quotas=quotas)
-        client.connection.address = "192.0.2.1"
+        client.connection.quota_address = "192.0.2.1"
         client.connect(f"c{number}", username="ann")
         client.subscribe("t", qos=1)
         clients.append(client)

@@ -174,7 +174,7 @@ def test_addresses_have_buckets_of_their_own_and_connections_without_one_have_no
     clients = []
     for name, address in (("one", "192.0.2.1"), ("two", "192.0.2.1"), ("other", "192.0.2.2"), ("local", "")):
         client = world.open(quotas=quotas)
-        client.connection.address = address
+        client.connection.quota_address = address
         client.connect(name)
         clients.append(client)
         flood(client, 8)

@@ -25,7 +25,7 @@ class Group:
 
     def member(self, world: World, client_id: str, username: str | None = "ann", expiry_s: int = 0) -> Client:
         client = world.open(quotas=self.quotas)
-        client.connection.address = ADDRESS
+        client.connection.quota_address = ADDRESS
         client.connect(client_id, clean_start=False, username=username, expiry=expiry_s)
         return client
 
