@@ -102,7 +102,7 @@ async def test_every_door_gives_the_same_verdict(
 
 @pytest.mark.parametrize("at", range(4))
 async def test_no_door_loses_a_burst_that_a_client_reads(tmp_path: Path, at: int) -> None:
-    limits = Limits(max_queued_messages=100, max_inflight=10, max_block_s=60.0)
+    limits = Limits(max_queued_messages=100, max_inflight=10, max_block_s=60.0, min_drain_rate=1)
     async with running_gateway(tmp_path, limits=limits) as gateway:
         async with doors(gateway) as found, Client("127.0.0.1", gateway.broker.port, receive_maximum=10) as reader:
             await reader.subscribe("burst", qos=1)
