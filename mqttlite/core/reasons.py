@@ -99,6 +99,10 @@ OVERLOAD_LOW_PRIORITY: Final = "overload_low_priority"
 OVERLOAD_QOS0: Final = "overload_qos0"
 
 
+CREDENTIALS_EXPIRED: Final = "the client's credentials have expired"
+"""The sentence for a client, with or without a connection."""
+
+
 def count(drops: dict[str, int], reason: str, messages: int) -> None:
     """Add to a table of drops."""
     drops[reason] = drops.get(reason, 0) + messages

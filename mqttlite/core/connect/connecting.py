@@ -20,7 +20,7 @@ from mqttlite.core.load.rate_limits import Buckets
 from mqttlite.core.load.throttling import Throttling
 from mqttlite.core.outbound.pace import Paced
 from mqttlite.core.ports import BanOf
-from mqttlite.core.reasons import CloseReason
+from mqttlite.core.reasons import CREDENTIALS_EXPIRED, CloseReason
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.topic_limits import TopicLimits, lower_of, narrowed, topic_limits
 from mqttlite.core.session.session import Session
@@ -218,8 +218,7 @@ class Connecting:
         """Disconnect a client whose credentials have expired."""
         connection = self._connections[number]
         connection.expiry = None
-        detail = "the client's credentials have expired"
-        self._closing.end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, detail)
+        self._closing.end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, CREDENTIALS_EXPIRED)
 
     def on_deadline(self, number: int) -> None:
         """A connection's deadline is due: close it if the client was silent for too long, else move the deadline."""

@@ -17,7 +17,7 @@ from mqttlite.core.inbound.room import NO_ROOM, Room
 from mqttlite.core.limits import MAX_WAITING_INSIDE
 from mqttlite.core.message import Message
 from mqttlite.core.ports import BanOf
-from mqttlite.core.reasons import NOT_AUTHORIZED, PACKET_TOO_LARGE, QUEUE_FULL, RATE_LIMITED
+from mqttlite.core.reasons import CREDENTIALS_EXPIRED, NOT_AUTHORIZED, PACKET_TOO_LARGE, QUEUE_FULL, RATE_LIMITED
 from mqttlite.core.route.fan_out import FanOut
 from mqttlite.core.route.route import Route
 from mqttlite.core.route.router import Router
@@ -25,7 +25,6 @@ from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import BROKER, Publisher, Source
 
-EXPIRED_CREDENTIALS: Final = "the client's credentials have expired"
 MANY_WAIT: Final = f"{MAX_WAITING_INSIDE} messages from inside wait for receivers already"
 
 
@@ -68,7 +67,7 @@ class Inbound:
         if self.ban_of is not None and (ban := self.ban_of(source.client_id, source.username, source.address)):
             return _refused(NOT_AUTHORIZED_CODE, NOT_AUTHORIZED, ban)
         if source.grants.expires_at <= self._effects.now:
-            return _refused(NOT_AUTHORIZED_CODE, NOT_AUTHORIZED, EXPIRED_CREDENTIALS)
+            return _refused(NOT_AUTHORIZED_CODE, NOT_AUTHORIZED, CREDENTIALS_EXPIRED)
         scope = source.charge(messages, size, self._effects.now)
         if scope:
             return _refused(QUOTA_EXCEEDED, RATE_LIMITED, f"the {scope} publishes more than its quota allows (quotas)")
