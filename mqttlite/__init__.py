@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from mqttlite.core.limits import Limits as Limits
     from mqttlite.delivery.queues.options import QueueOptions as QueueOptions
     from mqttlite.delivery.queues.options import RetryOptions as RetryOptions
+    from mqttlite.extensions import Extension as Extension
+    from mqttlite.extensions import Hooks as Hooks
+    from mqttlite.extensions import Host as Host
+    from mqttlite.extensions import Incoming as Incoming
+    from mqttlite.extensions import Reject as Reject
     from mqttlite.published import Published as Published
     from mqttlite.security.tls import TlsOptions as TlsOptions
     from mqttlite.server import Broker as Broker
@@ -28,6 +33,10 @@ _HOMES: Final = {
     "Client": "mqttlite.client",
     "Config": "mqttlite.config",
     "ConfigError": "mqttlite.config",
+    "Extension": "mqttlite.extensions",
+    "Hooks": "mqttlite.extensions",
+    "Host": "mqttlite.extensions",
+    "Incoming": "mqttlite.extensions",
     "Limits": "mqttlite.core.limits",
     "ListenerOptions": "mqttlite.config",
     "Message": "mqttlite.client",
@@ -35,6 +44,7 @@ _HOMES: Final = {
     "Properties": "mqttlite.wire.properties",
     "Published": "mqttlite.published",
     "QueueOptions": "mqttlite.delivery.queues.options",
+    "Reject": "mqttlite.extensions",
     "RetryOptions": "mqttlite.delivery.queues.options",
     "TlsOptions": "mqttlite.security.tls",
     "Will": "mqttlite.client",

@@ -3,6 +3,8 @@
 from typing import Self
 
 from mqttlite.core.inbound.inbound import Ticket
+from mqttlite.wire.constants import PUBLISH
+from mqttlite.wire.properties import Properties, encode_properties
 
 
 class Published(int):
@@ -41,3 +43,10 @@ class Published(int):
             f"Published(0x{int(self):02x}, message_id={self.message_id!r}, delivered={self.delivered}, "
             f"queued={self.queued}, dropped={self.dropped}, reason={self.reason!r})"
         )
+
+
+def check_properties(properties: Properties) -> None:
+    """Raises `ValueError` for properties that a PUBLISH cannot have, and for those that only the broker sets."""
+    if properties.topic_alias is not None or properties.subscription_identifiers:
+        raise ValueError("topic_alias and subscription_identifiers are set by the broker, for each receiver")
+    encode_properties(properties, PUBLISH)

@@ -60,6 +60,8 @@ class Reports(EventListener):
         """How long pushed messages took to be answered."""
         self.schema_violations: Callable[[], Mapping[tuple[str, str], int]] = dict
         """Messages that were not what their schema says, by schema and what was done."""
+        self.hook_failures: Callable[[], Mapping[str, int]] = dict
+        """How often each hook raised or was late."""
         self.presence: Callable[[], PresenceFigures] | None = None
         """None where no topic policy asked for presence."""
         self.http: Callable[[], HttpFigures] | None = None
@@ -131,6 +133,7 @@ class Reports(EventListener):
             latency=self.latency(),
             log_lines_dropped=lines_dropped(),
             schema_violations=self.schema_violations(),
+            hook_failures=self.hook_failures(),
             queues=self.queues(),
             push_latency=self.push_latency,
             http=None if self.http is None else self.http(),

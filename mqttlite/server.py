@@ -7,7 +7,7 @@ half-way.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from mqttlite import event_hub
 from mqttlite.admin import Admin
 from mqttlite.assembly import Assembly
+from mqttlite.assembly.extensions import Extensions
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import conflicts
 from mqttlite.core.authorizer import Authorizer
@@ -22,21 +23,21 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.delivery.schemas.service import SchemaRegistry
+from mqttlite.extensions.extension import Extension
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
 from mqttlite.monitor import Monitor
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.loop_thread import LoopThread
-from mqttlite.published import Published
+from mqttlite.published import Published, check_properties
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, MethodAuthenticator
 from mqttlite.store.memory import MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.observer import Observer
-from mqttlite.wire.constants import PUBLISH
 from mqttlite.wire.errors import TopicNameInvalid
-from mqttlite.wire.properties import NONE, Properties, encode_properties
+from mqttlite.wire.properties import NONE, Properties
 
 if TYPE_CHECKING:
     from mqttlite.gateway.gateway import Gateway
@@ -63,7 +64,8 @@ class Broker:
     about those with an authentication method; without either it accepts every client. `authorizer` decides who may
     publish and subscribe; without it every client may, except publish below `$SYS`. `store` keeps sessions and retained
     messages; by default they are in the database of `config.data_dir`, or live as long as this object where that names
-    none. Raises `ConfigError` for a config that contradicts itself.
+    none. `extensions` are started with the broker, after those of the configuration. Raises `ConfigError` for a config
+    that contradicts itself.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Broker:
         method_authenticator: MethodAuthenticator | None = None,
         authorizer: Authorizer | None = None,
         store: Store | None = None,
+        extensions: Sequence[Extension] = (),
     ) -> None:
         if host is not None or port is not None:
             if config is not None:
@@ -97,6 +100,7 @@ class Broker:
         self._authorizer: Final = authorizer
         if store is not None and self.config.data_dir:
             raise ConfigError("data_dir: the program gives the broker another store; one of both")
+        self._extensions: Final = tuple(extensions)
         self._store: Store = MemoryStore() if store is None else store
         self._assembly: Assembly
         self._core: Core
@@ -221,6 +225,7 @@ class Broker:
                     self._begin_reload,
                 ),
                 tls_keylog=self.tls_keylog,
+                extensions=Extensions(self.config, self._extensions, self.publish, self.subscribe),
             )
         except BaseException:
             self._close_store()
@@ -401,7 +406,7 @@ class Broker:
         if len(raw) > self.config.limits.max_packet_bytes:
             raise ValueError(f"payload of {len(raw)} bytes, at most {self.config.limits.max_packet_bytes} are accepted")
         if properties is not NONE:
-            _check_properties(properties)
+            check_properties(properties)
         loop = asyncio.get_running_loop()
         ticket = self._core.publish(name, raw, qos, retain, loop.time(), properties)
         await self._loop_driver.finish(ticket)
@@ -458,10 +463,3 @@ class Broker:
         )
         subscription = LocalSubscription(self._core, self._loop_driver, topic_filter, options)
         return self._subscriptions.begin(subscription, callback)
-
-
-def _check_properties(properties: Properties) -> None:
-    """Raises `ValueError` for properties that a PUBLISH cannot have, and for those that only the broker sets."""
-    if properties.topic_alias is not None or properties.subscription_identifiers:
-        raise ValueError("topic_alias and subscription_identifiers are set by the broker, for each receiver")
-    encode_properties(properties, PUBLISH)

@@ -45,6 +45,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(PURE),
     "published": set(PURE),
+    "extensions": {*PURE, "config", "event_hub", "local_subscription", "published"},
     "certificate_watch": {*PURE, "config", "file_version", "net", "security"},
     "catalogue": {*PURE, "config", "delivery", "security"},
     "overload_watch": {*PURE, "event_hub"},
@@ -65,20 +66,31 @@ BELOW: Final[dict[str, set[str]]] = {
         "config",
         "event_hub",
         "explanations",
+        "extensions",
         "gateway",
         "monitor",
     }
     | {"overload_watch", "reports", "standstill"},
     "server": ADAPTER_PACKAGES
     | set(PURE)
-    | {"admin", "assembly", "config", "event_hub", "gateway", "local_subscription", "monitor", "published"},
+    | {
+        "admin",
+        "assembly",
+        "config",
+        "event_hub",
+        "extensions",
+        "gateway",
+        "local_subscription",
+        "monitor",
+        "published",
+    },
     "cli": ADAPTER_PACKAGES
     | set(PURE)
     | {"build", "built_in_rules", "catalogue", "client", "config", "explanations", "server"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES
     | set(PURE)
-    | {"client", "config", "published", "server"},  # mqttlite/__init__.py, the public names
+    | {"client", "config", "extensions", "published", "server"},  # mqttlite/__init__.py, the public names
 }
 
 # Clocks, event loops, threads, files, random numbers: whatever makes two runs differ.

@@ -14,6 +14,7 @@ from typing import Final
 from mqttlite import event_hub
 from mqttlite.assembly.administration import Administration
 from mqttlite.assembly.delivery import Delivery
+from mqttlite.assembly.extensions import Extensions
 from mqttlite.assembly.http_gateway import build_gateway
 from mqttlite.assembly.logins import Logins
 from mqttlite.assembly.network import Network
@@ -61,6 +62,7 @@ class Assembly:
         not_ready: Callable[[], str],
         reload: Callable[[], None],
         *,
+        extensions: Extensions,
         tls_keylog: str | None = None,
     ) -> None:
         self._config: Final = config
@@ -89,11 +91,14 @@ class Assembly:
                 self.core.restore(store.load(), runtime.clock())
         except QueueRecordError as error:
             raise ConfigError(f"data_dir: {config.data_dir}: {error}") from None
+        self._extensions: Final = extensions
+        extensions.build(runtime)
         self.logins: Final = Logins(runtime, self.permissions, auth_chain)
         self.questions: Final = self.logins.questions
         self.network: Final = Network(runtime, self.logins, tls_keylog)
         self.listeners: Final = self.network.listeners
         self.telemetry: Final = Telemetry(runtime, self._delivery, self._schemas, self.network, not_ready)
+        self.telemetry.reports.hook_failures = extensions.failures
         self.administration: Final = Administration(
             *(runtime, self.logins, self._delivery, self._schemas, self.telemetry.reports)
         )
@@ -125,6 +130,7 @@ class Assembly:
         self.permissions.open(self.logins.kick, self.administration.admin.addresses_of)
         runtime.loop.run_in_executor(None, runtime.filters.prepare)
         await self._schemas.open()
+        await self._extensions.start()
         for each in self.listeners:
             await each.start()
         if self.gateway is not None:
@@ -154,6 +160,7 @@ class Assembly:
         if self._watches:
             await asyncio.wait(self._watches)
         await self.permissions.close()
+        await self._extensions.stop()
         await self._delivery.close_inputs()
 
     async def close_readers(self) -> None:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from mqttlite.config.connects import ConnectOptions
+from mqttlite.config.extensions import ExtensionOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.mount_points import check_mount_point
@@ -235,6 +236,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dynamic_security: DynamicSecurityOptions | None = None
     """Dynamic security: clients manage users, groups and roles with Mosquitto's commands. Absent: `$CONTROL` is
     refused."""
+    extensions: tuple[ExtensionOptions, ...] = ()
+    """The program's own hooks and sinks, which the broker runs."""
     data_dir: str | None = None
     """The folder for persistent data: sessions, queued and retained messages. Empty: nothing is persistent. Absent:
     `mqttlite serve` uses the user's data folder, and a `Broker` in a program keeps everything in memory."""

@@ -18,6 +18,8 @@ from mqttlite.core.connect.connection import CLOSED, NOTHING, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
+from mqttlite.core.hook import HookAnswer, HookFinder
+from mqttlite.core.inbound.held_message import HeldMessage
 from mqttlite.core.inbound.inbound import Inbound, Ticket
 from mqttlite.core.inbound.packet_handler import PacketHandler
 from mqttlite.core.inbound.packet_loop import PacketLoop
@@ -167,6 +169,7 @@ class Broker:
         room = Room(self._routes, self.router, deadlines, effects, limits)
         readers = Readers(deadlines, effects, limits)
         self.inbound: Final = Inbound(self._routes, self.router, room, readers, self.router.drops, effects)
+        self.sessions.inbound = self.inbound
         handler = PacketHandler(self._routes, self.router, self.inbound, readers, effects, limits)
         self.planner: Final = Planner(
             online, self.sessions, self._routes, self.router, subscriptions, readers, effects, limits
@@ -228,6 +231,18 @@ class Broker:
     def serve(self, namespace: Namespace) -> None:
         """Let clients become members of a namespace. Call it before `restore` and the first input."""
         self._routes.serve(namespace)
+
+    def hook_with(self, hooks: HookFinder) -> None:
+        """Have hooks see messages before they are published. Called again when there are others."""
+        self._routes.hook_with(hooks)
+
+    def on_hooked(self, held: object, answer: HookAnswer, now: float) -> None:
+        """The late answer of a hook about the message that it was given as `held`."""
+        self.effects.now = now
+        assert isinstance(held, HeldMessage), "what `Hook.ask` was given"
+        self.inbound.on_hooked(held, answer)
+        if self.effects.overflowed:
+            self._closing.end_overflowed()
 
     def watch(self, tracer: Tracer | None) -> None:
         """Set the tracer; None removes it. Call it between two inputs.

@@ -112,6 +112,10 @@ def _messages(report: Report) -> Iterator[Metric]:
             for (schema, action), count in sorted(report.schema_violations.items())
         ],
     )
+    if report.hook_failures:
+        yield _counter(
+            "mqttlite_hook_failures", "How often a hook raised or was late.", _by("hook", report.hook_failures)
+        )
     yield _counter(
         "mqttlite_messages_filtered",
         "Messages that the filter of a subscription kept from its client; none of them is lost.",

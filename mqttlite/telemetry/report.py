@@ -103,6 +103,8 @@ class Report:
     """By stage, of the messages that were traced."""
     schema_violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Messages that were not what their schema says, by schema and what was done."""
+    hook_failures: Mapping[str, int] = field(default_factory=dict)
+    """How often hooks raised or were late, by their names."""
     presence: PresenceFigures | None = None
     """None where no topic policy asked for presence."""
     http: HttpFigures | None = None

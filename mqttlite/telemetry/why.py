@@ -43,6 +43,7 @@ REASONS: Final = {
     "overload_low_priority": Rule("the broker was overloaded, and it is of low priority", ""),
     "overload_qos0": Rule("the broker was overloaded, and QoS 0 messages were not passed on", ""),
     "schema_invalid": Rule("its payload is not what its topic asks for", ""),
+    "hook_rejected": Rule("a hook of the broker refused it", ""),
     "session_expired": Rule(
         "the receiver's session ended first", "Session Expiry Interval, limits.max_session_expiry_s"
     ),

@@ -23,6 +23,7 @@ RULES: Final = (
     "no_local",
     "qos0_offline",
     "schema_invalid",
+    "hook_rejected",
     "duplicate",
     "takeover",
     "nacked",

@@ -1,7 +1,8 @@
 """The way in for messages: of clients, HTTP callers, the program that embeds the broker, and the broker itself.
 
-`takes` asks about every message: overload, readers whose queues fill up, room under `block` and `reject`. The router
-asks for permissions, policies and schemas. `admit` asks what a connection answers with its link: bans, expiry, quotas.
+`takes` asks about every message: hooks, overload, readers whose queues fill up, room under `block` and `reject`. The
+router asks for permissions, policies and schemas. `admit` asks what a connection answers with its link: bans, expiry,
+quotas.
 Invariant: a ticket is done once, and only when every receiver has the message, or nobody gets it.
 """
 
@@ -10,6 +11,7 @@ from typing import Final, final
 
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
+from mqttlite.core.hook import Hook, HookAnswer
 from mqttlite.core.inbound.held_message import INSIDE, HeldMessage
 from mqttlite.core.inbound.priority import OVERLOADED, is_low, shed_reason
 from mqttlite.core.inbound.readers import Readers
@@ -17,13 +19,22 @@ from mqttlite.core.inbound.room import NO_ROOM, Room
 from mqttlite.core.limits import MAX_WAITING_INSIDE
 from mqttlite.core.message import Message
 from mqttlite.core.ports import BanOf
-from mqttlite.core.reasons import CREDENTIALS_EXPIRED, NOT_AUTHORIZED, PACKET_TOO_LARGE, QUEUE_FULL, RATE_LIMITED
+from mqttlite.core.reasons import (
+    CREDENTIALS_EXPIRED,
+    HOOK_REJECTED,
+    NOT_AUTHORIZED,
+    PACKET_TOO_LARGE,
+    QUEUE_FULL,
+    RATE_LIMITED,
+)
 from mqttlite.core.route.fan_out import FanOut
 from mqttlite.core.route.route import Route
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import BROKER, Publisher, Source
+from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.topics.namespaces import DELAYED
 
 MANY_WAIT: Final = f"{MAX_WAITING_INSIDE} messages from inside wait for receivers already"
 
@@ -80,6 +91,11 @@ class Inbound:
         `reject` do not concern them: they come from messages that were accepted before.
         """
         effects, message, source = self._effects, held.message, held.source
+        if route.hook is not None and not held.is_hooked:
+            held.is_hooked = True
+            if self._may_publish(route, message.topic, source):
+                self._ask(route.hook, held, route)
+                return False
         if effects.sheds_low_priority and source.kind != BROKER and (held.is_told or not message.qos):
             reason = shed_reason(effects, message.topic, message.qos, route.is_low or is_low(message.properties))
             if reason and (route.is_open or self._router.may_publish(route, message.topic, source)):
@@ -99,17 +115,65 @@ class Inbound:
             self._room.hold(held)
         return False
 
+    def _may_publish(self, route: Route, topic: bytes, source: Source) -> bool:
+        """Whether a source may publish to a topic, or, if it is delayed, to the one behind the seconds."""
+        if route.delayed is not None:
+            topic = route.delayed.rest
+            route = self._routes.find(topic)
+        return self._router.may_publish(route, topic, source)
+
+    def _ask(self, hook: Hook, held: HeldMessage, route: Route) -> None:
+        """Ask the hook of a topic about a message, and go on with its answer."""
+        if not held.may_wait():
+            return
+        message = held.message
+        answer = hook.ask(
+            message if route.delayed is None else message.for_topic(route.delayed.rest), held.source, held
+        )
+        if answer is None:
+            held.wait()
+            self._effects.memory.hold(message)
+        elif self._may_go_on(held, answer):
+            held.publish()
+
+    def on_hooked(self, held: HeldMessage, answer: HookAnswer) -> None:
+        """A hook answers late. A QoS 0 message is published also if its client is gone, which may send one and go."""
+        message = held.message
+        if held.is_over():
+            if message.qos == 0 and self._may_go_on(held, answer):
+                self._router.publish(held.message, self._routes.find(held.message.topic), held.source)
+        elif self._may_go_on(held, answer):
+            held.go_on()
+        self._effects.memory.let_go(message)
+
+    def _may_go_on(self, held: HeldMessage, answer: HookAnswer) -> bool:
+        """Whether a message can be published now, as its hook wants it. If not, it waits, or its publisher is told."""
+        if answer.code:
+            held.end(HOOK_REJECTED, answer.reason, answer.code, answer.detail)
+            return False
+        changed = answer.message
+        if changed is not None:
+            former = self._routes.namespaces.parse_name(held.message.topic)
+            if former.namespace == DELAYED:
+                changed = changed.for_topic(b"$delayed/" + former.name + b"/" + changed.topic)
+            held.message = changed
+        message = held.message
+        if held.source.topic_limits.is_too_large(message.topic, len(message.payload)):
+            held.end(PACKET_TOO_LARGE, held.source.topic_limits.payload_refusal(len(message.payload)))
+            return False
+        return self.takes(held, self._routes.find(message.topic))
+
     def publish(self, ticket: "Ticket", route: Route) -> None:
         """Hand a message to the router."""
         ticket.begin(self._router.publish(ticket.message, route, ticket.source))
 
     def go_on(self, ticket: "Ticket") -> None:
-        """Publish a message that waited."""
+        """Publish a message as it is now."""
         self.publish(ticket, self._routes.find(ticket.message.topic))
 
-    def drop(self, message: Message, reason: str) -> None:
+    def drop(self, message: Message, reason: str, detail: str) -> None:
         """Count a message that nobody gets."""
-        self._drops.add(reason, 1, message.topic)
+        self._drops.add(reason, 1, message.topic, NOT_TRACED, detail)
 
     def identify(self, message: Message) -> int:
         return self._effects.identify(message)
@@ -144,22 +208,22 @@ class Ticket(HeldMessage):
         else:
             fan_out.on_done = self._finish
 
-    def end(self, reason: str, refusal: str) -> None:
+    def end(self, reason: str, refusal: str, code: int = QUOTA_EXCEEDED, detail: str = "") -> None:
         if refusal:
-            self.refuse(_refused(QUOTA_EXCEEDED, reason, refusal))
+            self.refuse(_refused(code, reason, refusal), detail)
             return
         self.tally.reached = 1  # it may have had receivers
         self.tally.drop(reason)
-        self._drop(reason)
+        self._drop(reason, detail)
 
-    def refuse(self, tally: Tally) -> None:
+    def refuse(self, tally: Tally, detail: str = "") -> None:
         """Nobody gets the message, for the reason in this outcome."""
         self.tally = tally
-        self._drop(next(iter(tally.dropped)))
+        self._drop(next(iter(tally.dropped)), detail)
 
-    def _drop(self, reason: str) -> None:
+    def _drop(self, reason: str, detail: str) -> None:
         self._stop_waiting()
-        self._inbound.drop(self.message, reason)
+        self._inbound.drop(self.message, reason, detail)
         self._finish()
 
     def may_wait(self) -> bool:
@@ -169,15 +233,18 @@ class Ticket(HeldMessage):
         return False
 
     def wait(self) -> None:
+        self._inbound.waiting += not self._waits
         self._waits = True
-        self._inbound.waiting += 1
 
     def is_over(self) -> bool:
         return False
 
+    def publish(self) -> None:
+        self._inbound.go_on(self)
+
     def go_on(self) -> None:
         self._stop_waiting()
-        self._inbound.go_on(self)
+        self.publish()
 
     def _stop_waiting(self) -> None:
         self._inbound.waiting -= self._waits

@@ -36,6 +36,7 @@ from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, TOPIC_NAME_INVALID, Tally
 from mqttlite.core.session.session import Session
+from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.wire.blocks import PUBCOMPS, Ids, counted, ids_of
 from mqttlite.wire.constants import (
     PUBACK,
@@ -136,7 +137,7 @@ class PacketHandler:
             size = stop - at
             if stop < end:
                 if route.special:
-                    end = min(end, at + size * (1 if route.asks_room else BATCH_MESSAGES))
+                    end = min(end, at + size * (1 if route.is_gated else BATCH_MESSAGES))
                 same = head_end - at
                 prefix = data[at:head_end]
                 while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor
@@ -145,7 +146,7 @@ class PacketHandler:
             connection.received_qos0 += messages
             if self._effects.sheds_low_priority and self._sheds_qos0(route, topic, raw_is_low(raw), messages):
                 return stop
-            if route.special and route.asks_room:
+            if route.special and route.is_gated:
                 expires_at = raw.expires_at(self._effects.now)
                 message = Message(topic, data[head_end:stop], 0, False, NONE, expires_at, raw)
                 self._publish_qos0(connection, message, route)
@@ -350,24 +351,28 @@ class PacketHandler:
         """Whether a message can be published now. If not, it waits or was refused. Asks only where something can be in
         the way, because most messages find a broker with room."""
         effects = self._effects
-        if not (effects.sheds_low_priority or effects.filling or route.asks_room):
+        if not (effects.sheds_low_priority or effects.filling or route.is_gated):
             return True
         return self._inbound.takes(_HeldPublish(self, connection, session, message, receipt), route)
 
-    def on_room(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
-        """There is room for a message that waited, or its wait is over."""
+    def publish(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:
+        """Publish a message that was held, whatever it waited for."""
         route = self._routes.find(message.topic)
         if receipt is None:
-            self._publish_qos0(connection, message, route)
+            session = connection.session
+            assert session is not None
+            self._wait_for(connection, self._router.publish(message, route, session))
         else:
             self._publish(connection, message, route, receipt)
 
-    def refuse(self, message: Message, receipt: Receipt | None, reason: str, refusal: str) -> None:
+    def refuse(
+        self, message: Message, receipt: Receipt | None, reason: str, refusal: str, code: int, detail: str
+    ) -> None:
         """Nobody gets a message. A publisher before 5.0 gets no reason code (docs/design/004)."""
-        self._router.drops.add(reason, 1, message.topic)
+        self._router.drops.add(reason, 1, message.topic, NOT_TRACED, detail)
         if receipt is not None:
             receipt.refusal = refusal
-            self._receipts.acknowledge(receipt, Tally(QUOTA_EXCEEDED))
+            self._receipts.acknowledge(receipt, Tally(code))
 
     def _publish(self, connection: Connection, message: Message, route: Route, receipt: Receipt) -> None:
         is_whole = message.qos == 2 and _is_whole(route, receipt.session)
@@ -514,13 +519,16 @@ class _HeldPublish(HeldMessage):
     def is_over(self) -> bool:
         return self._connection.state == CLOSED or self._connection.waits_for != ROOM
 
+    def publish(self) -> None:
+        self._handler.publish(self._connection, self.message, self._receipt)
+
     def go_on(self) -> None:
         self._connection.waits_for = NOTHING
-        self._handler.on_room(self._connection, self.message, self._receipt)
+        self.publish()
         self._handler.resume(self._connection)
 
-    def end(self, reason: str, refusal: str) -> None:
-        self._handler.refuse(self.message, self._receipt, reason, refusal)
+    def end(self, reason: str, refusal: str, code: int = QUOTA_EXCEEDED, detail: str = "") -> None:
+        self._handler.refuse(self.message, self._receipt, reason, refusal, code, detail)
         if self._connection.waits_for == ROOM:
             self._connection.waits_for = NOTHING
             self._handler.resume(self._connection)

@@ -5,6 +5,7 @@ A `Receiver` is a session, with its overlapping subscriptions merged. Receivers 
 
 from typing import Final, final
 
+from mqttlite.core.hook import Hook
 from mqttlite.core.limits import MAX_ROOM_LOOKS, MAX_ROUTE_VERDICTS
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbound.outbox import NO_OUTBOXES, Outbox
@@ -180,6 +181,8 @@ class Route:
         "direct3",
         "direct5",
         "filtered",
+        "hook",
+        "is_gated",
         "is_limited",
         "is_open",
         "observed",
@@ -206,6 +209,7 @@ class Route:
         retains: bool = True,
         policy: TopicPolicy | None = None,
         is_limited: bool = False,
+        hook: Hook | None = None,
     ) -> None:
         # Attributes that every message uses come first, so that they share few cache lines.
         self.observed: Observed | None = None
@@ -232,7 +236,12 @@ class Route:
         self.asks_room: Final = asks_room
         """Whether a message needs room at all receivers (`block`, `reject`). False if there are too many receivers to
         check."""
-        self.special: bool = len(sinks) > 0 or delayed is not None or asks_room
+        self.hook: Final = hook
+        """What is asked about each message before it is published, if there is something. The route is then not
+        open."""
+        self.is_gated: Final = asks_room or hook is not None
+        """Whether messages come one by one, and each may have to wait or be refused before it is published."""
+        self.special: bool = len(sinks) > 0 or delayed is not None or self.is_gated
         """Whether there are receivers outside the two direct groups, or messages are delayed or may have to wait."""
         self.others: list[Receiver] = NO_RECEIVERS
         """The sessions in neither direct group: each is handled on its own."""

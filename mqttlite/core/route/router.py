@@ -230,7 +230,7 @@ class Router:
     def may_batch(self, route: Route, topic: bytes, qos: int, payload_bytes: int, source: Source) -> bool:
         """Whether QoS 1 or 2 messages may use `publish_batch` on a route that is not open: the source may publish, and
         the topic's policy neither changes messages nor checks them one by one."""
-        if not self.may_publish(route, topic, source):
+        if route.hook is not None or not self.may_publish(route, topic, source):
             return False
         policy = route.policy
         return policy is None or (

@@ -9,6 +9,7 @@ from typing import Final, final
 
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.effects import Effects
+from mqttlite.core.hook import Hook, HookFinder
 from mqttlite.core.limits import (
     COMPARED_PER_ITERATION,
     FOUND_WORK,
@@ -69,6 +70,7 @@ class Routes:
         "_topic_limits",
         "_tree",
         "cache",
+        "hooks",
         "limits_topics",
         "namespaces",
         "permissions",
@@ -109,6 +111,8 @@ class Routes:
         self.traffic: Traffic | None = None
         """Counts messages by topic; set by `observe`."""
         self._observes = False
+        self.hooks: HookFinder | None = None
+        """Finds the hooks of topics; set by `hook_with`."""
         self.limits_topics: bool = False
         """Whether some clients have lower limits of topics than the broker."""
         self._topic_limits = NO_TOPIC_LIMITS
@@ -146,6 +150,11 @@ class Routes:
         """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
         self._tree.remove(topic_filter, self._bound.pop((topic_filter, id(sink))))
         self.forget(topic_filter)
+
+    def hook_with(self, hooks: HookFinder) -> None:
+        """Set what finds the hooks of topics, and drop all routes. Called again when it has others."""
+        self.hooks = hooks
+        self._clear()
 
     def observe(self, traffic: Traffic | None) -> None:
         """Set the counters of messages. Also called after a change of `Effects.tracer`. Drops all routes."""
@@ -208,7 +217,8 @@ class Routes:
         refusal = parsed.name_refusal
         if parsed.namespace == DELAYED:
             self._effects.work += ROUTE_WORK
-            return Route([], [], is_open=False, refusal=refusal, delayed=None if refusal else parsed)
+            hook = self._hook_of(parsed.rest)
+            return Route([], [], is_open=False, refusal=refusal, delayed=None if refusal else parsed, hook=hook)
         if parsed.namespace == CONTROL or parsed.has_members:
             route = self._make_bound(topic, refusal)
         else:
@@ -250,11 +260,12 @@ class Routes:
             for each in self._served.values():
                 sinks = each.refuse_ephemeral(sinks, policy.name)
         is_limited = self.limits_topics and self._topic_limits.excludes(topic)
-        if policy.is_plain and not is_limited:
+        hook = self._hook_of(topic)
+        if policy.is_plain and not is_limited and hook is None:
             route = Route(receivers, sinks, authorizer.is_open(topic), filtered)
         else:
             kept = None if policy.is_plain else policy
-            route = Route(receivers, sinks, False, filtered, policy=kept, is_limited=is_limited)
+            route = Route(receivers, sinks, False, filtered, policy=kept, is_limited=is_limited, hook=hook)
         if self._observes:
             own = is_own(topic)
             traced = self._is_traced(topic, route, plan)
@@ -283,6 +294,9 @@ class Routes:
         for each in self._served.values():
             kept |= each.keep_invalid(sinks, message, reason)
         return kept
+
+    def _hook_of(self, topic: bytes) -> Hook | None:
+        return None if self.hooks is None else self.hooks.hook_of(topic)
 
     def denied(self, topic: bytes) -> list[str]:
         """The clients that subscribe to a valid topic and may not receive it."""

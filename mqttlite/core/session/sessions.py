@@ -8,6 +8,7 @@ from typing import Final, final
 from mqttlite.core.changes import IF_LOST, EndSession, Enqueue, RemoveWill, SaveSession, SaveWill
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
+from mqttlite.core.inbound.inbound import Inbound
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import WILL_GRACE_S, Limits
 from mqttlite.core.message import Message
@@ -17,7 +18,7 @@ from mqttlite.core.route.permissions import Permissions
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.subscription import Subscription
-from mqttlite.core.session.due_will import DueWill
+from mqttlite.core.session.due_will import DueWill, HeldWill
 from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.session_end import SessionEnd
@@ -44,6 +45,7 @@ class Sessions:
         "_stored",
         "begun",
         "expired",
+        "inbound",
     )
 
     def __init__(
@@ -78,6 +80,8 @@ class Sessions:
         """How many sessions began since the start, including restored ones."""
         self.expired: int = 0
         """How many sessions expired."""
+        self.inbound: Inbound | None = None
+        """Asks hooks about wills; set once, before the first."""
 
     def __len__(self) -> int:
         return len(self._by_client_id)
@@ -360,7 +364,14 @@ class Sessions:
             )
         # [MQTT-3.1.2-14] [MQTT-3.1.2-15] [3.1.1 MQTT-3.1.2-9]
         message = Message(will.topic, will.payload, will.qos, will.retain, properties, expires_at)
-        self._due_messages.publish(DueWill(message, session, will, self._routes, self._router, self._effects))
+        due = DueWill(message, session, will, self._routes, self._router, self._effects)
+        route = self._routes.find(will.topic)
+        if route.hook is None or self.inbound is None:
+            self._due_messages.publish(due)
+            return
+        held = HeldWill(due, self._due_messages)
+        if self.inbound.takes(held, route):
+            held.publish()
 
 
 @final

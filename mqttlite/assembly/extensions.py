@@ -1,0 +1,102 @@
+"""Makes the extensions of a configuration and of the program, starts and stops them."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from mqttlite.assembly.runtime import Runtime
+from mqttlite.config import Config, ConfigError
+from mqttlite.core.hook import HookAnswer
+from mqttlite.extensions.extension import Extension
+from mqttlite.extensions.handler_sink import Handler, HandlerSink
+from mqttlite.extensions.host import Host, OpenSession, Publish
+from mqttlite.extensions.load import ExtensionError, load
+from mqttlite.extensions.publish_hook import PublishHook, check_hook_filter
+from mqttlite.extensions.publish_hooks import PublishHooks
+
+STOP_S: Final = 5.0
+"""How long one extension may take to stop."""
+
+_log = logging.getLogger("mqttlite")
+
+
+class Extensions:
+    """`publish` and `session` are those of the `Broker`. Raises `ConfigError` for extensions that cannot be made."""
+
+    def __init__(self, config: Config, given: Sequence[Extension], publish: Publish, session: OpenSession) -> None:
+        self._named: Final[list[tuple[str, Extension]]] = []
+        for number, options in enumerate(config.extensions):
+            try:
+                self._named.append((options.use, load(options)))
+            except ExtensionError as error:
+                raise ConfigError(f"extensions[{number}].{error}") from error
+        for each in given:
+            self._named.append((f"{type(each).__module__}:{type(each).__qualname__}", each))
+        self._started: Final[list[tuple[str, Extension]]] = []
+        self._sinks: Final[list[HandlerSink]] = []
+        self._publish: Final = publish
+        self._session: Final = session
+        self._runtime: Runtime
+        self.hooks: PublishHooks
+
+    def build(self, runtime: Runtime) -> None:
+        """Connect them with the core of a run."""
+        self._runtime = runtime
+        self.hooks = PublishHooks(runtime.clock, self._on_hooked)
+
+    async def start(self) -> None:
+        """Start them, in order. What one raises ends the start of the broker."""
+        runtime = self._runtime
+        for name, extension in self._named:
+            host = Host(
+                *(name, _Inbound(self, self._publish), self._session, self._bind),
+                events=runtime.hub.register,
+                clock=runtime.clock,
+            )
+            await extension.start(host)
+            self._started.append((name, extension))
+
+    async def stop(self) -> None:
+        """Stop them, the last one first. Messages that still wait for them are refused."""
+        while self._started:
+            name, extension = self._started.pop()
+            stop = getattr(extension, "stop", None)
+            if stop is None:
+                continue
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await stop()
+            except Exception:  # the program's own code may raise anything
+                _log.exception("the extension %s did not stop as it should", name)
+        await self.hooks.stop()
+        for sink in self._sinks:
+            await sink.stop()
+        self._runtime.loop_driver.wake()
+
+    def failures(self) -> Mapping[str, int]:
+        """How often each hook raised or was late."""
+        return self.hooks.failures
+
+    def add_hook(self, hook: PublishHook) -> None:
+        """Run a hook from now on."""
+        self.hooks.add(hook)
+        self._runtime.core.hook_with(self.hooks)
+
+    def _bind(self, name: str, topic_filter: str, handler: Handler) -> None:
+        runtime = self._runtime
+        sink = HandlerSink(f"extension {name}", handler, runtime.loop_driver.wake)
+        runtime.core.bind(check_hook_filter(topic_filter), sink)
+        self._sinks.append(sink)
+
+    def _on_hooked(self, held: object, answer: HookAnswer) -> None:
+        self._runtime.core.on_hooked(held, answer, self._runtime.clock())
+        self._runtime.loop_driver.wake()
+
+
+class _Inbound:
+    """The `Inbound` of one host."""
+
+    def __init__(self, extensions: Extensions, publish: Publish) -> None:
+        self.publish: Final = publish
+        self.add_hook: Final = extensions.add_hook

@@ -1,0 +1,56 @@
+"""One function that gets messages before they are published, and what it returns."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mqttlite.extensions.incoming import Incoming
+from mqttlite.topics.names import check_filter, shown
+from mqttlite.wire.errors import TopicFilterInvalid
+
+CODES: Final = frozenset({0x80, 0x83, 0x87, 0x90, 0x97, 0x99})
+"""The reason codes of PUBACK and PUBREC that refuse a message (5.0 §3.4.2.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A hook returns it to refuse a message. `code` is a reason code of PUBACK: 0x83 is *implementation specific*, 0x87
+    *not authorized*, 0x97 *quota exceeded*, 0x99 *payload format invalid*. A publisher of 5.0 gets both; one of 3.1.1
+    can only be acknowledged, and learns nothing. Raises `ValueError` for another code."""
+
+    code: int = 0x83
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.code not in CODES:
+            allowed = ", ".join(f"0x{each:02X}" for each in sorted(CODES))
+            raise ValueError(f"code is {self.code!r}: PUBACK refuses a message with one of {allowed}")
+
+
+Result = Incoming | Reject | None
+"""What a hook returns: another message, a refusal, or None for the message as it is."""
+
+OnPublish = Callable[[Incoming], Result | Awaitable[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishHook:
+    """One registered function."""
+
+    name: str
+    topic_filter: bytes
+    function: OnPublish
+    deadline_s: float
+    accepts_on_error: bool
+
+
+def check_hook_filter(topic_filter: str) -> bytes:
+    """A topic filter in bytes. Raises `ValueError` for one that no message for extensions matches."""
+    try:
+        name = topic_filter.encode()
+        check_filter(name)
+    except (TopicFilterInvalid, UnicodeEncodeError) as error:
+        raise ValueError(str(error)) from None
+    if name.startswith((b"$share/", b"$queue/", b"$delayed/", b"$CONTROL/")):
+        raise ValueError(f"extensions get no messages of {shown(name)}: these are subscriptions and commands")
+    return name

@@ -1,0 +1,154 @@
+"""Hooks and sinks of a program in a running broker, for clients and by other ways in."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mqttlite import Broker, Client, Config, ConfigError, Hooks, Host, Incoming, ListenerOptions, Reject
+from mqttlite.config import load_config
+from mqttlite.config.extensions import ExtensionOptions
+from mqttlite.extensions.publish_hook import Result
+
+pytestmark = pytest.mark.slow
+
+
+def made() -> Hooks:
+    """Hooks below `h`: one changes, one refuses, one waits."""
+    hooks = Hooks()
+
+    @hooks.on_publish("h/upper")
+    def upper(message: Incoming) -> Incoming:
+        return message.replace(payload=message.payload.upper())
+
+    @hooks.on_publish("h/no")
+    def refuse(message: Incoming) -> Result:
+        return Reject(0x99, "never")
+
+    @hooks.on_publish("h/late")
+    async def late(message: Incoming) -> Incoming:
+        await asyncio.sleep(0.05)
+        return message.replace(payload=message.payload + b"!")
+
+    return hooks
+
+
+async def test_clients_meet_hooks() -> None:
+    async with (
+        Broker(port=0, extensions=[made()]) as broker,
+        Client("127.0.0.1", broker.port, client_id="reader") as reader,
+        Client("127.0.0.1", broker.port, client_id="c") as client,
+    ):
+        await reader.subscribe("#", qos=2)
+        for qos in (0, 1, 2):
+            await client.publish("h/upper", f"a{qos}", qos=qos)
+            await client.publish("h/late", f"b{qos}", qos=qos)
+        await client.publish("end", "")
+        seen = []
+        async with asyncio.timeout(20):
+            async for message in reader.messages:
+                if message.topic == "end":
+                    break
+                seen.append(message.payload.decode())
+        assert seen == ["A0", "b0!", "A1", "b1!", "A2", "b2!"], "in the order in which they were sent"
+        refused = await broker.publish("h/no", "x", qos=1)
+        assert (refused.reason_code, refused.reason, refused.dropped) == (0x99, "never", {"hook_rejected": 1})
+        late = await broker.publish("h/late", "x", qos=1)
+        assert late.delivered == 1
+
+
+class Collector:
+    """A sink that can be made to fail."""
+
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+        self.fails = False
+        self.stopped = 0
+
+    async def start(self, host: Host) -> None:
+        host.bind("out/#", self._take)
+        host.log.debug("%s starts at %f", host.name, host.clock())
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+    async def _take(self, message: Incoming) -> None:
+        await asyncio.sleep(0)
+        if self.fails:
+            raise OSError("disk")
+        self.got.append(message.payload)
+
+
+async def test_a_publisher_is_acknowledged_when_the_sink_is_done() -> None:
+    collector = Collector()
+    broker = Broker(port=0, extensions=[collector])
+    for run in (1, 2):
+        async with broker, Client("127.0.0.1", broker.port) as client:
+            await client.publish("out/a", f"{run}", qos=1)
+            await client.publish("out/a", f"{run}", qos=2)
+            assert collector.got == [b"1", b"1", b"2", b"2"][: 2 * run]
+            collector.fails = True
+            refused = await broker.publish("out/a", "x", qos=1)
+            assert refused.reason_code == 0x83
+            collector.fails = False
+        assert collector.stopped == run
+
+
+async def test_a_stop_waits_for_no_hook() -> None:
+    hooks, entered = Hooks(), asyncio.Event()
+
+    @hooks.on_publish("h/#", deadline_s=1_000)
+    async def never(message: Incoming) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    broker = Broker(port=0, extensions=[hooks])
+    async with asyncio.timeout(20), broker:
+        task = asyncio.create_task(broker.publish("h/a", "x", qos=1))
+        await entered.wait()
+        await broker.stop()
+        published = await task
+        assert published.reason_code == 0x83
+
+
+async def test_what_an_extension_raises_ends_the_start() -> None:
+    class Broken:
+        async def start(self, host: Host) -> None:
+            host.bind("a/#/b", print)
+
+    broker = Broker(port=0, extensions=[Broken()])
+    with pytest.raises(ValueError, match="not a whole last level"):
+        await broker.start()
+    await broker.stop()
+
+
+async def test_an_extension_that_cannot_stop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Stubborn:
+        async def start(self, host: Host) -> None: ...
+
+        async def stop(self) -> None:
+            raise RuntimeError("no")
+
+    collector = Collector()
+    async with Broker(port=0, extensions=[collector, Stubborn()]):
+        pass
+    assert "Stubborn did not stop as it should" in caplog.text
+    assert collector.stopped == 1
+
+
+def test_a_configuration_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "named_by_a_file.py").write_text("from tests.integration.test_extensions import made\nhooks = made()")
+    (tmp_path / "broker.toml").write_text('[[listeners]]\nport = 0\n[[extensions]]\nuse = "named_by_a_file:hooks"\n')
+    monkeypatch.chdir(tmp_path)
+
+    async def run() -> None:
+        async with Broker(load_config(tmp_path / "broker.toml")) as broker:
+            assert (await broker.publish("h/no", "x", qos=1)).reason == "never"
+
+    asyncio.run(run())
+
+
+async def test_a_wrong_section_is_refused_with_its_place() -> None:
+    config = Config(listeners=(ListenerOptions(port=0),), extensions=(ExtensionOptions(use="nosuch:hooks"),))
+    with pytest.raises(ConfigError, match=r"extensions\[0\]\.use is nosuch:hooks: there is no module nosuch"):
+        await Broker(config).start()

@@ -1,0 +1,110 @@
+"""A function as a receiver: its publisher waits for it."""
+
+import asyncio
+
+import pytest
+
+from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.reasons import QUEUE_FULL
+from mqttlite.core.route.tally import DROPPED, QUEUED, QUOTA_EXCEEDED, SENT, Tally
+from mqttlite.core.source import THE_PROGRAM
+from mqttlite.extensions.handler_sink import FAILED, MAX_WAITING, Handler, HandlerSink
+from mqttlite.extensions.incoming import Incoming
+
+
+class Bound:
+    """A sink, and what its handler got."""
+
+    def __init__(self, handler: Handler | None = None) -> None:
+        self.got: list[bytes] = []
+        self.woken = 0
+        self.sink = HandlerSink("extension test", handler or self._take, self._wake)
+
+    def _take(self, message: Incoming) -> None:
+        self.got.append(message.payload)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def offer(self, payload: bytes = b"x", qos: int = 1) -> Tally:
+        tally = Tally()
+        self.sink.accept(Message(b"a", payload, qos), THE_PROGRAM, tally)
+        return tally
+
+
+async def settled(*tallies: Tally) -> None:
+    async with asyncio.timeout(10):
+        while any(each.pending for each in tallies):
+            await asyncio.sleep(0)
+
+
+async def test_messages_are_handled_in_order_and_their_publishers_wait() -> None:
+    bound = Bound()
+    tallies = [bound.offer(b"%d" % number) for number in range(5)]
+    assert [each.pending for each in tallies] == [1] * 5
+    await settled(*tallies)
+    assert bound.got == [b"0", b"1", b"2", b"3", b"4"]
+    assert [(each.code, each.queued) for each in tallies] == [(0, 1)] * 5
+    assert bound.woken == 5
+
+
+async def test_nobody_waits_for_a_qos_0_message() -> None:
+    bound = Bound()
+    tally = bound.offer(qos=0)
+    last = bound.offer(b"y")
+    assert (tally.pending, tally.queued) == (0, 1)
+    await settled(last)
+    assert bound.got == [b"x", b"y"]
+
+
+async def test_a_batch_comes_one_by_one() -> None:
+    bound = Bound()
+    batch = PublishBatch(b"a", b"\x30\x04\0\x01a1\x30\x04\0\x01a2", 6, 5, 0, 4)
+    bound.sink.accept_batch(batch, THE_PROGRAM, Tally())
+    await settled(bound.offer())
+    assert bound.got == [b"1", b"2", b"x"]
+
+
+async def test_a_publisher_is_told_that_the_handler_failed(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(message: Incoming) -> None:
+        if message.payload != b"good":
+            raise OSError("disk")
+
+    bound = Bound(fails)
+    first, second, good, again = (bound.offer(each) for each in (b"1", b"2", b"good", b"3"))
+    await settled(first, second, good, again)
+    assert [each.code for each in (first, second, good, again)] == [FAILED, FAILED, 0, FAILED]
+    assert [each.levelname for each in caplog.records] == ["ERROR", "ERROR"], "one line until it works again"
+
+
+async def test_too_many_waiting_messages_are_refused() -> None:
+    bound = Bound()
+    kept = [bound.offer() for _ in range(MAX_WAITING)]
+    assert not bound.sink.has_room(Message(b"a", b"", 1), 1)
+    (planned,) = bound.sink.outlook(Message(b"a", b"", 1), THE_PROGRAM, True)
+    assert (planned.outcome, planned.reason) == (DROPPED, QUEUE_FULL)
+    refused = bound.offer()
+    assert (refused.code, refused.dropped, refused.pending) == (QUOTA_EXCEEDED, {QUEUE_FULL: 1}, 0)
+    await settled(*kept)
+    assert bound.sink.has_room(Message(b"a", b"", 1), 1)
+
+
+async def test_a_plan_says_whether_messages_wait_before() -> None:
+    bound = Bound()
+    message = Message(b"a", b"", 1)
+    assert bound.sink.outlook(message, THE_PROGRAM, True)[0].outcome == SENT
+    tally = bound.offer()
+    assert bound.sink.outlook(message, THE_PROGRAM, True)[0].outcome == QUEUED
+    await settled(tally)
+
+
+async def test_a_stop_refuses_what_is_not_handled() -> None:
+    async def never(message: Incoming) -> None:
+        await asyncio.Event().wait()
+
+    bound = Bound(never)
+    tallies = [bound.offer() for _ in range(3)]
+    await asyncio.sleep(0)
+    await bound.sink.stop()
+    assert [(each.code, each.pending) for each in tallies] == [(FAILED, 0)] * 3
+    await bound.sink.stop()

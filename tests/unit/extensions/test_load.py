@@ -1,0 +1,95 @@
+"""Extensions that a configuration names."""
+
+from pathlib import Path
+
+import pytest
+
+from mqttlite.config.extensions import ExtensionOptions
+from mqttlite.extensions.hooks import Hooks
+from mqttlite.extensions.load import ExtensionError, load
+
+MODULE = """
+from mqttlite import Hooks, Host
+
+hooks = Hooks()
+nothing = 5
+
+
+class Prices:
+    def __init__(self, file: str, factor: float = 1.5, names: tuple[str, ...] = ()) -> None:
+        self.given = file, factor, names
+
+    async def start(self, host: Host) -> None: ...
+
+
+class Shop:
+    prices = hooks
+
+
+def make(count: int) -> Prices:
+    if count < 0:
+        raise ValueError("count")
+    return Prices(str(count))
+
+
+def bare(*args: object, **kwargs: object) -> object:
+    return 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module in the folder in which the broker starts."""
+    name = f"shop_{tmp_path.name}".replace("-", "_").replace("[", "_").replace("]", "_")
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    (tmp_path / f"{name}_broken.py").write_text("1 / 0")
+    (tmp_path / f"{name}_poor.py").write_text("import nosuchmodule")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["/nowhere"])
+    return name
+
+
+def test_an_object_of_a_module_is_found(shop: str) -> None:
+    assert isinstance(load(ExtensionOptions(use=f"{shop}:hooks")), Hooks)
+    assert isinstance(load(ExtensionOptions(use=f"{shop}:Shop.prices")), Hooks)
+
+
+def test_a_class_gets_its_options(shop: str) -> None:
+    made = load(ExtensionOptions(use=f"{shop}:Prices", options={"file": "a", "names": ["b", "c"]}))
+    assert made.given == ("a", 1.5, ("b", "c"))  # type: ignore[attr-defined]
+    made = load(ExtensionOptions(use=f"{shop}:Prices", options={"file": "a", "factor": 2}))
+    assert made.given == ("a", 2.0, ())  # type: ignore[attr-defined]
+
+
+def test_a_function_makes_one(shop: str) -> None:
+    assert load(ExtensionOptions(use=f"{shop}:make", options={"count": 3})).given[0] == "3"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("use", "options", "why"),
+    [
+        ("nosuch:hooks", {}, r"^use is nosuch:hooks: there is no module nosuch, neither where Python looks nor in /"),
+        ("{shop}.more:hooks", {}, r"^use .* there is no module .*\.more"),
+        ("{shop}:nosuch", {}, r"^use .* has no nosuch$"),
+        ("{shop}:Shop.nosuch", {}, r"^use .* has no Shop.nosuch$"),
+        ("{shop}:nothing", {}, r"^use .* has no method start\(host\)$"),
+        ("{shop}:bare", {}, r"^use .* makes a int without start\(host\)$"),
+        ("{shop}_broken:hooks", {}, r"^use .*: its import raised ZeroDivisionError"),
+        ("{shop}_poor:hooks", {}, r"^use .*: its import raised ModuleNotFoundError.*nosuchmodule"),
+        ("{shop}:make", {"count": -1}, r"^use .*, which raised ValueError\('count'\)$"),
+        ("{shop}:hooks", {"count": 1}, r"^options are for a class or a function"),
+        ("{shop}:Prices", {}, r"^options: .*file"),
+        ("{shop}:Prices", {"file": "a", "factor": "b"}, r"^options.factor: Expected `float`, got `str`"),
+        ("{shop}:Prices", {"file": "a", "names": ["b", 3]}, r"^options.names\[1\]: "),
+        ("{shop}:Prices", {"file": "a", "colour": "red"}, r"^options: .*colour"),
+    ],
+)
+def test_a_wrong_section_says_what_is_wrong(shop: str, use: str, options: dict[str, object], why: str) -> None:
+    with pytest.raises(ExtensionError, match=why):
+        load(ExtensionOptions(use=use.format(shop=shop), options=options))
+
+
+@pytest.mark.parametrize("use", ["", "shop", "shop:", ":hooks", "shop:a b", "shop-x:hooks", "shop.:hooks", "1:a"])
+def test_a_name_has_a_module_and_an_object(use: str) -> None:
+    with pytest.raises(ValueError, match=r"a module and an object in it, as in shop.hooks:hooks"):
+        ExtensionOptions(use=use)
