@@ -268,6 +268,28 @@ def test_what_the_program_publishes_is_shown_too() -> None:
     world.end()
 
 
+def test_a_message_from_inside_waits_for_its_hook_and_then_for_room_in_one_place() -> None:
+    world = world_of("block", Limits(max_queued_messages=TWO))
+    away(world)
+
+    class OfT(Hooks):
+        def hook_of(self, topic: bytes) -> Hook | None:
+            return self
+
+    hooks = OfT(world)
+    for number in range(TWO):
+        offer(world, "t", str(number))
+    hooks.reply = None
+    ticket = offer(world, "t", "late")
+    hooks.answer()
+    assert (ticket.done, world.broker.inbound.waiting) == (False, 1)
+    reader = world.connect("away", clean_start=False, expiry=1_000)
+    world.advance(2 * ROOM_LOOK_S)
+    assert reader.payloads() == ["0", "1", "late"]
+    assert (ticket.done, world.broker.inbound.waiting) == (True, 0)
+    world.end()
+
+
 def test_no_more_than_so_many_wait_inside() -> None:
     world, hooks, _ = world_with(None)
     world.broker.inbound.waiting = MAX_WAITING_INSIDE
