@@ -51,6 +51,9 @@ from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 LOAD_BATCH: Final = 1_000
 """The most changes in a batch of `load`."""
 
+ROWS: Final = 1_000
+"""The rows that a start fetches at a time."""
+
 SENT_SPAN: Final = 4_000
 """The span of a session's messages that is read at a time to find the sent ones at a start."""
 
@@ -177,34 +180,29 @@ class Reader:
 
     def load(self) -> Iterator[list[Change]]:
         """Implements `Store.load`."""
-        offset = wall_offset()
         batch: list[Change] = []
-        for change in self._everything(offset):
-            batch.append(change)
-            if len(batch) >= LOAD_BATCH:
-                yield batch
-                batch = []
+        for changes in self._parts(wall_offset()):
+            batch += changes
+            while len(batch) >= LOAD_BATCH:
+                yield batch[:LOAD_BATCH]
+                del batch[:LOAD_BATCH]
         if batch:
             yield batch
 
-    def _everything(self, offset: float) -> Iterator[Change]:
+    def _parts(self, offset: float) -> Iterator[list[Change]]:
+        """Everything as lists, because a generator that yields single changes takes longer than decoding them."""
         connection = self._connection
         latest = plausible_number(connection.execute("SELECT message FROM commits").fetchone()[0])
         if latest:
-            yield LatestNumber(latest)
+            yield [LatestNumber(latest)]
         writers: dict[bytes, Writer] = {}
-        for topic, data in connection.execute("SELECT topic, data FROM retained ORDER BY topic"):
-            try:
-                message = decode_retained(data, offset, writers)
-                if message.topic != topic:
-                    raise Damaged("it has another topic")
-                yield SaveRetained(message)
-            except Damaged as error:
-                self._on_lost(f"a retained message of {topic!r}: {error}")
+        retained = connection.execute("SELECT topic, data FROM retained ORDER BY topic")
+        while rows := retained.fetchmany(ROWS):
+            yield self._retained(rows, offset, writers)
         for number, data in connection.execute("SELECT number, data FROM delayed ORDER BY number"):
             try:
                 message, due_at, client_id = decode_delayed(data, number, offset, writers)
-                yield SaveDelayed(number, message, due_at - offset, client_id)
+                yield [SaveDelayed(number, message, due_at - offset, client_id)]
             except Damaged as error:
                 self._on_lost(f"a delayed message: {error}")
         wills = _BySession(connection.execute("SELECT session, data FROM wills ORDER BY session"))
@@ -231,28 +229,46 @@ class Reader:
             except Damaged as error:
                 self._on_lost(f"the session of {client_id!r}, with all that is in it: {error}")
                 continue
-            yield saved
-            for _, data in wills.take(number):
-                try:
-                    will, due_at = decode_will(data, number)
-                    yield SaveWill(client_id, will, due_at - offset)
-                except Damaged as error:
-                    self._on_lost(f"the will of {client_id!r}: {error}")
-            for _, subscription in subscriptions.take(number):
-                try:
-                    decoded = decode_subscription(subscription)
-                    if decoded.client_id != client_id:
-                        raise Damaged("it has another client identifier")
-                    yield SaveSubscription(client_id, decoded)
-                except Damaged as error:
-                    self._on_lost(f"a subscription of {client_id!r}: {error}")
+            changes: list[Change] = [saved]
+            self._add_will(changes, client_id, number, wills.take(number), offset)
+            self._add_subscriptions(changes, client_id, subscriptions.take(number))
+            yield changes
             state = states.take(number)
             if state or number in with_messages:
-                yield from self._session(client_id, number, state, offset, known)
-
+                yield list(self._session(client_id, number, state, offset, known))
         yield from self._queues(offset, known)
 
-    def _queues(self, offset: float, known: dict[tuple[int, int], Message]) -> Iterator[Change]:
+    def _retained(self, rows: list[tuple[Any, ...]], offset: float, writers: dict[bytes, Writer]) -> list[Change]:
+        changes: list[Change] = []
+        for topic, data in rows:
+            try:
+                message = decode_retained(data, offset, writers)
+                if message.topic != topic:
+                    raise Damaged("it has another topic")
+                changes.append(SaveRetained(message))
+            except Damaged as error:
+                self._on_lost(f"a retained message of {topic!r}: {error}")
+        return changes
+
+    def _add_will(
+        self, changes: list[Change], client_id: str, number: int, rows: list[tuple[Any, ...]], offset: float
+    ) -> None:
+        for row in rows:
+            try:
+                will, due_at = decode_will(row[1], number)
+                changes.append(SaveWill(client_id, will, due_at - offset))
+            except Damaged as error:
+                self._on_lost(f"the will of {client_id!r}: {error}")
+
+    def _add_subscriptions(self, changes: list[Change], client_id: str, rows: list[tuple[Any, ...]]) -> None:
+        owner = client_id.encode()
+        for row in rows:
+            try:
+                changes.append(SaveSubscription(client_id, decode_subscription(row[1], client_id, owner)))
+            except Damaged as error:
+                self._on_lost(f"a subscription of {client_id!r}: {error}")
+
+    def _queues(self, offset: float, known: dict[tuple[int, int], Message]) -> Iterator[list[Change]]:
         connection = self._connection
         states = _BySession(
             connection.execute(
@@ -267,8 +283,7 @@ class Reader:
             except Damaged as error:
                 self._on_lost(f"the queue {name!r}, with all that is in it: {error}")
                 continue
-            yield saved
-            yield from self._session(saved.client_id, number, states.take(number), offset, known)
+            yield [saved, *self._session(saved.client_id, number, states.take(number), offset, known)]
 
     def _session(
         self,
@@ -386,17 +401,24 @@ def _starts(data: bytes, row: list[Any]) -> list[int]:
 
 
 class _BySession:
-    """An iterator over rows sorted by session, from which each session takes its own."""
+    """Rows sorted by session, from which each session takes its own."""
 
-    def __init__(self, rows: Iterator[tuple[Any, ...]]) -> None:
-        self._rows = rows
-        self._next = next(rows, None)
+    def __init__(self, rows: sqlite3.Cursor) -> None:
+        self._cursor: Final = rows
+        self._rows: list[tuple[Any, ...]] = rows.fetchmany(ROWS)
+        self._at = 0
 
     def take(self, session: int) -> list[tuple[Any, ...]]:
         """The rows of a session. Rows of earlier sessions are orphans and are skipped."""
         taken = []
-        while self._next is not None and self._next[0] <= session:
-            if self._next[0] == session:
-                taken.append(self._next)
-            self._next = next(self._rows, None)
+        while self._rows:
+            row = self._rows[self._at]
+            if row[0] > session:
+                break
+            if row[0] == session:
+                taken.append(row)
+            self._at += 1
+            if self._at == len(self._rows):
+                self._rows = self._cursor.fetchmany(ROWS)
+                self._at = 0
         return taken

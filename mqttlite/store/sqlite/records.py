@@ -75,6 +75,8 @@ def opened(data: object, at: int = 0, seed: int = 0) -> bytes:
     start = at + PREFIX_BYTES
     if start > len(data):
         raise Damaged("a record is cut off")
+    checksum: int
+    length: int
     checksum, length = _PREFIX.unpack_from(data, at)
     body = data[start : start + length]
     if not body or len(body) != length or zlib.crc32(body, seed) != checksum:  # an empty body has the checksum 0
@@ -232,23 +234,34 @@ def encode_subscription(subscription: Subscription) -> bytes:
     return sealed(_SUBSCRIPTION.pack(flags, subscription.identifier) + since + names)
 
 
-def decode_subscription(data: object) -> Subscription:
-    """Raises `Damaged`."""
+def decode_subscription(data: object, client_id: str, owner: bytes) -> Subscription:
+    """The subscription of a client, whose identifier in UTF-8 is `owner`. Raises `Damaged`, also for another client."""
     body = opened(data)
+    flags: int
+    identifier: int
     flags, identifier = _SUBSCRIPTION.unpack_from(body)
-    at, subscribed_at = _SUBSCRIPTION.size, 0
-    if flags & _SUBSCRIBED_AT:  # older records do not have it
-        (subscribed_at,) = _SINCE.unpack_from(body, at)
-        at += _SINCE.size
-    topic_filter, _, names = body[at:].partition(b"\0")
-    client_id, mark, expression = names.decode().partition("\0")
+    subscribed_at: int = _SINCE.unpack_from(body, _SUBSCRIPTION.size)[0] if flags & _SUBSCRIBED_AT else 0
+    names = body[_names_at(flags) :].split(b"\0", 2)
+    if len(names) == 1 or names[1] != owner:
+        raise Damaged("it has another client identifier")
     qos, no_local, as_published = flags & _QOS, flags & _NO_LOCAL != 0, flags & _AS_PUBLISHED != 0
-    if mark:
-        message_filter = StoredFilter(expression)
+    if len(names) > 2:
+        message_filter = StoredFilter(names[2].decode())
         return FilteredSubscription(
-            client_id, topic_filter, qos, no_local, as_published, identifier, message_filter, subscribed_at
+            client_id, names[0], qos, no_local, as_published, identifier, message_filter, subscribed_at
         )
-    return Subscription(client_id, topic_filter, qos, no_local, as_published, identifier, subscribed_at)
+    return Subscription(client_id, names[0], qos, no_local, as_published, identifier, subscribed_at)
+
+
+def decode_topic_filter(data: object) -> bytes:
+    """The topic filter of a subscription. Raises `Damaged`."""
+    body = opened(data)
+    return body[_names_at(body[0]) :].partition(b"\0")[0]
+
+
+def _names_at(flags: int) -> int:
+    """Where the topic filter of a subscription begins. Older records do not have the time before it."""
+    return _SUBSCRIPTION.size + _SINCE.size if flags & _SUBSCRIBED_AT else _SUBSCRIPTION.size
 
 
 def encode_queue(saved: SaveQueue, number: int) -> bytes:

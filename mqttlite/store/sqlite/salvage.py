@@ -23,7 +23,7 @@ from mqttlite.store.sqlite.records import (
     decode_queue,
     decode_retained,
     decode_session,
-    decode_subscription,
+    decode_topic_filter,
     decode_will,
     matching,
 )
@@ -45,7 +45,7 @@ def _delivery_queue(row: Row) -> Row:
 
 
 def _subscription(row: Row) -> Row:
-    return row[0], decode_subscription(row[2]).topic_filter, row[2]
+    return row[0], decode_topic_filter(row[2]), row[2]
 
 
 def _will(row: Row) -> Row:
