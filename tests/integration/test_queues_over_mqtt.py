@@ -73,7 +73,7 @@ async def test_an_operator_seeks_pauses_and_purges_by_publishing(rig: Rig) -> No
         ("$purge", "", "messages", 2),
         ("$seek", '{"snapshot": "before"}', "error", "There is no snapshot 'before'."),
         ("$seek", '{"time": "noon"}', "error", "'noon' is no time"),
-        ("$seek", "yesterday", "error", "The body is not where to seek to"),
+        ("$seek", "yesterday", "error", "The body is no JSON"),
         ("$snapshot", "#", "error", "Name is '#': the name of a queue"),
     ):
         assert await tell(new, f"$queue/bills/{command}/ops/x", payload) == 0

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -51,6 +51,9 @@ MAX_CHANGED: Final = 10_000
 _log = logging.getLogger("mqttlite.admin")
 
 Json = Any
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +228,12 @@ class QueuesApi:
         return "" if target is None else target.secret
 
     async def _seek(self, name: str, body: bytes) -> None:
+        to = decode_body(body, _SeekTo, "where to seek to")
         try:
-            to = msgspec.json.decode(body, type=_SeekTo)
             if bool(to.time) == bool(to.snapshot):
                 raise ValueError("it has either a time or a snapshot")
             number = parse_time(to.time) if to.time else 0
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise Refused(422, f"The body is not where to seek to: {error}.") from None
         if to.snapshot:
             await self._seeks.to_snapshot(name, to.snapshot)
@@ -310,6 +313,16 @@ def _snapshot(snapshot: Snapshot) -> dict[str, object]:
         "created_at": time_text_of(snapshot.created_at),
         "expires_at": time_text_of(snapshot.expires_at),
     }
+
+
+def decode_body(body: bytes, kind: type[T], what: str) -> T:
+    """The content of a body in JSON. Raises `Refused`."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(422, f"The body is not {what}: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"The body is no JSON: {error}.") from None
 
 
 def options_of(body: bytes, name: str = "") -> QueueOptions:

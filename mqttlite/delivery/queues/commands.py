@@ -33,7 +33,7 @@ from mqttlite.core.route.tally import (
 from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
 from mqttlite.delivery.namespaces import NAMESPACES
-from mqttlite.delivery.queues.api import Answer, QueuesApi, Refused, options_of
+from mqttlite.delivery.queues.api import Answer, QueuesApi, Refused, decode_body, options_of
 from mqttlite.delivery.queues.namespace import parts_of
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.service import Queues
@@ -246,7 +246,7 @@ class QueueCommands:
         where the publisher may not. Raises `Refused`."""
         options = options_of(command.payload, command.queue)
         if options.push is not None:
-            raise Refused(400, "A queue gets its push target over HTTP or by the command line: it has a secret.")
+            raise Refused(422, "A queue gets its push target over HTTP or by the command line: it has a secret.")
         source, mount_point, topic = command.source, command.mount_point, options.dead_letter_topic
         filters = [NAMESPACES.mounted_filter(mount_point, each.encode()) for each in options.filters]
         for given, each in zip(options.filters, filters, strict=True):
@@ -266,10 +266,7 @@ def _who(command: _Command) -> str:
 
 def _replay_query(payload: bytes) -> dict[str, str]:
     """What a replay is asked over HTTP. Raises `Refused`."""
-    try:
-        wanted = msgspec.json.decode(payload or b"{}", type=_Replay)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"The body is not what to replay: {error}.") from None
+    wanted = decode_body(payload or b"{}", _Replay, "what to replay")
     query = {"filter": wanted.filter, "dry_run": "true" if wanted.dry_run else "false"}
     if wanted.number is not None:
         query["number"] = str(wanted.number)
