@@ -160,11 +160,11 @@ def _rule(number: int, word: str, rest: str) -> Rule:
     topic_filter = topic.encode()
     if topic_filter.startswith(b"$share/"):
         raise _Wrong("$share/… is no topic; name the filter behind the share name, for rules hold for it, too")
+    _check_controls("topic", topic)
     try:
         check_filter(topic_filter)
     except TopicFilterInvalid as error:
         raise _Wrong(f"{error}") from None
-    _check_controls("topic", topic)
     return Rule(number, access, topic_filter)
 
 

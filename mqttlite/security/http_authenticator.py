@@ -16,6 +16,7 @@ import msgspec
 from mqttlite.core.authentication import Grants, Verdict
 from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.http_client import HttpClient, HttpFailed, Url
+from mqttlite.security.one_line import one_line
 from mqttlite.security.tls import client_context
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.errors import TopicFilterInvalid
@@ -48,7 +49,7 @@ class HttpAuthOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ca_file: str | None = None
     """The CA certificates that verify the server, in PEM. Absent: the system's."""
     timeout_s: float = 5.0
-    """The time limit for an answer."""
+    """The time limit for an answer, with the time that its login waits for others."""
     cache_s: float = 30.0
     """How long an accepted login is cached. 0: it is not cached."""
 
@@ -135,7 +136,7 @@ class HttpAuthenticator:
             raise TooBusy(f"{MAX_WAITING} clients wait for {self._url.authority}")
         self._waiting += 1
         try:
-            async with self._free, asyncio.timeout(self._options.timeout_s):
+            async with asyncio.timeout(self._options.timeout_s), self._free:
                 status, content = await self._client.post(
                     msgspec.json.encode(
                         {
@@ -172,7 +173,9 @@ class HttpAuthenticator:
             allowed = msgspec.json.decode(content or b"{}", type=_Allowed)
             filters = [_filters(each) for each in (allowed.publish, allowed.subscribe)]
         except (ValueError, RecursionError, TopicFilterInvalid) as error:
-            raise HttpFailed(f"{self._url.authority} answered with a body that cannot be used: {error}") from None
+            raise HttpFailed(
+                f"{self._url.authority} answered with a body that cannot be used: {one_line(str(error))}"
+            ) from None
         if allowed.username is not None and not allowed.username.isprintable():
             raise HttpFailed(f"{self._url.authority} answered with a user name that cannot be printed")
         lasts_s = float("inf") if allowed.expires_in_s is None else allowed.expires_in_s

@@ -24,7 +24,8 @@ MAX_PIECES: Final = 1_000
 """Pieces of an answer: its head and its chunks. A body of 64 KB in chunks of a byte each takes seconds to read."""
 
 PIECES_AT_ONCE: Final = 20
-"""Pieces that are read before others have their turn: about a millisecond."""
+"""Pieces that are read before others have their turn: about a millisecond. Of all connections, one has a turn in an
+iteration of the event loop."""
 
 _READ_BYTES: Final = 16_384
 
@@ -74,6 +75,7 @@ class HttpClient:
         self._context: Final = context
         self._max_kept: Final = max_kept
         self._kept: Final[list[_Connection]] = []
+        self._turn: Final = asyncio.Lock()
 
     async def post(self, body: bytes) -> tuple[int, bytes]:
         """The status and the body of the answer. Raises `HttpFailed`.
@@ -91,7 +93,7 @@ class HttpClient:
             streams = await asyncio.open_connection(self._url.host, self._url.port, ssl=self._context)
         except (OSError, UnicodeError) as error:  # UnicodeError: an impossible host name
             raise HttpFailed(f"{self._url.authority} cannot be connected to: {error}") from None
-        return await self._exchange(_Connection(self._url, *streams), body)
+        return await self._exchange(_Connection(self._url, *streams, self._turn), body)
 
     async def close(self) -> None:
         """Close the connections that wait for the next request."""
@@ -116,10 +118,13 @@ class HttpClient:
 
 
 class _Connection:
-    def __init__(self, url: Url, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, url: Url, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, turn: asyncio.Lock
+    ) -> None:
         self._url: Final = url
         self._reader: Final = reader
         self._writer: Final = writer
+        self._turn: Final = turn
         self._http: Final = h11.Connection(h11.CLIENT)
         self.has_answered = False
         """Whether the answer to the last request has begun."""
@@ -144,7 +149,8 @@ class _Connection:
         for piece in range(1, MAX_PIECES + 1):
             event = await self._next()
             if piece % PIECES_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                async with self._turn:
+                    await asyncio.sleep(0)
             if isinstance(event, h11.InformationalResponse):
                 interim += 1
                 if interim > MAX_INTERIM:

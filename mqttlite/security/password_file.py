@@ -30,6 +30,7 @@ from mqttlite.security.keys import (
     TextError,
     prepare,
 )
+from mqttlite.security.one_line import one_line
 
 ITERATIONS: Final = 15_000
 """Some milliseconds for each guess, and for each CONNECT with a plain password, of which there may be thousands."""
@@ -132,7 +133,7 @@ def _users(path: Path, lines: Iterable[str]) -> Users:
             if not name:
                 raise TextError("the user name is empty")
         except TextError as error:
-            raise PasswordFileError(f"{path}:{number}: {error}") from None
+            raise PasswordFileError(f"{path}:{number}: {one_line(str(error))}") from None
     return Users(entries)
 
 

@@ -19,6 +19,8 @@ from cryptography.x509 import load_pem_x509_certificate
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from jwt.exceptions import InvalidKeyError
 
+from mqttlite.security.one_line import one_line
+
 Algorithm = Literal[
     "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
 ]
@@ -48,7 +50,7 @@ class TokenConfigError(ValueError):
     """Tokens cannot be verified. `option` is the wrong setting; the message says what is wrong and what to do."""
 
     def __init__(self, option: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(one_line(message))
         self.option = option
 
 

@@ -31,9 +31,12 @@ def check_name(topic: bytes) -> None:
 
 
 def check_filter(topic_filter: bytes) -> None:
-    """Raises `TopicFilterInvalid` for an empty filter, a misplaced wildcard or more than `MAX_LEVELS` levels."""
+    """Raises `TopicFilterInvalid` for a filter that is empty, too deep (`MAX_LEVELS`), has U+0000 or a misplaced
+    wildcard."""
     if not topic_filter:
         raise TopicFilterInvalid("topic filter is empty [MQTT-4.7.3-1]")
+    if 0 in topic_filter:  # filters from clients were decoded, and have none
+        raise TopicFilterInvalid(f"topic filter {shown(topic_filter)} has U+0000 [MQTT-4.7.3-2]")
     levels = topic_filter.split(b"/")
     if len(levels) > MAX_LEVELS:
         raise TopicFilterInvalid(f"topic filter has {len(levels)} levels, at most {MAX_LEVELS} accepted")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.security import http_authenticator
 from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.http_authenticator import MAX_REQUESTS, HttpAuthenticator, HttpAuthOptions
-from mqttlite.security.http_client import MAX_INTERIM, MAX_RESPONSE_BYTES, Url
+from mqttlite.security.http_client import MAX_INTERIM, MAX_PIECES, MAX_RESPONSE_BYTES, PIECES_AT_ONCE, Url
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions, server_context
@@ -136,6 +137,8 @@ async def test_an_answer_without_a_body_limits_nothing(desk: Desk) -> None:
         (200, b"true"),
         (200, b"[" * 50_000),
         (200, b'{"publish": ["a/#/b"]}'),
+        (200, b'{"publish": ["a\\u0000/b"]}'),
+        (200, b'{"subscribe": ["a/\\u0000"]}'),
         (200, b'{"publish": "a"}'),
         (200, b'{"username": ""}'),
         (200, b'{"username": "a\\nb"}'),
@@ -363,6 +366,42 @@ async def test_a_server_that_is_silent_is_not_waited_for(desk: Desk) -> None:
     server = await desk.stack.enter_async_context(AuthServer(silent))
     authenticator = desk.authenticator(server.url, timeout_s=0.1)
     assert (await verdict_of(authenticator)).reason_code == 0x88
+
+
+@pytest.mark.slow
+async def test_answers_in_many_pieces_are_read_in_turn(desk: Desk) -> None:
+    server = await desk.server(CHUNKED + b"1\r\n \r\n" * 20_000)
+    authenticator = desk.authenticator(server.url, timeout_s=30)
+    users = [Credentials("c", f"u{number}", None, None, "p:1", "mqtt") for number in range(MAX_REQUESTS)]
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    verdicts = await asyncio.gather(*[verdict_of(authenticator, each) for each in users])
+    counting.cancel()
+    assert {each.reason_code for each in verdicts} == {0x88}
+    assert turns > 0.9 * MAX_REQUESTS * MAX_PIECES / PIECES_AT_ONCE
+
+
+@pytest.mark.slow
+async def test_a_login_that_waits_for_others_waits_no_longer_than_they(desk: Desk) -> None:
+    async def silent(question: dict[str, Any]) -> Answer:
+        await asyncio.sleep(60)
+        return None
+
+    server = await desk.stack.enter_async_context(AuthServer(silent))
+    authenticator = desk.authenticator(server.url, timeout_s=0.5)
+    users = [Credentials("c", f"u{number}", None, None, "p:1", "mqtt") for number in range(MAX_REQUESTS * 12)]
+    begin = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(verdict_of(authenticator, each)) for each in users]
+    assert {each.result().reason_code for each in asked} == {0x88}
+    assert time.monotonic() - begin < 4, "they waited for each other"
 
 
 async def test_a_server_that_is_away_and_back_is_in_the_log_once(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:

@@ -115,6 +115,17 @@ def test_a_broken_line_is_named(path: Path, line: str, why: str) -> None:
     assert str(error.value).startswith(f"{path}:{line.count(chr(10)) + 2}: ")
 
 
+@pytest.mark.parametrize("name", ["a" * 100_000, "a\x1b[31m", "#" + "a" * 100_000])
+def test_a_long_or_strange_name_is_quoted_in_short(path: Path, name: str) -> None:
+    line = LINE.replace("ann", name)
+    path.write_text(f"{LINE}\n b{line}\n{line}\n \u00ad{line}\n", encoding="utf-8")
+    with pytest.raises(PasswordFileError) as error:
+        load(path)
+    text = str(error.value)
+    assert len(text) < 1_500
+    assert text.isprintable()
+
+
 def test_a_file_that_is_no_text_or_not_there_is_named(path: Path) -> None:
     path.write_bytes(b"# people\n\n\xff\n")
     with pytest.raises(PasswordFileError, match="users:3: it is not UTF-8"):

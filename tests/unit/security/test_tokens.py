@@ -460,6 +460,14 @@ WRONG_FILES: list[tuple[str, str, bytes, tuple[str, ...], str, str]] = [
     ("a list", "jwks_file", b"[]", ("RS256",), "jwks_file", "not a JSON Web Key Set"),
     ("no keys", "jwks_file", b'{"keys": []}', ("RS256",), "jwks_file", 'no list "keys"'),
     ("an entry is text", "jwks_file", b'{"keys": ["x"]}', ("RS256",), "jwks_file", r"keys\[0\] cannot be used"),
+    (
+        "long",
+        "jwks_file",
+        b'{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": ' + b"[" * 90_000,
+        ("EdDSA",),
+        "jwks_file",
+        "not",
+    ),
     ("rsa without n", "jwks_file", b'{"keys": [{"kty": "RSA"}]}', ("RS256",), "jwks_file", r"keys\[0\] cannot be"),
     ("ec without crv", "jwks_file", b'{"keys": [{"kty": "EC"}]}', ("ES256",), "jwks_file", r"keys\[0\] cannot be"),
     ("bad k", "jwks_file", b'{"keys": [{"kty": "oct", "k": "!!"}]}', ("HS256",), "jwks_file", "k is not base64url"),
@@ -470,6 +478,10 @@ WRONG_FILES: list[tuple[str, str, bytes, tuple[str, ...], str, str]] = [
     ),
     (
         *("twice", "jwks_file", key_set(jwk(RSA_KEY, kid="1"), jwk(RSA_KEY, kid="1")), ("RS256",)),
+        *("jwks_file", r"keys\[1\] has the kid of another key"),
+    ),
+    (
+        *("long kid", "jwks_file", key_set(*[jwk(RSA_KEY, kid="1\x1b" + "1" * 200_000)] * 2), ("RS256",)),
         *("jwks_file", r"keys\[1\] has the kid of another key"),
     ),
     (
@@ -499,6 +511,7 @@ def test_a_file_that_cannot_be_used_is_refused(
     with pytest.raises(TokenConfigError, match=why) as error:
         load_keys(desk.options(algorithms=algorithms, **{option: desk.file(content)}))
     assert error.value.option == at_fault
+    assert len(str(error.value)) < 1_500
 
 
 def test_a_key_may_come_from_a_certificate(desk: Desk, tmp_path: Path) -> None:

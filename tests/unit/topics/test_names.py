@@ -33,6 +33,11 @@ def test_a_misplaced_wildcard_is_refused(topic_filter: bytes) -> None:
         check_filter(topic_filter)
 
 
+def test_a_filter_from_inside_has_no_nul() -> None:
+    with pytest.raises(TopicFilterInvalid, match=r"has U\+0000"):
+        check_filter(b"a/b\0/#")
+
+
 def test_a_name_from_inside_is_held_to_what_a_packet_can_carry() -> None:
     check_name(b"x" * 65_535)
     for topic in (b"x" * 65_536, b"a\0b"):
