@@ -24,7 +24,8 @@ from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
 Received: TypeAlias = Publish | Suback | Unsuback | Ack
-"""What a consumer reads: a message, an answer, or the release (PUBREL) of a QoS 2 message."""
+"""What a consumer reads: a message, an answer, or an acknowledgement. Acknowledgements are those of what it published,
+and the releases (PUBREL) of QoS 2 messages if it asks for them."""
 
 _NOTHING: Final[deque[Received]] = deque()
 """Never added to. Shared by sessions that read nothing ahead, because a deque takes 600 bytes."""
@@ -148,12 +149,10 @@ class LocalSession:
 
     def _read(self) -> Received | None:
         while (packet := self.link.receive()) is not None:
-            if isinstance(packet, Publish | Suback | Unsuback):
-                return packet
-            if isinstance(packet, Ack) and packet.packet_type == PUBREL:
-                if self._reads_releases:
-                    return packet
+            if isinstance(packet, Ack) and packet.packet_type == PUBREL and not self._reads_releases:
                 self.complete(packet.packet_id)
+            elif isinstance(packet, Publish | Suback | Unsuback | Ack):
+                return packet
         return None
 
     def acknowledge(self, message: Publish, reason_code: int = 0) -> None:
@@ -181,6 +180,15 @@ class LocalSession:
         window = session.window
         found = window.resend.get(packet_id) or window.inflight.by_id().get(packet_id)
         return 0 if found is None else found.message().number
+
+    def publish(self, message: Publish) -> None:
+        """Publish as a client does, with a packet identifier of the caller's choice. The acknowledgements come by
+        `receive`. A kept session remembers the identifier of a QoS 2 message until `release`, also over a crash."""
+        self.link.send(message)
+
+    def release(self, packet_id: int) -> None:
+        """Send PUBREL for a published message of QoS 2."""
+        self.link.send(Ack(PUBREL, packet_id))
 
     # ------------------------------------------------------------------ the end
 
