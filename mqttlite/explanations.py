@@ -57,6 +57,8 @@ class PublishExplanation:
     reason: str
     qos: int
     retained: bool
+    has_hook: bool
+    """Whether a hook of the broker is asked first, which may change or refuse the message. It is not asked here."""
     has_schema: bool
     """Whether the topic has a schema for the payload."""
     schema: str | None
@@ -150,6 +152,7 @@ class Explanations:
             reason=shut_out or plan.reason or _default_reason(plan.code),
             qos=plan.qos,
             retained=plan.retained,
+            has_hook=plan.has_hook,
             has_schema=plan.has_payload_check,
             schema=plan.verdict or None,
             block_s=plan.block_s or None,

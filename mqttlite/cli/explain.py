@@ -196,6 +196,8 @@ def _about_publish(found: dict[str, Any]) -> Iterator[str]:
         return
     if found["delay_s"] is not None:
         yield f"delayed: published to {found['topic']} after {found['delay_s']} s; as things are now:"
+    if found["has_hook"]:
+        yield "hook: one is asked first, and may change or refuse the message"
     if found["schema"]:
         yield f"schema: {found['schema']}"
     if found["block_s"]:

@@ -53,6 +53,7 @@ class PublishPlan:
         "block_s",
         "code",
         "delay_s",
+        "has_hook",
         "has_payload_check",
         "is_connected",
         "qos",
@@ -80,6 +81,8 @@ class PublishPlan:
         """The highest QoS at which it would be delivered."""
         self.retained: bool = False
         """Whether it would be retained."""
+        self.has_hook: bool = False
+        """Whether a hook is asked first, which may change or refuse the message. It is not asked here."""
         self.has_payload_check: bool = False
         """Whether payloads of the topic are checked."""
         self.verdict: str = ""
@@ -183,6 +186,7 @@ class Planner:
                     topic = plan.topic = self._routes.namespaces.mounted_name(connection.peer.mount_point, topic)
             route = self._routes.look(topic)
             message = Message(topic, payload, qos, retain, properties)
+            plan.has_hook = route.hook is not None
             is_bound = route.delayed is None
             if route.delayed is not None and not route.refusal:
                 route = self._delayed(plan, route.delayed)

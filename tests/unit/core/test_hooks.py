@@ -349,7 +349,9 @@ def test_a_will_without_a_hook_is_published_as_ever() -> None:
 
 def test_a_look_at_a_route_asks_no_hook() -> None:
     world, hooks, _ = world_with(NO)
-    world.broker.planner.publish("c", None, b"h/a", b"x", 1, False)
+    assert world.broker.planner.publish("c", None, b"h/a", b"x", 1, False).has_hook
+    assert world.broker.planner.publish("c", None, b"$delayed/5/h/a", b"x", 1, False).has_hook
+    assert not world.broker.planner.publish("c", None, b"free", b"x", 1, False).has_hook
     assert hooks.asked == []
     world.end()
 
