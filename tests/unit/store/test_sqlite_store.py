@@ -29,7 +29,16 @@ from mqttlite.core.message import Delivery, Message
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.store.sqlite import files
 from mqttlite.store.sqlite import store as sqlite_store
-from mqttlite.store.sqlite.records import Damaged, decode_will, encode_will, opened, sealed
+from mqttlite.store.sqlite.reader import ROWS
+from mqttlite.store.sqlite.records import (
+    Damaged,
+    decode_subscription,
+    decode_will,
+    encode_subscription,
+    encode_will,
+    opened,
+    sealed,
+)
 from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.store.sqlite.worker import Worker
 from mqttlite.wire.packets import Will
@@ -247,6 +256,32 @@ def test_a_will_fits_no_other_session() -> None:
     assert decode_will(encode_will(will, 3, 9.5), 3) == (will, 9.5)
     with pytest.raises(Damaged):
         decode_will(encode_will(will, 3, 9.5), 4)
+
+
+def test_a_subscription_fits_no_other_client() -> None:
+    record = encode_subscription(Subscription("a\u00e9", b"t/#", 1))
+    found = decode_subscription(record, "a\u00e9", "a\u00e9".encode())
+    assert (found.client_id, found.topic_filter, found.qos) == ("a\u00e9", b"t/#", 1)
+    for owner in (b"a", b"", b"t/#"):
+        with pytest.raises(Damaged):
+            decode_subscription(record, owner.decode(), owner)
+
+
+async def test_a_start_reads_more_rows_than_it_fetches_at_a_time(tmp_path: Path) -> None:
+    counts = {"a": ROWS - 1, "b": 1, "c": ROWS + 1, "d": 2}
+    changes: list[Change] = []
+    for client_id, count in counts.items():
+        changes.append(SaveSession(client_id, 60, 0.0))
+        changes += [SaveSubscription(client_id, Subscription(client_id, b"%d" % at, 0)) for at in range(count)]
+    store = SqliteStore(tmp_path)
+    await store.commit([*changes, *[SaveRetained(Message(b"r/%d" % at, b"x")) for at in range(ROWS + 1)]])
+    store.close()
+    store = SqliteStore(tmp_path)
+    found = loaded(store)
+    store.close()
+    owners = [each.client_id for each in found if isinstance(each, SaveSubscription)]
+    assert {each: owners.count(each) for each in counts} == counts
+    assert len([each for each in found if isinstance(each, SaveRetained)]) == ROWS + 1
 
 
 async def test_a_will_is_due_when_it_was_whatever_its_column_says(tmp_path: Path) -> None:
