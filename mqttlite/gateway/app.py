@@ -1,28 +1,23 @@
-"""The gateway's ASGI application: common handling of requests, and the routers.
+"""The gateway's ASGI application: common handling of requests, and the table of routes.
 
 For every request it limits the body, refuses pages of other sites (CSRF, CORS), formats errors as problems, sets
-headers against caching and framing, and logs each change to the audit log. A router is a function in `ROUTERS`; a
-`BareRoute` skips the framework for speed. Invariant: every request is answered with a response of the route or a
+headers against caching and framing, and logs each change to the audit log. The features' modules make the routes, and
+`Table` finds the one of a request. Invariant: every request is answered with a response of the route or a
 problem.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
-from typing import Final
-from urllib.parse import unquote_to_bytes, urlsplit
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
-from fastapi import APIRouter, FastAPI
-from fastapi.dependencies import models
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+import msgspec
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.routing import Match
 
-from mqttlite.build import version
 from mqttlite.event_hub import EventHub
 from mqttlite.gateway import (
     catalogue_routes,
@@ -44,52 +39,52 @@ from mqttlite.gateway import (
     unsubscribe,
     ws_json,
 )
-from mqttlite.gateway.bare import WEBSOCKET, BareRoute, BareRouteFactory
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, may_be_large, replay
-from mqttlite.gateway.caller import Caller, Callers, peer_of
+from mqttlite.gateway.caller import Caller, Callers, check_role, peer_of
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.counters import HttpCounters, group_of
 from mqttlite.gateway.dashboard import router as dashboard
 from mqttlite.gateway.names_in_paths import keep_slashes
-from mqttlite.gateway.openapi import describe
-from mqttlite.gateway.problems import Code, Problem, of_framework
+from mqttlite.gateway.openapi import PROBLEM_ANSWER, document
+from mqttlite.gateway.parameters import Parameters
+from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub import errors as pubsub_errors
 from mqttlite.gateway.pubsub import iam as pubsub_iam
 from mqttlite.gateway.pubsub import not_served as pubsub_not_served
 from mqttlite.gateway.pubsub import snapshots as pubsub_snapshots
 from mqttlite.gateway.pubsub import subscriptions as pubsub_subscriptions
 from mqttlite.gateway.pubsub import topics as pubsub_topics
-from mqttlite.gateway.traffic import is_traffic
+from mqttlite.gateway.routing import METHODS, WEBSOCKET, Route, Table
 
-RouterFactory = Callable[[GatewayContext], APIRouter]
+Routes = Sequence[Route]
 
-ROUTERS: Final[tuple[RouterFactory, ...]] = (
-    docs_page.router,
-    me.router,
-    topic_routes.router,
-    schema_routes.router,
-    catalogue_routes.router,
-    dashboard.router,
-    clients.router,
-    retained.router,
-    rule_routes.router,
-    rule_changes.router,
-    key_routes.router,
-    queue_routes.router,
-    snapshot_routes.router,
-    operation_routes.router,
-    pubsub_iam.router,  # before those that take what has a colon for a name
-    pubsub_topics.router,
-    pubsub_subscriptions.router,
-    pubsub_snapshots.router,
-    pubsub_not_served.router,
+FEATURES: Final[tuple[Callable[[GatewayContext], Routes], ...]] = (
+    docs_page.routes,
+    me.routes,
+    topic_routes.routes,
+    schema_routes.routes,
+    catalogue_routes.routes,
+    dashboard.routes,
+    clients.routes,
+    retained.routes,
+    rule_routes.routes,
+    rule_changes.routes,
+    key_routes.routes,
+    queue_routes.routes,
+    snapshot_routes.routes,
+    operation_routes.routes,
+    pubsub_iam.routes,  # before those that take what has a colon for a name
+    pubsub_topics.routes,
+    pubsub_subscriptions.routes,
+    pubsub_snapshots.routes,
+    pubsub_not_served.routes,
 )
-"""Each creates the routes of one subject. To add a subject, add a line."""
+"""Each makes the routes of one feature. To add a feature, add a line."""
 
 WITHOUT_MOUNT_POINT: Final = frozenset(
-    {pubsub_iam.router, pubsub_topics.router, pubsub_subscriptions.router, pubsub_snapshots.router},
+    {pubsub_iam.routes, pubsub_topics.routes, pubsub_subscriptions.routes, pubsub_snapshots.routes},
 )
-"""Routers that are not available below a mount point."""
+"""Features that are not available below a mount point."""
 
 
 ERRORS: Final[dict[str, Callable[[Problem], Response]]] = {
@@ -107,7 +102,7 @@ _PROTECTION: Final = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""The default headers of routers' answers: URLs with `?token=` are not sent as referrer, and other sites cannot frame
+"""The default headers of answers: URLs with `?token=` are not sent as referrer, and other sites cannot frame
 pages."""
 
 STATUS_OF_KIND: Final = {"http.response.start": 200, "websocket.accept": 101, "websocket.http.response.start": 403}
@@ -119,98 +114,63 @@ _OWN_SITES: Final = frozenset({b"", b"same-origin", b"none"})
 STREAMS: Final = re.compile(r"/events|/api/v1/topics/[^/]*/subscribe|/ui/(.*/)?live")
 """Endless answers, which have no HEAD."""
 
-_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
-
-_FIRST: Final[Scope] = {"type": "http", "method": "GET", "path": "/-", "query_string": b"", "client": None}
-
 _log = logging.getLogger("mqttlite.gateway")
 _audit = logging.getLogger("mqttlite.audit")
 
 
-BARE_ROUTES: Final[tuple[BareRouteFactory, ...]] = (
+BARE_FEATURES: Final[tuple[Callable[[GatewayContext, Bodies], Routes], ...]] = (
     publish_routes.routes,
     sse.routes,
     unsubscribe.routes,
     named_sessions.routes,
     ws_json.routes,
 )
-"""Each creates bare routes, which come before the routers' routes."""
+"""Features whose routes are bare. They come first."""
 
 
-def build_app(
-    context: GatewayContext,
-    routers: Sequence[RouterFactory] = ROUTERS,
-    bare_routes: Sequence[BareRouteFactory] = BARE_ROUTES,
-) -> "GatewayApp":
+def build_app(context: GatewayContext) -> "GatewayApp":
     """Build the application for one run of a broker."""
-    callers = Callers(context)
-    bodies = Bodies(context.options.max_body_bytes)
-    bare = [route for make in bare_routes for route in make(context, bodies)]
-    api = FastAPI(title="mqttlite", version=version(), docs_url=None, redoc_url=None, redirect_slashes=False)
-    api.state.context = context
-    api.state.callers = callers
-    api.state.stopping = asyncio.Event()
-    for make in routers:
+    app = GatewayApp(context)
+    for make_bare in BARE_FEATURES:
+        app.table.add(make_bare(context, app.bodies))
+    for make in FEATURES:
         if make not in WITHOUT_MOUNT_POINT or not context.mount_point.prefix:
-            # not include_router, which analyses each route once more: 50 ms of a start
-            api.router.routes.extend(make(context).routes)
-    api.add_exception_handler(HTTPException, _on_http_exception)
-    api.add_exception_handler(RequestValidationError, _on_invalid)
-    api.add_exception_handler(Exception, _on_failure)
-    describe(api, [(route.method, route.path, route.description) for route in bare if route.method != WEBSOCKET])
-    return GatewayApp(api, bare, callers, bodies, context)
-
-
-def forget_endpoints() -> None:
-    """Clear FastAPI's caches, which hold router functions, and through them a whole ended broker."""
-    for each in vars(models).values():
-        if clear := getattr(each, "cache_clear", None):
-            clear()
+            app.table.add(make(context))
+    return app
 
 
 class GatewayApp:
     """The whole application, for an ASGI server or a test client."""
 
-    def __init__(
-        self,
-        api: FastAPI,
-        bare: Sequence[BareRoute],
-        callers: Callers,
-        bodies: Bodies,
-        context: GatewayContext,
-    ) -> None:
-        self._hub: Final = context.hub
-        self._counters: Final = context.counters
-        allowed_origins = context.options.allowed_origins
-        self.api: Final = api
-        self.bare: Final = tuple(bare)
-        self.callers: Final = callers
-        self.bodies: Final = bodies
-        self.stopping: Final[asyncio.Event] = api.state.stopping
+    def __init__(self, context: GatewayContext) -> None:
+        self.context: Final = context
+        self.table: Final = Table()
+        self.callers: Final = Callers(context)
+        self.bodies: Final = Bodies(context.options.max_body_bytes)
+        self.stopping: Final = asyncio.Event()
         """Set when the server stops: endless answers then end."""
+        self._counters: Final = context.counters
+        self._parameters: Final[dict[Route, Parameters]] = {}
+        """Of the handlers that were called: analysing one takes 0.1 ms, and a gateway has 190."""
+        self._openapi: dict[str, Any] | None = None
+        allowed_origins = context.options.allowed_origins
         self._allowed_origins: Final = frozenset(allowed_origins)
         self._dispatch: App = self._route
         if allowed_origins:
             self._dispatch = CORSMiddleware(
                 self._route,
                 allow_origins=sorted(allowed_origins),
-                allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+                allow_methods=METHODS,
                 allow_headers=["Authorization", "Content-Type", "Last-Event-ID"],
                 expose_headers=["Retry-After"],
                 max_age=600,
             )
 
-    async def prepare(self) -> None:
-        """Send an empty request to the framework, which builds its routes at the first request. Otherwise the first
-        caller would wait 50 ms."""
-
-        async def nothing() -> Message:
-            return {"type": "http.disconnect"}
-
-        async def nowhere(_: Message) -> None:
-            pass
-
-        await self.api({**_FIRST, "headers": [], "state": {}}, nothing, nowhere)
+    def openapi(self) -> dict[str, Any]:
+        """The routes as an OpenAPI document."""
+        if self._openapi is None:
+            self._openapi = document(self.table.routes, _error_of)
+        return self._openapi
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope.setdefault("state", {})
@@ -227,7 +187,7 @@ class GatewayApp:
             await _send_problem(problem, scope, receive, send)
         except ClientGone:
             pass
-        except Exception:  # of a bare route; the framework answers its own
+        except Exception:  # of a bare route
             _log.exception("%s failed", scope["path"])
             await _send_problem(
                 _failure(), scope, receive, send
@@ -235,36 +195,36 @@ class GatewayApp:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            path = scope["path"]
-            if scope["type"] == "http" and scope["method"] == "HEAD" and not STREAMS.fullmatch(path):
-                scope, send = {**scope, "method": "GET"}, _without_body(send)
-            method = WEBSOCKET if scope["type"] == "websocket" else scope["method"]
-            for route in self.bare:
-                if method == route.method and (part := route.match(path)) is not None:
-                    caller = await self.callers.admit(
-                        HTTPConnection(scope), token_in_query=route.takes_token, is_counted=route.is_counted
-                    )
-                    await route.endpoint(caller, part, scope, receive, send)
-                    return
-            if method == WEBSOCKET:
-                raise Problem(Code.NOT_FOUND, "there is no WebSocket at this path")
-            others = {
-                route.method for route in self.bare if route.method != WEBSOCKET and route.match(path) is not None
-            }
-            if others:
-                allowed = {"Allow": ", ".join(sorted(others))}
-                raise Problem(Code.METHOD_NOT_ALLOWED, "this path has other methods", headers=allowed)
-            if may_be_large(scope):  # callers without credentials must not use up the budget
-                await self.callers.admit(HTTPConnection(scope), is_counted=False)
-            body = await self.bodies.read(scope, receive)
-            try:
-                await self._by_framework(scope, replay(body, receive), send)
-            finally:
-                self.bodies.release(body)
+            path, method = scope["path"], scope["method"] if scope["type"] == "http" else WEBSOCKET
+            if method == "HEAD" and not STREAMS.fullmatch(path):
+                method = "GET"
+                scope, send = {**scope, "method": method}, _without_body(send)
+            kept = keep_slashes(scope)
+            route, variables = self.table.find(method, kept["path"])
+            if route.is_bare:
+                caller = await self._admit(route, HTTPConnection(scope))
+                await route.handler(caller, next(iter(variables.values()), ""), scope, receive, send)
+                return
+            if kept is not scope:
+                variables = {name: unquote(value) for name, value in variables.items()}
+            await self._answer(route, variables, scope, receive, send)
         except Problem as problem:  # here, for the CORS headers
             await _send_problem(problem, scope, receive, send)
 
-    async def _by_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, route: Route, request: HTTPConnection) -> Caller | None:
+        """The caller of a request; None where the route is public. Raises `Problem`."""
+        if route.role is None:
+            return None
+        caller = await self.callers.admit(request, token_in_query=route.takes_token, is_counted=route.is_counted)
+        request.scope["state"]["caller"] = caller
+        check_role(caller, route.role)
+        return caller
+
+    async def _answer(
+        self, route: Route, variables: Mapping[str, str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request by the handler of its route, and log the change."""
+        scope["app"] = self
         status = 0
 
         async def send_protected(message: Message) -> None:
@@ -278,14 +238,43 @@ class GatewayApp:
                 message = {**message, "headers": headers}
             await send(message)
 
+        body = b""
         try:
-            await self.api(keep_slashes(scope), receive, send_protected)
+            request = Request(scope, receive)
+            try:
+                caller = await self._admit(route, request)
+                if caller is None and may_be_large(scope):  # callers without credentials must not use up the budget
+                    await self.callers.admit(request, is_counted=False)
+                body = await self.bodies.read(scope, receive)
+                request = Request(scope, replay(body, receive))
+                response = await self._called(route, request, caller, variables)
+            except Problem as problem:
+                on_problem = route.on_problem
+                response = _answer_to(problem, scope) if on_problem is None else on_problem(problem, request)
+            await response(scope, request.receive, send_protected)
+        except ClientGone:
+            raise
         except Exception:
-            _log.exception("%s %s failed", scope["method"], scope["path"])
-            if "answered_failure" not in scope["state"]:  # in the middle of an answer: the connection ends
+            if status:  # in the middle of an answer: the connection ends
                 raise
-        if scope["method"] not in SAFE_METHODS and not is_traffic(scope):
-            _note_change(scope, status, self._hub)
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            await _answer_to(_failure(), scope)(scope, receive, send_protected)
+        finally:
+            self.bodies.release(body)
+        if scope["method"] not in SAFE_METHODS and not route.is_traffic:
+            _note_change(scope, status, self.context.hub)
+
+    async def _called(
+        self, route: Route, request: Request, caller: Caller | None, variables: Mapping[str, str]
+    ) -> Response:
+        """What a handler answers. Raises `Problem`."""
+        parameters = self._parameters.get(route)
+        if parameters is None:
+            parameters = self._parameters[route] = Parameters(route)
+        found = await route.handler(**await parameters.read(request, caller, variables))
+        if isinstance(found, Response):
+            return found
+        return Response(msgspec.json.encode(found), route.status, media_type="application/json")
 
     def _check_origin(self, scope: Scope) -> None:
         """Refuse changes and streams to pages of other sites, even with valid credentials (CSRF). Another port of the
@@ -373,6 +362,13 @@ def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
     )
 
 
+def _error_of(path: str) -> Mapping[str, Any]:
+    """What the answers to problems look like below a path, for OpenAPI."""
+    if path.startswith(pubsub_errors.PREFIX):
+        return pubsub_errors.DESCRIPTION
+    return schema_routes.ERROR if path.startswith(schema_routes.PREFIX) else PROBLEM_ANSWER
+
+
 def _answer_to(problem: Problem, scope: Scope) -> Response:
     path: str = scope["path"]
     for prefix, answer in ERRORS.items():
@@ -381,43 +377,8 @@ def _answer_to(problem: Problem, scope: Scope) -> Response:
     return problem.response()
 
 
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 405:  # the framework names the methods of one of the routes
-        error.headers = {"Allow": ", ".join(each for each in _METHODS if _has(request, each))}
-    return _answer_to(of_framework(error), request.scope)
-
-
-def _has(request: Request, method: str) -> bool:
-    scope = {**request.scope, "method": method}
-    return any(each.matches(scope)[0] is Match.FULL for each in request.app.routes)
-
-
-async def _on_failure(request: Request, _error: Exception) -> Response:
-    request.scope["state"]["answered_failure"] = True
-    return _answer_to(_failure(), request.scope)
-
-
 def _failure() -> Problem:
     return Problem(Code.INTERNAL_ERROR, "the broker failed to answer; its log says why")
-
-
-async def _on_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    # These hold FastAPI's frames, and the frames the error: garbage that is collected late.
-    error.__traceback__ = error.__cause__ = error.__context__ = None
-    found = [
-        {"at": ".".join(str(part) for part in each["loc"]), "message": str(each["msg"])} for each in error.errors()
-    ][:MAX_ERRORS]
-    first = found[0]
-    is_unreadable = any(each["type"] == "json_invalid" for each in error.errors())
-    code = Code.BAD_REQUEST if is_unreadable else Code.INVALID_VALUE
-    problem = Problem(code, f"{first['at']}: {first['message']}", errors=found)
-    return _answer_to(problem, request.scope)
-
-
-MAX_ERRORS: Final = 20
-"""The most wrong values that an answer names."""
 
 
 async def _send_problem(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,12 +8,10 @@ credentials.
 
 import base64
 import binascii
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from mqttlite.bans import address_of
@@ -312,36 +310,6 @@ class Callers:
         return self._with_source(Caller(key.user, Role[key.role.upper()], grants, f"key {key.id}", peer))
 
 
-def caller_of(request: HTTPConnection) -> Caller:
-    """The caller of a request whose route has `require`."""
-    caller = request.scope["state"]["caller"]
-    assert isinstance(caller, Caller)
-    return caller
-
-
-def require(role: Role, *, token_in_query: bool = False) -> Any:
-    """The dependency of a route that requires a role or higher. `caller: Annotated[Caller, require(Role.VIEWER)]` gives
-    the route its caller; a router or route that does not need it names it in `dependencies=[…]`.
-
-    `token_in_query` allows `?token=` too, for EventSource and WebSocket.
-    """
-    return Depends(dependency(role, token_in_query=token_in_query))
-
-
-def dependency(role: Role, *, token_in_query: bool = False) -> Callable[[HTTPConnection], Coroutine[Any, Any, Caller]]:
-    """The function behind `require`."""
-
-    async def authorized(request: HTTPConnection) -> Caller:
-        callers: Callers = request.app.state.callers
-        caller = await callers.admit(request, token_in_query=token_in_query)
-        request.scope.setdefault("state", {})["caller"] = caller
-        check_role(caller, role)
-        return caller
-
-    authorized.required_role = role  # type: ignore[attr-defined]  # the tests of permissions read it
-    return authorized
-
-
 def check_role(caller: Caller, role: Role) -> None:
     """Raises `Problem` for a caller with a lower role."""
     if not caller.may(role):
@@ -349,13 +317,6 @@ def check_role(caller: Caller, role: Role) -> None:
             Code.NOT_AUTHORIZED,
             f"this needs the role {role.name.lower()}, and the caller has {caller.role.name.lower()}",
         )
-
-
-User = Annotated[Caller, require(Role.USER)]
-Viewer = Annotated[Caller, require(Role.VIEWER)]
-Operator = Annotated[Caller, require(Role.OPERATOR)]
-Admin = Annotated[Caller, require(Role.ADMIN)]
-"""Types of the parameter by which a route asks for a role and gets its caller."""
 
 
 def peer_of(scope: Any) -> str:

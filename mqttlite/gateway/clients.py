@@ -3,28 +3,26 @@
 `admin` carries out the actions. Invariant: only operators see payloads, whatever the topic rules say.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
 
 from mqttlite.admin import BanEntry, ClientDetails, ClientEntry, QueuedMessage, Removal, payload_as_text
 from mqttlite.bans import MAX_BAN_S, MAX_BANS, MAX_REASON, BanKind, BanRefused, TooManyBans, address_in, address_of
-from mqttlite.gateway.caller import LISTENER, Caller, Callers, Operator, Role, require
+from mqttlite.gateway.caller import LISTENER, Caller, Callers, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
-from mqttlite.gateway.names_in_paths import NameInPath
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.gateway.topic_routes import Done
 
-VIEWER: Final = [require(Role.VIEWER)]
-OPERATOR: Final = [require(Role.OPERATOR)]
 
-
-class Waiting(BaseModel):
+class Waiting(msgspec.Struct):
     """A message that waits for a client and was never sent to it."""
 
     sequence: int
@@ -40,7 +38,7 @@ class Waiting(BaseModel):
     expires_at: datetime | None
 
 
-class Queue(BaseModel):
+class Queue(msgspec.Struct):
     """The first messages of a queue, in the order in which they will be sent."""
 
     items: list[Waiting]
@@ -48,30 +46,30 @@ class Queue(BaseModel):
     """How many there are in all."""
 
 
-class NewBan(BaseModel, extra="forbid"):
+class NewBan(msgspec.Struct, forbid_unknown_fields=True):
     """Whom to ban, and for how long."""
 
     kind: BanKind
-    value: str = Field(min_length=1, max_length=MAX_TEXT)
+    value: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
     """A client identifier, a user name, or an IP address."""
-    duration_s: float = Field(gt=0, le=MAX_BAN_S, allow_inf_nan=False)
-    reason: str = Field(default="", max_length=MAX_REASON)
+    duration_s: Annotated[float, Meta(gt=0, le=MAX_BAN_S)]
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
 
 
-class Banned(BaseModel):
+class Banned(msgspec.Struct):
     """A ban, and how many clients were disconnected for it."""
 
     ban: BanEntry
     disconnected: int
 
 
-class Bans(BaseModel):
+class Bans(msgspec.Struct):
     """All bans that have not ended, the earliest first."""
 
     items: list[BanEntry]
 
 
-class Connections(BaseModel):
+class Connections(msgspec.Struct):
     """The connections of one user."""
 
     items: list[ClientEntry]
@@ -79,85 +77,85 @@ class Connections(BaseModel):
     """How many there are; `items` has the first 1,000."""
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["clients"], route_class=LazyRoute)
+    route = Routes("/api/v1", "clients")
     admin = context.admin
 
-    @routes.get("/clients", summary="List clients and sessions", dependencies=VIEWER)
+    @route.get("/clients", Role.VIEWER, "List clients and sessions")
     async def list_clients(
         cursor: Cursor = "",
         limit: Limit = 100,
-        contains: Annotated[str, Query(max_length=MAX_TEXT, description="A part of the client identifier.")] = "",
-        user: Annotated[str | None, Query(max_length=MAX_TEXT)] = None,
+        contains: Annotated[str, Meta(max_length=MAX_TEXT, description="A part of the client identifier.")] = "",
+        user: Annotated[str, Meta(max_length=MAX_TEXT)] | None = None,
         connected: bool | None = None,
-        backlog: Annotated[bool | None, Query(description="Whether messages wait for it.")] = None,
+        backlog: Annotated[bool | None, Meta(description="Whether messages wait for it.")] = None,
     ) -> Listed[ClientEntry]:
         """By client identifier. With filters a page may have fewer entries than `limit`, and still a cursor."""
         return listed(await admin.clients(cursor, limit, contains, connected, user=user, has_backlog=backlog))
 
-    @routes.get("/clients/{client_id}", summary="Show a client", dependencies=VIEWER)
-    async def show_client(client_id: NameInPath) -> ClientDetails:
+    @route.get("/clients/{client_id}", Role.VIEWER, "Show a client")
+    async def show_client(client_id: str) -> ClientDetails:
         """Its connection, subscriptions, window, queue, and drops by reason."""
         found = admin.client(client_id)
         if found is None:
             raise _no_session(client_id)
         return found
 
-    @routes.post("/clients/{client_id}/disconnect", summary="Disconnect a client", dependencies=OPERATOR)
-    async def disconnect(client_id: NameInPath) -> Done:
+    @route.post("/clients/{client_id}/disconnect", Role.OPERATOR, "Disconnect a client")
+    async def disconnect(client_id: str) -> Done:
         """Its session stays, and it may come again: ban it to keep it out."""
         if not admin.kick(client_id):
             raise Problem(Code.NOT_FOUND, f"the client {client_id!r} is not connected")
         return Done(success=True)
 
-    @routes.delete("/clients/{client_id}/session", summary="End a session", dependencies=OPERATOR)
-    async def end_session(client_id: NameInPath) -> Done:
+    @route.delete("/clients/{client_id}/session", Role.OPERATOR, "End a session")
+    async def end_session(client_id: str) -> Done:
         """The connection is closed, and subscriptions and queued messages are forgotten."""
         if not admin.end_session(client_id):
             raise _no_session(client_id)
         return Done(success=True)
 
-    @routes.get("/clients/{client_id}/queue", summary="Look at a queue", dependencies=OPERATOR)
-    async def peek_queue(client_id: NameInPath, limit: Limit = 10) -> Queue:
+    @route.get("/clients/{client_id}/queue", Role.OPERATOR, "Look at a queue")
+    async def peek_queue(client_id: str, limit: Limit = 10) -> Queue:
         """The first messages that wait; they stay where they are."""
         found = await admin.peek_queue(client_id, limit)
         if found is None:
             raise _no_session(client_id)
         return Queue(items=[_waiting(each) for each in found.messages], waiting=found.waiting)
 
-    @routes.delete("/clients/{client_id}/queue", summary="Drop what waits", dependencies=OPERATOR)
-    async def purge_queue(client_id: NameInPath, dry_run: bool = False) -> Removal:
+    @route.delete("/clients/{client_id}/queue", Role.OPERATOR, "Drop what waits")
+    async def purge_queue(client_id: str, dry_run: bool = False) -> Removal:
         """Call again until it is `complete`. Each message counts as dropped, with the reason `purged`."""
         found = await admin.purge_queue(client_id, dry_run=dry_run)
         if found is None:
             raise _no_session(client_id)
         return found
 
-    @routes.get("/users/{user}/connections", summary="The connections of a user", dependencies=VIEWER)
-    async def connections(user: NameInPath) -> Connections:
+    @route.get("/users/{user}/connections", Role.VIEWER, "The connections of a user")
+    async def connections(user: str) -> Connections:
         """Clients that are connected as this user."""
         found, count = admin.connections_of(user)
         return Connections(items=found, count=count)
 
-    @routes.get("/bans", summary="List bans", dependencies=VIEWER)
+    @route.get("/bans", Role.VIEWER, "List bans")
     async def list_bans() -> Bans:
         """They are in memory: a restart lifts them."""
         return Bans(items=[admin.in_utc(ban) for ban in admin.bans.list()])
 
-    @routes.post("/bans", summary="Ban a client, a user or an address", status_code=201)
-    async def add_ban(request: Request, ban: NewBan, caller: Operator) -> Banned:
+    @route.post("/bans", Role.OPERATOR, "Ban a client, a user or an address", status=201)
+    async def add_ban(request: Request, ban: NewBan, caller: Caller) -> Banned:
         """Its connections are closed, and CONNECT is refused (0x8A) until the ban ends."""
-        return await put_ban(context, ban, caller, request.app.state.callers)
+        return await put_ban(context, ban, caller, request.app.callers)
 
-    @routes.delete("/bans/{ban_id}", summary="Lift a ban", dependencies=OPERATOR)
+    @route.delete("/bans/{ban_id}", Role.OPERATOR, "Lift a ban")
     async def lift_ban(ban_id: int) -> Done:
         """The client, user or address may come again."""
         if admin.bans.lift(ban_id) is None:
             raise Problem(Code.NOT_FOUND, f"there is no ban {ban_id}, or it has ended")
         return Done(success=True)
 
-    return routes
+    return route.made
 
 
 async def put_ban(context: GatewayContext, ban: NewBan, caller: Caller, callers: Callers) -> Banned:

@@ -6,15 +6,16 @@ Invariant: it shows what the OpenAPI description says, and nothing else.
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
-from fastapi import APIRouter
+import msgspec
 from jinja2 import Environment
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
+from mqttlite.gateway.routing import Route, Routes
 
 _CSP: Final = "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
 
@@ -61,7 +62,7 @@ as <code>Bearer</code> with an API key or token, or as <code>Basic</code>. Error
 {% for path, method, operation in routes %}
 <details>
 <summary><span class="method">{{ method | upper }}</span><span class="path">{{ path }}</span>
-{{ operation.summary or "" }}</summary>
+{{ operation.summary }} ({{ operation["x-role"] }})</summary>
 {% if operation.description %}<p>{{ operation.description }}</p>{% endif %}
 {% if operation.parameters %}
 <table>
@@ -86,11 +87,15 @@ as <code>Bearer</code> with an API key or token, or as <code>Basic</code>. Error
 )
 
 
-def router(_context: GatewayContext) -> APIRouter:
+def routes(_context: GatewayContext) -> Sequence[Route]:
     """The page; it says nothing about the broker, so it asks for no credentials."""
-    routes = APIRouter(include_in_schema=False, route_class=LazyRoute)
+    route = Routes()
 
-    @routes.get("/docs")
+    @route.get("/openapi.json", None)
+    async def openapi(request: Request) -> Response:
+        return Response(msgspec.json.encode(request.app.openapi()), media_type="application/json")
+
+    @route.get("/docs", None)
     async def docs(request: Request) -> HTMLResponse:
         found: dict[str, Any] = request.app.openapi()
         page = _PAGE.render(
@@ -101,7 +106,7 @@ def router(_context: GatewayContext) -> APIRouter:
         )
         return HTMLResponse(page, headers={"Content-Security-Policy": _CSP.format(style=_STYLE_HASH)})
 
-    return routes
+    return route.made
 
 
 def _groups(paths: dict[str, dict[str, Any]]) -> dict[str, list[tuple[str, str, dict[str, Any]]]]:

@@ -12,7 +12,7 @@ from mqttlite.config import ConfigError
 from mqttlite.core.load.overload import BEGINS_AT, SLOW_SENDERS
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.file_version import version_of
-from mqttlite.gateway.app import GatewayApp, build_app, forget_endpoints
+from mqttlite.gateway.app import GatewayApp, build_app
 from mqttlite.gateway.client_certificates import STATE, ClientCertificate
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.http_server import HttpServer
@@ -90,7 +90,6 @@ class Gateway:
 
     async def start(self) -> None:
         """Listen. Raises `CannotListen`."""
-        await self.app.prepare()
         self._watch_queues()
         await self._server.start()
         context = self._context
@@ -128,7 +127,6 @@ class Gateway:
         self._context.sessions.stop()
         await self._server.emptied()
         await self._context.iam.forgotten()
-        forget_endpoints()
 
     async def abort(self) -> None:
         """Close what is still open."""
@@ -136,7 +134,6 @@ class Gateway:
         self._context.sessions.stop()
         await self._server.abort()
         await self._context.iam.forgotten()
-        forget_endpoints()
 
 
 class _TlsFiles:

@@ -4,17 +4,18 @@ The file is that of `mqttlite token`. Invariant: a key is shown once, in the ans
 """
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
-from pydantic import BaseModel, Field
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 
-from mqttlite.gateway.caller import Role, require
+from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.gateway.topic_routes import Done
 from mqttlite.security.api_keys import ApiKey, ApiKeyFileError, KeyRole, add, revoke
 
@@ -27,21 +28,19 @@ MAX_NOTE: Final = 200
 MAX_LIFETIME_S: Final = 10 * 366 * 86_400
 """A key that is to live longer has no end."""
 
-ADMIN: Final = [require(Role.ADMIN)]
 
-
-class NewKey(BaseModel, extra="forbid"):
+class NewKey(msgspec.Struct, forbid_unknown_fields=True):
     """What a key may do, as whom, and for how long."""
 
     role: KeyRole
-    user: Annotated[str, Field(min_length=1, max_length=MAX_USER)] | None = None
+    user: Annotated[str, Meta(min_length=1, max_length=MAX_USER)] | None = None
     """The user whose topics it may use, as over MQTT; None: nobody's."""
-    note: str = Field(default="", max_length=MAX_NOTE)
-    lifetime_s: int | None = Field(default=None, ge=1, le=MAX_LIFETIME_S)
+    note: Annotated[str, Meta(max_length=MAX_NOTE)] = ""
+    lifetime_s: Annotated[int, Meta(ge=1, le=MAX_LIFETIME_S)] | None = None
     """None: it never expires."""
 
 
-class KeyEntry(BaseModel):
+class KeyEntry(msgspec.Struct):
     """A key without the key itself."""
 
     id: str
@@ -58,7 +57,7 @@ class MadeKey(KeyEntry):
     key: str
 
 
-class Keys(BaseModel):
+class Keys(msgspec.Struct):
     """All keys, in the order in which they were made; 10,000 at most."""
 
     items: list[KeyEntry]
@@ -103,30 +102,30 @@ class KeyChanges:
             raise Problem(Code.NOT_FOUND, f"there is no API key {key_id[:80]!r}")
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1/api-keys", tags=["keys"], route_class=LazyRoute)
+    route = Routes("/api/v1/api-keys", "keys")
     changes = KeyChanges(context)
 
-    @routes.get("", summary="List API keys", dependencies=ADMIN)
+    @route.get("", Role.ADMIN, "List API keys")
     async def list_keys() -> Keys:
         """Without the keys themselves: nobody here knows them."""
         return Keys(items=[KeyEntry(**_entry(each)) for each in context.api_keys.entries()])
 
-    @routes.post("", summary="Make an API key", dependencies=ADMIN, status_code=201)
+    @route.post("", Role.ADMIN, "Make an API key", status=201)
     async def make(new: NewKey, request: Request) -> MadeKey:
         """The answer is the only time that it is shown."""
         secret, entry = await changes.make(new)
         request.scope["state"]["subject"] = entry.id
         return MadeKey(key=secret, **_entry(entry))
 
-    @routes.delete("/{key_id}", summary="Revoke an API key", dependencies=ADMIN)
+    @route.delete("/{key_id}", Role.ADMIN, "Revoke an API key")
     async def revoke_key(key_id: str) -> Done:
         """Callers with this key are refused within a second, and their open streams end."""
         await changes.revoke(key_id)
         return Done(success=True)
 
-    return routes
+    return route.made
 
 
 def _entry(key: ApiKey) -> dict[str, Any]:

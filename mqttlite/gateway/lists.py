@@ -5,8 +5,8 @@ Invariant: a page has `MAX_PAGE` entries at most; it may have fewer, and still a
 
 from typing import Annotated, Final, Generic, TypeVar
 
-from fastapi import Query
-from pydantic import BaseModel
+import msgspec
+from msgspec import Meta
 
 from mqttlite.admin import MAX_PAGE, Page
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 MAX_TEXT: Final = 65_535
 """Characters of a cursor, a filter or a name: MQTT has no longer ones."""
 
-Cursor = Annotated[str, Query(max_length=MAX_TEXT, description="The `cursor` of the page before; empty for the first.")]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many entries to return at most.")]
+Cursor = Annotated[str, Meta(max_length=MAX_TEXT, description="The `cursor` of the page before; empty for the first.")]
+Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE, description="How many entries to return at most.")]
 
 
-class Listed(BaseModel, Generic[T]):
+class Listed(msgspec.Struct, Generic[T]):
     """One page."""
 
     items: list[T]

@@ -3,18 +3,18 @@
 Invariant: it needs no more than credentials that are accepted, or the right to have none.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from math import inf
 
-from fastapi import APIRouter
-from pydantic import BaseModel
+import msgspec
 
-from mqttlite.gateway.caller import User
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
+from mqttlite.gateway.routing import Route, Routes
 
 
-class Me(BaseModel):
+class Me(msgspec.Struct):
     """The caller, as the gateway knows it."""
 
     username: str | None
@@ -25,12 +25,12 @@ class Me(BaseModel):
     """When the credentials expire; None: never."""
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["caller"], route_class=LazyRoute)
+    route = Routes("/api/v1", "caller")
 
-    @routes.get("/me", summary="Who the caller is")
-    async def me(caller: User) -> Me:
+    @route.get("/me", Role.USER, "Who the caller is")
+    async def me(caller: Caller) -> Me:
         expires_at = caller.grants.expires_at
         return Me(
             username=caller.username,
@@ -39,4 +39,4 @@ def router(context: GatewayContext) -> APIRouter:
             expires_at=None if expires_at == inf else context.wall(expires_at),
         )
 
-    return routes
+    return route.made

@@ -13,12 +13,12 @@ import msgspec
 
 from mqttlite.core.limits import MAX_CLIENT_ID_CHARACTERS
 from mqttlite.core.session.session import Session
-from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
-from mqttlite.gateway.caller import Caller
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.sessions import MAX_FILTERS, RETAINED_NEVER, STREAM, HttpSession, filters_of, requests_of
+from mqttlite.gateway.routing import Route, Routes
+from mqttlite.gateway.sessions import RETAINED_NEVER, STREAM, HttpSession, filters_of, requests_of
 from mqttlite.gateway.waker import Waker
 from mqttlite.wire.constants import NEVER_EXPIRES
 
@@ -36,6 +36,20 @@ class NewSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     qos: Annotated[int, msgspec.Meta(ge=0, le=1)] = 1
     where: str = ""
     """A filter on the content of messages."""
+
+
+class MadeSession(msgspec.Struct, frozen=True):
+    """A session that was made, or goes on."""
+
+    client_id: str
+    session_expiry_s: int
+    session_present: bool
+    """Whether there was such a session."""
+    dropped: int
+    """Messages that it lost while no stream read it."""
+    ticket: str
+    url: str
+    """What to GET, on this host."""
 
 
 _decode: Final = msgspec.json.Decoder(NewSession).decode
@@ -85,16 +99,9 @@ class NamedSessionRoutes:
         if known is None or not self._is_as_asked(known, asked, filters):
             client_id = await self._subscribe(caller, asked, filters)
         ticket = await context.tickets.issue(client_id, caller.username)
-        body = msgspec.json.encode(
-            {
-                "client_id": client_id,
-                "session_expiry_s": asked.session_expiry_s,
-                "session_present": known is not None,
-                "dropped": dropped,
-                "ticket": ticket,
-                "url": f"{quote(path)}?ticket={ticket}",
-            }
-        )
+        url = f"{quote(path)}?ticket={ticket}"
+        made = MadeSession(client_id, asked.session_expiry_s, known is not None, dropped, ticket, url)
+        body = msgspec.json.encode(made)
         headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
         headers.append((b"content-length", b"%d" % len(body)))
         await send({"type": "http.response.start", "status": 201 if known is None else 200, "headers": headers})
@@ -158,70 +165,15 @@ def where_of(subscription: Any) -> str:
     return "" if found is None else str(found.expression)
 
 
-def routes(context: GatewayContext, bodies: Bodies) -> Sequence[BareRoute]:
-    """The bare routes of this module."""
+_WENT_ON: Final = {"responses": {"200": {"description": "The same of a session that went on"}}}
+
+
+def routes(context: GatewayContext, bodies: Bodies) -> Sequence[Route]:
+    """The routes of this module."""
     made = NamedSessionRoutes(context, bodies)
-    subscribe = "/api/v1/topics/{topic_id}/subscribe"
-    return (
-        BareRoute("POST", "/api/v1/topics/", "/subscribe", made.by_id, subscribe, _BY_ID),
-        BareRoute("POST", "/events", "", made.by_filter, "/events", _EVENTS),
-    )
-
-
-# ── OpenAPI ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-_OPTIONS: Final[dict[str, Any]] = {
-    "client_id": {"type": "string", "description": "Without one the broker chooses"},
-    "session_expiry_s": {"type": "integer", "minimum": 1, "maximum": NEVER_EXPIRES, "default": DEFAULT_EXPIRY_S},
-    "qos": {"type": "integer", "enum": [0, 1], "default": 1},
-    "where": {"type": "string", "description": "A filter on the content of messages, as of MQTT subscriptions"},
-}
-
-_FILTERS: Final[dict[str, Any]] = {
-    "type": "array",
-    "items": {"type": "string"},
-    "minItems": 1,
-    "maxItems": MAX_FILTERS,
-    "description": "Topic filters of MQTT",
-}
-
-_MADE: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["client_id", "session_expiry_s", "session_present", "dropped", "ticket", "url"],
-    "properties": {
-        "client_id": {"type": "string"},
-        "session_expiry_s": {"type": "integer"},
-        "session_present": {"type": "boolean", "description": "Whether there was such a session"},
-        "dropped": {"type": "integer", "description": "Messages that it lost while no stream read it"},
-        "ticket": {"type": "string"},
-        "url": {"type": "string", "description": "What to GET, on this host"},
-    },
-}
-
-
-def _operation(summary: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    schema = {"type": "object", "additionalProperties": False, "properties": properties, "required": required}
-    answer = {"content": {"application/json": {"schema": _MADE}}}
-    return {
-        "summary": summary,
-        "tags": ["subscribe"],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-        "responses": {
-            "200": {"description": "The session went on", **answer},
-            "201": {"description": "The session was made", **answer},
-        },
-    }
-
-
-_TOPIC_ID: Final[dict[str, Any]] = {"name": "topic_id", "in": "path", "required": True, "schema": {"type": "string"}}
-
-_BY_ID: Final[dict[str, Any]] = {
-    **_operation("Make a session that subscribes to a topic and outlives its streams", _OPTIONS, []),
-    "parameters": [_TOPIC_ID],
-}
-
-_EVENTS: Final[dict[str, Any]] = _operation(
-    "Make a session that subscribes to topic filters and outlives its streams",
-    {"filters": _FILTERS, **_OPTIONS},
-    ["filters"],
-)
+    route = Routes(tag="subscribe", is_bare=True, body=NewSession, answer=MadeSession, status=201, operation=_WENT_ON)
+    path, summary = "/api/v1/topics/{topic_id}/subscribe", "Make a session that subscribes to a topic"
+    route.post(path, Role.USER, f"{summary} and outlives its streams")(made.by_id)
+    summary = "Make a session that subscribes to topic filters and outlives its streams"
+    route.post("/events", Role.USER, summary)(made.by_filter)
+    return route.made

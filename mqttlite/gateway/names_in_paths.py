@@ -5,10 +5,8 @@ below `PREFIXES` routes get these segments undecoded, as far as slashes go. Inva
 the name that was encoded, whatever is in it.
 """
 
-from typing import Annotated, Final
-from urllib.parse import unquote, unquote_to_bytes
-
-from pydantic import AfterValidator
+from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from mqttlite.gateway.bodies import Scope
 
@@ -22,7 +20,3 @@ def keep_slashes(scope: Scope) -> Scope:
         return scope
     path = raw.replace(b"%25", b"%2525").replace(b"%2F", b"%252F").replace(b"%2f", b"%252F")
     return {**scope, "path": unquote_to_bytes(path).decode(errors="replace")}
-
-
-NameInPath = Annotated[str, AfterValidator(unquote)]
-"""The type of a route's parameter that is a name."""

@@ -1,20 +1,29 @@
-"""The OpenAPI description: the framework's routes, the bare routes, credentials and problems.
+"""The OpenAPI document, made of the table of routes: parameters and bodies of the handlers, credentials and problems.
 
-Invariant: it names every route, and for each the answer to a wrong request.
+Invariant: it names every route that has a summary, and for each its role and the answer to a wrong request.
 """
 
+import inspect
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
+import msgspec
+from starlette.responses import FileResponse, Response
 
-from mqttlite.gateway import schema_routes
+from mqttlite.build import version
+from mqttlite.gateway.parameters import Parameters
 from mqttlite.gateway.problems import PROBLEM_JSON, Code
-from mqttlite.gateway.pubsub import errors
+from mqttlite.gateway.routing import Route
 
-_PROBLEM: dict[str, Any] = {
+REFERENCE: Final = "#/components/schemas/{name}"
+
+PROBLEM_ANSWER: Final[Mapping[str, Any]] = {
+    "description": "A problem (RFC 9457)",
+    "content": {PROBLEM_JSON: {"schema": {"$ref": REFERENCE.format(name="Problem")}}},
+}
+
+_PROBLEM: Final[Mapping[str, Any]] = {
     "type": "object",
     "required": ["type", "title", "status", "code", "detail"],
     "properties": {
@@ -25,7 +34,7 @@ _PROBLEM: dict[str, Any] = {
         "detail": {"type": "string"},
         "errors": {
             "type": "array",
-            "description": "Where several things are wrong (422): each with its place",
+            "description": "The places of what is wrong, where they are known",
             "items": {
                 "type": "object",
                 "required": ["at", "message"],
@@ -35,51 +44,99 @@ _PROBLEM: dict[str, Any] = {
     },
 }
 
-_ANSWER: dict[str, Any] = {
-    "description": "A problem (RFC 9457)",
-    "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-}
+_TEXT: Final[Mapping[str, Any]] = {"required": True, "schema": {"type": "string"}}
 
 
-def describe(api: FastAPI, bare: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
-    """Let the application describe itself with all routes; `bare` are method, path and operation of the others."""
-
-    def openapi() -> dict[str, Any]:
-        if api.openapi_schema is None:
-            api.openapi_schema = _whole(api, bare)
-        return api.openapi_schema
-
-    api.openapi = openapi  # type: ignore[method-assign]  # as its documentation says
-
-
-def _whole(api: FastAPI, bare: Sequence[tuple[str, str, dict[str, Any]]]) -> dict[str, Any]:
-    found = get_openapi(title=api.title, version=api.version, routes=api.routes)
-    paths = found.setdefault("paths", {})
-    for method, path, operation in bare:
-        name = re.sub(r"\W+", "_", path).strip("_")
-        paths.setdefault(path, {})[method.lower()] = {"operationId": f"{method.lower()}_{name}", **operation}
-    for path, operations in paths.items():
-        answer = _error_of(path)
-        for operation in operations.values():
-            responses = operation.setdefault("responses", {})
-            responses.pop("422", None)
-            responses["4XX"] = answer
-            responses["5XX"] = answer
-    components = found.setdefault("components", {})
-    schemas = components.setdefault("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    schemas["Problem"] = _PROBLEM
-    components["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a token as over MQTT"},
-        "basic": {"type": "http", "scheme": "basic", "description": "User name and password as over MQTT"},
+def document(routes: Iterable[Route], error_of: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]:
+    """The document. `error_of` describes the answer to a problem below a path."""
+    described = [_Described(route) for route in routes if route.summary]
+    kinds = [kind for each in described for kind in each.kinds]
+    found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+    schemas = iter(found)
+    paths: dict[str, dict[str, Any]] = {}
+    for each in described:
+        operation = each.operation(schemas)
+        error = error_of(each.route.path)
+        operation["responses"] = {**operation["responses"], "4XX": error, "5XX": error}
+        paths.setdefault(each.route.shown_path, {})[each.route.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "mqttlite", "version": version()},
+        "paths": paths,
+        "components": {
+            "schemas": {**components, "Problem": _PROBLEM},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a token as over MQTT"},
+                "basic": {"type": "http", "scheme": "basic", "description": "User name and password as over MQTT"},
+            },
+        },
+        "security": [{"bearer": []}, {"basic": []}, {}],
     }
-    found["security"] = [{"bearer": []}, {"basic": []}, {}]
-    return found
 
 
-def _error_of(path: str) -> dict[str, Any]:
-    """What errors look like below a path."""
-    if path.startswith(errors.PREFIX):
-        return errors.DESCRIPTION
-    return schema_routes.ERROR if path.startswith(schema_routes.PREFIX) else _ANSWER
+class _Described:
+    """A route, and the types of which its operation has the schemas."""
+
+    def __init__(self, route: Route) -> None:
+        self.route: Final = route
+        parameters = None if route.is_bare else Parameters(route)
+        self._fields: Final = [] if parameters is None else parameters.fields
+        body = parameters.body[1] if parameters is not None and parameters.body is not None else route.body
+        self.kinds: Final[list[Any]] = [field.type for _, field in self._fields]
+        self._has_body: Final = body is not None
+        if self._has_body:
+            self.kinds.append(body)
+        answer = route.answer or (None if parameters is None else parameters.answer)
+        self._response: Final = answer if isinstance(answer, type) and issubclass(answer, Response) else None
+        self._has_answer: Final = self._response is None and answer is not None
+        if self._has_answer:
+            self.kinds.append(answer)
+
+    def operation(self, schemas: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
+        """Takes the schemas of the `kinds`, in their order."""
+        route = self.route
+        parameters = [_parameter(where, field, next(schemas)) for where, field in self._fields]
+        parameters += route.operation.get("parameters", ())
+        named = {each["name"] for each in parameters}
+        parameters += [{"name": name, "in": "path", **_TEXT} for name in route.variables if name not in named]
+        name = re.sub(r"\W+", "_", route.shown_path).strip("_")
+        found: dict[str, Any] = {
+            "summary": route.summary,
+            "tags": [route.tag],
+            "operationId": f"{route.method.lower()}_{name}",
+        }
+        if route.role is not None:
+            found["x-role"] = route.role.name.lower()
+        if not route.is_bare and (description := inspect.getdoc(route.handler)):
+            found["description"] = description
+        if parameters:
+            found["parameters"] = parameters
+        body = route.operation.get("requestBody", {})
+        if self._has_body:
+            content = {**_json(next(schemas))["content"], **body.get("content", {})}
+            body = {"required": True, "content": content}
+        if body:
+            found["requestBody"] = body
+        answer = _json(next(schemas)) if self._has_answer else _content(self._response)
+        responses = {str(route.status): answer, **route.operation.get("responses", {})}
+        found["responses"] = {status: {"description": "Done", **response} for status, response in responses.items()}
+        return found
+
+
+def _parameter(where: str, field: msgspec.structs.FieldInfo, schema: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": field.encode_name, "in": where, "required": field.required, "schema": schema}
+    if not field.required and field.default is not None:
+        found["schema"] = {**schema, "default": field.default}
+    descriptions = [each["description"] for each in (schema, *schema.get("anyOf", ())) if "description" in each]
+    return {**found, "description": descriptions[0]} if descriptions else found
+
+
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def _content(kind: type[Response] | None) -> dict[str, Any]:
+    """What is known of the answer of a handler that makes its response itself."""
+    if kind is None or kind is FileResponse:
+        return {}
+    return {"content": {kind.media_type or "application/json": {"schema": {}}}}

@@ -14,17 +14,15 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from fastapi import APIRouter, Query
-from fastapi.responses import FileResponse, PlainTextResponse
-from pydantic import BaseModel, Field
+from msgspec import Meta
+from starlette.responses import FileResponse, PlainTextResponse
 
 from mqttlite.explanations import PublishExplanation, SubscribeExplanation, properties_of
-from mqttlite.gateway.caller import Role, require
-from mqttlite.gateway.clients import OPERATOR, VIEWER
+from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.rulings import Answer as Ruling
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
@@ -43,12 +41,12 @@ _SECRET: Final = re.compile(r"password$|secret$|token$|_key$|^headers$")
 MAX_EXPLAINED_BYTES: Final = 16 * 1_048_576
 """The payload of a message to explain, which is made in memory."""
 
-Name = Annotated[str, Query(max_length=MAX_TEXT)]
-Groups = Annotated[Sequence[str], Query(max_length=100, description="Groups that the credentials name.")]
-Qos = Annotated[int, Query(ge=0, le=2)]
+Name = Annotated[str, Meta(max_length=MAX_TEXT)]
+Groups = Annotated[Sequence[str], Meta(max_length=100, description="Groups that the credentials name.")]
+Qos = Annotated[int, Meta(ge=0, le=2)]
 
 
-class Answer(BaseModel):
+class Answer(msgspec.Struct):
     """What became of messages, in sentences and as data."""
 
     sentences: list[str]
@@ -69,14 +67,14 @@ class Followed(Answer):
     """What to ask `after` next."""
 
 
-class Follow(BaseModel, extra="forbid"):
+class Follow(msgspec.Struct, forbid_unknown_fields=True):
     """Which messages to trace for the next ten seconds."""
 
-    filter: str = Field(min_length=1, max_length=MAX_TEXT)
-    after: int | None = Field(default=None, ge=0)
+    filter: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
+    after: Annotated[int, Meta(ge=0)] | None = None
 
 
-class TelemetryFile(BaseModel):
+class TelemetryFile(msgspec.Struct):
     """One file of the dataset that is complete."""
 
     path: str
@@ -85,45 +83,44 @@ class TelemetryFile(BaseModel):
     modified_at: datetime
 
 
-class TelemetryFiles(BaseModel):
+class TelemetryFiles(msgspec.Struct):
     """A page of files, by path."""
 
     items: list[TelemetryFile]
     cursor: str | None
 
 
-class Accepted(BaseModel):
+class Accepted(msgspec.Struct):
     """It was begun; the log says what came of it."""
 
     accepted: bool = True
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["operation"], route_class=LazyRoute)
+    route = Routes("/api/v1", "operation")
 
-    @routes.get("/status", summary="Show what the broker does and who keeps it busy", dependencies=VIEWER)
+    @route.get("/status", Role.VIEWER, "Show what the broker does and who keeps it busy")
     async def show_status() -> dict[str, Any]:
         """What `mqttlite top` shows, and the metrics port answers at `/status`."""
         found: dict[str, Any] = msgspec.json.decode(status(await context.reports.latest()))
         return found
 
-    @routes.get(
+    @route.get(
         "/readyz",
-        summary="Say whether the broker is ready",
-        dependencies=VIEWER,
-        response_class=PlainTextResponse,
-        responses={503: {"description": "It is not ready", "content": {"text/plain": {}}}},
+        Role.VIEWER,
+        "Say whether the broker is ready",
+        operation={"responses": {"503": {"description": "It is not ready", "content": {"text/plain": {}}}}},
     )
     async def ready() -> PlainTextResponse:
         """In a sentence, with status 503 if it is not."""
         reason = context.reports.not_ready()
         return PlainTextResponse(f"Not ready: {reason}.", 503) if reason else PlainTextResponse("The broker is ready.")
 
-    @routes.get("/why", summary="Say what became of messages", dependencies=VIEWER)
+    @route.get("/why", Role.VIEWER, "Say what became of messages")
     async def why(
-        target: Annotated[str, Query(max_length=MAX_TEXT, description="A message id, a topic or a client.")] = "",
-        client: Annotated[str | None, Query(max_length=MAX_TEXT)] = None,
+        target: Annotated[str, Meta(max_length=MAX_TEXT, description="A message id, a topic or a client.")] = "",
+        client: Annotated[str, Meta(max_length=MAX_TEXT)] | None = None,
     ) -> Found:
         """From the delivery log, of the messages that were traced."""
         if not target and client is None:
@@ -131,7 +128,7 @@ def router(context: GatewayContext) -> APIRouter:
         found = _answers(context).why(target, client)
         return Found(sentences=found["sentences"], entries=found["entries"], known=found["known"])
 
-    @routes.post("/why/follow", summary="Trace messages from now on", dependencies=OPERATOR)
+    @route.post("/why/follow", Role.OPERATOR, "Trace messages from now on")
     async def follow(request: Follow) -> Followed:
         """Ask again within ten seconds to go on."""
         try:
@@ -143,20 +140,18 @@ def router(context: GatewayContext) -> APIRouter:
         found = _answers(context).follow(request.filter, request.after)
         return Followed(sentences=found["sentences"], entries=found["entries"], latest=found["latest"])
 
-    @routes.get("/explain/publish", summary="Say what would become of a message", dependencies=VIEWER)
+    @route.get("/explain/publish", Role.VIEWER, "Say what would become of a message")
     async def explain_publish(
-        topic: Annotated[str, Query(min_length=1, max_length=MAX_TEXT)],
+        topic: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)],
         client_id: Name = "",
         user: Name | None = None,
         groups: Groups = (),
         qos: Qos = 0,
         retain: bool = False,
-        payload_bytes: Annotated[int, Query(ge=0, le=MAX_EXPLAINED_BYTES)] = 0,
-        payload: Annotated[
-            str | None, Query(max_length=MAX_TEXT, description="Schemas and filters look at it.")
-        ] = None,
+        payload_bytes: Annotated[int, Meta(ge=0, le=MAX_EXPLAINED_BYTES)] = 0,
+        payload: Annotated[str, Meta(max_length=MAX_TEXT, description="Schemas and filters look at it.")] | None = None,
         payload_encoding: Literal["utf-8", "base64"] = "utf-8",
-        properties: Annotated[Sequence[str], Query(max_length=100, description="User properties: NAME=VALUE.")] = (),
+        properties: Annotated[Sequence[str], Meta(max_length=100, description="User properties: NAME=VALUE.")] = (),
         content_type: Name | None = None,
     ) -> PublishExplanation:
         """Nothing is published; a name that may not be is explained, too."""
@@ -169,9 +164,9 @@ def router(context: GatewayContext) -> APIRouter:
             groups=groups,
         )
 
-    @routes.get("/explain/subscribe", summary="Say what would become of a subscription", dependencies=VIEWER)
+    @route.get("/explain/subscribe", Role.VIEWER, "Say what would become of a subscription")
     async def explain_subscribe(
-        filter: Annotated[str, Query(min_length=1, max_length=MAX_TEXT)],
+        filter: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)],
         client_id: Name = "",
         user: Name | None = None,
         groups: Groups = (),
@@ -180,10 +175,10 @@ def router(context: GatewayContext) -> APIRouter:
         """Nobody is subscribed; a filter that may not be is explained, too."""
         return context.explanations.subscribe(client_id, user, filter, qos=qos, groups=groups)
 
-    @routes.get("/explain/permission", summary="Say what the rules decide", dependencies=VIEWER)
+    @route.get("/explain/permission", Role.VIEWER, "Say what the rules decide")
     async def explain_permission(
         action: Literal["publish", "receive", "subscribe"],
-        topic: Annotated[str, Query(min_length=1, max_length=MAX_TEXT)],
+        topic: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)],
         client_id: Name = "",
         user: Name | None = None,
         groups: Groups = (),
@@ -194,7 +189,7 @@ def router(context: GatewayContext) -> APIRouter:
         except (TopicFilterInvalid, TopicNameInvalid) as error:
             raise Problem(Code.INVALID_TOPIC, f"topic: {error}") from None
 
-    @routes.get("/telemetry/files", summary="List telemetry files", dependencies=VIEWER)
+    @route.get("/telemetry/files", Role.VIEWER, "List telemetry files")
     async def files(cursor: Cursor = "", limit: Limit = 100) -> TelemetryFiles:
         """Those that are complete: readers never see half a file."""
         folder = _folder(context)
@@ -204,12 +199,7 @@ def router(context: GatewayContext) -> APIRouter:
         more = paths[at + limit] if len(paths) > at + limit else None
         return TelemetryFiles(items=await asyncio.to_thread(_described, folder, page), cursor=more)
 
-    @routes.get(
-        "/telemetry/files/{path:path}",
-        summary="Download a telemetry file",
-        dependencies=OPERATOR,
-        response_class=FileResponse,
-    )
+    @route.get("/telemetry/files/{path:path}", Role.OPERATOR, "Download a telemetry file")
     async def file(path: str) -> FileResponse:
         """As it is on disk."""
         folder = _folder(context)
@@ -217,20 +207,20 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(Code.NOT_FOUND, f"there is no complete file {path[:200]!r} in the telemetry folder")
         return FileResponse(folder / path, filename=Path(path).name)
 
-    @routes.get("/config", summary="Show the configuration", dependencies=[require(Role.ADMIN)])
+    @route.get("/config", Role.ADMIN, "Show the configuration")
     async def config() -> dict[str, Any]:
         """With defaults, and without secrets."""
         found = _without_secrets(msgspec.to_builtins(context.config))
         assert isinstance(found, dict)
         return found
 
-    @routes.post("/reload", summary="Read files again", dependencies=[require(Role.ADMIN)], status_code=202)
+    @route.post("/reload", Role.ADMIN, "Read files again", status=202)
     async def reload() -> Accepted:
         """What SIGHUP does: passwords, rules, tokens and TLS files; the log says what came of each."""
         context.reload()
         return Accepted()
 
-    return routes
+    return route.made
 
 
 def _payload(text: str, encoding: str) -> bytes:

@@ -69,16 +69,6 @@ STATUS: Final[dict[Code, int]] = {
     Code.BUSY: 503,
 }
 
-_OF_STATUS: Final[dict[int, Code]] = {
-    400: Code.BAD_REQUEST,
-    401: Code.NOT_AUTHENTICATED,
-    403: Code.NOT_AUTHORIZED,
-    404: Code.NOT_FOUND,
-    405: Code.METHOD_NOT_ALLOWED,
-    422: Code.INVALID_VALUE,
-}
-"""What a status means that the framework chose."""
-
 
 class Problem(HTTPException):
     """Raise it anywhere in a route: the caller gets `code`, its status and `detail`, a sentence that says what, where
@@ -105,15 +95,3 @@ class Problem(HTTPException):
     def response(self) -> Response:
         """The answer of a route."""
         return Response(self.body(), self.status_code, self.headers, PROBLEM_JSON)
-
-
-def of_framework(error: HTTPException) -> Problem:
-    """A problem for what the framework raised, such as a path that no route has."""
-    if isinstance(error, Problem):
-        return error
-    code = _OF_STATUS.get(error.status_code, Code.BAD_REQUEST)
-    detail = {
-        404: "there is nothing at this path; /docs lists what there is",
-        405: "this path has other methods; /docs lists them",
-    }.get(error.status_code, str(error.detail))
-    return Problem(code, detail, headers=dict(error.headers or {}))

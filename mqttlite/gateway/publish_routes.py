@@ -6,14 +6,13 @@ number of refused messages, and the reasons of the first ones.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from mqttlite.gateway import cloud_events
-from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
-from mqttlite.gateway.caller import Caller
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import (
@@ -24,6 +23,7 @@ from mqttlite.gateway.publishing import (
     checked,
     draft_of,
 )
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
@@ -48,6 +48,36 @@ class BulkMessage(MessageBody, frozen=True, forbid_unknown_fields=True):
 
     topic: str | None = None
     topic_id: str | None = None
+
+
+class BulkError(msgspec.Struct, frozen=True):
+    """A message that was refused."""
+
+    index: int
+    code: str
+    detail: str
+
+
+class BulkOutcome(msgspec.Struct, frozen=True):
+    """What became of many messages: how many, and the drops by reason."""
+
+    published: int
+    delivered_to: int
+    queued_for: int
+    dropped: int
+    reasons: dict[str, int]
+    refused: int
+    errors: list[BulkError]
+
+
+class OutcomeBody(msgspec.Struct, frozen=True):
+    """What became of a message (`Outcome.json`)."""
+
+    message_id: str
+    delivered_to: int
+    queued_for: int
+    dropped: bool | Literal["backpressure"]
+    reason: str | None
 
 
 _BODY: Final = msgspec.json.Decoder(MessageBody)
@@ -162,7 +192,7 @@ class PublishRoutes:
         waits = False
         published = delivered = queued = dropped = 0
         reasons: dict[str, int] = {}
-        errors: list[dict[str, Any]] = []
+        errors: list[BulkError] = []
         refused = 0
         names: dict[str, bytes] = {}
         for index, message in enumerate(messages):
@@ -178,7 +208,7 @@ class PublishRoutes:
             except Problem as problem:
                 refused += 1
                 if len(errors) < MAX_BULK_ERRORS:
-                    errors.append({"index": index, "code": str(problem.code), "detail": problem.detail})
+                    errors.append(BulkError(index, str(problem.code), problem.detail))
                 continue
             published += 1
             delivered += tally.sent
@@ -197,17 +227,7 @@ class PublishRoutes:
             await loop_driver.settled()
         else:
             loop_driver.wake()
-        return msgspec.json.encode(
-            {
-                "published": published,
-                "delivered_to": delivered,
-                "queued_for": queued,
-                "dropped": dropped,
-                "reasons": reasons,
-                "refused": refused,
-                "errors": errors,
-            }
-        )
+        return msgspec.json.encode(BulkOutcome(published, delivered, queued, dropped, reasons, refused, errors))
 
     def _name_of(self, message: BulkMessage, names: dict[str, bytes]) -> bytes:
         if (message.topic is None) == (message.topic_id is None):
@@ -221,18 +241,18 @@ class PublishRoutes:
         return found
 
 
-def routes(context: GatewayContext, bodies: Bodies) -> Sequence[BareRoute]:
-    """The bare routes of this module."""
+def routes(context: GatewayContext, bodies: Bodies) -> Sequence[Route]:
+    """The routes of this module."""
     made = PublishRoutes(context, bodies)
-    by_id, bulk, by_name = "/api/v1/topics/{topic_id}/publish", "/api/v1/publish/bulk", "/topics/{topic}"
-    put, post = _operation("Publish the body as payload"), _operation("The same as PUT")
-    return (
-        BareRoute("POST", "/api/v1/topics/", "/publish", made.by_id, by_id, _BY_ID, is_counted=False),
-        BareRoute("POST", bulk, "", made.bulk, bulk, _BULK_OPERATION, is_counted=False),
-        BareRoute("PUT", "/topics/", "", made.by_name, by_name, put, is_counted=False),
-        BareRoute("POST", "/topics/", "", made.by_name, by_name, post, is_counted=False),
-        BareRoute("GET", "/topics/", "", made.retained, by_name, _RETAINED),
-    )
+    by_id, bulk, by_name = "/api/v1/topics/{topic_id}/publish", "/api/v1/publish/bulk", "/topics/{topic:path}"
+    publishes = Routes(tag="publish", is_bare=True, is_counted=False, answer=OutcomeBody)
+    publishes.put(by_name, Role.USER, "Publish the body as payload", operation=_PUBLISH)(made.by_name)
+    publishes.post(by_name, Role.USER, "The same as PUT", operation=_PUBLISH)(made.by_name)
+    publishes.post(by_id, Role.USER, "Publish a message to a topic", body=MessageBody)(made.by_id)
+    publishes.post(bulk, Role.USER, "Publish many messages", **_MANY)(made.bulk)
+    reads = Routes(tag="publish", is_bare=True)
+    reads.get(by_name, Role.USER, "The retained message of a topic", operation=_RETAINED)(made.retained)
+    return [*publishes.made, *reads.made]
 
 
 def _headers(scope: Scope) -> dict[str, str]:
@@ -290,105 +310,31 @@ async def _answer(send: Send, body: bytes, headers: list[tuple[bytes, bytes]] = 
 
 # ── OpenAPI ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_OUTCOME: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["message_id", "delivered_to", "queued_for", "dropped", "reason"],
-    "properties": {
-        "message_id": {"type": "string"},
-        "delivered_to": {"type": "integer"},
-        "queued_for": {"type": "integer"},
-        "dropped": {"enum": [True, False, "backpressure"]},
-        "reason": {"type": ["string", "null"]},
-    },
-}
-
-_PROPERTIES_SCHEMA: Final[dict[str, Any]] = {
-    "type": ["object", "null"],
-    "additionalProperties": False,
-    "properties": {
-        "content_type": {"type": ["string", "null"]},
-        "response_topic": {"type": ["string", "null"]},
-        "correlation_data": {"type": ["string", "null"], "contentEncoding": "base64"},
-        "expiry_s": {"type": ["integer", "null"], "minimum": 0, "maximum": 4_294_967_295},
-        "user_properties": {"type": "object", "additionalProperties": {"type": "string"}},
-    },
-}
-
-_MESSAGE_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "payload": {"description": "Any JSON, or a string in `encoding`"},
-        "encoding": {"type": "string", "enum": ["json", "text", "base64"]},
-        "qos": {"type": "integer", "minimum": 0, "maximum": 2},
-        "retain": {"type": "boolean"},
-        "properties": _PROPERTIES_SCHEMA,
-    },
-}
-
 
 def _parameter(name: str, where: str, schema: dict[str, Any], description: str = "") -> dict[str, Any]:
     return {"name": name, "in": where, "required": where == "path", "schema": schema, "description": description}
 
 
-def _answered(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"200": {"description": "What became of it", "content": {"application/json": {"schema": schema}}}}
-
-
 _TOPIC: Final = _parameter("topic", "path", {"type": "string"}, "A topic's name; its slashes are part of the path")
 
-_BY_ID: Final[dict[str, Any]] = {
-    "summary": "Publish a message to a topic",
-    "tags": ["publish"],
-    "parameters": [_parameter("topic_id", "path", {"type": "string"})],
-    "requestBody": {"required": True, "content": {"application/json": {"schema": _MESSAGE_SCHEMA}}},
-    "responses": _answered(_OUTCOME),
-}
-
-_BULK_OPERATION: Final[dict[str, Any]] = {
-    "summary": "Publish many messages",
-    "tags": ["publish"],
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "array",
-                    "items": {
-                        **_MESSAGE_SCHEMA,
-                        "properties": {
-                            **_MESSAGE_SCHEMA["properties"],
-                            "topic": {"type": ["string", "null"]},
-                            "topic_id": {"type": ["string", "null"]},
-                        },
-                    },
-                }
-            },
-            "application/x-ndjson": {"schema": {"type": "string"}},
-        },
-    },
-    "responses": _answered({"type": "object"}),
+_PUBLISH: Final[dict[str, Any]] = {
+    "parameters": [
+        _TOPIC,
+        _parameter("qos", "query", {"type": "integer", "minimum": 0, "maximum": 2}),
+        _parameter("retain", "query", {"type": "boolean"}),
+        _parameter("expiry_s", "query", {"type": "integer", "minimum": 0, "maximum": 4_294_967_295}),
+    ],
+    "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
 }
 
 
-def _operation(summary: str) -> dict[str, Any]:
-    return {
-        "summary": summary,
-        "tags": ["publish"],
-        "parameters": [
-            _TOPIC,
-            _parameter("qos", "query", {"type": "integer", "minimum": 0, "maximum": 2}),
-            _parameter("retain", "query", {"type": "boolean"}),
-            _parameter("expiry_s", "query", {"type": "integer", "minimum": 0, "maximum": 4_294_967_295}),
-        ],
-        "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
-        "responses": _answered(_OUTCOME),
-    }
-
+_MANY: Final[dict[str, Any]] = {
+    "body": list[BulkMessage],
+    "answer": BulkOutcome,
+    "operation": {"requestBody": {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}},
+}
 
 _RETAINED: Final[dict[str, Any]] = {
-    "summary": "The retained message of a topic",
-    "tags": ["publish"],
     "parameters": [_TOPIC],
     "responses": {"200": {"description": "Its payload, with its content type", "content": {"*/*": {"schema": {}}}}},
 }

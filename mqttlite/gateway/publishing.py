@@ -58,7 +58,7 @@ class MessageProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 class MessageBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A message in JSON."""
 
-    payload: msgspec.Raw = msgspec.Raw(b"")
+    payload: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     encoding: Literal["json", "text", "base64"] = "json"
     """`json`: the payload is that JSON; `text` and `base64`: it is what the string says."""
     qos: int = 0

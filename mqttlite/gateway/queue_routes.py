@@ -4,11 +4,11 @@ What is done is in `delivery.queues.api`, which the admin socket serves, too. In
 only, whatever the rules say of their topics.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,15 +16,12 @@ from mqttlite.delivery.push.service import PushState
 from mqttlite.delivery.push.target import shown_url
 from mqttlite.delivery.queues.api import Refused
 from mqttlite.delivery.queues.managed import QueueState
-from mqttlite.gateway.caller import Role, Viewer, check_role, require
-from mqttlite.gateway.clients import OPERATOR, VIEWER
+from mqttlite.gateway.caller import Caller, Role, check_role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.gateway.topic_routes import Done
-
-ADMIN: Final = [require(Role.ADMIN)]
 
 _CODES: Final = {
     400: Code.BAD_REQUEST,
@@ -35,14 +32,14 @@ _CODES: Final = {
 }
 
 Filter = Annotated[
-    str, Query(max_length=MAX_TEXT, description="Only those that pass this filter, such as payload.total > 1000")
+    str, Meta(max_length=MAX_TEXT, description="Only those that pass this filter, such as payload.total > 1000")
 ]
-DryRun = Annotated[bool, Query(description="Only say how many it would be.")]
-Number = Annotated[int | None, Query(ge=0, description="Of one dead letter; without it all, or those that match.")]
-Rate = Annotated[int, Query(ge=0, le=10_000, description="So many in a second at most; 0: as fast as it goes.")]
+DryRun = Annotated[bool, Meta(description="Only say how many it would be.")]
+Number = Annotated[int, Meta(ge=0, description="Of one dead letter; without it all, or those that match.")] | None
+Rate = Annotated[int, Meta(ge=0, le=10_000, description="So many in a second at most; 0: as fast as it goes.")]
 
 
-class QueueDetails(BaseModel):
+class QueueDetails(msgspec.Struct):
     """What is in a queue, what became of its messages since the start, and its options."""
 
     name: str
@@ -68,17 +65,19 @@ class QueueDetails(BaseModel):
     snapshots: int
     returned: int
     options: dict[str, Any]
-    push: PushState | None = Field(default=None, description="How its messages are pushed, if they are")
-    push_secret: str | None = Field(default=None, description="Signs the requests, where it was made now: told once")
+    push: PushState | None = None
+    """How its messages are pushed, if they are."""
+    push_secret: str | None = None
+    """Signs the requests, where it was made now: told once."""
 
 
-class PushSecret(BaseModel):
+class PushSecret(msgspec.Struct):
     """Signs the requests that push messages."""
 
     secret: str
 
 
-class QueuedMessage(BaseModel):
+class QueuedMessage(msgspec.Struct):
     """A message of a queue, or the beginning of it."""
 
     message_id: str
@@ -86,24 +85,25 @@ class QueuedMessage(BaseModel):
     topic: str
     payload_bytes: int
     payload: str
-    payload_encoding: str = Field(description="`utf-8` or `base64`")
+    payload_encoding: str
+    """`utf-8` or `base64`."""
     user_properties: list[tuple[str, str]]
 
 
-class Peeked(BaseModel):
+class Peeked(msgspec.Struct):
     """The first messages of a queue that are in memory."""
 
     messages: list[QueuedMessage]
     depth: int
 
 
-class Messages(BaseModel):
+class Messages(msgspec.Struct):
     """How many messages it was, or would be."""
 
     messages: int
 
 
-class DeadLetterCount(BaseModel):
+class DeadLetterCount(msgspec.Struct):
     """How many dead letters a queue has, and how many came since the start."""
 
     name: str
@@ -111,7 +111,7 @@ class DeadLetterCount(BaseModel):
     dead_letters_total: int
 
 
-class DeadLetterEntry(BaseModel):
+class DeadLetterEntry(msgspec.Struct):
     """A dead letter in a list."""
 
     number: int
@@ -152,9 +152,9 @@ _OPTIONS: Final[dict[str, Any]] = {
 }
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["queues"], route_class=LazyRoute)
+    route = Routes("/api/v1", "queues")
 
     async def ask(method: str, *segments: str, body: bytes = b"", **query: str | int | bool | None) -> Any:
         given = {name: _text(value) for name, value in query.items() if value is not None}
@@ -163,113 +163,79 @@ def router(context: GatewayContext) -> APIRouter:
         except Refused as error:
             raise problem_of(error) from None
 
-    @routes.get("/queues", summary="List queues", dependencies=VIEWER, response_model=Listed[QueueState])
+    @route.get("/queues", Role.VIEWER, "List queues", answer=Listed[QueueState])
     async def list_queues(cursor: Cursor = "", limit: Limit = 100) -> Response:
         """By name, with what is in them and what became of their messages since the broker started."""
         return _listed(await ask("GET", "queues", cursor=cursor, limit=limit))
 
-    @routes.post(
-        "/queues",
-        summary="Make a queue",
-        dependencies=ADMIN,
-        status_code=201,
-        response_model=QueueDetails,
-        openapi_extra=_OPTIONS,
-    )
+    @route.post("/queues", Role.ADMIN, "Make a queue", answer=QueueDetails, status=201, operation=_OPTIONS)
     async def create(request: Request) -> Response:
         """Of the messages that its filters match, from now on."""
-        return _answer(await ask("POST", "queues", body=await request.body()), 201)
+        return answered(await ask("POST", "queues", body=await request.body()), 201)
 
-    @routes.get("/queues/{name}", summary="Show a queue", response_model=QueueDetails)
-    async def show(caller: Viewer, name: str) -> Response:
+    @route.get("/queues/{name}", Role.VIEWER, "Show a queue", answer=QueueDetails)
+    async def show(caller: Caller, name: str) -> Response:
         """What is in it, what became of its messages, and its options. A query in the address of an endpoint, which may
         be secret, is for admins."""
         found = await ask("GET", "queues", name)
-        return _answer(found if caller.may(Role.ADMIN) else without_query(found))
+        return answered(found if caller.may(Role.ADMIN) else without_query(found))
 
-    @routes.put(
-        "/queues/{name}",
-        summary="Give a queue other options",
-        dependencies=ADMIN,
-        response_model=QueueDetails,
-        openapi_extra=_OPTIONS,
-    )
+    @route.put("/queues/{name}", Role.ADMIN, "Give a queue other options", answer=QueueDetails, operation=_OPTIONS)
     async def change(name: str, request: Request) -> Response:
         """The body has all of them: what it does not name gets its default."""
-        return _answer(await ask("PUT", "queues", name, body=await request.body()))
+        return answered(await ask("PUT", "queues", name, body=await request.body()))
 
-    @routes.delete("/queues/{name}", summary="Delete a queue", dependencies=ADMIN)
+    @route.delete("/queues/{name}", Role.ADMIN, "Delete a queue")
     async def delete(name: str) -> Done:
         """With its messages and dead letters."""
         await ask("DELETE", "queues", name)
         return Done(success=True)
 
-    @routes.get(
-        "/queues/{name}/messages",
-        summary="Look at the messages of a queue",
-        dependencies=OPERATOR,
-        response_model=Peeked,
-    )
+    @route.get("/queues/{name}/messages", Role.OPERATOR, "Look at the messages of a queue", answer=Peeked)
     async def peek(name: str, limit: Limit = 10) -> Response:
         """The first ones; they stay where they are."""
-        return _answer(await ask("GET", "queues", name, "messages", limit=limit))
+        return answered(await ask("GET", "queues", name, "messages", limit=limit))
 
-    @routes.delete("/queues/{name}/messages", summary="Drop the messages of a queue", dependencies=OPERATOR)
+    @route.delete("/queues/{name}/messages", Role.OPERATOR, "Drop the messages of a queue")
     async def purge(name: str, dry_run: DryRun = False) -> Messages:
         """All of them, also those that consumers have; dead letters stay."""
         return Messages(**await ask("DELETE", "queues", name, "messages", dry_run=dry_run))
 
-    @routes.post(
-        "/queues/{name}/pause", summary="Deliver nothing of a queue", dependencies=OPERATOR, response_model=QueueDetails
-    )
+    @route.post("/queues/{name}/pause", Role.OPERATOR, "Deliver nothing of a queue", answer=QueueDetails)
     async def pause(name: str) -> Response:
         """It takes messages meanwhile."""
-        return _answer(without_query(await ask("POST", "queues", name, "pause")))
+        return answered(without_query(await ask("POST", "queues", name, "pause")))
 
-    @routes.post(
-        "/queues/{name}/resume",
-        summary="Deliver the messages of a paused queue",
-        dependencies=OPERATOR,
-        response_model=QueueDetails,
-    )
+    @route.post("/queues/{name}/resume", Role.OPERATOR, "Deliver the messages of a paused queue", answer=QueueDetails)
     async def resume(name: str) -> Response:
         """From the first on; also one whose push was stopped, because its endpoint was gone."""
-        return _answer(without_query(await ask("POST", "queues", name, "resume")))
+        return answered(without_query(await ask("POST", "queues", name, "resume")))
 
-    @routes.post("/queues/{name}/push-secret", summary="Sign pushed messages with a new secret", dependencies=ADMIN)
+    @route.post("/queues/{name}/push-secret", Role.ADMIN, "Sign pushed messages with a new secret")
     async def rotate_secret(name: str) -> PushSecret:
         """They are signed with the one before, too, until the next."""
         return PushSecret(**await ask("POST", "queues", name, "push-secret"))
 
-    @routes.get(
-        "/dead-letters", summary="Count dead letters", dependencies=VIEWER, response_model=Listed[DeadLetterCount]
-    )
+    @route.get("/dead-letters", Role.VIEWER, "Count dead letters", answer=Listed[DeadLetterCount])
     async def count_dead_letters(cursor: Cursor = "", limit: Limit = 100) -> Response:
         """Of each queue."""
         return _listed(await ask("GET", "dead-letters", cursor=cursor, limit=limit))
 
-    @routes.get(
-        "/dead-letters/{name}", summary="List the dead letters of a queue", response_model=Listed[DeadLetterEntry]
-    )
+    @route.get("/dead-letters/{name}", Role.VIEWER, "List the dead letters of a queue", answer=Listed[DeadLetterEntry])
     async def list_dead_letters(
-        caller: Viewer, name: str, cursor: Cursor = "", limit: Limit = 100, filter: Filter = ""
+        caller: Caller, name: str, cursor: Cursor = "", limit: Limit = 100, filter: Filter = ""
     ) -> Response:
         """The oldest first. A filter looks into payloads, so it takes an operator."""
         if filter:
             check_role(caller, Role.OPERATOR)
         return _listed(await ask("GET", "dead-letters", name, cursor=cursor, limit=limit, filter=filter))
 
-    @routes.get(
-        "/dead-letters/{name}/{number}",
-        summary="Show a dead letter",
-        dependencies=OPERATOR,
-        response_model=WholeDeadLetter,
-    )
+    @route.get("/dead-letters/{name}/{number}", Role.OPERATOR, "Show a dead letter", answer=WholeDeadLetter)
     async def show_dead_letter(name: str, number: int) -> Response:
         """With its payload and user properties."""
-        return _answer(await ask("GET", "dead-letters", name, str(number)))
+        return answered(await ask("GET", "dead-letters", name, str(number)))
 
-    @routes.post("/dead-letters/{name}/replay", summary="Replay dead letters", dependencies=OPERATOR)
+    @route.post("/dead-letters/{name}/replay", Role.OPERATOR, "Replay dead letters")
     async def replay(
         name: str, number: Number = None, filter: Filter = "", rate: Rate = 0, dry_run: DryRun = False
     ) -> Messages:
@@ -279,12 +245,12 @@ def router(context: GatewayContext) -> APIRouter:
         )
         return Messages(**found)
 
-    @routes.delete("/dead-letters/{name}", summary="Drop dead letters", dependencies=OPERATOR)
+    @route.delete("/dead-letters/{name}", Role.OPERATOR, "Drop dead letters")
     async def drop(name: str, number: Number = None, filter: Filter = "", dry_run: DryRun = False) -> Messages:
         """Nobody gets them any more."""
         return Messages(**await ask("DELETE", "dead-letters", name, number=number, filter=filter, dry_run=dry_run))
 
-    return routes
+    return route.made
 
 
 def problem_of(refused: Refused) -> Problem:
@@ -305,9 +271,10 @@ def _text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _answer(found: Any, status: int = 200) -> Response:
+def answered(found: Any, status: int = 200) -> Response:
+    """What `delivery.queues.api` found as an answer."""
     return Response(msgspec.json.encode(found), status, media_type="application/json")
 
 
 def _listed(found: dict[str, Any]) -> Response:
-    return _answer({"items": found["entries"], "cursor": found["cursor"] or None})
+    return answered({"items": found["entries"], "cursor": found["cursor"] or None})

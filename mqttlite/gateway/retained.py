@@ -3,25 +3,26 @@
 `admin` carries out the actions. Invariant: as in `clients`, only operators see payloads.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel
+import msgspec
+from msgspec import Meta
 
 from mqttlite.admin import DelayedEntry, Removal, RetainedEntry, payload_as_text
-from mqttlite.gateway.clients import OPERATOR, VIEWER
+from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.gateway.topic_routes import Done
 from mqttlite.wire.errors import TopicFilterInvalid
 
-Filter = Annotated[str, Query(min_length=1, max_length=MAX_TEXT, description="A topic filter.")]
+Filter = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, description="A topic filter.")]
 
 
-class RetainedMessage(BaseModel):
+class RetainedMessage(msgspec.Struct):
     """A retained message with its payload."""
 
     topic: str
@@ -37,12 +38,12 @@ class RetainedMessage(BaseModel):
     expires_at: datetime | None
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["messages"], route_class=LazyRoute)
+    route = Routes("/api/v1", "messages")
     admin = context.admin
 
-    @routes.get("/retained", summary="List retained messages", dependencies=VIEWER)
+    @route.get("/retained", Role.VIEWER, "List retained messages")
     async def list_retained(filter: Filter = "#", cursor: Cursor = "", limit: Limit = 100) -> Listed[RetainedEntry]:
         """By topic, without payloads."""
         try:
@@ -50,8 +51,8 @@ def router(context: GatewayContext) -> APIRouter:
         except TopicFilterInvalid as error:
             raise Problem(Code.INVALID_TOPIC, f"filter: {error}") from None
 
-    @routes.get("/retained/message", summary="Get a retained message", dependencies=OPERATOR)
-    async def get_retained(topic: Annotated[str, Query(min_length=1, max_length=MAX_TEXT)]) -> RetainedMessage:
+    @route.get("/retained/message", Role.OPERATOR, "Get a retained message")
+    async def get_retained(topic: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]) -> RetainedMessage:
         """With its payload."""
         found = admin.retained_message(topic)
         if found is None:
@@ -71,7 +72,7 @@ def router(context: GatewayContext) -> APIRouter:
             expires_at=found.expires_at,
         )
 
-    @routes.delete("/retained", summary="Remove retained messages", dependencies=OPERATOR)
+    @route.delete("/retained", Role.OPERATOR, "Remove retained messages")
     async def remove_retained(filter: Filter, dry_run: bool = False) -> Removal:
         """Those that a filter matches; call again until it is `complete`."""
         try:
@@ -79,18 +80,18 @@ def router(context: GatewayContext) -> APIRouter:
         except TopicFilterInvalid as error:
             raise Problem(Code.INVALID_TOPIC, f"filter: {error}") from None
 
-    @routes.get("/delayed", summary="List delayed messages", dependencies=VIEWER)
+    @route.get("/delayed", Role.VIEWER, "List delayed messages")
     async def list_delayed(
-        cursor: Annotated[str, Query(pattern="^[0-9]{0,18}$")] = "", limit: Limit = 100
+        cursor: Annotated[str, Meta(pattern="^[0-9]{0,18}$")] = "", limit: Limit = 100
     ) -> Listed[DelayedEntry]:
         """Messages to `$delayed/…` that are not due yet."""
         return listed(admin.delayed(cursor, limit))
 
-    @routes.delete("/delayed/{number}", summary="Cancel a delayed message", dependencies=OPERATOR)
+    @route.delete("/delayed/{number}", Role.OPERATOR, "Cancel a delayed message")
     async def cancel_delayed(number: int) -> Done:
         """It is dropped, with the reason `purged`."""
         if not admin.cancel_delayed(number):
             raise Problem(Code.NOT_FOUND, f"there is no delayed message {number}, or it is due")
         return Done(success=True)
 
-    return routes
+    return route.made

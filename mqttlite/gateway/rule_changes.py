@@ -5,43 +5,42 @@ only if the broker can use it, and the answer leaves when it is on disk and in f
 """
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from mqttlite.gateway.caller import Role, require
+from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
-from mqttlite.gateway.names_in_paths import NameInPath
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
+from mqttlite.gateway.topic_routes import Done
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.keys import TextError, keys_of
 from mqttlite.security.password_file import ITERATIONS, PasswordFileError, check_name, delete_user, new_salt, set_user
 from mqttlite.security.passwords import PasswordAuthenticator
 
-ADMIN: Final = [require(Role.ADMIN)]
-
 MAX_PASSWORD: Final = 1_000
 """Characters: hashing more costs an admin's request more, and is no safer."""
 
-File = Annotated[str | None, Query(max_length=4_096, description="Which password file, where there are several")]
+File = Annotated[str, Meta(max_length=4_096, description="Which password file, where there are several")] | None
 
 _TEXT: Final[dict[str, Any]] = {
     "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
 
 
-class Password(BaseModel, extra="forbid"):
+class Password(msgspec.Struct, forbid_unknown_fields=True):
     """What a user logs in with from now on."""
 
-    password: str = Field(max_length=MAX_PASSWORD)
+    password: Annotated[str, Meta(max_length=MAX_PASSWORD)]
 
 
-class ChangedUser(BaseModel):
+class ChangedUser(msgspec.Struct):
     """A user of a password file."""
 
     user: str
@@ -50,11 +49,7 @@ class ChangedUser(BaseModel):
     file: str
 
 
-class Done(BaseModel):
-    success: bool
-
-
-class RuleCount(BaseModel):
+class RuleCount(msgspec.Struct):
     """The ACL file in force."""
 
     file: str
@@ -62,13 +57,13 @@ class RuleCount(BaseModel):
     """Its rules."""
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["rules"], dependencies=ADMIN, route_class=LazyRoute)
+    route = Routes("/api/v1", "rules")
     changing = asyncio.Lock()
 
-    @routes.put("/users/{user}", summary="Give a user a password, in a password file")
-    async def set_password(user: NameInPath, given: Password, file: File = None) -> ChangedUser:
+    @route.put("/users/{user}", Role.ADMIN, "Give a user a password, in a password file")
+    async def set_password(user: str, given: Password, file: File = None) -> ChangedUser:
         """The broker keeps what checks it, and not the password."""
         passwords = _file_of(context, file)
         path = Path(passwords.path)
@@ -85,8 +80,8 @@ def router(context: GatewayContext) -> APIRouter:
             await passwords.reload()
         return ChangedUser(user=name, added=added, file=str(path))
 
-    @routes.delete("/users/{user}", summary="Remove a user from a password file")
-    async def remove(user: NameInPath, file: File = None) -> Done:
+    @route.delete("/users/{user}", Role.ADMIN, "Remove a user from a password file")
+    async def remove(user: str, file: File = None) -> Done:
         """Its clients are disconnected within a second."""
         passwords = _file_of(context, file)
         async with changing:
@@ -100,7 +95,7 @@ def router(context: GatewayContext) -> APIRouter:
             await passwords.reload()
         return Done(success=True)
 
-    @routes.get("/acl/text", summary="The ACL file as it is written", response_class=PlainTextResponse)
+    @route.get("/acl/text", Role.ADMIN, "The ACL file as it is written")
     async def text() -> PlainTextResponse:
         path = _acl_file(context)
         try:
@@ -108,7 +103,7 @@ def router(context: GatewayContext) -> APIRouter:
         except OSError as error:
             raise Problem(Code.BUSY, f"{path} cannot be read: {error.strerror}") from None
 
-    @routes.put("/acl/text", summary="Put other rules into the ACL file", openapi_extra=_TEXT)
+    @route.put("/acl/text", Role.ADMIN, "Put other rules into the ACL file", operation=_TEXT)
     async def replace(request: Request) -> RuleCount:
         """All of it: what is not there holds no longer. Nothing is changed where a line is wrong."""
         path = _acl_file(context)
@@ -121,7 +116,7 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(Code.BUSY, f"{path} cannot be written: {error.strerror}") from None
         return RuleCount(file=str(path), count=count)
 
-    return routes
+    return route.made
 
 
 def _line_and_sentence(problem: str, name: str) -> dict[str, str]:

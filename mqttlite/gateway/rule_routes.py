@@ -4,17 +4,16 @@ Policies are changed as topics (`/topics`), the ACL and password files by `rule_
 `/dynamic-security/commands`, where that is configured. Invariant: no answer has a password or a hash.
 """
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from msgspec import Meta
 
-from mqttlite.gateway.caller import Admin
-from mqttlite.gateway.clients import VIEWER
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.security.acl_file import DENY, READ, WRITE, Rule
 from mqttlite.security.dynamic_security.control import MAX_COMMANDS, Busy
 
@@ -32,14 +31,14 @@ _ACCESS: dict[int, Literal["deny", "read", "write", "readwrite"]] = {
 }
 
 
-class Policies(BaseModel):
+class Policies(msgspec.Struct):
     """The topic policies in force: those of the configuration, then those of topics that were made over HTTP."""
 
     items: list[dict[str, Any]]
     count: int
 
 
-class AclRule(BaseModel):
+class AclRule(msgspec.Struct):
     """One line of the ACL file."""
 
     line: int
@@ -50,7 +49,7 @@ class AclRule(BaseModel):
     filter: str
 
 
-class Acl(BaseModel):
+class Acl(msgspec.Struct):
     """The rules of the ACL file in force."""
 
     file: str | None
@@ -60,7 +59,7 @@ class Acl(BaseModel):
     count: int
 
 
-class UserSource(BaseModel):
+class UserSource(msgspec.Struct):
     """Where users come from."""
 
     source: Literal["password_file", "dynamic_security"]
@@ -71,42 +70,42 @@ class UserSource(BaseModel):
     """The password file; None for `dynamic_security`."""
 
 
-class Users(BaseModel):
+class Users(msgspec.Struct):
     """Users by where they come from; those of tokens, certificates and other servers are not known here."""
 
     items: list[UserSource]
 
 
-class Groups(BaseModel):
+class Groups(msgspec.Struct):
     """Groups and their users, of the configuration or of dynamic security."""
 
     items: dict[str, list[str]]
 
 
-class Commands(BaseModel, extra="forbid"):
+class Commands(msgspec.Struct, forbid_unknown_fields=True):
     """Commands of Mosquitto's dynamic security, as `$CONTROL/dynamic-security/v1` takes them."""
 
-    commands: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_COMMANDS)
+    commands: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MAX_COMMANDS)]
 
 
-class Responses(BaseModel):
+class Responses(msgspec.Struct):
     """One response for each command; one that failed has `error`."""
 
     responses: list[dict[str, Any]]
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["rules"], route_class=LazyRoute)
+    route = Routes("/api/v1", "rules")
 
-    @routes.get("/policies", summary="List topic policies", dependencies=VIEWER)
+    @route.get("/policies", Role.VIEWER, "List topic policies")
     async def policies() -> Policies:
         """They are changed as topics, or in the configuration file."""
         rules = context.live_rules.rules
         found = () if rules is None else rules.policies.policies
         return Policies(items=[msgspec.to_builtins(each.options) for each in found], count=len(found))
 
-    @routes.get("/acl", summary="List the rules of the ACL file", dependencies=VIEWER)
+    @route.get("/acl", Role.VIEWER, "List the rules of the ACL file")
     async def acl() -> Acl:
         """They are changed in the file, which the broker reads again when it changes."""
         rules = context.live_rules.rules
@@ -121,7 +120,7 @@ def router(context: GatewayContext) -> APIRouter:
         found += [_rule(each, "pattern") for each in file.patterns[: MAX_RULES - len(found)]]
         return Acl(file=file.path, items=found, count=len(file))
 
-    @routes.get("/users", summary="List users", dependencies=VIEWER)
+    @route.get("/users", Role.VIEWER, "List users")
     async def users() -> Users:
         """Those that password files and dynamic security have."""
         found: list[UserSource] = []
@@ -132,7 +131,7 @@ def router(context: GatewayContext) -> APIRouter:
             found.append(_source("password_file", sorted((await passwords.users()).names()), path))
         return Users(items=found)
 
-    @routes.get("/groups", summary="List groups", dependencies=VIEWER)
+    @route.get("/groups", Role.VIEWER, "List groups")
     async def groups() -> Groups:
         """And their users."""
         dynamic = context.dynamic_security
@@ -140,8 +139,8 @@ def router(context: GatewayContext) -> APIRouter:
             return Groups(items=dynamic.members_of_groups())
         return Groups(items={name: sorted(names) for name, names in context.live_rules.groups.items()})
 
-    @routes.post("/dynamic-security/commands", summary="Change users, groups and roles")
-    async def commands(request: Commands, caller: Admin) -> Responses:
+    @route.post("/dynamic-security/commands", Role.ADMIN, "Change users, groups and roles")
+    async def commands(request: Commands, caller: Caller) -> Responses:
         """The answer comes when the change is on disk and in force."""
         dynamic = context.dynamic_security
         if dynamic is None:
@@ -157,7 +156,7 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(Code.BUSY, "too many requests wait; try again", headers={"Retry-After": "1"}) from None
         return Responses(responses=responses)
 
-    return routes
+    return route.made
 
 
 def _rule(rule: Rule, section: Literal["anonymous", "user", "group", "pattern"], name: str | None = None) -> AclRule:

@@ -4,33 +4,32 @@ What is done is in `delivery.queues.api`, which the admin socket serves, too. In
 nothing older is delivered.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter
-from pydantic import BaseModel, Field
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
 
 from mqttlite.delivery.queues.api import Refused
-from mqttlite.gateway.caller import Role, require
-from mqttlite.gateway.clients import VIEWER
+from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
-from mqttlite.gateway.queue_routes import QueueDetails, problem_of
+from mqttlite.gateway.queue_routes import QueueDetails, answered, problem_of
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.gateway.topic_routes import Done
 
-ADMIN = [require(Role.ADMIN)]
-
-Time = Annotated[str, Field(max_length=64, description="RFC 3339, such as 2026-11-24T08:30:00Z")]
-Name = Annotated[str, Field(max_length=256, description="The name of a snapshot")]
+Time = Annotated[str, Meta(max_length=64, description="RFC 3339, such as 2026-11-24T08:30:00Z")]
+Name = Annotated[str, Meta(max_length=256, description="The name of a snapshot")]
 
 
-class SeekTo(BaseModel, extra="forbid"):
+class SeekTo(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """One of the two."""
 
     time: Time = ""
     snapshot: Name = ""
 
 
-class SnapshotEntry(BaseModel):
+class SnapshotEntry(msgspec.Struct):
     """A snapshot, and how many messages of the queue had not ended."""
 
     name: str
@@ -40,16 +39,17 @@ class SnapshotEntry(BaseModel):
     expires_at: str
 
 
-class SnapshotList(BaseModel):
+class SnapshotList(msgspec.Struct):
     """By name."""
 
     items: list[SnapshotEntry]
-    cursor: None = Field(default=None, description="There are no more: a broker has 1,000 at most.")
+    cursor: None = None
+    """There are no more: a broker has 1,000 at most."""
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1", tags=["queues"], route_class=LazyRoute)
+    route = Routes("/api/v1", "queues")
 
     async def ask(method: str, *segments: str, body: bytes = b"") -> Any:
         try:
@@ -57,31 +57,31 @@ def router(context: GatewayContext) -> APIRouter:
         except Refused as error:
             raise problem_of(error) from None
 
-    @routes.post("/queues/{name}/seek", summary="Go to a time or a snapshot", dependencies=ADMIN)
-    async def seek(name: str, to: SeekTo) -> QueueDetails:
+    @route.post("/queues/{name}/seek", Role.ADMIN, "Go to a time or a snapshot", answer=QueueDetails)
+    async def seek(name: str, to: SeekTo) -> Response:
         """What is older is delivered no more; what is newer is delivered, again if it is retained."""
-        body = to.model_dump_json(exclude_defaults=True).encode()
-        return QueueDetails(**await ask("POST", "queues", name, "seek", body=body))
+        body = msgspec.json.encode(to)
+        return answered(await ask("POST", "queues", name, "seek", body=body))
 
-    @routes.get("/snapshots", summary="List snapshots", dependencies=VIEWER)
+    @route.get("/snapshots", Role.VIEWER, "List snapshots")
     async def list_snapshots() -> SnapshotList:
         """Of all queues."""
         return SnapshotList(items=(await ask("GET", "snapshots"))["entries"])
 
-    @routes.get("/queues/{name}/snapshots", summary="List the snapshots of a queue", dependencies=VIEWER)
+    @route.get("/queues/{name}/snapshots", Role.VIEWER, "List the snapshots of a queue")
     async def list_of_queue(name: str) -> SnapshotList:
         """By name."""
         return SnapshotList(items=(await ask("GET", "queues", name, "snapshots"))["entries"])
 
-    @routes.post("/queues/{name}/snapshots/{snapshot}", summary="Make a snapshot", dependencies=ADMIN, status_code=201)
+    @route.post("/queues/{name}/snapshots/{snapshot}", Role.ADMIN, "Make a snapshot", status=201)
     async def create(name: str, snapshot: str) -> SnapshotEntry:
         """Of what has not ended in the queue. It is kept for a week."""
         return SnapshotEntry(**await ask("POST", "queues", name, "snapshots", snapshot))
 
-    @routes.delete("/snapshots/{snapshot}", summary="Delete a snapshot", dependencies=ADMIN)
+    @route.delete("/snapshots/{snapshot}", Role.ADMIN, "Delete a snapshot")
     async def delete(snapshot: str) -> Done:
         """What it alone kept is dropped."""
         await ask("DELETE", "snapshots", snapshot)
         return Done(success=True)
 
-    return routes
+    return route.made

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import Bodies, ClientGone, Receive, Scope, Send, query_of
-from mqttlite.gateway.caller import Caller
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.event_stream import EventStream, EventStreams
 from mqttlite.gateway.http_server import HttpProtocol
 from mqttlite.gateway.named_sessions import dropped_while_away, session_of, where_of
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.gateway.sessions import (
     RETAINED_ALWAYS,
     RETAINED_IF_NEW,
@@ -135,14 +135,15 @@ def _without_ticket(query: dict[str, list[str]], name: bytes, namespaces: Namesp
     return _Asked({(int(qos), query.get("where", [""])[0]): filters}, RETAINED_IF_NEW)
 
 
-def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[BareRoute]:
-    """The bare routes of this module."""
+def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[Route]:
+    """The routes of this module."""
     made = SseRoutes(context)
-    subscribe = "/api/v1/topics/{topic_id}/subscribe"
-    return (
-        BareRoute("GET", "/api/v1/topics/", "/subscribe", made.by_id, subscribe, _BY_ID, takes_token=True),
-        BareRoute("GET", "/events", "", made.by_filter, "/events", _EVENTS, takes_token=True),
-    )
+    route = Routes(tag="subscribe", is_bare=True, takes_token=True)
+    path, summary = "/api/v1/topics/{topic_id}/subscribe", "Subscribe to a topic by Server-Sent Events"
+    route.get(path, Role.USER, summary, operation=_BY_ID)(made.by_id)
+    summary = "Subscribe to topic filters by Server-Sent Events"
+    route.get("/events", Role.USER, summary, operation=_EVENTS)(made.by_filter)
+    return route.made
 
 
 def _last_event_id(scope: Scope, query: dict[str, list[str]]) -> str:
@@ -158,8 +159,6 @@ def _parameter(name: str, schema: dict[str, Any], description: str) -> dict[str,
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
 
 
-_TOPIC_ID: Final[dict[str, Any]] = {"name": "topic_id", "in": "path", "required": True, "schema": {"type": "string"}}
-
 _STREAM_PARAMETERS: Final = [
     _parameter("qos", {"type": "integer", "enum": [0, 1]}, "1 by default"),
     _parameter("where", {"type": "string"}, "A filter on the content of messages, as of MQTT subscriptions"),
@@ -171,15 +170,11 @@ _STREAM_PARAMETERS: Final = [
 _ANSWER: Final = {"200": {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 _BY_ID: Final[dict[str, Any]] = {
-    "summary": "Subscribe to a topic by Server-Sent Events",
-    "tags": ["subscribe"],
-    "parameters": [_TOPIC_ID, *_STREAM_PARAMETERS],
+    "parameters": _STREAM_PARAMETERS,
     "responses": _ANSWER,
 }
 
 _EVENTS: Final[dict[str, Any]] = {
-    "summary": "Subscribe to topic filters by Server-Sent Events",
-    "tags": ["subscribe"],
     "parameters": [
         {
             "name": "filter",

@@ -6,20 +6,20 @@ already use a topic can create it, so creating one neither grants nor takes away
 
 import secrets
 from bisect import bisect_left
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Meta
 from starlette.responses import Response
 
 from mqttlite.admin import subscribed_at
-from mqttlite.gateway.caller import Caller, Role, User
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.names import project_of
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.security.topic_policies import Access, TopicClass
 from mqttlite.security.topic_records import (
     DEFAULT_RETENTION_DAYS,
@@ -36,29 +36,29 @@ MAX_PAGE: Final = 1_000
 LOOKED_AT: Final = 10_000
 """Topics or subscribers that one request looks at."""
 
-Members = Annotated[list[str], Field(max_length=MAX_MEMBERS)]
-Qos = Annotated[int, Field(ge=0, le=2)]
-Bytes = Annotated[int, Field(ge=0, le=268_435_455)]
-Seconds = Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
-Text = Annotated[str, Field(max_length=MAX_TEXT)]
-SchemaReference = Annotated[str, Field(max_length=300)]
+Members = Annotated[list[str], Meta(max_length=MAX_MEMBERS)]
+Qos = Annotated[int, Meta(ge=0, le=2)]
+Bytes = Annotated[int, Meta(ge=0, le=268_435_455)]
+Seconds = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+SchemaReference = Annotated[str, Meta(max_length=300)]
 """A subject of the schema registry, or `subject:version`."""
-Cursor = Annotated[str, Query(max_length=65_535, description="Where the page begins: the cursor of the page before")]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
+Cursor = Annotated[str, Meta(max_length=65_535, description="Where the page begins: the cursor of the page before")]
+Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
 
 
-Days = Annotated[int, Field(ge=1, le=MAX_RETENTION_DAYS)]
+Days = Annotated[int, Meta(ge=1, le=MAX_RETENTION_DAYS)]
 
 
-class NewTopic(BaseModel):
+class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     """A topic that is to be made."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
-    name: str = Field(min_length=1, max_length=65_535, description="The topic's name in MQTT, without wildcards")
+    name: Annotated[
+        str, Meta(min_length=1, max_length=65_535, description="The topic's name in MQTT, without wildcards")
+    ]
     permissions: Access = "PUBLIC"
     members: Members = []
-    topic_class: TopicClass = Field("standard", alias="class")
+    topic_class: TopicClass = msgspec.field(default="standard", name="class")
     ttl_s: Seconds = 0
     min_qos: Qos = 0
     max_qos: Qos = 2
@@ -67,17 +67,15 @@ class NewTopic(BaseModel):
     tell_publisher: bool = False
     message_retention_days: Days = DEFAULT_RETENTION_DAYS
     description: Text = ""
-    payload_schema: SchemaReference = Field("", alias="schema")
+    payload_schema: SchemaReference = msgspec.field(default="", name="schema")
 
 
-class TopicChange(BaseModel):
+class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
     """What of a topic is to be changed; what is absent stays."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     permissions: Access | None = None
     members: Members | None = None
-    topic_class: TopicClass | None = Field(None, alias="class")
+    topic_class: TopicClass | None = msgspec.field(default=None, name="class")
     ttl_s: Seconds | None = None
     min_qos: Qos | None = None
     max_qos: Qos | None = None
@@ -86,10 +84,10 @@ class TopicChange(BaseModel):
     tell_publisher: bool | None = None
     message_retention_days: Days | None = None
     description: Text | None = None
-    payload_schema: SchemaReference | None = Field(None, alias="schema")
+    payload_schema: SchemaReference | None = msgspec.field(default=None, name="schema")
 
 
-class TopicInfo(BaseModel):
+class TopicInfo(msgspec.Struct):
     """A topic."""
 
     topic_id: str
@@ -99,7 +97,7 @@ class TopicInfo(BaseModel):
     owner_id: str | None
     permissions: Access
     members: list[str]
-    topic_class: TopicClass = Field(serialization_alias="class")
+    topic_class: TopicClass = msgspec.field(name="class")
     ttl_s: int
     min_qos: int
     max_qos: int
@@ -111,12 +109,12 @@ class TopicInfo(BaseModel):
     message_retention_days: int
     """How long its subscriptions keep messages that nobody acknowledges, unless they say something else."""
     description: str
-    payload_schema: str = Field(serialization_alias="schema")
+    payload_schema: str = msgspec.field(name="schema")
     created_at: datetime
     subscriber_count: int
 
 
-class TopicPage(BaseModel):
+class TopicPage(msgspec.Struct):
     """Some of the topics, in the order of their names."""
 
     topics: list[TopicInfo]
@@ -124,7 +122,7 @@ class TopicPage(BaseModel):
     """Of the next page; None on the last one."""
 
 
-class Subscriber(BaseModel):
+class Subscriber(msgspec.Struct):
     """One client that subscribes to a topic."""
 
     subscription_id: str
@@ -140,7 +138,7 @@ class Subscriber(BaseModel):
     topic_filter: str
 
 
-class SubscriberPage(BaseModel):
+class SubscriberPage(msgspec.Struct):
     """Some of the subscribers, in the order of their client identifiers."""
 
     subscribers: list[Subscriber]
@@ -149,13 +147,13 @@ class SubscriberPage(BaseModel):
     cursor: str | None
 
 
-class Done(BaseModel):
+class Done(msgspec.Struct):
     success: bool
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/api/v1/topics", tags=["topics"], route_class=LazyRoute)
+    route = Routes("/api/v1/topics", "topics")
     topics = context.topics
     permissions = context.core.permissions
     mount_point = context.mount_point
@@ -227,14 +225,14 @@ def router(context: GatewayContext) -> APIRouter:
         except ValueError as error:
             raise Problem(Code.INVALID_VALUE, str(error)) from None
 
-    @routes.post("", status_code=201, summary="Make a topic; the caller becomes its owner")
-    async def create(caller: User, body: NewTopic, response: Response) -> TopicInfo:
+    @route.post("", Role.USER, "Make a topic; the caller becomes its owner", status=201, answer=TopicInfo)
+    async def create(caller: Caller, body: NewTopic) -> Response:
         least = context.options.topic_creation
         if not caller.may(Role[least.upper()]):
             raise Problem(
                 Code.NOT_AUTHORIZED, f"topics are made by callers with the role {least}: [http] topic_creation says so"
             )
-        given = body.model_dump()
+        given = msgspec.structs.asdict(body)
         topic = record(
             {
                 **given,
@@ -254,11 +252,11 @@ def router(context: GatewayContext) -> APIRouter:
             )
         check_policy(caller, topic)
         await topics.add(topic, is_limited=not caller.may(Role.ADMIN))
-        response.headers["Location"] = f"/api/v1/topics/{topic.topic_id}"
-        return info(topic)
+        headers = {"Location": f"/api/v1/topics/{topic.topic_id}"}
+        return Response(msgspec.json.encode(info(topic)), 201, headers, "application/json")
 
-    @routes.get("", summary="List the topics that the caller may see")
-    async def list_topics(caller: User, cursor: Cursor = "", limit: Limit = 100) -> TopicPage:
+    @route.get("", Role.USER, "List the topics that the caller may see")
+    async def list_topics(caller: Caller, cursor: Cursor = "", limit: Limit = 100) -> TopicPage:
         found: list[TopicInfo] = []
         prefix = mount_point.prefix.decode()
         for looked_at, topic in enumerate(topics.from_name(prefix + cursor)):
@@ -271,14 +269,14 @@ def router(context: GatewayContext) -> APIRouter:
                 found.append(info(topic))
         return TopicPage(topics=found, cursor=None)
 
-    @routes.get("/{topic_id}", summary="Show a topic")
-    async def show(caller: User, topic_id: str) -> TopicInfo:
+    @route.get("/{topic_id}", Role.USER, "Show a topic")
+    async def show(caller: Caller, topic_id: str) -> TopicInfo:
         return info(seen(caller, topic_id))
 
-    @routes.patch("/{topic_id}", summary="Change a topic")
-    async def change(caller: User, topic_id: str, body: TopicChange) -> TopicInfo:
+    @route.patch("/{topic_id}", Role.USER, "Change a topic")
+    async def change(caller: Caller, topic_id: str, body: TopicChange) -> TopicInfo:
         topic = owned(caller, topic_id)
-        changes = {name: value for name, value in body.model_dump(exclude_unset=True).items() if value is not None}
+        changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
         if "members" in changes:
             changes["members"] = tuple(changes["members"])
         changed = record({**{name: getattr(topic, name) for name in msgspec.structs.asdict(topic)}, **changes})
@@ -286,14 +284,14 @@ def router(context: GatewayContext) -> APIRouter:
         await topics.replace(changed, is_limited=not caller.may(Role.ADMIN))
         return info(changed)
 
-    @routes.delete("/{topic_id}", summary="Forget a topic; its name stays in use as any other")
-    async def delete(caller: User, topic_id: str) -> Done:
+    @route.delete("/{topic_id}", Role.USER, "Forget a topic; its name stays in use as any other")
+    async def delete(caller: Caller, topic_id: str) -> Done:
         owned(caller, topic_id)
         await topics.remove(topic_id)
         return Done(success=True)
 
-    @routes.get("/{topic_id}/subscribers", summary="List the subscribers of a topic; for its owner, and viewers")
-    async def subscribers(caller: User, topic_id: str, cursor: Cursor = "", limit: Limit = 100) -> SubscriberPage:
+    @route.get("/{topic_id}/subscribers", Role.USER, "List the subscribers of a topic; for its owner, and viewers")
+    async def subscribers(caller: Caller, topic_id: str, cursor: Cursor = "", limit: Limit = 100) -> SubscriberPage:
         topic = seen(caller, topic_id)
         if (topic.owner is None or topic.owner != caller.username) and not caller.may(Role.VIEWER):
             raise Problem(Code.NOT_AUTHORIZED, "only the owner of the topic and viewers may see its subscribers")
@@ -323,4 +321,4 @@ def router(context: GatewayContext) -> APIRouter:
             subscribers=found, count=len(subscriptions) + others, cursor=rest[0].client_id if rest else None
         )
 
-    return routes
+    return route.made

@@ -7,11 +7,11 @@ name, and those of its own connected streams and WebSockets; all others are for 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
 
 
 class UnsubscribeRoute:
@@ -56,18 +56,17 @@ class UnsubscribeRoute:
         return any(each.client_id == client_id for each in self._context.sessions.of(caller.key))
 
 
-def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[BareRoute]:
-    """The bare routes of this module."""
-    made = UnsubscribeRoute(context)
-    path = "/api/v1/topics/{topic_id}/subscribe"
-    return (BareRoute("DELETE", "/api/v1/topics/", "/subscribe", made.unsubscribe, path, _UNSUBSCRIBE),)
+def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[Route]:
+    """The route of this module."""
+    summary = "End the caller's subscriptions to a topic; for an operator, those of any client"
+    route = Routes(tag="subscribe", is_bare=True)
+    unsubscribe = UnsubscribeRoute(context).unsubscribe
+    route.delete("/api/v1/topics/{topic_id}/subscribe", Role.USER, summary, operation=_UNSUBSCRIBE)(unsubscribe)
+    return route.made
 
 
 _UNSUBSCRIBE: Final[dict[str, Any]] = {
-    "summary": "End the caller's subscriptions to a topic; for an operator, those of any client",
-    "tags": ["subscribe"],
     "parameters": [
-        {"name": "topic_id", "in": "path", "required": True, "schema": {"type": "string"}},
         {
             "name": "client_id",
             "in": "query",

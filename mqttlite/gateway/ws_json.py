@@ -10,13 +10,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from mqttlite.gateway.bare import WEBSOCKET, BareRoute
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
-from mqttlite.gateway.caller import Caller
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.events import PRESENCE, Events, gap, kind_of
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import Draft, MessageBody, Publishing, draft_of
+from mqttlite.gateway.routing import WEBSOCKET, Route, Routes
 from mqttlite.gateway.sessions import SOCKET, HttpSession, filters_of, refusal, requests_of
 from mqttlite.gateway.waker import Waker
 from mqttlite.wire.packets import Publish, Suback, Unsuback
@@ -230,10 +230,11 @@ class _Connection:
         await self._send({"type": "websocket.send", "text": text.decode()})
 
 
-def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[BareRoute]:
-    """The bare routes of this module."""
-    made = SocketRoutes(context)
-    return (BareRoute(WEBSOCKET, "/ws/subscribe", "", made.subscribe, "/ws/subscribe", {}, takes_token=True),)
+def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[Route]:
+    """The route of this module."""
+    route = Routes(is_bare=True, takes_token=True)
+    route.add(WEBSOCKET, "/ws/subscribe", Role.USER)(SocketRoutes(context).subscribe)
+    return route.made
 
 
 def _id_of(text: str | bytes) -> str | int | None:

@@ -27,8 +27,8 @@ case "$*" in
         chmod +x "${0%/python}/mqttlite"
         exit "${PIP_FAILS:-0}"
         ;;
-    *tomllib*) echo "fastapi>=1" ;;
-    *"import fastapi"*) exit "${GATEWAY_IS_MISSING:-0}" ;;
+    *tomllib*) echo "starlette>=1" ;;
+    *"import starlette"*) exit "${GATEWAY_IS_MISSING:-0}" ;;
     --version) echo "Python 3.11.7" ;;
 esac
 """
@@ -118,4 +118,4 @@ def test_what_an_option_needs_is_installed_where_it_is_missing(tree: Tree, optio
     code, _, errors = tree.run(build, *option, GATEWAY_IS_MISSING="1")
     assert code == 0
     assert "Installing what --http-port needs into .venv-native" in errors
-    assert tree.calls.read_text(encoding="utf-8").splitlines()[1:] == ["pip install fastapi>=1"]
+    assert tree.calls.read_text(encoding="utf-8").splitlines()[1:] == ["pip install starlette>=1"]

@@ -1,18 +1,15 @@
 """A broker with a gateway, and clients of its ASGI application: no socket, but the same authentication and routes."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-from fastapi.routing import APIRoute, APIWebSocketRoute
-from starlette.routing import Mount, Route, WebSocketRoute
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.gateway.app import GatewayApp
-from mqttlite.gateway.bare import WEBSOCKET
 from mqttlite.gateway.caller import Role
 from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
 from mqttlite.server import Broker
@@ -95,20 +92,8 @@ def nobody_without_credentials(folder: Path) -> dict[str, Any]:
 
 
 def routes_of(app: GatewayApp) -> set[tuple[str, str]]:
-    """The method and path of each route, but HEAD and OPTIONS."""
-    return {(route.method, route.path) for route in app.bare} | set(_routes_in(app.api.routes))
-
-
-def _routes_in(routes: Iterable[object]) -> Iterator[tuple[str, str]]:
-    for each in routes:
-        if isinstance(each, APIWebSocketRoute | WebSocketRoute):
-            yield WEBSOCKET, each.path
-        elif isinstance(each, APIRoute | Route):
-            yield from ((method, each.path) for method in each.methods or () if method not in ("HEAD", "OPTIONS"))
-        elif isinstance(each, Mount):
-            yield "GET", f"{each.path}/{{path}}"
-        else:  # a router that was included
-            yield from _routes_in(each.original_router.routes)  # type: ignore[attr-defined]
+    """The method and path of each route."""
+    return {(route.method, route.path) for route in app.table.routes}
 
 
 async def handshake(app: GatewayApp, path: str, headers: Mapping[str, str], peer: str = "127.0.0.1") -> int:

@@ -4,20 +4,20 @@ Invariant: a key is shown to admins, by its id, its role and its note; the key i
 that made it.
 """
 
-from typing import Final, Literal, cast, get_args
+from typing import Final, Literal, get_args
 
-from fastapi import APIRouter
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite import rulings
-from mqttlite.gateway.caller import Admin, Role, Viewer
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.pages import Pages, redirect
 from mqttlite.gateway.key_routes import KeyChanges, NewKey
+from mqttlite.gateway.parameters import convert
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Routes
 from mqttlite.security.api_keys import KeyRole
 
 ACCESS: Final = "/ui/access"
@@ -33,15 +33,15 @@ NOTICES: Final = {"revoked": "The key was revoked: it is refused within a second
 Action = Literal["publish", "receive", "subscribe"]
 
 
-def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
+def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
     """The routes of this module."""
     config = context.config
     keys = KeyChanges(context)
 
-    @routes.get(ACCESS)
+    @route.get(ACCESS, Role.VIEWER)
     async def access(
         request: Request,
-        caller: Viewer,
+        caller: Caller,
         topic: str = "",
         user: str = "",
         client_id: str = "",
@@ -84,28 +84,24 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
             answer=answer,
         )
 
-    @routes.post(f"{ACCESS}/keys")
-    async def make_key(request: Request, caller: Admin) -> Response:
+    @route.post(f"{ACCESS}/keys", Role.ADMIN)
+    async def make_key(request: Request, caller: Caller) -> Response:
         form = await form_of(request)
         lifetime = field(form, "lifetime_s")
         if lifetime not in LIFETIMES:
             raise Problem(Code.INVALID_VALUE, f"the lifetime is none of {', '.join(LIFETIMES.values())}")
-        try:
-            wanted = NewKey(
-                role=cast(KeyRole, field(form, "role")),
-                user=form.get("user", "").strip() or None,
-                note=form.get("note", "").strip(),
-                lifetime_s=int(lifetime) if lifetime else None,
-            )
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise Problem(Code.INVALID_VALUE, f"{first['loc'][0]}: {first['msg']}") from None
-        secret, entry = await keys.make(wanted)
+        wanted = {
+            "role": field(form, "role"),
+            "user": form.get("user", "").strip() or None,
+            "note": form.get("note", "").strip(),
+            "lifetime_s": int(lifetime) if lifetime else None,
+        }
+        secret, entry = await keys.make(convert(wanted, NewKey))
         request.scope["state"]["subject"] = entry.id
         return pages.render("key.html", request, caller, secret=secret, key=entry)
 
-    @routes.post(f"{ACCESS}/revoke")
-    async def revoke_key(request: Request, _caller: Admin) -> Response:
+    @route.post(f"{ACCESS}/revoke", Role.ADMIN)
+    async def revoke_key(request: Request) -> Response:
         key_id = field(await form_of(request), "id")
         request.scope["state"]["subject"] = key_id
         await keys.revoke(key_id)

@@ -3,20 +3,20 @@
 `Admin` enforces bans. Invariant: callers cannot ban themselves here.
 """
 
-from typing import Final, cast
+from typing import Final
 
-from fastapi import APIRouter
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.bans import BAN_KINDS, MAX_REASON, BanKind
-from mqttlite.gateway.caller import Operator, Viewer
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.clients import NewBan, put_ban
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.pages import Pages, redirect
+from mqttlite.gateway.parameters import convert
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Routes
 
 BANS: Final = "/ui/bans"
 
@@ -36,13 +36,13 @@ DURATIONS: Final = {
 NOTICES: Final = {"banned": "The ban holds from now on.", "lifted": "The ban was lifted."}
 
 
-def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
+def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
     """The routes of this module."""
     admin = context.admin
 
-    @routes.get(BANS)
+    @route.get(BANS, Role.VIEWER)
     async def bans(
-        request: Request, caller: Viewer, kind: BanKind = "client", value: str = "", done: str = ""
+        request: Request, caller: Caller, kind: BanKind = "client", value: str = "", done: str = ""
     ) -> Response:
         found = [admin.in_utc(ban) for ban in reversed(admin.bans.list())]
         return pages.render(
@@ -60,29 +60,25 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
             refused=list(reversed(context.recent_events.refused))[:SHOWN],
         )
 
-    @routes.post(f"{BANS}/add")
-    async def ban(request: Request, caller: Operator) -> Response:
+    @route.post(f"{BANS}/add", Role.OPERATOR)
+    async def ban(request: Request, caller: Caller) -> Response:
         form = await form_of(request)
         value = field(form, "value").strip()
         request.scope["state"]["subject"] = value
         duration = field(form, "duration_s")
         if duration not in DURATIONS:
             raise Problem(Code.INVALID_VALUE, f"the duration is none of {', '.join(DURATIONS.values())}")
-        try:
-            wanted = NewBan(
-                kind=cast(BanKind, field(form, "kind")),
-                value=value,
-                duration_s=float(duration),
-                reason=form.get("reason", "").strip(),
-            )
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise Problem(Code.INVALID_VALUE, f"{first['loc'][0]}: {first['msg']}") from None
-        await put_ban(context, wanted, caller, request.app.state.callers)
+        wanted = {
+            "kind": field(form, "kind"),
+            "value": value,
+            "duration_s": float(duration),
+            "reason": form.get("reason", "").strip(),
+        }
+        await put_ban(context, convert(wanted, NewBan), caller, request.app.callers)
         return redirect(BANS, done="banned")
 
-    @routes.post(f"{BANS}/lift")
-    async def lift(request: Request, _caller: Operator) -> Response:
+    @route.post(f"{BANS}/lift", Role.OPERATOR)
+    async def lift(request: Request) -> Response:
         number = field(await form_of(request), "id")
         request.scope["state"]["subject"] = number
         if not (number.isascii() and number.isdecimal() and admin.bans.lift(int(number[:18])) is not None):

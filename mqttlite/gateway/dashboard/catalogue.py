@@ -8,16 +8,16 @@ import json
 from bisect import bisect_left
 from typing import Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.catalogue.entries import Entry, catalogue
 from mqttlite.delivery.schemas.registry import LATEST, RegistryError
-from mqttlite.gateway.caller import Viewer
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Routes
 
 PAGE: Final = 100
 """Entries of one page of the catalogue."""
@@ -26,11 +26,11 @@ SHOWN: Final = 200
 """Subjects that the page lists."""
 
 
-def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
+def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
     """The routes of this module."""
 
-    @routes.get("/ui/catalogue")
-    async def show(request: Request, caller: Viewer, contains: str = "", cursor: str = "") -> Response:
+    @route.get("/ui/catalogue", Role.VIEWER)
+    async def show(request: Request, caller: Caller, contains: str = "", cursor: str = "") -> Response:
         registry = context.schemas.registry
         policies, topics = context.live_rules.policies, list(context.topics.from_name(""))
         entries = [
@@ -53,8 +53,8 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
             type_of=lambda version: registry.schema(version.schema_id).type,
         )
 
-    @routes.get("/ui/schema")
-    async def schema(request: Request, caller: Viewer, subject: str, version: int = LATEST) -> Response:
+    @route.get("/ui/schema", Role.VIEWER)
+    async def schema(request: Request, caller: Caller, subject: str, version: int = LATEST) -> Response:
         registry = context.schemas.registry
         try:
             found = registry.version(subject, version)

@@ -5,19 +5,19 @@
 
 from typing import Any, Final, Literal
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.admin import ClientDetails
 from mqttlite.bans import MAX_REASON
-from mqttlite.gateway.caller import Operator, Role, Viewer, require
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.bans import DURATIONS
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, redirect
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Routes
 from mqttlite.telemetry.why import REASONS, Rule
 
 PAGE: Final = 50
@@ -50,7 +50,7 @@ By = Literal["", "outbox", "bytes", "queue", "drops"]
 _NO_RULE: Final = Rule("", "")
 
 
-def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
+def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, live: Live) -> None:
     """The routes of this module."""
     admin = context.admin
 
@@ -63,10 +63,10 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             )
         return found
 
-    @shown.get("/ui/clients")
+    @shown.get("/ui/clients", Role.VIEWER)
     async def clients(
         request: Request,
-        caller: Viewer,
+        caller: Caller,
         contains: str = "",
         state: State = "",
         user: str = "",
@@ -98,8 +98,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             sessions=len(context.core.sessions),
         )
 
-    @shown.get(CLIENT)
-    async def client(request: Request, caller: Viewer, id: str, done: str = "") -> Response:
+    @shown.get(CLIENT, Role.VIEWER)
+    async def client(request: Request, caller: Caller, id: str, done: str = "") -> Response:
         answers = context.reports.answers()
         found = admin.client(id)
         events = context.recent_events.of_client(id)
@@ -124,27 +124,27 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             notice_text=NOTICES.get(done, ""),
         )
 
-    @streams.get(f"{CLIENT}/live", dependencies=[require(Role.VIEWER)])
+    @streams.get(f"{CLIENT}/live", Role.VIEWER)
     async def client_stream(request: Request, id: str) -> Response:
         async def look() -> dict[str, Any]:
             return _document(details(id))
 
         return live.stream(request, Role.VIEWER, look)
 
-    @shown.post(f"{CLIENT}/disconnect")
-    async def disconnect(request: Request, _caller: Operator) -> Response:
+    @shown.post(f"{CLIENT}/disconnect", Role.OPERATOR)
+    async def disconnect(request: Request) -> Response:
         client_id = await _subject(request)
         return redirect(CLIENT, id=client_id, done="disconnected" if admin.kick(client_id) else "offline")
 
-    @shown.post(f"{CLIENT}/end-session")
-    async def end_session(request: Request, _caller: Operator) -> Response:
+    @shown.post(f"{CLIENT}/end-session", Role.OPERATOR)
+    async def end_session(request: Request) -> Response:
         client_id = await _subject(request)
         details(client_id)
         admin.end_session(client_id)
         return redirect(CLIENT, id=client_id, done="ended")
 
-    @shown.post(f"{CLIENT}/purge")
-    async def purge(request: Request, _caller: Operator) -> Response:
+    @shown.post(f"{CLIENT}/purge", Role.OPERATOR)
+    async def purge(request: Request) -> Response:
         client_id = await _subject(request)
         details(client_id)
         await admin.purge_queue(client_id, dry_run=False)

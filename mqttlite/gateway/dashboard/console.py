@@ -3,17 +3,17 @@
 Invariant: it uses the same routes as any HTTP program, and does not bypass the rules.
 """
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.gateway.caller import Viewer
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.dashboard.pages import Pages
+from mqttlite.gateway.routing import Routes
 
 
-def add(routes: APIRouter, pages: Pages) -> None:
+def add(route: Routes, pages: Pages) -> None:
     """The routes of this module."""
 
-    @routes.get("/ui/console")
-    async def console(request: Request, caller: Viewer, topic: str = "") -> Response:
+    @route.get("/ui/console", Role.VIEWER)
+    async def console(request: Request, caller: Caller, topic: str = "") -> Response:
         return pages.render("console.html", request, caller, topic=topic)

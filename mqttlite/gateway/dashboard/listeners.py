@@ -6,13 +6,13 @@ Invariant: what it shows is what new connections get now.
 import asyncio
 from typing import Any, Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.gateway.caller import Viewer
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.pages import Pages
+from mqttlite.gateway.routing import Routes
 from mqttlite.security.certificate_expiry import WARN_WITHIN, ends_of
 from mqttlite.telemetry.report import Report
 
@@ -24,11 +24,11 @@ FILES: Final = {
 """The files of a listener that end, in words."""
 
 
-def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
+def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
     """The routes of this module."""
 
-    @routes.get("/ui/listeners")
-    async def listeners(request: Request, caller: Viewer) -> Response:
+    @route.get("/ui/listeners", Role.VIEWER)
+    async def listeners(request: Request, caller: Caller) -> Response:
         report = await context.reports.latest()
         return pages.render(
             "listeners.html", request, caller, listeners=report.listeners, **await ends_shown(context, report)

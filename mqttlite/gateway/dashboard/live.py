@@ -58,8 +58,8 @@ class Live:
     async def _events(
         self, request: Request, role: Role, look: Look, end: Callable[[], None] | None
     ) -> AsyncIterator[bytes]:
-        callers: Callers = request.app.state.callers
-        stopping: asyncio.Event = request.app.state.stopping
+        callers: Callers = request.app.callers
+        stopping: asyncio.Event = request.app.stopping
         self.open += 1
         try:
             yield b"retry: 2000\n"

@@ -6,29 +6,29 @@ Invariant: the form leads to a page of this gateway, and to no other site.
 import base64
 from typing import Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from mqttlite.gateway.caller import Callers, Role, User
+from mqttlite.gateway.caller import Callers, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.forms import form_of
 from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.problems import Problem
+from mqttlite.gateway.routing import Routes
 
 LOGIN: Final = "/ui/login"
 
 
-def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
+def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
     """The routes of this module. The form is public: it says nothing about the broker."""
 
-    @routes.get(LOGIN)
+    @route.get(LOGIN, None)
     async def form(request: Request, target: str = "/") -> Response:
         return pages.login(request, _local(target))
 
-    @routes.post(LOGIN)
+    @route.post(LOGIN, None)
     async def log_in(request: Request) -> Response:
-        callers: Callers = request.app.state.callers
+        callers: Callers = request.app.callers
         fields = await form_of(request)
         key, user, password = (fields.get(name, "").strip() for name in ("key", "user", "password"))
         target = _local(fields.get("target", "/"))
@@ -53,9 +53,9 @@ def add(routes: APIRouter, context: GatewayContext, pages: Pages) -> None:
         callers.sessions.begin(response, given)
         return response
 
-    @routes.post("/ui/logout")
-    async def log_out(request: Request, _caller: User) -> Response:
-        callers: Callers = request.app.state.callers
+    @route.post("/ui/logout", Role.USER)
+    async def log_out(request: Request) -> Response:
+        callers: Callers = request.app.callers
         response = RedirectResponse(LOGIN, 303)
         callers.sessions.end(request, response)
         return response

@@ -6,17 +6,17 @@ Invariant: the first rendering and the later updates use the same document.
 from typing import Any, Final, Literal
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.event_hub import MEMORY_SHORT, OVERLOAD_STAGES, OVERLOADED, PUSH_STOPPED, STOOD_STILL, STORE_FAILING
-from mqttlite.gateway.caller import Role, Viewer, require
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.listeners import ends_shown
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.dashboard.words import seconds
+from mqttlite.gateway.routing import Routes
 from mqttlite.telemetry.report import Report
 from mqttlite.telemetry.status import status
 from mqttlite.telemetry.why import REASONS, Rule
@@ -40,7 +40,7 @@ ALARMS: Final = {
 _NO_RULE: Final = Rule("", "")
 
 
-def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
+def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, live: Live) -> None:
     """The routes of this module."""
     encoded: tuple[Report, bytes] | None = None
     reports = context.reports
@@ -71,15 +71,15 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             encoded = report, msgspec.json.encode(await document(report))
         return encoded[1]
 
-    @shown.get("/")
-    async def overview(request: Request, caller: Viewer) -> Response:
+    @shown.get("/", Role.VIEWER)
+    async def overview(request: Request, caller: Caller) -> Response:
         report = await live.report()
         ends = await ends_shown(context, report)
         return pages.render(
             "overview.html", request, caller, status_now=await document(report), past=context.history.points(), **ends
         )
 
-    @streams.get("/ui/live", dependencies=[require(Role.VIEWER)])
+    @streams.get("/ui/live", Role.VIEWER)
     async def overview_stream(request: Request, view: Literal["overview"]) -> Response:
         told: Report | None = None
 

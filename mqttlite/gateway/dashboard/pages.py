@@ -4,14 +4,12 @@ Invariant: a page runs the scripts and styles of the package and no others, and 
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter
-from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -19,8 +17,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from mqttlite.build import version
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.dashboard import words
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Routes
 
 CSP: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 """No inline script or style, and nothing from elsewhere."""
@@ -87,7 +85,7 @@ class Pages:
             path=request.url.path,
             view=PART_OF.get(request.url.path, request.url.path),
             caller=caller,
-            has_session=caller is not None and request.app.state.callers.sessions.has(request),
+            has_session=caller is not None and request.app.callers.sessions.has(request),
             can_act=caller is not None and caller.may(Role.OPERATOR),
             can_change=caller is not None and caller.may(Role.ADMIN),
             **values,
@@ -113,28 +111,6 @@ class Pages:
         page.headers.update(problem.headers or {})
         return page
 
-    def route_class(self) -> type[LazyRoute]:
-        """The class of routes that answer with pages, also where something is wrong."""
-        pages = self
-
-        class PageRoute(LazyRoute):
-            def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-                handle = super().get_route_handler()
-
-                async def answer(request: Request) -> Response:
-                    try:
-                        return await handle(request)
-                    except Problem as problem:
-                        return pages.problem(problem, request)
-                    except RequestValidationError as error:
-                        first = error.errors()[0]
-                        place = ".".join(str(part) for part in first["loc"])
-                        return pages.problem(Problem(Code.INVALID_VALUE, f"{place}: {first['msg']}"), request)
-
-                return answer
-
-        return PageRoute
-
 
 def redirect(path: str, **query: str) -> RedirectResponse:
     """Go to another page, after a form was sent."""
@@ -142,7 +118,7 @@ def redirect(path: str, **query: str) -> RedirectResponse:
     return RedirectResponse(f"{path}?{shown}" if shown else path, 303)
 
 
-def add_assets(routes: APIRouter) -> None:
+def add_assets(route: Routes) -> None:
     """The scripts and styles, which are public; they are read once."""
     found: dict[str, tuple[bytes, str, str]] = {}
     for each in files(_PACKAGE).joinpath("assets").iterdir():
@@ -151,7 +127,7 @@ def add_assets(routes: APIRouter) -> None:
             content = each.read_bytes()
             found[each.name] = content, kind, f'"{hashlib.sha256(content).hexdigest()[:16]}"'
 
-    @routes.get(f"{ASSETS}/{{name}}")
+    @route.get(f"{ASSETS}/{{name}}", None)
     async def asset(name: str, request: Request) -> Response:
         if name not in found:
             raise Problem(Code.NOT_FOUND, "there is no file of that name")

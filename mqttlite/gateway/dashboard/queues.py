@@ -8,20 +8,20 @@ operators only.
 from typing import Any, Final, Literal
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.core.reasons import EXPIRED
 from mqttlite.delivery.queues.api import Refused
 from mqttlite.delivery.queues.outcomes import DEADLINE, DISCONNECTED, FILTERED, NACKED, OVERFLOW, TOO_LARGE
-from mqttlite.gateway.caller import Admin, Caller, Operator, Role, Viewer, require
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.forms import field, form_of
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, redirect
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.queue_routes import problem_of, without_query
+from mqttlite.gateway.routing import Routes
 
 QUEUES: Final = "/ui/queues"
 QUEUE: Final = "/ui/queue"
@@ -63,7 +63,7 @@ CAUSES: Final = {
 """Why an attempt failed, or the queue gave a message up, in words."""
 
 
-def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
+def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, live: Live) -> None:
     """The routes of this module."""
 
     async def ask(method: str, *segments: str, **query: str) -> Any:
@@ -84,8 +84,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         found = {"push": None, **await ask("GET", "queues", name)}
         return found if caller.may(Role.ADMIN) else without_query(found)
 
-    @shown.get(QUEUES)
-    async def queues(request: Request, caller: Viewer, cursor: str = "", done: str = "") -> Response:
+    @shown.get(QUEUES, Role.VIEWER)
+    async def queues(request: Request, caller: Caller, cursor: str = "", done: str = "") -> Response:
         found = await listed(cursor)
         return pages.render(
             "queues.html",
@@ -98,8 +98,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             notice_text=NOTICES.get(done, ""),
         )
 
-    @shown.post(f"{QUEUES}/{{action}}")
-    async def act_on_queues(request: Request, _caller: Admin, action: Literal["make", "change", "delete"]) -> Response:
+    @shown.post(f"{QUEUES}/{{action}}", Role.ADMIN)
+    async def act_on_queues(request: Request, action: Literal["make", "change", "delete"]) -> Response:
         form = await form_of(request)
         name = await _subject(request)
         if action == "make":
@@ -111,15 +111,15 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         await ask("DELETE", "queues", name)
         return redirect(QUEUES, done="queue-deleted")
 
-    @streams.get(f"{QUEUES}/live", dependencies=[require(Role.VIEWER)])
+    @streams.get(f"{QUEUES}/live", Role.VIEWER)
     async def queues_stream(request: Request, cursor: str) -> Response:
         async def look() -> dict[str, Any]:
             return {"queues": (await listed(cursor))["entries"]}
 
         return live.stream(request, Role.VIEWER, look)
 
-    @shown.get(QUEUE)
-    async def queue(request: Request, caller: Viewer, name: str, cursor: str = "", done: str = "") -> Response:
+    @shown.get(QUEUE, Role.VIEWER)
+    async def queue(request: Request, caller: Caller, name: str, cursor: str = "", done: str = "") -> Response:
         found = await details(caller, name)
         letters = await ask("GET", "dead-letters", name, limit=str(SHOWN), cursor=cursor)
         messages = []
@@ -141,15 +141,15 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             notice_text=NOTICES.get(done, ""),
         )
 
-    @streams.get(f"{QUEUE}/live")
-    async def queue_stream(request: Request, caller: Viewer, name: str) -> Response:
+    @streams.get(f"{QUEUE}/live", Role.VIEWER)
+    async def queue_stream(request: Request, caller: Caller, name: str) -> Response:
         async def look() -> Any:
             return await details(caller, name)
 
         return live.stream(request, Role.VIEWER, look)
 
-    @shown.get(f"{QUEUE}/dead-letter")
-    async def dead_letter(request: Request, caller: Operator, name: str, number: int) -> Response:
+    @shown.get(f"{QUEUE}/dead-letter", Role.OPERATOR)
+    async def dead_letter(request: Request, caller: Caller, name: str, number: int) -> Response:
         found = await ask("GET", "dead-letters", name, str(number))
         payload = found["payload"]
         return pages.render(
@@ -162,8 +162,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             causes=CAUSES,
         )
 
-    @shown.post(f"{QUEUE}/{{action}}")
-    async def act(request: Request, _caller: Operator, action: Literal["pause", "resume", "purge"]) -> Response:
+    @shown.post(f"{QUEUE}/{{action}}", Role.OPERATOR)
+    async def act(request: Request, action: Literal["pause", "resume", "purge"]) -> Response:
         name = await _subject(request)
         if action == "purge":
             await ask("DELETE", "queues", name, "messages")
@@ -171,10 +171,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             await ask("POST", "queues", name, action)
         return redirect(QUEUE, name=name, done={"pause": "paused", "resume": "resumed", "purge": "purged"}[action])
 
-    @shown.post(f"{QUEUE}/snapshots/{{action}}")
-    async def act_on_snapshots(
-        request: Request, _caller: Admin, action: Literal["seek", "create", "delete"]
-    ) -> Response:
+    @shown.post(f"{QUEUE}/snapshots/{{action}}", Role.ADMIN)
+    async def act_on_snapshots(request: Request, action: Literal["seek", "create", "delete"]) -> Response:
         form = await form_of(request)
         name = await _subject(request)
         if action == "seek":
@@ -186,8 +184,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             await ask("DELETE", "snapshots", field(form, "snapshot"))
         return redirect(QUEUE, name=name, done={"seek": "sought", "create": "made", "delete": "deleted"}[action])
 
-    @shown.post(f"{QUEUE}/dead-letters/{{action}}")
-    async def act_on_letters(request: Request, _caller: Operator, action: Literal["replay", "drop"]) -> Response:
+    @shown.post(f"{QUEUE}/dead-letters/{{action}}", Role.OPERATOR)
+    async def act_on_letters(request: Request, action: Literal["replay", "drop"]) -> Response:
         form = await form_of(request)
         name = await _subject(request)
         number = {"number": form["number"]} if form.get("number") else {}

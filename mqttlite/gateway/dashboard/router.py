@@ -3,12 +3,12 @@
 Invariant: pages answer errors as pages, streams as problems.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
-from mqttlite.gateway.caller import Viewer
+from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import (
     access,
@@ -26,17 +26,17 @@ from mqttlite.gateway.dashboard import (
 from mqttlite.gateway.dashboard.key_command import key_command
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, add_assets
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Route, Routes
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The pages, what they load, and what keeps them up to date."""
     pages = Pages(partial(key_command, context))
     live = Live(context)
-    routes = APIRouter(include_in_schema=False, route_class=LazyRoute)
-    add_assets(routes)
-    shown = APIRouter(include_in_schema=False, route_class=pages.route_class())
+    streams = Routes()
+    add_assets(streams)
+    shown = Routes(on_problem=pages.problem)
     login.add(shown, context, pages)
     access.add(shown, context, pages)
     bans.add(shown, context, pages)
@@ -44,11 +44,10 @@ def router(context: GatewayContext) -> APIRouter:
     console.add(shown, pages)
     listeners.add(shown, context, pages)
     for view in (overview, clients, topics, queues, trace):
-        view.add(shown, routes, context, pages, live)
+        view.add(shown, streams, context, pages, live)
 
-    @shown.get("/ui/{path:path}")
-    async def no_page(path: str, _caller: Viewer) -> Response:
+    @shown.get("/ui/{path:path}", Role.VIEWER)
+    async def no_page(path: str) -> Response:
         raise Problem(Code.NOT_FOUND, f"There is no page at /ui/{path[:200]}; the menu has those that there are.")
 
-    routes.routes.extend(shown.routes)
-    return routes
+    return [*streams.made, *shown.made]

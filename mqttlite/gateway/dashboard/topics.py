@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +16,7 @@ from mqttlite.admin import subscribed_at
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
 from mqttlite.core.route.subscription import Subscription
-from mqttlite.gateway.caller import Caller, Operator, Role, Viewer
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import topic_levels, words
 from mqttlite.gateway.dashboard.forms import field, form_of
@@ -26,6 +25,7 @@ from mqttlite.gateway.dashboard.pages import Pages, redirect
 from mqttlite.gateway.dashboard.topic_watch import Seen, TopicWatch
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import Draft, Publishing
+from mqttlite.gateway.routing import Routes
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid
 
@@ -42,7 +42,7 @@ NOTICES: Final = {"retained": "The message is retained.", "cleared": "The retain
 Form = Literal["", "text", "json", "hex"]
 
 
-def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
+def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, live: Live) -> None:
     """The routes of this module."""
     core = context.core
     publishing = Publishing(context)
@@ -54,16 +54,16 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         found = core.router.retained.search(topic).take(1)
         return None if not found or 0.0 < found[0].expires_at <= context.clock() else found[0]
 
-    @shown.get("/ui/topics")
-    async def topics(request: Request, caller: Viewer, below: str | None = None) -> Response:
+    @shown.get("/ui/topics", Role.VIEWER)
+    async def topics(request: Request, caller: Caller, below: str | None = None) -> Response:
         if below is not None:
             _check(below)
         level = await topic_levels.look(core.router.retained, below, lambda topic: may_see(caller, topic))
         return pages.render("topics.html", request, caller, below=below, level=level, path_of=_path_of)
 
-    @streams.get("/ui/topics/live")
+    @streams.get("/ui/topics/live", Role.VIEWER)
     async def tree_stream(
-        request: Request, caller: Viewer, view: Literal["tree"], below: str | None = None
+        request: Request, caller: Caller, view: Literal["tree"], below: str | None = None
     ) -> Response:
         prefix = b"" if below is None else _check(below) + b"/"
         watch = TopicWatch(core, prefix + b"#")
@@ -73,8 +73,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
 
         return live.stream(request, Role.VIEWER, look, watch.end)
 
-    @streams.get(f"{TOPIC}/live")
-    async def topic_stream(request: Request, caller: Viewer, name: str) -> Response:
+    @streams.get(f"{TOPIC}/live", Role.VIEWER)
+    async def topic_stream(request: Request, caller: Caller, name: str) -> Response:
         encoded = _check(name)
         watch = TopicWatch(core, encoded)
 
@@ -85,10 +85,10 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
 
         return live.stream(request, Role.VIEWER, look, watch.end)
 
-    @shown.get(TOPIC)
+    @shown.get(TOPIC, Role.VIEWER)
     async def topic(
         request: Request,
-        caller: Viewer,
+        caller: Caller,
         name: str,
         form: Form = "",
         done: str = "",
@@ -131,8 +131,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
             max_users=rulings.MAX_USERS,
         )
 
-    @shown.post(f"{TOPIC}/retain")
-    async def retain(request: Request, caller: Operator) -> Response:
+    @shown.post(f"{TOPIC}/retain", Role.OPERATOR)
+    async def retain(request: Request, caller: Caller) -> Response:
         form = await form_of(request)
         name, payload, qos = (field(form, each) for each in ("name", "payload", "qos"))
         request.scope["state"]["subject"] = name
@@ -144,8 +144,8 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         await publishing.publish(caller, Draft(_check(name), sent, int(qos), True))
         return redirect(TOPIC, name=name, done="retained")
 
-    @shown.post(f"{TOPIC}/clear")
-    async def clear(request: Request, caller: Operator) -> Response:
+    @shown.post(f"{TOPIC}/clear", Role.OPERATOR)
+    async def clear(request: Request, caller: Caller) -> Response:
         name = field(await form_of(request), "name")
         request.scope["state"]["subject"] = name
         await publishing.publish(caller, Draft(_check(name), b"", 0, True))

@@ -5,20 +5,20 @@ It is what `mqttlite why --follow` does. Invariant: nothing is traced any more `
 
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.gateway.caller import Operator, Role, require
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Routes
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
 from mqttlite.wire.errors import TopicFilterInvalid
 
 
-def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pages, live: Live) -> None:
+def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, live: Live) -> None:
     """The routes of this module."""
     reports = context.reports
 
@@ -33,13 +33,13 @@ def add(shown: APIRouter, streams: APIRouter, context: GatewayContext, pages: Pa
         except TooManyFollowed:
             raise Problem(Code.BUSY, f"{MAX_FOLLOWED} traces run already, which is the limit; end one") from None
 
-    @shown.get("/ui/trace")
-    async def trace(request: Request, caller: Operator, filter: str = "", client: str = "") -> Response:
+    @shown.get("/ui/trace", Role.OPERATOR)
+    async def trace(request: Request, caller: Caller, filter: str = "", client: str = "") -> Response:
         if filter or client:
             follow(filter, client)
         return pages.render("trace.html", request, caller, filter=filter, client=client)
 
-    @streams.get("/ui/trace/live", dependencies=[require(Role.OPERATOR)])
+    @streams.get("/ui/trace/live", Role.OPERATOR)
     async def trace_stream(request: Request, filter: str = "", client: str = "") -> Response:
         follow(filter, client)
         latest: int | None = None

@@ -5,25 +5,24 @@ is set is kept and given back, and gives nobody a right. Invariant: a permission
 now.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.delivery.queues.resources import subscription_resource
-from mqttlite.gateway.caller import Caller, Role, User
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import answer, decoded
 from mqttlite.gateway.pubsub.iam_policies import Policy
 from mqttlite.gateway.pubsub.names import queue_name, snapshot_name, snapshot_resource, topic_name, topic_resource
 from mqttlite.gateway.pubsub.snapshots import may_seek
-from mqttlite.gateway.pubsub.topics import ADMIN, BODY
+from mqttlite.gateway.pubsub.topics import BODY
 from mqttlite.gateway.pubsub.visibility import sees_queue, sees_topic
+from mqttlite.gateway.routing import Route, Routes
 
 MAX_PERMISSIONS: Final = 100
 """Of one question, as with Google."""
@@ -42,9 +41,9 @@ class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resource: str = ""
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/projects/{project}", tags=["Google Pub/Sub"], route_class=LazyRoute)
+    route = Routes("/v1/projects/{project}", "Google Pub/Sub")
     queues = context.queues
 
     def topic(project: str, name: str) -> tuple[str, bool]:
@@ -81,29 +80,30 @@ def router(context: GatewayContext) -> APIRouter:
                 raise Problem(Code.NOT_FOUND, f"there is no projects/{project}/{kind}/{name}")
             return resource_of(found)
 
-        @routes.get(f"{path}:getIamPolicy", summary=f"The policy of one of the {kind}", dependencies=[ADMIN])
-        @routes.get(f"{path}/getIamPolicy", include_in_schema=False, dependencies=[ADMIN])
+        @route.get(f"{path}:getIamPolicy", Role.ADMIN, f"The policy of one of the {kind}")
+        @route.get(f"{path}/getIamPolicy", Role.ADMIN)
         async def get_policy(project: str, name: str) -> Response:
             return answer(context.iam.get(existing(project, name)))
 
-        @routes.post(
+        @route.post(
             f"{path}:setIamPolicy",
-            summary=f"Keep a policy for one of the {kind}; it gives nobody a right",
-            openapi_extra=BODY,
-            dependencies=[ADMIN],
+            Role.ADMIN,
+            f"Keep a policy for one of the {kind}; it gives nobody a right",
+            operation=BODY,
         )
-        @routes.post(f"{path}/setIamPolicy", include_in_schema=False, dependencies=[ADMIN])
+        @route.post(f"{path}/setIamPolicy", Role.ADMIN)
         async def set_policy(project: str, name: str, request: Request) -> Response:
             body = decoded(await request.body(), SetRequest)
             return answer(await context.iam.put(existing(project, name), body.policy))
 
-        @routes.post(
+        @route.post(
             f"{path}:testIamPermissions",
-            summary=f"Which permissions the caller has on one of the {kind}",
-            openapi_extra=BODY,
+            Role.USER,
+            f"Which permissions the caller has on one of the {kind}",
+            operation=BODY,
         )
-        @routes.post(f"{path}/testIamPermissions", include_in_schema=False)
-        async def test_permissions(caller: User, project: str, name: str, request: Request) -> Response:
+        @route.post(f"{path}/testIamPermissions", Role.USER)
+        async def test_permissions(caller: Caller, project: str, name: str, request: Request) -> Response:
             wanted = decoded(await request.body(), TestRequest).permissions
             if len(wanted) > MAX_PERMISSIONS:
                 raise Problem(Code.INVALID_VALUE, f"permissions has {len(wanted)}: {MAX_PERMISSIONS} at most")
@@ -120,4 +120,4 @@ def router(context: GatewayContext) -> APIRouter:
     add("topics", topic, topic_resource)
     add("subscriptions", subscription, subscription_resource)
     add("snapshots", snapshot, snapshot_resource)
-    return routes
+    return route.made

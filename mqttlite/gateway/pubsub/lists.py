@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
-from fastapi import Query
+from msgspec import Meta
 from starlette.responses import Response
 
 from mqttlite.gateway.problems import Code, Problem
@@ -14,8 +14,12 @@ MAX_PAGE: Final = 1_000
 
 DEFAULT_PAGE: Final = 100
 
-PageSize = Annotated[int, Query(alias="pageSize", ge=0, le=0x7FFF_FFFF, description="0: as many as the broker likes")]
-PageToken = Annotated[str, Query(alias="pageToken", max_length=1_000, description="The `nextPageToken` before this")]
+PageSize = Annotated[
+    int, Meta(ge=0, le=0x7FFF_FFFF, description="0: as many as the broker likes", extra={"name": "pageSize"})
+]
+PageToken = Annotated[
+    str, Meta(max_length=1_000, description="The `nextPageToken` before this", extra={"name": "pageToken"})
+]
 
 
 def page(member: str, entries: Iterable[tuple[str, Any]], size: int) -> Response:

@@ -1,13 +1,12 @@
 """What of Google's API is not served: each method is refused with a sentence that says what there is instead."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from fastapi import APIRouter
-
-from mqttlite.gateway.caller import Role, require
+from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import METHODS, Route, Routes
 
 REFUSALS: Final[dict[str, str]] = {
     "schemas": "schemas: the schema registry is at /registry",
@@ -19,11 +18,10 @@ BELOW_A_MOUNT_POINT: Final = (
 )
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module; they come after those of what is served."""
-    routes = APIRouter(prefix="/v1", dependencies=[require(Role.USER)], include_in_schema=False, route_class=LazyRoute)
+    route = Routes("/v1")
 
-    @routes.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
     async def refuse(path: str) -> None:
         for segment in path.split("/"):
             refusal = BELOW_A_MOUNT_POINT if context.mount_point.prefix else REFUSALS.get(segment.rpartition(":")[2])
@@ -31,4 +29,6 @@ def router(context: GatewayContext) -> APIRouter:
                 raise Problem(Code.NOT_AVAILABLE, refusal)
         raise Problem(Code.NOT_FOUND, f"there is no such method of Google Pub/Sub here: /v1/{path[:200]}")
 
-    return routes
+    for method in METHODS:
+        route.add(method, "/{path:path}", Role.USER)(refuse)
+    return route.made

@@ -4,12 +4,11 @@ The snapshot `projects/p/snapshots/s` is the broker's snapshot `p.s`, of one que
 what it says is committed, and after a seek nothing older is delivered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,9 +16,8 @@ from mqttlite.delivery.queues.commands import SEEK
 from mqttlite.delivery.queues.errors import NoSuchQueue, SeekUnderWay
 from mqttlite.delivery.queues.seek_requests import SeekTimedOut, parse_time, time_text_of
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
-from mqttlite.gateway.caller import Caller, Role, User, Viewer
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import answer, decoded
 from mqttlite.gateway.pubsub.lists import PageSize, PageToken, page, start_of
@@ -31,8 +29,9 @@ from mqttlite.gateway.pubsub.names import (
     topic_name,
     topic_of_queue,
 )
-from mqttlite.gateway.pubsub.topics import ADMIN, BODY
+from mqttlite.gateway.pubsub.topics import BODY
 from mqttlite.gateway.pubsub.visibility import sees_queue, sees_topic
+from mqttlite.gateway.routing import Route, Routes
 
 
 class SeekRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,9 +59,9 @@ class UpdateSnapshotRequest(msgspec.Struct, frozen=True, rename="camel", forbid_
     update_mask: str = ""
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/projects/{project}", tags=["Google Pub/Sub"], route_class=LazyRoute)
+    route = Routes("/v1/projects/{project}", "Google Pub/Sub")
     queues, snapshots = context.queues, context.queues.snapshots
 
     def found(project: str, snapshot: str, reader: Caller | None = None) -> Snapshot:
@@ -81,7 +80,7 @@ def router(context: GatewayContext) -> APIRouter:
             "expireTime": time_text_of(snapshot.expires_at),
         }
 
-    @routes.put("/snapshots/{snapshot}", summary="Make a snapshot", openapi_extra=BODY, dependencies=[ADMIN])
+    @route.put("/snapshots/{snapshot}", Role.ADMIN, "Make a snapshot", operation=BODY)
     async def create(project: str, snapshot: str, request: Request) -> Response:
         name = snapshot_name(project, snapshot)
         body = decoded(await request.body(), CreateSnapshotRequest)
@@ -99,9 +98,9 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer(shown(made))
 
-    @routes.get("/snapshots", summary="List the snapshots of a project")
+    @route.get("/snapshots", Role.VIEWER, "List the snapshots of a project")
     async def list_snapshots(
-        caller: Viewer, project: str, page_size: PageSize = 0, page_token: PageToken = ""
+        caller: Caller, project: str, page_size: PageSize = 0, page_token: PageToken = ""
     ) -> Response:
         check_project(project)
         return page("snapshots", _of(caller, project, page_token, ""), page_size)
@@ -121,20 +120,20 @@ def router(context: GatewayContext) -> APIRouter:
                 elif queues.options(each.queue).filters == (topic,):
                     yield each.name, snapshot_resource(each.name)
 
-    @routes.get("/topics/{topic}/snapshots", summary="List the snapshots of a topic")
+    @route.get("/topics/{topic}/snapshots", Role.VIEWER, "List the snapshots of a topic")
     async def list_of_topic(
-        caller: Viewer, project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = ""
+        caller: Caller, project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = ""
     ) -> Response:
         name = topic_name(project, topic)
         if context.topics.named(name) is None or not sees_topic(context, caller, name):
             raise Problem(Code.NOT_FOUND, f"there is no topic projects/{project}/topics/{topic}")
         return page("snapshots", _of(caller, project, page_token, name), page_size)
 
-    @routes.get("/snapshots/{snapshot}", summary="Show a snapshot")
-    async def show(caller: Viewer, project: str, snapshot: str) -> Response:
+    @route.get("/snapshots/{snapshot}", Role.VIEWER, "Show a snapshot")
+    async def show(caller: Caller, project: str, snapshot: str) -> Response:
         return answer(shown(found(project, snapshot, caller)))
 
-    @routes.patch("/snapshots/{snapshot}", summary="Change a snapshot", openapi_extra=BODY, dependencies=[ADMIN])
+    @route.patch("/snapshots/{snapshot}", Role.ADMIN, "Change a snapshot", operation=BODY)
     async def change(project: str, snapshot: str, request: Request) -> Response:
         body = decoded(await request.body(), UpdateSnapshotRequest)
         name = found(project, snapshot).name
@@ -149,7 +148,7 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer(shown(changed))
 
-    @routes.delete("/snapshots/{snapshot}", summary="Delete a snapshot", dependencies=[ADMIN])
+    @route.delete("/snapshots/{snapshot}", Role.ADMIN, "Delete a snapshot")
     async def delete(project: str, snapshot: str) -> Response:
         name = found(project, snapshot).name
         snapshots.delete(name)
@@ -157,13 +156,9 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer({})
 
-    @routes.post(
-        "/subscriptions/{subscription}:seek",
-        summary="Go to a time or a snapshot",
-        openapi_extra=BODY,
-    )
-    @routes.post("/subscriptions/{subscription}/seek", include_in_schema=False)
-    async def seek(caller: User, project: str, subscription: str, request: Request) -> Response:
+    @route.post("/subscriptions/{subscription}:seek", Role.USER, "Go to a time or a snapshot", operation=BODY)
+    @route.post("/subscriptions/{subscription}/seek", Role.USER)
+    async def seek(caller: Caller, project: str, subscription: str, request: Request) -> Response:
         given = await request.body()
         name = queue_name(project, subscription)
         if not may_seek(context, caller, name):
@@ -189,7 +184,7 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(Code.INVALID_VALUE, f"time: {error}") from None
         return answer({})
 
-    return routes
+    return route.made
 
 
 def may_seek(context: GatewayContext, caller: Caller, name: str) -> bool:

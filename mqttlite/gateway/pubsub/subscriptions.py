@@ -5,11 +5,11 @@ leased before they are told, and an acknowledged message does not come back.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,9 +18,8 @@ from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, TooManyQue
 from mqttlite.delivery.queues.options import MAX_DEADLINE_S, QueueOptions
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.delivery.queues.service import Pulled
-from mqttlite.gateway.caller import Caller, Callers, User, Viewer
+from mqttlite.gateway.caller import Caller, Callers, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import (
     AcknowledgeRequest,
@@ -50,12 +49,18 @@ from mqttlite.gateway.pubsub.subscription_bodies import (
     push_of,
     subscription_json,
 )
-from mqttlite.gateway.pubsub.topics import ADMIN, BODY
+from mqttlite.gateway.pubsub.topics import BODY
 from mqttlite.gateway.pubsub.visibility import sees_queue
-from mqttlite.gateway.traffic import TRAFFIC
+from mqttlite.gateway.routing import Route, Routes
 
 MaxMessages = Annotated[
-    int, Query(alias="maxMessages", ge=0, le=0x7FFF_FFFF, description="The same as in the body, which may be empty")
+    int,
+    Meta(
+        ge=0,
+        le=0x7FFF_FFFF,
+        description="The same as in the body, which may be empty",
+        extra={"name": "maxMessages"},
+    ),
 ]
 
 _FIXED: Final = {"filters": "topic", "filter": "filter", "ordering": "enableMessageOrdering"}
@@ -78,9 +83,9 @@ MAX_WAITING_PULLS: Final = 200
 """Each looks at its queue twenty times a second, some 20 µs each time: these take a tenth of a core."""
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/projects/{project}/subscriptions", tags=["Google Pub/Sub"], route_class=LazyRoute)
+    route = Routes("/v1/projects/{project}/subscriptions", "Google Pub/Sub")
     queues = context.queues
     pulls = Pulls(context)
 
@@ -136,12 +141,7 @@ def router(context: GatewayContext) -> APIRouter:
         if any(getattr(before, member) != value for member, value in members.items()):
             changed(name, members)
 
-    @routes.put(
-        "/{subscription}",
-        summary="Make a subscription of a topic, or change it",
-        openapi_extra=BODY,
-        dependencies=[ADMIN],
-    )
+    @route.put("/{subscription}", Role.ADMIN, "Make a subscription of a topic, or change it", operation=BODY)
     async def create(project: str, subscription: str, request: Request) -> Response:
         name = queue_name(project, subscription)
         body = decoded(await request.body(), SubscriptionBody)
@@ -166,9 +166,9 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer(shown(name))
 
-    @routes.get("", summary="List the subscriptions of a project")
+    @route.get("", Role.VIEWER, "List the subscriptions of a project")
     async def list_subscriptions(
-        caller: Viewer, project: str, page_size: PageSize = 0, page_token: PageToken = ""
+        caller: Caller, project: str, page_size: PageSize = 0, page_token: PageToken = ""
     ) -> Response:
         check_project(project)
         prefix = f"{project}."
@@ -183,11 +183,11 @@ def router(context: GatewayContext) -> APIRouter:
 
         return page("subscriptions", entries(), page_size)
 
-    @routes.get("/{subscription}", summary="Show a subscription")
-    async def show(caller: Viewer, project: str, subscription: str) -> Response:
+    @route.get("/{subscription}", Role.VIEWER, "Show a subscription")
+    async def show(caller: Caller, project: str, subscription: str) -> Response:
         return answer(shown(found(project, subscription, caller)))
 
-    @routes.patch("/{subscription}", summary="Change a subscription", openapi_extra=BODY, dependencies=[ADMIN])
+    @route.patch("/{subscription}", Role.ADMIN, "Change a subscription", operation=BODY)
     async def change(project: str, subscription: str, request: Request) -> Response:
         changes = changes_of(decoded(await request.body(), UpdateSubscriptionRequest))
         name = found(project, subscription)
@@ -195,22 +195,20 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer(shown(name))
 
-    @routes.post(
+    @route.post(
         "/{subscription}:modifyPushConfig",
-        summary="Push messages to an endpoint, or have them pulled",
-        openapi_extra=BODY,
-        dependencies=[ADMIN],
+        Role.ADMIN,
+        "Push messages to an endpoint, or have them pulled",
+        operation=BODY,
     )
-    @routes.post("/{subscription}/modifyPushConfig", include_in_schema=False, dependencies=[ADMIN])
+    @route.post("/{subscription}/modifyPushConfig", Role.ADMIN)
     async def modify_push(project: str, subscription: str, request: Request) -> Response:
         body = decoded(await request.body(), ModifyPushConfigRequest)
         changed(found(project, subscription), push_of(body.push_config))
         await context.loop_driver.settled()
         return answer({})
 
-    @routes.delete(
-        "/{subscription}", summary="Delete a subscription with its messages and dead letters", dependencies=[ADMIN]
-    )
+    @route.delete("/{subscription}", Role.ADMIN, "Delete a subscription with its messages and dead letters")
     async def delete(project: str, subscription: str) -> Response:
         name = found(project, subscription)
         queues.delete(name)
@@ -218,12 +216,10 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer({})
 
-    @routes.post(
-        "/{subscription}:detach",
-        summary="Drop the messages of a subscription, and take no more of its topic",
-        dependencies=[ADMIN],
+    @route.post(
+        "/{subscription}:detach", Role.ADMIN, "Drop the messages of a subscription, and take no more of its topic"
     )
-    @routes.post("/{subscription}/detach", include_in_schema=False, dependencies=[ADMIN])
+    @route.post("/{subscription}/detach", Role.ADMIN)
     async def detach(project: str, subscription: str) -> Response:
         name = found(project, subscription)
         options = queues.options(name)
@@ -233,10 +229,10 @@ def router(context: GatewayContext) -> APIRouter:
         await context.seeks.finish(name)
         return answer({})
 
-    @routes.post("/{subscription}:pull", summary="Lease messages", openapi_extra=BODY, dependencies=[TRAFFIC])
-    @routes.post("/{subscription}/pull", include_in_schema=False, dependencies=[TRAFFIC])
+    @route.post("/{subscription}:pull", Role.USER, "Lease messages", operation=BODY, is_traffic=True)
+    @route.post("/{subscription}/pull", Role.USER, is_traffic=True)
     async def pull(
-        caller: User, project: str, subscription: str, request: Request, max_messages: MaxMessages = 0
+        caller: Caller, project: str, subscription: str, request: Request, max_messages: MaxMessages = 0
     ) -> Response:
         given = await request.body()
         name = consumed(caller, project, subscription)
@@ -258,11 +254,9 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer({"receivedMessages": [received(each) for each in pulled]} if pulled else {})
 
-    @routes.post(
-        "/{subscription}:acknowledge", summary="Acknowledge messages", openapi_extra=BODY, dependencies=[TRAFFIC]
-    )
-    @routes.post("/{subscription}/acknowledge", include_in_schema=False, dependencies=[TRAFFIC])
-    async def acknowledge(caller: User, project: str, subscription: str, request: Request) -> Response:
+    @route.post("/{subscription}:acknowledge", Role.USER, "Acknowledge messages", operation=BODY, is_traffic=True)
+    @route.post("/{subscription}/acknowledge", Role.USER, is_traffic=True)
+    async def acknowledge(caller: Caller, project: str, subscription: str, request: Request) -> Response:
         given = await request.body()
         name = consumed(caller, project, subscription)
         body = decoded(given, AcknowledgeRequest)
@@ -271,14 +265,15 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer(_unknown(body.ack_ids, done))
 
-    @routes.post(
+    @route.post(
         "/{subscription}:modifyAckDeadline",
-        summary="Extend leases, or end them (0)",
-        openapi_extra=BODY,
-        dependencies=[TRAFFIC],
+        Role.USER,
+        "Extend leases, or end them (0)",
+        operation=BODY,
+        is_traffic=True,
     )
-    @routes.post("/{subscription}/modifyAckDeadline", include_in_schema=False, dependencies=[TRAFFIC])
-    async def modify(caller: User, project: str, subscription: str, request: Request) -> Response:
+    @route.post("/{subscription}/modifyAckDeadline", Role.USER, is_traffic=True)
+    async def modify(caller: Caller, project: str, subscription: str, request: Request) -> Response:
         given = await request.body()
         name = consumed(caller, project, subscription)
         body = decoded(given, ModifyAckDeadlineRequest)
@@ -290,13 +285,13 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer(_unknown(body.ack_ids, done))
 
-    @routes.get("/{subscription}/snapshot", summary="Show the position of a subscription")
-    async def position(caller: Viewer, project: str, subscription: str) -> Response:
+    @route.get("/{subscription}/snapshot", Role.VIEWER, "Show the position of a subscription")
+    async def position(caller: Caller, project: str, subscription: str) -> Response:
         name = found(project, subscription, caller)
         at, messages = queues.position(name).first, queues.state(name).depth
         return answer({"subscription": subscription_resource(name), "position": str(at), "messages": messages})
 
-    return routes
+    return route.made
 
 
 def _unknown(ack_ids: list[str], done: list[bool]) -> dict[str, list[str]]:
@@ -332,8 +327,8 @@ class Pulls:
 
     async def _wait(self, name: str, most: int, request: Request, until: float) -> list[Pulled]:
         context = self._context
-        callers: Callers = request.app.state.callers
-        stopping: asyncio.Event = request.app.state.stopping
+        callers: Callers = request.app.callers
+        stopping: asyncio.Event = request.app.stopping
         looks = 0
         while context.clock() < until and not stopping.is_set():
             context.loop_driver.wake()  # a long queue may have to be read

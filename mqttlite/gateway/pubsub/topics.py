@@ -6,21 +6,19 @@ leaves when its messages are in each subscription, and on disk.
 
 import asyncio
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.delivery.queues.errors import NoSuchQueue
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.delivery.queues.service import Queues
-from mqttlite.gateway.caller import Admin, Caller, Role, User, Viewer, require
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.lazy_route import LazyRoute
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import Draft, Publishing, checked
 from mqttlite.gateway.pubsub.bodies import (
@@ -39,16 +37,16 @@ from mqttlite.gateway.pubsub.names import (
     topic_resource,
 )
 from mqttlite.gateway.pubsub.visibility import sees_queue, sees_topic
-from mqttlite.gateway.traffic import TRAFFIC
+from mqttlite.gateway.routing import Route, Routes
 from mqttlite.security.topic_records import TopicRecord
 
 SLICE: Final = 100
 """Messages of a publish, or queues of a deleted topic, that are seen to before others have their turn."""
 
 
-def router(context: GatewayContext) -> APIRouter:
+def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
-    routes = APIRouter(prefix="/v1/projects/{project}/topics", tags=["Google Pub/Sub"], route_class=LazyRoute)
+    route = Routes("/v1/projects/{project}/topics", "Google Pub/Sub")
     topics = context.topics
     permissions = context.core.permissions
     publishing = Publishing(context)
@@ -60,8 +58,8 @@ def router(context: GatewayContext) -> APIRouter:
             raise Problem(Code.NOT_FOUND, f"there is no topic projects/{project}/topics/{topic}")
         return record
 
-    @routes.put("/{topic}", summary="Make a topic", openapi_extra=BODY)
-    async def create(caller: Admin, project: str, topic: str, request: Request) -> Response:
+    @route.put("/{topic}", Role.ADMIN, "Make a topic", operation=BODY)
+    async def create(caller: Caller, project: str, topic: str, request: Request) -> Response:
         name = topic_name(project, topic)
         check_topic(decoded(await request.body(), TopicBody))
         created_at = context.wall(context.clock()).timestamp()
@@ -72,9 +70,9 @@ def router(context: GatewayContext) -> APIRouter:
         await topics.add(made, is_limited=False)
         return _topic(name)
 
-    @routes.get("", summary="List the topics of a project")
+    @route.get("", Role.VIEWER, "List the topics of a project")
     async def list_topics(
-        caller: Viewer, project: str, page_size: PageSize = 0, page_token: PageToken = ""
+        caller: Caller, project: str, page_size: PageSize = 0, page_token: PageToken = ""
     ) -> Response:
         check_project(project)
         prefix = f"{project}/"
@@ -90,11 +88,11 @@ def router(context: GatewayContext) -> APIRouter:
 
         return page("topics", entries(), page_size)
 
-    @routes.get("/{topic}", summary="Show a topic")
-    async def show(caller: Viewer, project: str, topic: str) -> Response:
+    @route.get("/{topic}", Role.VIEWER, "Show a topic")
+    async def show(caller: Caller, project: str, topic: str) -> Response:
         return _topic(found(project, topic, caller).name)
 
-    @routes.delete("/{topic}", summary="Delete a topic; its subscriptions keep their messages", dependencies=[ADMIN])
+    @route.delete("/{topic}", Role.ADMIN, "Delete a topic; its subscriptions keep their messages")
     async def delete(project: str, topic: str) -> Response:
         record = found(project, topic)
         await topics.remove(record.topic_id)
@@ -109,9 +107,9 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return answer({})
 
-    @routes.get("/{topic}/subscriptions", summary="List the subscriptions of a topic")
+    @route.get("/{topic}/subscriptions", Role.VIEWER, "List the subscriptions of a topic")
     async def subscriptions(
-        caller: Viewer, project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = ""
+        caller: Caller, project: str, topic: str, page_size: PageSize = 0, page_token: PageToken = ""
     ) -> Response:
         record = found(project, topic, caller)
         start = start_of(f"{project}.", page_token)
@@ -123,9 +121,9 @@ def router(context: GatewayContext) -> APIRouter:
         )
         return page("subscriptions", entries, page_size)
 
-    @routes.post("/{topic}:publish", summary="Publish messages to a topic", openapi_extra=BODY, dependencies=[TRAFFIC])
-    @routes.post("/{topic}/publish", include_in_schema=False, dependencies=[TRAFFIC])
-    async def publish(caller: User, project: str, topic: str, request: Request) -> Response:
+    @route.post("/{topic}:publish", Role.USER, "Publish messages to a topic", operation=BODY, is_traffic=True)
+    @route.post("/{topic}/publish", Role.USER, is_traffic=True)
+    async def publish(caller: Caller, project: str, topic: str, request: Request) -> Response:
         name = topic_name(project, topic).encode()
         if not permissions.may_publish(caller.source, name):
             why = permissions.told(caller.source, "publish", name)
@@ -158,7 +156,7 @@ def router(context: GatewayContext) -> APIRouter:
         await context.loop_driver.settled()
         return numbers
 
-    return routes
+    return route.made
 
 
 def queues_of(queues: Queues, project: str, topic: str) -> list[str]:
@@ -176,6 +174,3 @@ BODY: Final[dict[str, Any]] = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
 }
 """Google's own reference describes the bodies."""
-
-ADMIN: Final = require(Role.ADMIN)
-"""For routes that do not need their caller."""

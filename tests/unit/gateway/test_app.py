@@ -9,37 +9,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import APIRouter
 from starlette.requests import Request
 
-from mqttlite.gateway.bare import BareRoute
 from mqttlite.gateway.bodies import SMALL_BYTES, Bodies
-from mqttlite.gateway.caller import Operator, Role
+from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.problems import STATUS, Code, Problem
+from mqttlite.gateway.routing import PathPattern, Routes
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 
 
 def add_routes(gateway: GatewayUnderTest) -> None:
     """Routes that echo, fail, and change something."""
-    routes = APIRouter()
+    routes = Routes()
 
-    @routes.post("/test/echo")
+    @routes.post("/test/echo", None)
     async def echo(request: Request) -> int:
         return len(await request.body())
 
-    @routes.post("/test/change")
-    async def change(caller: Operator, number: int) -> int:
+    @routes.post("/test/change", Role.OPERATOR)
+    async def change(caller: Caller, number: int) -> int:
         return number
 
-    @routes.get("/test/bug")
+    @routes.get("/test/bug", None)
     async def bug() -> None:
         raise KeyError("a bug")
 
-    @routes.get("/test/problem")
+    @routes.get("/test/problem", None)
     async def problem() -> None:
         raise Problem(Code.CONFLICT, "it is there already", name="x")
 
-    gateway.gateway.app.api.include_router(routes)
+    gateway.gateway.app.table.add(routes.made)
 
 
 async def test_a_page_of_another_site_changes_nothing(gateway: GatewayUnderTest) -> None:
@@ -83,16 +82,17 @@ async def test_a_body_has_a_limit(tmp_path: Path, size: int, status: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("header", "is_read"),
+    ("path", "header", "is_read"),
     [
-        (("content-length", str(SMALL_BYTES)), True),
-        (("content-length", str(SMALL_BYTES + 1)), False),
-        (("content-length", "9" * 30), False),
-        (("transfer-encoding", "chunked"), False),
+        ("/ui/login", ("content-length", str(SMALL_BYTES)), True),
+        ("/ui/login", ("content-length", str(SMALL_BYTES + 1)), False),
+        ("/ui/login", ("content-length", "9" * 30), False),
+        ("/ui/login", ("transfer-encoding", "chunked"), False),
+        ("/api/v1/topics", ("content-length", "2"), False),
     ],
 )
 async def test_a_large_body_is_not_read_of_who_has_no_credentials(
-    tmp_path: Path, header: tuple[str, str], is_read: bool
+    tmp_path: Path, path: str, header: tuple[str, str], is_read: bool
 ) -> None:
     reads: list[bool] = []
     statuses: list[int] = []
@@ -105,7 +105,7 @@ async def test_a_large_body_is_not_read_of_who_has_no_credentials(
         statuses.append(message.get("status", 0))
 
     async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
-        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/api/v1/topics", "query_string": b""}
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": path, "query_string": b""}
         headers = [(b"host", b"localhost"), (header[0].encode(), header[1].encode())]
         await gateway.gateway.app({**scope, "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
     assert (bool(reads), statuses[:1]) == (is_read, [] if is_read else [401])
@@ -180,6 +180,7 @@ async def test_the_page_of_the_routes_needs_no_script_and_loads_nothing(gateway:
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert "<script" not in answer.text
     assert "/api/v1/me" in answer.text
+    assert "List API keys (admin)" in answer.text
 
 
 async def test_the_description_names_each_route_and_its_problems(gateway: GatewayUnderTest) -> None:
@@ -187,6 +188,7 @@ async def test_the_description_names_each_route_and_its_problems(gateway: Gatewa
     operation = found["paths"]["/api/v1/me"]["get"]
     assert "application/problem+json" in operation["responses"]["4XX"]["content"]
     assert "422" not in operation["responses"]
+    assert operation["x-role"] == "user"
     answers = found["paths"]["/registry/subjects"]["get"]["responses"]
     assert [list(answers[status]["content"]) for status in ("200", "4XX")] == [
         ["application/vnd.schemaregistry.v1+json"],
@@ -195,25 +197,28 @@ async def test_the_description_names_each_route_and_its_problems(gateway: Gatewa
 
 
 @pytest.mark.parametrize(
-    ("prefix", "suffix", "path", "part"),
+    ("pattern", "path", "variables"),
     [
-        ("/topics/", "", "/topics/a/b", "a/b"),
-        ("/topics/", "", "/topics/", ""),
-        ("/t/", "/publish", "/t/x/publish", "x"),
-        ("/t/", "/publish", "/t//publish", None),
-        ("/t/", "/publish", "/t/x", None),
-        ("/t/", "/publish", "/other/publish", None),
+        ("/topics/{topic:path}", "/topics/a/b", {"topic": "a/b"}),
+        ("/topics/{topic:path}", "/topics/", {"topic": ""}),
+        ("/topics/{topic:path}", "/topics/a\n", {"topic": "a\n"}),
+        ("/t/{id}/publish", "/t/x/publish", {"id": "x"}),
+        ("/t/{id}/publish", "/t//publish", None),
+        ("/t/{id}/publish", "/t/x", None),
+        ("/t/{id}/publish", "/t/x/y/publish", None),
+        ("/t/{id}/publish", "/other/publish", None),
+        ("/t/{id}:pull", "/t/x:pull", {"id": "x"}),
+        ("/events", "/events", {}),
+        ("/events", "/events/", None),
+        ("/e.s", "/exs", None),
     ],
 )
-def test_a_bare_route_takes_its_part_of_the_path(prefix: str, suffix: str, path: str, part: str | None) -> None:
-    async def endpoint(*_: object) -> None: ...
-
-    assert BareRoute("POST", prefix, suffix, endpoint, "", {}).match(path) == part
+def test_a_route_takes_the_variables_of_its_path(pattern: str, path: str, variables: dict[str, str] | None) -> None:
+    assert PathPattern(pattern).match(path) == variables
 
 
 @pytest.mark.slow
 async def test_a_broker_that_has_ended_is_freed(tmp_path: Path) -> None:
-    """FastAPI's caches are of the process, and hold the routes' functions."""
     async with running_gateway(tmp_path) as rig:
         await rig.client(Role.ADMIN).get("/api/v1/clients")
         ended = weakref.ref(rig.gateway)

@@ -1,6 +1,6 @@
 """Each route asks for its role: the table names all of them, and each is tried with each role, and with none.
 
-A new route is a new line in `ROUTES`; without one the first test fails.
+A new route is a new line in `ROUTES`: its role is written twice, and the first test compares.
 """
 
 import base64
@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mqttlite.gateway.bare import WEBSOCKET
 from mqttlite.gateway.caller import Role
+from mqttlite.gateway.routing import WEBSOCKET
 from mqttlite.security.api_keys import FILE_NAME, add, load, revoke
 from mqttlite.security.dynamic_security import Options
 from mqttlite.security.dynamic_security.document import dump
@@ -86,9 +86,9 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/events"): Role.USER,
     ("POST", "/events"): Role.USER,
     (WEBSOCKET, "/ws/subscribe"): Role.USER,
-    ("PUT", "/topics/{topic}"): Role.USER,
-    ("POST", "/topics/{topic}"): Role.USER,
-    ("GET", "/topics/{topic}"): Role.USER,
+    ("PUT", "/topics/{topic:path}"): Role.USER,
+    ("POST", "/topics/{topic:path}"): Role.USER,
+    ("GET", "/topics/{topic:path}"): Role.USER,
     ("GET", "/api/v1/status"): Role.VIEWER,
     ("GET", "/api/v1/readyz"): Role.VIEWER,
     ("GET", "/api/v1/explain/permission"): Role.VIEWER,
@@ -224,8 +224,8 @@ ROUTES: dict[tuple[str, str], Role | None] = {
 """The role that a route asks for at least, by its method and path."""
 
 
-async def test_the_table_names_every_route(gateway: GatewayUnderTest) -> None:
-    assert routes_of(gateway.gateway.app) == ROUTES.keys()
+async def test_each_route_has_the_role_of_the_table(gateway: GatewayUnderTest) -> None:
+    assert {(route.method, route.path): route.role for route in gateway.gateway.app.table.routes} == ROUTES
 
 
 @pytest.mark.slow
@@ -247,6 +247,24 @@ async def test_each_route_answers_the_roles_that_it_should_and_no_others(tmp_pat
                 if not expected:
                     wrong.append(f"{who}: {method} {url}: {status}")
         assert wrong == []
+
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "http-api.md"
+
+OF_OTHERS = ("/v1/", "/registry")
+"""Google's and Confluent's interfaces: the reference names what is special about them."""
+
+
+async def test_the_reference_names_each_route_with_its_role(gateway: GatewayUnderTest) -> None:
+    lines = REFERENCE.read_text(encoding="utf-8").splitlines()
+    missing: list[str] = []
+    for route in gateway.gateway.app.table.routes:
+        if route.summary and route.role is not None and not route.path.startswith(OF_OTHERS):
+            path = re.compile(re.escape(route.shown_path) + "[?`]")
+            rights = re.compile(rf"\([^)]*\b({route.role.name.lower()}|owner)\b")
+            if not any(path.search(each) and f"`{route.method}" in each and rights.search(each) for each in lines):
+                missing.append(f"{route.method} {route.shown_path} ({route.role.name.lower()})")
+    assert missing == []
 
 
 async def status_of(gateway: GatewayUnderTest, client: httpx.AsyncClient, method: str, url: str) -> int:

@@ -11,7 +11,7 @@ from tests.support.gateway import GatewayUnderTest, routes_of, running_gateway
 
 JSON = {"Content-Type": "application/json"}
 
-NO_JSON = re.compile(r"/ui/|.*/push-secret|/topics/\{topic\}|.*/acl/text")
+NO_JSON = re.compile(r"/ui/|.*/push-secret|/topics/\{topic:path\}|.*/acl/text")
 """Routes whose body is a form, a payload, the text of a file, or nothing."""
 
 OF_OTHERS = ("/v1/", "/registry/")
