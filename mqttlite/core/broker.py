@@ -376,7 +376,7 @@ class Broker:
     def admit(self, source: Source, messages: int, size: int, now: float) -> Tally | None:
         """Why a source may publish nothing now; None if it may, and the messages are counted against its quotas.
         `publish` asks for each message. Use it for messages that are charged together, and publish them with the
-        source's `already_charged`."""
+        source `for_request`."""
         self.effects.now = now
         return self.inbound.admit(source, messages, size)
 

@@ -3,6 +3,7 @@
 Invariant: publishers are compared by identity, as No Local requires [MQTT-3.8.3-3].
 """
 
+from math import inf
 from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
@@ -77,7 +78,7 @@ class Publisher(Source):
     """A client without a session, such as an HTTP caller. It has no link to be closed or held back, so each of its
     messages asks whether it is banned, its credentials have expired, or a quota is used up."""
 
-    __slots__ = ("_buckets", "address")
+    __slots__ = ("_buckets", "address", "blocks_until")
 
     def __init__(
         self,
@@ -96,6 +97,8 @@ class Publisher(Source):
         """`address:port`, for bans."""
         self._buckets: Final = buckets
         """Its quotas, each with its scope."""
+        self.blocks_until: float = inf
+        """When its messages no longer wait for room under the topic policy `block`."""
 
     def charge(self, messages: int, size: int, now: float) -> str:
         """Count messages against its quotas. Return the scope of a quota with a debt, and then count nothing; empty if
@@ -107,9 +110,12 @@ class Publisher(Source):
             buckets.take(messages, size, now)
         return ""
 
-    def already_charged(self) -> "Publisher":
-        """The same publisher, for messages that were charged together."""
-        return Publisher(self.client_id, self.username, self.grants, self.topic_limits, self.address, NO_BUCKETS)
+    def for_request(self, blocks_until: float) -> "Publisher":
+        """The same publisher, for the messages of one request: they were charged together, and wait for room no longer
+        than one message."""
+        found = Publisher(self.client_id, self.username, self.grants, self.topic_limits, self.address, NO_BUCKETS)
+        found.blocks_until = blocks_until
+        return found
 
 
 THE_BROKER: Final = Source(BROKER, "")

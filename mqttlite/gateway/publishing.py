@@ -154,12 +154,16 @@ class Publishing:
         return Outcome(ticket.message_id(), tally.sent, tally.queued, tally.dropped, tally.reached)
 
     def admit(self, caller: Caller, messages: int, size: int) -> Caller:
-        """The caller of a request with many messages, which are charged together. Raises `Problem`."""
+        """The caller of a request with many messages, which are charged together and wait for room together. Raises
+        `Problem`."""
         source = caller.source
         refused = self._core.admit(source, messages, size, self._context.clock())
         if refused is not None:
             raise self._refusal(caller, b"", refused)
-        return replace(caller, source=source.already_charged()) if isinstance(source, Publisher) else caller
+        if not isinstance(source, Publisher):
+            return caller
+        blocks_until = self._context.clock() + self._context.config.limits.max_block_s
+        return replace(caller, source=source.for_request(blocks_until))
 
     def _refusal(self, caller: Caller, name: bytes, tally: Tally) -> Problem:
         code = tally.code

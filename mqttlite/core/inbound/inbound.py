@@ -7,6 +7,7 @@ Invariant: a ticket is done once, and only when every receiver has the message, 
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import Final, final
 
 from mqttlite.core.drops import Drops
@@ -109,10 +110,11 @@ class Inbound:
                 return False
         if not route.asks_room or source.kind == BROKER or not self._room.is_missing(message, route, source):
             return True
-        if not self._room.may_wait(route):
+        until = source.blocks_until if isinstance(source, Publisher) else inf
+        if not self._room.may_wait(route) or until <= effects.now:
             held.end(QUEUE_FULL, NO_ROOM)
         elif held.may_wait():
-            self._room.hold(held)
+            self._room.hold(held, until)
         return False
 
     def _may_publish(self, route: Route, topic: bytes, source: Source) -> bool:

@@ -51,11 +51,11 @@ class Room:
         policy = route.policy
         return policy is not None and policy.blocks and self._limits.max_block_s > 0.0
 
-    def hold(self, held: HeldMessage) -> None:
-        """Make a message wait for room."""
+    def hold(self, held: HeldMessage, until: float) -> None:
+        """Make a message wait for room, at most until then."""
         held.wait()
         self._effects.memory.hold(held.message)
-        blocked = _Blocked(self, held, self._effects.now + self._limits.max_block_s)
+        blocked = _Blocked(self, held, min(until, self._effects.now + self._limits.max_block_s))
         self._deadlines.arm(blocked, self._effects.now + ROOM_LOOK_S)
 
     def look(self, blocked: "_Blocked") -> None:

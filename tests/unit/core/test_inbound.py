@@ -149,6 +149,19 @@ def test_a_message_for_which_there_is_no_room_is_refused_in_the_end() -> None:
     assert back(world) == ["0", "1"]
 
 
+def test_the_messages_of_one_request_wait_for_room_until_one_moment() -> None:
+    world = world_of("block", TWO)
+    away(world)
+    source = world.broker.publisher("http", None, NO_GRANTS).for_request(world.now + TWO.max_block_s)
+    tickets = [offer(world, str(number), source=source) for number in range(2)]
+    world.advance(TWO.max_block_s / 2)
+    tickets.append(offer(world, "2", source=source))
+    world.advance(TWO.max_block_s / 2 + ROOM_LOOK_S)
+    assert outcome(tickets[2]) == (True, QUOTA_EXCEEDED, NO_ROOM, {QUEUE_FULL: 1})
+    assert outcome(offer(world, "3", source=source)) == (True, QUOTA_EXCEEDED, NO_ROOM, {QUEUE_FULL: 1}), "at once"
+    assert not offer(world, "4").done, "other publishers wait"
+
+
 def test_where_the_policy_rejects_nobody_waits() -> None:
     world = world_of("reject", TWO)
     away(world)
@@ -285,7 +298,7 @@ def test_messages_that_were_charged_together_are_not_charged_again() -> None:
     buckets = [("user", Buckets(Rate(messages_per_s=2.0), world.now))]
     source = world.broker.publisher("http", "ann", NO_GRANTS, buckets=buckets)
     assert world.broker.admit(source, 10, 100, world.now) is None
-    together = source.already_charged()
+    together = source.for_request(world.now)
     assert [offer(world, source=together).tally.code for _ in range(10)] == [0x10] * 10
     refused = world.broker.admit(source, 1, 1, world.now)
     assert refused is not None
