@@ -43,7 +43,7 @@ class PublishHooks:
         self._running: Final[dict[asyncio.Task[HookAnswer], object]] = {}
         self.failures: Final[Counter[str]] = Counter()
         """How often each hook raised or was late, by its name."""
-        self.has_stopped = False
+        self.has_stopped: bool = False
         self._logged_at: Final[dict[str, float]] = {}
 
     def add(self, hook: PublishHook) -> None:
