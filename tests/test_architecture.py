@@ -40,7 +40,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_messages": {*PURE, "admin_entries"},
     "admin": {*PURE, "admin_entries", "admin_messages", "bans", "event_hub", "session_index"},
     "rulings": {*PURE},
-    "built_in_rules": {*PURE, "delivery", "security", "telemetry"},
+    "built_in_rules": {*PURE, "delivery", "extensions", "security", "telemetry"},
     "explanations": {*PURE, "config", "rulings"},
     "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(PURE),

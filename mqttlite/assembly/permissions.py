@@ -151,7 +151,8 @@ class Permissions:
             authorizer = self._granted_topics = GrantedTopics(
                 authorizer, lambda: {each.role // 2 for each in sessions.values()}
             )
-        return built_in_rules(frozenset(config.sys.publishers), authorizer, bridges=lets_bridges(config))
+        analysts = frozenset(config.sys.publishers)
+        return built_in_rules(analysts, authorizer, bridges=lets_bridges(config), sparkplug=config.sparkplug)
 
     def _roles_in_use(self) -> set[int]:
         """The roles of sessions in the rules."""

@@ -39,13 +39,14 @@ class ConfiguredRules:
         publishers: frozenset[str] = frozenset(),
         *,
         bridges: bool = False,
+        sparkplug: bool = False,
     ) -> None:
         self.files: Final = files
         self.dynamic: Final = dynamic
         both: Authorizer | None = files
         if dynamic is not None:
             both = dynamic if files is None else BothRules(dynamic, files)
-        self.core: Final = built_in_rules(publishers, both, bridges=bridges)
+        self.core: Final = built_in_rules(publishers, both, bridges=bridges, sparkplug=sparkplug)
 
 
 def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[TopicPolicyOptions] = ()) -> ConfiguredRules:
@@ -56,7 +57,11 @@ def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[Topic
     policies = (*config.topic_policies, *topics)
     if path is not None or policies:
         files = Rules(None if path is None else load(path), policies, config.groups)
-    return ConfiguredRules(files, _dynamic(config), frozenset(config.sys.publishers), bridges=lets_bridges(config))
+    return ConfiguredRules(
+        *(files, _dynamic(config), frozenset(config.sys.publishers)),
+        bridges=lets_bridges(config),
+        sparkplug=config.sparkplug,
+    )
 
 
 def made_topics(config: Config) -> list[TopicPolicyOptions]:

@@ -238,6 +238,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     refused."""
     extensions: tuple[ExtensionOptions, ...] = ()
     """The program's own hooks and sinks, which the broker runs."""
+    sparkplug: bool = False
+    """Whether the broker is Sparkplug aware: it keeps birth certificates, and sets the timestamps of deaths."""
     data_dir: str | None = None
     """The folder for persistent data: sessions, queued and retained messages. Empty: nothing is persistent. Absent:
     `mqttlite serve` uses the user's data folder, and a `Broker` in a program keeps everything in memory."""

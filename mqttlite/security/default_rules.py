@@ -153,7 +153,8 @@ class DefaultRules:
         if subject:
             is_allowed = rules.may_subscribe if action == SUBSCRIBE else rules.may_receive
             if is_allowed(role // 2, topic):  # then the rules deny the topic itself
-                return f"{why(rules, role // 2, action, subject)}, and presence is for those who may receive the topic"
+                because = why(rules, role // 2, action, subject)
+                return f"{because}, and what is told of a topic is for those who may receive it"
         return why(rules, role // 2, action, topic)
 
     def _why_not_publish(self, topic: bytes) -> str:

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -324,6 +324,9 @@ class _Cursor:
         if row is not None:
             self._next = self._step(lambda: next(self._rows, None))
         return row
+
+    def fetchmany(self, size: int) -> list[Any]:
+        return list(islice(self, size))
 
     def fetchall(self) -> list[Any]:
         return list(self)

@@ -519,6 +519,7 @@ async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_p
         config(telemetry=TelemetryOptions(directory=str(tmp_path)), topic_policies=policies, http=HttpOptions(port=0))
     )
     of(broker).reports.oldest_unacknowledged_s = lambda: 1.0
+    of(broker).reports.hook_failures = lambda: {"shop.check": 1}
     of(broker).reports.latency = lambda: {"total": of(broker).reports._lag.histogram}
     await rig.device(broker.port, "device")
     _, _, body = await get(broker, "/metrics")

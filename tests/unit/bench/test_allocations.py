@@ -5,7 +5,7 @@ from bench.micro.allocations import allocations
 
 def test_what_the_result_holds_is_made_and_not_kept() -> None:
     counted = allocations(lambda: [bytes([1, number % 200]) for number in range(100)], 100)
-    assert 1.0 <= counted["blocks_made"] <= 1.1
+    assert 0.95 <= counted["blocks_made"] <= 1.1
     assert abs(counted["blocks_kept"]) <= 0.05
 
 

@@ -257,7 +257,7 @@ def test_presence_is_for_those_who_may_use_the_topic(beginning: str) -> None:
 
 def test_a_denied_presence_is_explained_by_the_rule_of_the_topic() -> None:
     rules = built_in_rules(authorizer=Readers())
-    because = "role 0 may not subscribe, and presence is for those who may receive the topic"
+    because = "role 0 may not subscribe, and what is told of a topic is for those who may receive it"
     assert rules.reason(0, "subscribe", PRESENCE.encode() + b"private/a") == because
     assert rules.reason(2, "receive", PRESENCE.encode() + b"secret") == "role 1 may not receive"
     assert rules.reason(0, "subscribe", b"private/a") == "role 0 may not subscribe"
