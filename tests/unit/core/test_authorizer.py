@@ -3,7 +3,9 @@
 import pytest
 
 from mqttlite.built_in_rules import built_in_rules
-from mqttlite.core.authentication import Grants, Verdict
+from mqttlite.core.authentication import NO_GRANTS, Grants, Verdict
+from mqttlite.core.authorizer import ANYBODY, PUBLISH
+from mqttlite.core.authorizer import OpenRules as OpenByDefault
 from mqttlite.core.connect.connection import CONNECTED
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.telemetry.presence_topics import presence_subject
@@ -335,3 +337,16 @@ def test_only_a_rule_that_names_a_client_makes_it_a_bridge_and_nothing_else_of_s
     assert alone.reason(0, "publish", STATE.encode()) == "allowed by sys.bridges, for no rule is about bridges"
     assert built_in_rules().reason(0, "publish", STATE.encode()).startswith("denied by sys.bridges")
     assert rules.reason(bob, "publish", b"$SYS/x") == "clients may not publish to $SYS and below"
+
+
+def test_without_rules_only_the_broker_publishes_below_sys() -> None:
+    rules = OpenByDefault()
+    assert rules.role_of("c", "u", NO_GRANTS) == ANYBODY
+    for topic in (b"a", b"$SYS/broker"):
+        assert rules.is_readable(topic)
+        assert rules.may_receive(ANYBODY, topic)
+        assert rules.may_subscribe(ANYBODY, topic)
+        assert rules.policy_of(topic) is NO_POLICY
+    assert (rules.is_open(b"a"), rules.is_open(b"$SYS/broker")) == (True, False)
+    assert (rules.may_publish(ANYBODY, b"a"), rules.may_publish(ANYBODY, b"$SYS/a")) == (True, False)
+    assert rules.reason(ANYBODY, PUBLISH, b"$SYS/a") == "clients may not publish to $SYS and below"

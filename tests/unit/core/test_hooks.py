@@ -7,7 +7,7 @@ import pytest
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.hook import UNCHANGED, Hook, HookAnswer
 from mqttlite.core.inbound.inbound import MANY_WAIT, Ticket
-from mqttlite.core.limits import MAX_WAITING_INSIDE, ROOM_LOOK_S, Limits
+from mqttlite.core.limits import DISCONNECT, MAX_WAITING_INSIDE, ROOM_LOOK_S, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.reasons import HOOK_REJECTED, NOT_AUTHORIZED, PACKET_TOO_LARGE
 from mqttlite.core.source import CLIENT, THE_PROGRAM, Source
@@ -344,6 +344,37 @@ def test_a_will_without_a_hook_is_published_as_ever() -> None:
     world.connect("c", will=Will(b"free", b"x", 1)).lose()
     assert reader.payloads() == ["x"]
     assert hooks.asked == []
+    world.end()
+
+
+def test_no_hook_sees_a_will_that_its_client_may_no_longer_publish() -> None:
+    world, hooks, reader = world_with(louder)
+    client = world.connect("c", will=WILL)
+
+    class Rules(OpenRules):
+        def is_open(self, topic: bytes) -> bool:
+            return False
+
+        def may_publish(self, role: int, topic: bytes) -> bool:
+            return False
+
+    world.broker.authorize(built_in_rules(authorizer=Rules()))
+    client.lose()
+    assert (hooks.asked, reader.payloads()) == ([], [])
+    assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 1}
+    world.end()
+
+
+def test_a_late_message_may_be_too_much_for_a_client_that_reads_nothing() -> None:
+    world = World(Limits(max_outbox_bytes=10_000, on_overflow=DISCONNECT))
+    hooks = Hooks(world, None)
+    stuck, client = world.connect("stuck"), world.connect("c")
+    stuck.subscribe("#")
+    stuck.block()
+    for _ in range(3):
+        client.publish("h/a", "x" * 6_000)
+        hooks.answer()
+    assert stuck.closed
     world.end()
 
 
