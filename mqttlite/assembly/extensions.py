@@ -61,7 +61,10 @@ class Extensions:
             self._started.append((name, extension))
 
     async def stop(self) -> None:
-        """Stop them, the last one first. Messages that still wait for them are refused."""
+        """Refuse the messages that still wait for them, and stop them, the last one first."""
+        await self.hooks.stop()
+        for sink in self._sinks:
+            await sink.stop()
         while self._started:
             name, extension = self._started.pop()
             stop = getattr(extension, "stop", None)
@@ -72,9 +75,6 @@ class Extensions:
                     await stop()
             except Exception:  # the program's own code may raise anything
                 _log.exception("the extension %s did not stop as it should", name)
-        await self.hooks.stop()
-        for sink in self._sinks:
-            await sink.stop()
         self._runtime.loop_driver.wake()
 
     def failures(self) -> Mapping[str, int]:

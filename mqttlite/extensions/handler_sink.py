@@ -16,6 +16,9 @@ from mqttlite.extensions.incoming import Incoming, incoming
 MAX_WAITING: Final = 1_000
 """Messages that wait for one handler. One more is refused with 0x97, so that its publisher sends it again."""
 
+MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
+"""The size of these messages: a large one is taken only if it does not exceed this, or waits alone."""
+
 FAILED: Final = 0x83
 """The reason code for a message whose handler raised: *implementation specific error*."""
 
@@ -33,9 +36,11 @@ class HandlerSink:
         self.name: Final = name
         self._handler: Final = handler
         self._wake: Final = wake
-        self._waiting: Final[deque[tuple[Incoming, Tally | None]]] = deque()
+        self._waiting: Final[deque[tuple[Incoming, int, Tally | None]]] = deque()
+        self._bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._fails = False
+        self._has_stopped = False
 
     def prepare(self, messages: int) -> bool:
         """Implements `Sink`."""
@@ -43,7 +48,9 @@ class HandlerSink:
 
     def has_room(self, message: Message, qos: int) -> bool:
         """Implements `Sink`."""
-        return len(self._waiting) < MAX_WAITING
+        if self._has_stopped or len(self._waiting) >= MAX_WAITING:
+            return False
+        return not self._waiting or self._bytes + message.size() <= MAX_WAITING_BYTES
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         """Implements `Sink`."""
@@ -53,7 +60,7 @@ class HandlerSink:
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
-        if len(self._waiting) >= MAX_WAITING:
+        if not self.has_room(message, message.qos):
             tally.drop(QUEUE_FULL)
             tally.code = QUOTA_EXCEEDED
             return
@@ -62,7 +69,8 @@ class HandlerSink:
         if message.qos:
             tally.pend()
             waits = tally
-        self._waiting.append((incoming(message, source), waits))
+        self._waiting.append((incoming(message, source), message.size(), waits))
+        self._bytes += message.size()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
@@ -74,7 +82,8 @@ class HandlerSink:
     async def _work(self) -> None:
         try:
             while self._waiting:
-                message, tally = self._waiting.popleft()
+                message, size, tally = self._waiting.popleft()
+                self._bytes -= size
                 code = FAILED
                 try:
                     code = await self._handle(message)
@@ -91,7 +100,9 @@ class HandlerSink:
             result = self._handler(message)
             if isinstance(result, Awaitable):
                 await result
-        except Exception:  # the program's own code may raise anything
+        except (Exception, asyncio.CancelledError):  # the program's own code may raise anything
+            if self._has_stopped:
+                raise
             if not self._fails:  # one line until it works again
                 _log.exception("%s failed for a message to %r, and the publisher is told", self.name, message.topic)
             self._fails = True
@@ -101,11 +112,12 @@ class HandlerSink:
 
     async def stop(self) -> None:
         """Handle no more. Messages that wait are refused, so that their publishers keep them."""
+        self._has_stopped = True
         task = self._task
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
         while self._waiting:
-            tally = self._waiting.popleft()[1]
+            tally = self._waiting.popleft()[2]
             if tally is not None:
                 tally.settle(FAILED)

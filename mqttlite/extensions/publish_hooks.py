@@ -16,7 +16,6 @@ from mqttlite.extensions.incoming import Incoming, incoming, outgoing
 from mqttlite.extensions.publish_hook import PublishHook, Reject, Result
 from mqttlite.published import check_properties
 from mqttlite.topics.names import check_name, matches
-from mqttlite.wire.errors import TopicNameInvalid
 
 FAILED: Final = 0x83
 """The reason code for a message whose hook raised or was late: *implementation specific error*."""
@@ -185,6 +184,6 @@ def _checked(result: object) -> Incoming:
     try:
         check_name(result.topic.encode())
         check_properties(result.properties)
-    except (TopicNameInvalid, ValueError, AttributeError) as error:
+    except Exception as error:  # properties of wrong types raise whatever their encoding does
         raise HookFailed(f"gave a wrong topic or properties: {error}") from None
     return result

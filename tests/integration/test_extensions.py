@@ -111,7 +111,7 @@ async def test_a_stop_waits_for_no_hook() -> None:
         assert published.reason_code == 0x83
 
 
-async def test_what_an_extension_raises_ends_the_start() -> None:
+async def test_an_extension_that_raises_ends_the_start() -> None:
     class Broken:
         async def start(self, host: Host) -> None:
             host.bind("a/#/b", print)

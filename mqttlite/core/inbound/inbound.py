@@ -36,6 +36,7 @@ from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import BROKER, Publisher, Source
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import DELAYED
+from mqttlite.wire.errors import TopicNameInvalid
 
 MANY_WAIT: Final = f"{MAX_WAITING_INSIDE} messages from inside wait for receivers already"
 
@@ -163,7 +164,12 @@ class Inbound:
         if held.source.topic_limits.is_too_large(message.topic, len(message.payload)):
             held.end(PACKET_TOO_LARGE, held.source.topic_limits.payload_refusal(len(message.payload)))
             return False
-        return self.takes(held, self._routes.find(message.topic))
+        try:
+            route = self._routes.find(message.topic)
+        except TopicNameInvalid as error:  # `$delayed/<seconds>/` made it too long
+            held.end(HOOK_REJECTED, str(error))
+            return False
+        return self.takes(held, route)
 
     def publish(self, ticket: "Ticket", route: Route) -> None:
         """Hand a message to the router."""

@@ -124,7 +124,7 @@ def test_a_refused_qos_0_message_is_counted() -> None:
 
 @VERSIONS
 @QOS
-def test_what_follows_waits_for_a_late_answer(version: int, qos: int) -> None:
+def test_later_messages_wait_for_a_late_answer(version: int, qos: int) -> None:
     world, hooks, reader = world_with(None)
     client, other = world.connect("c", version), world.connect("other", version)
     client.publish("h/a", "1", qos)
@@ -249,7 +249,7 @@ def offer(world: World, topic: str = "h/a", payload: str = "x", qos: int = 1) ->
     return ticket
 
 
-def test_what_the_program_publishes_is_shown_too() -> None:
+def test_messages_of_the_program_are_shown_too() -> None:
     world, hooks, reader = world_with(louder)
     assert offer(world).done
     assert reader.payloads() == ["X"]
@@ -312,6 +312,20 @@ def test_a_delayed_message_is_shown_when_it_comes() -> None:
     world.advance(5)
     assert reader.messages() == []
     assert len(hooks.asked) == 2
+    world.end()
+
+
+def test_a_delayed_message_whose_new_topic_is_too_long_is_refused() -> None:
+    long = b"x" * 65_530
+    world, _, reader = world_with(lambda message: HookAnswer(Message(long, message.payload, message.qos)))
+    client = world.connect("c", auto_ack=False)
+    client.publish("$delayed/5/h/a", "x", 1)
+    (ack,) = client.received()
+    assert isinstance(ack, Ack)
+    assert ack.reason_code == 0x97
+    world.advance(5)
+    assert reader.messages() == []
+    assert world.broker.router.drops.by_reason == {HOOK_REJECTED: 1}
     world.end()
 
 

@@ -8,7 +8,7 @@ from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.route.tally import DROPPED, QUEUED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.core.source import THE_PROGRAM
-from mqttlite.extensions.handler_sink import FAILED, MAX_WAITING, Handler, HandlerSink
+from mqttlite.extensions.handler_sink import FAILED, MAX_WAITING, MAX_WAITING_BYTES, Handler, HandlerSink
 from mqttlite.extensions.incoming import Incoming
 
 
@@ -48,7 +48,7 @@ async def test_messages_are_handled_in_order_and_their_publishers_wait() -> None
     assert bound.woken == 5
 
 
-async def test_nobody_waits_for_a_qos_0_message() -> None:
+async def test_publishers_do_not_wait_for_qos_0_messages() -> None:
     bound = Bound()
     tally = bound.offer(qos=0)
     last = bound.offer(b"y")
@@ -89,6 +89,28 @@ async def test_too_many_waiting_messages_are_refused() -> None:
     assert bound.sink.has_room(Message(b"a", b"", 1), 1)
 
 
+async def test_large_waiting_messages_are_bounded_in_bytes() -> None:
+    bound = Bound()
+    large = b"x" * (MAX_WAITING_BYTES // 2)
+    first, second = bound.offer(b"x" * (2 * MAX_WAITING_BYTES)), bound.offer(large)
+    assert (first.pending, second.code) == (1, QUOTA_EXCEEDED)
+    await settled(first)
+    kept = bound.offer(large)
+    await settled(kept)
+    assert [len(each) for each in bound.got] == [2 * MAX_WAITING_BYTES, len(large)]
+
+
+async def test_a_handler_that_is_cancelled_fails_for_its_message_alone() -> None:
+    async def cancelled(message: Incoming) -> None:
+        if message.payload == b"1":
+            raise asyncio.CancelledError
+
+    bound = Bound(cancelled)
+    first, second = bound.offer(b"1"), bound.offer(b"2")
+    await settled(first, second)
+    assert (first.code, second.code) == (FAILED, 0)
+
+
 async def test_a_plan_says_whether_messages_wait_before() -> None:
     bound = Bound()
     message = Message(b"a", b"", 1)
@@ -107,4 +129,5 @@ async def test_a_stop_refuses_what_is_not_handled() -> None:
     await asyncio.sleep(0)
     await bound.sink.stop()
     assert [(each.code, each.pending) for each in tallies] == [(FAILED, 0)] * 3
+    assert bound.offer().code == QUOTA_EXCEEDED, "it takes nothing any more"
     await bound.sink.stop()

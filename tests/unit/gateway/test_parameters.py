@@ -68,7 +68,7 @@ async def test_a_handler_gets_values_of_its_types() -> None:
     }
 
 
-async def test_what_a_request_leaves_out_has_its_default() -> None:
+async def test_missing_parameters_have_their_defaults() -> None:
     found = await read(
         request_of(body=b'{"name":"a","levels":["1"]}', content_type="application/x+json; charset=utf-8")
     )

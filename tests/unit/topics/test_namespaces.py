@@ -153,7 +153,7 @@ def test_a_name_of_thousands_of_levels_is_parsed_like_a_short_one() -> None:
     assert NAMESPACES.parse_name(topic).name_refusal.startswith("$delayed/…: messages to '$delayed/1/")
 
 
-def test_what_no_feature_reserves_is_ordinary() -> None:
+def test_unreserved_namespaces_are_ordinary() -> None:
     for topic in (b"$queue/q", b"$dlq/q", b"$stream/s"):
         parsed = Namespaces().parse_name(topic)
         assert parts(parsed) == (ORDINARY, b"", topic)
