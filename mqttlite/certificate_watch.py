@@ -9,7 +9,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
@@ -18,8 +18,10 @@ from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
 from mqttlite.net.tls import ServerContext
 from mqttlite.security.certificate_expiry import End, ends_of, expiry_warnings
-from mqttlite.security.revocation import CertificateId
 from mqttlite.security.tls import TlsConfigError, TlsOptions, revoked_certificates, server_context
+
+if TYPE_CHECKING:
+    from mqttlite.security.revocation import CertificateId
 
 POLL_S: Final = 0.5
 """The interval between checks for changes: new files are used, and revoked clients disconnected, within a second."""

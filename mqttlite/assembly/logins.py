@@ -6,7 +6,7 @@ To add a login method, add an entry in `Logins.chain`.
 import asyncio
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqttlite.assembly.permissions import Permissions
 from mqttlite.assembly.runtime import Runtime
@@ -20,10 +20,12 @@ from mqttlite.security.http_authenticator import HttpAuthenticator
 from mqttlite.security.identity import CertificateAuthenticator
 from mqttlite.security.jail import LoginJail
 from mqttlite.security.password_file import PasswordFileError
-from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.security.tls import TlsConfigError
-from mqttlite.security.token_keys import TokenConfigError
-from mqttlite.security.tokens import TokenAuthenticator
+from mqttlite.security.token_options import TokenConfigError
+
+if TYPE_CHECKING:
+    from mqttlite.security.passwords import PasswordAuthenticator
+    from mqttlite.security.tokens import TokenAuthenticator
 
 HTTP_LISTENER: Final = -1
 """The listener number of the gateway, which is not among the listeners of the config and has no password file."""
@@ -119,7 +121,9 @@ class Logins:
         path, _ = self._runtime.config.passwords_of(listener)
         return path is not None and any(each.path == Path(path) and each.knows(user) for each in self.passwords)
 
-    def _load_passwords(self, number: int, options: ListenerOptions) -> PasswordAuthenticator:
+    def _load_passwords(self, number: int, options: ListenerOptions) -> "PasswordAuthenticator":
+        from mqttlite.security.passwords import PasswordAuthenticator  # here, for scramp takes a while
+
         config = self._runtime.config
         path, _ = config.passwords_of(options)
         assert path is not None, "the config check requires a password file"
@@ -131,10 +135,14 @@ class Logins:
         self.passwords.append(passwords)
         return passwords
 
-    def _load_tokens(self) -> TokenAuthenticator | None:
+    def _load_tokens(self) -> "TokenAuthenticator | None":
         options = self._runtime.config.jwt
+        if options is None:
+            return None
+        from mqttlite.security.tokens import TokenAuthenticator  # here, for cryptography takes a while
+
         try:
-            return None if options is None else TokenAuthenticator(options, loop_time=self._runtime.clock)
+            return TokenAuthenticator(options, loop_time=self._runtime.clock)
         except TokenConfigError as error:
             raise ConfigError(f"jwt.{error.option}: {error}") from None
 

@@ -1,6 +1,7 @@
 """Builds the MQTT listeners with their certificates, quotas and authenticators."""
 
 import logging
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Final
 
@@ -19,7 +20,6 @@ from mqttlite.net.listeners import Listener
 from mqttlite.net.proxy_protocol import Proxies
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.identity import identity_of
-from mqttlite.security.revocation import certificate_id
 
 _TRANSPORT_NAMES: Final = {
     "tcp": "TCP",
@@ -97,7 +97,7 @@ class Network:
             identity_of=partial(identity_of, source=options.identity_from),
             quotas=self.quotas.of_listener(options.quotas),
             connect_limits=(options.connects or config.connects).limits(runtime.clock()),
-            certificate_id_of=None if options.tls is None or options.tls.crl_file is None else certificate_id,
+            certificate_id_of=_certificate_id_of(options),
             revoked=frozenset() if files is None else files.revoked,
             broker=runtime.core,
             loop_driver=runtime.loop_driver,
@@ -108,3 +108,12 @@ class Network:
         if files is not None:
             self._certificate_files[listener] = files
         return listener
+
+
+def _certificate_id_of(options: ListenerOptions) -> Callable[[bytes], Hashable] | None:
+    """How the listener names client certificates; None if they cannot be revoked."""
+    if options.tls is None or options.tls.crl_file is None:
+        return None
+    from mqttlite.security.revocation import certificate_id  # here, for cryptography takes a while
+
+    return certificate_id

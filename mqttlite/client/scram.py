@@ -4,10 +4,10 @@ Packets live in `authentication`. Invariant: the password leaves this file only 
 right keys is found out.
 """
 
-import asyncio
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from scramp import ScramClient, ScramException
+if TYPE_CHECKING:
+    from mqttlite.client.scram_conversation import ScramConversation
 
 
 @final
@@ -31,36 +31,6 @@ class ScramSha256:
 
     def begin(self) -> "ScramConversation":
         """A new conversation."""
-        try:
-            return ScramConversation(self._username, self._password)
-        except ScramException as error:
-            raise ValueError(f"username or password: {error}") from None
+        from mqttlite.client.scram_conversation import ScramConversation  # here, for scramp takes a while
 
-
-@final
-class ScramConversation:
-    """One conversation. Every method raises `ValueError` for a server that says what it may not."""
-
-    def __init__(self, username: str, password: str) -> None:
-        self._scram: Final = ScramClient([ScramSha256.method], username, password)
-
-    def first(self) -> bytes:
-        """User name and nonce."""
-        message: str = self._scram.get_client_first()
-        return message.encode()
-
-    async def reply(self, data: bytes) -> bytes:
-        """Our proof. A thread computes it: the server says how many iterations it takes."""
-        try:
-            self._scram.set_server_first(data.decode())
-            proof: str = await asyncio.to_thread(self._scram.get_client_final)
-        except ScramException as error:
-            raise ValueError(str(error)) from None
-        return proof.encode()
-
-    def finish(self, data: bytes) -> None:
-        """Believe the server, if it knows the keys of our password."""
-        try:
-            self._scram.set_server_final(data.decode())
-        except ScramException as error:
-            raise ValueError(str(error)) from None
+        return ScramConversation(self._username, self._password)

@@ -28,7 +28,7 @@ from mqttlite.security.dynamic_security.document import load as load_dynamic_sec
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.password_file import load as load_users
 from mqttlite.security.tls import TlsConfigError, client_context, server_context
-from mqttlite.security.token_keys import TokenConfigError, load_keys
+from mqttlite.security.token_options import TokenConfigError
 from mqttlite.security.topic_policies import policy_problems
 from mqttlite.telemetry import parquet
 from mqttlite.telemetry.folder import check_directory, why_unwritable
@@ -225,6 +225,8 @@ def file_problems(config: Config) -> Iterator[Problem]:
         except ApiKeyFileError as error:
             yield Problem("http.api_key_file", f": {error}")
     if config.jwt is not None:
+        from mqttlite.security.token_keys import load_keys  # here, for cryptography takes a while
+
         try:
             load_keys(config.jwt)
         except TokenConfigError as error:

@@ -29,10 +29,10 @@ from mqttlite.security.http_authenticator import HttpAuthOptions
 from mqttlite.security.identity import IdentitySource
 from mqttlite.security.jail import JailOptions
 from mqttlite.security.one_line import one_line
-from mqttlite.security.passwords import CACHE_S
 from mqttlite.security.tls import TlsOptions
-from mqttlite.security.token_keys import TokenOptions
+from mqttlite.security.token_options import TokenOptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
+from mqttlite.security.verified import CACHE_S
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions

@@ -13,7 +13,7 @@ import math
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connect.capabilities import Capabilities
@@ -33,7 +33,9 @@ from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
 from mqttlite.net.tls import Handshake
 from mqttlite.net.upgrade import Options as WebSocketOptions
-from mqttlite.net.websocket import WebSocket
+
+if TYPE_CHECKING:
+    from mqttlite.net.websocket import WebSocket
 
 PARTING_S: Final = 0.5
 """How long clients of a stopping broker may take to close, after they have their last bytes."""
@@ -225,10 +227,12 @@ class Listener:
         """Create a link for one more connection."""
         return Link(self.name, self.transport, self._broker, self._loop_driver, self._on_made, self._on_lost)
 
-    def _spoken_to(self, link: Link) -> Link | WebSocket:
+    def _spoken_to(self, link: Link) -> "Link | WebSocket":
         """The asyncio protocol for a new socket: a link, or a WebSocket in front of one."""
         if self._websocket is None:
             return link
+        from mqttlite.net.websocket import WebSocket  # here, for wsproto takes a while
+
         return WebSocket(
             link, self._websocket, self._handshake_timeout_s, self._frame_queue, self._on_upgrade, self._on_upgraded
         )
@@ -338,13 +342,13 @@ class Listener:
             self._loop.call_soon(link.abort)
         return connection
 
-    def _on_upgrade(self, upgrade: WebSocket) -> None:
+    def _on_upgrade(self, upgrade: "WebSocket") -> None:
         self._upgrades.add(upgrade)
         self._half_open.add(upgrade.link, upgrade.abort, self._loop.time())
         if self._stopping:  # accepted at the last moment
             self._loop.call_soon(upgrade.abort)
 
-    def _on_upgraded(self, upgrade: WebSocket, is_link: bool) -> None:
+    def _on_upgraded(self, upgrade: "WebSocket", is_link: bool) -> None:
         self._upgrades.discard(upgrade)
         if not is_link:
             self._forget(upgrade.link)
@@ -391,7 +395,7 @@ class Listener:
         task.add_done_callback(lambda _task: None if protocol.made else self._half_open.discard(link))
 
     def _await(
-        self, link: Link, protocol: Link | WebSocket, accepted: socket.socket, handshake: Coroutine[None, None, None]
+        self, link: Link, protocol: "Link | WebSocket", accepted: socket.socket, handshake: Coroutine[None, None, None]
     ) -> "asyncio.Task[None]":
         """Run the handshake of a connection, and clean up if it fails."""
         task = self._loop.create_task(handshake)
@@ -415,7 +419,7 @@ class Listener:
         task.add_done_callback(end)
         return task
 
-    async def _handshake(self, link: Link, protocol: Link | WebSocket, accepted: socket.socket) -> None:
+    async def _handshake(self, link: Link, protocol: "Link | WebSocket", accepted: socket.socket) -> None:
         tls = Handshake(accepted)
         try:
             if self._proxies is not None:

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import h11
 import msgspec
-from wsproto.utilities import generate_accept_token
 
 HEAD_BYTES: Final = 8_192
 """The longest request with headers, as in other servers: enough for a site's cookies."""
@@ -108,6 +107,8 @@ def _parse(head: bytes) -> h11.Request:
 
 
 def _accept(key: str, subprotocol: str) -> bytes:
+    from wsproto.utilities import generate_accept_token  # here, for wsproto takes a while
+
     lines = [
         "HTTP/1.1 101 Switching Protocols",
         "Upgrade: websocket",

@@ -7,10 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-
-from mqttlite.security.certificate_files import ends_at
-from mqttlite.security.revocation import crl_ends_at
 from mqttlite.security.tls import TlsOptions
 
 WARN_WITHIN: Final = timedelta(days=30)
@@ -36,6 +32,9 @@ def ends_of(options: TlsOptions) -> dict[str, End]:
 
     A chain expires with its first certificate; a file of CAs with the first of the valid ones.
     """
+    from mqttlite.security.certificate_files import ends_at  # here, for cryptography takes a while
+    from mqttlite.security.revocation import crl_ends_at
+
     readers: tuple[tuple[str, str | None, Callable[[str], datetime]], ...] = (
         ("cert_file", options.cert_file, ends_at),
         ("ca_file", options.ca_file, _authorities_end_at),
@@ -65,6 +64,8 @@ def expiry_warnings(listener: str, ends: Mapping[str, End], now: datetime | None
 
 
 def _authorities_end_at(path: str) -> datetime:
+    from cryptography import x509  # here, for it takes a while
+
     ends = [each.not_valid_after_utc for each in x509.load_pem_x509_certificates(Path(path).read_bytes())]
     now = datetime.now(UTC)
     return min((each for each in ends if each > now), default=max(ends))

@@ -12,9 +12,6 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
-
 from mqttlite.security.keys import TextError
 
 MAX_PBKDF2_ITERATIONS: Final = 10_000_000
@@ -138,6 +135,9 @@ class Argon2idHash:
 
     def derive(self, password: bytes, size_bytes: int) -> bytes:
         """Raises `TextError` where the system's OpenSSL has no Argon2id."""
+        from cryptography.exceptions import UnsupportedAlgorithm  # here, for most files have no Argon2id
+        from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+
         try:
             return Argon2id(
                 salt=self.salt, length=size_bytes, iterations=self.passes, lanes=self.lanes, memory_cost=self.memory_kib

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from scramp import ScramException
-from scramp.utils import saslprep
-
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
 
 MIN_ITERATIONS: Final = 4_096
@@ -54,6 +51,9 @@ def prepare(text: str) -> str:
     if text and text.isascii() and text.isprintable():
         return text  # SASLprep would not change it
     _check_length(unicodedata.ucd_3_2_0.normalize("NFKC", text))  # one character may become eighteen
+    from scramp import ScramException  # here, for most texts are ASCII and it takes a while
+    from scramp.utils import saslprep
+
     try:
         prepared = "".join(
             "".join(part) if unassigned else saslprep("".join(part))

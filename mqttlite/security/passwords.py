@@ -30,7 +30,7 @@ from mqttlite.security.password_file import (
     format_entry,
     load,
 )
-from mqttlite.security.verified import VerifiedPasswords
+from mqttlite.security.verified import CACHE_S, VerifiedPasswords
 from mqttlite.wire.reason_codes import ReasonCode
 
 HASHES_AT_ONCE: Final = 2
@@ -40,10 +40,6 @@ MAX_WAITING: Final = 500
 """Clients that wait for a thread. With 15,000 iterations the last one waits some three seconds, less than
 `connect_timeout_s`. One more is refused with Server busy (0x89). An address may use at most as many places as it leaves
 free."""
-
-CACHE_S: Final = 300.0
-"""How long a right password is cached without another hash, because after a network failure all clients come back at
-once. Limited, because an attacker who can read the broker's memory could guess a cached password faster."""
 
 MAX_PASSWORD_BYTES: Final = 4 * MAX_CHARACTERS
 """The longest password or user name in CONNECT. A longer one exceeds `MAX_CHARACTERS` and is refused at once."""

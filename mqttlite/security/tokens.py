@@ -20,7 +20,8 @@ from jwt.algorithms import Algorithm as JwtAlgorithm
 from mqttlite.core.authentication import Grants, Verdict
 from mqttlite.file_version import Version, version_of
 from mqttlite.security.authenticator import Credentials
-from mqttlite.security.token_keys import TokenConfigError, TokenKeys, TokenOptions, load_keys, read_keys
+from mqttlite.security.token_keys import TokenKeys, load_keys, read_keys
+from mqttlite.security.token_options import TokenConfigError, TokenOptions
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.reason_codes import ReasonCode

@@ -13,6 +13,10 @@ from typing import Final
 MAX_VERIFIED: Final = 50_000
 """Users, as many as a listener takes connections by default; the longest unused is forgotten first. About 15 MB."""
 
+CACHE_S: Final = 300.0
+"""How long a right password is cached without another hash, because after a network failure all clients come back at
+once. Limited, because an attacker who can read the broker's memory could guess a cached password faster."""
+
 _UNKNOWN: Final = bytes(32), 0.0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mqttlite.config import ConfigError
 from mqttlite.config.file import load_config
-from mqttlite.security import acl_file, api_keys, json_file, password_file, token_keys, topic_file
+from mqttlite.security import acl_file, api_keys, json_file, password_file, token_keys, token_options, topic_file
 from mqttlite.security.dynamic_security import DynamicSecurityError, document
 from mqttlite.security.topic_records import TopicFileError
 
@@ -66,7 +66,7 @@ KINDS: dict[str, tuple[Callable[[Path], object], type[Exception], Seeds]] = {
     ),
     "keys of tokens": (
         lambda path: token_keys._key_set(path, path.read_bytes(), ALGORITHMS),
-        token_keys.TokenConfigError,
+        token_options.TokenConfigError,
         (
             '{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB","kid":"1"},{"kty":"EC","crv":"P-256","x":"AA","y":"AA"},'
             '{"kty":"OKP","crv":"Ed25519","x":"AA"},{"kty":"oct","k":"AAAA"}]}',

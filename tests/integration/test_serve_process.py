@@ -79,6 +79,20 @@ async def serving(*arguments: str) -> AsyncIterator[Served]:
             await process.wait()
 
 
+async def test_an_ordinary_start_does_not_load_what_it_does_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these takes 20 to 100 ms of processor, at every start."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    async with serving("--port", "0", "--no-persistence") as served:
+        served.process.terminate()
+        assert await served.ends(60) == 0
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in served.log if "import time:" in line}
+    assert {"mqttlite", "msgspec", "asyncio"} <= loaded
+    optional = (
+        "cryptography jwt scramp asn1crypto wsproto starlette uvicorn pyarrow jsonschema fastavro httpx rich curses"
+    )
+    assert not set(optional.split()) & loaded
+
+
 async def fails(*arguments: str) -> tuple[int, str]:
     """Its exit code and its last line."""
     process = await start(*arguments)

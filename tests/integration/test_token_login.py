@@ -19,7 +19,7 @@ from mqttlite.security.authenticator import Credentials
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions, client_context
-from mqttlite.security.token_keys import TokenOptions
+from mqttlite.security.token_options import TokenOptions
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Connack

@@ -5,7 +5,8 @@ import base64
 import pytest
 from scramp import ScramMechanism
 
-from mqttlite.client.scram import ScramConversation, ScramSha256
+from mqttlite.client.scram import ScramSha256
+from mqttlite.client.scram_conversation import ScramConversation
 
 SALT = b"0123456789abcdef"
 MECHANISM = ScramMechanism("SCRAM-SHA-256")

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from mqttlite.security import hashes
 from mqttlite.security.authenticator import Credentials
@@ -116,9 +117,9 @@ def test_a_system_without_argon2id_says_so_when_the_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsupported(**_options: object) -> object:
-        raise hashes.UnsupportedAlgorithm("no")
+        raise UnsupportedAlgorithm("no")
 
-    monkeypatch.setattr(hashes, "Argon2id", unsupported)
+    monkeypatch.setattr("cryptography.hazmat.primitives.kdf.argon2.Argon2id", unsupported)
     path = tmp_path / "users"
     path.write_text(f"ann:{X_ARGON2ID}\n")
     with pytest.raises(PasswordFileError, match=r"users:1: Argon2id needs OpenSSL 3\.2"):

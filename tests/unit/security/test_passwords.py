@@ -329,7 +329,7 @@ async def test_texts_are_prepared_once_and_not_on_the_loop(path: Path, monkeypat
         prepared.append((text, threading.get_ident()))
         return text
 
-    monkeypatch.setattr("mqttlite.security.keys.saslprep", spy)
+    monkeypatch.setattr("scramp.utils.saslprep", spy)
     assert not await PasswordAuthenticator(path).authenticate(credentials("Zoë", "pässword".encode()))
     ((text, thread),) = prepared
     assert text == "pässword"

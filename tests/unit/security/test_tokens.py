@@ -17,7 +17,8 @@ from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm, RSAAlgorith
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.security.authenticator import Credentials
-from mqttlite.security.token_keys import MAX_FILE_BYTES, MAX_KEYS, TokenConfigError, TokenOptions, load_keys
+from mqttlite.security.token_keys import MAX_FILE_BYTES, MAX_KEYS, load_keys
+from mqttlite.security.token_options import TokenConfigError, TokenOptions
 from mqttlite.security.tokens import LAST_TIME, MAX_TOKEN_BYTES, TokenAuthenticator, TokenRefused, looks_like_token
 
 NOW = 1_800_000_000.0
