@@ -317,6 +317,12 @@ class Listener:
         certificate = link.peer_certificate()
         peer = self._anonymous
         identity = None if certificate is None else self._identity_of(certificate)
+        if certificate and identity is None:
+            _log.info(
+                "%s: the certificate of %s has not exactly one name of the kind that identity_from says: it names nobody",
+                *(self.name, link.address),
+                extra=self._about(link.address),
+            )
         if identity is not None:
             peer = Peer(
                 identity,
@@ -485,6 +491,8 @@ _EXPLANATIONS: Final = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not accept our certificate",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not accept our certificate",
     "NO_SHARED_CIPHER": "client and server have no cipher in common",
+    "EXCESSIVE_MESSAGE_SIZE": "the client's certificates have more than 100 KiB, which OpenSSL refuses",
+    "SSLV3_ALERT_ILLEGAL_PARAMETER": "the client refused what we sent; has cert_file more than 100 KiB?",
     "UNSUPPORTED_PROTOCOL": "the client offers only TLS versions that are too old",
 }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -70,6 +71,18 @@ async def test_a_certificate_names_its_client(rig: Rig, certs: Path, required: b
     broker = await serve(rig, tls(certs, ca=True, require_client_cert=required))
     await rig.device(port(broker), "device", tls=client(certs, "thermometer"), username="somebody-else")
     assert names(broker) == {"device": "thermometer"}
+
+
+async def test_a_certificate_without_the_name_that_is_asked_for_names_nobody_and_the_log_says_so(
+    rig: Rig, certs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mqttlite.net")
+    broker = await serve(rig, tls(certs, ca=True), identity_from="san_email")
+    device = await rig.device(port(broker), "device", tls=client(certs, "thermometer"))
+    assert names(broker) == {"device": None}
+    (line,) = [message for message in caplog.messages if "names nobody" in message]
+    assert device.address in line
+    assert "identity_from" in line
 
 
 async def test_a_certificate_that_is_optional_may_be_missing(rig: Rig, certs: Path) -> None:

@@ -26,6 +26,8 @@ def test_a_failed_handshake_is_explained_where_openssl_does_not() -> None:
     error = ssl.SSLError(1, "[SSL: HTTP_REQUEST] http request")
     error.reason = "HTTP_REQUEST"
     assert explain_handshake(error) == "the client sent an HTTP request (HTTP_REQUEST)"
+    error.reason = "EXCESSIVE_MESSAGE_SIZE"
+    assert "more than 100 KiB" in explain_handshake(error)
     assert explain_handshake(ConnectionResetError(104, "Connection reset by peer")).endswith("reset by peer")
     assert explain_handshake(ConnectionResetError()).startswith("the client hung up; does it trust")
     assert explain_handshake(TimeoutError()) == "TimeoutError"
