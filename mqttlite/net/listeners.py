@@ -319,7 +319,7 @@ class Listener:
         identity = None if certificate is None else self._identity_of(certificate)
         if certificate and identity is None:
             _log.info(
-                "%s: the certificate of %s has not exactly one name of the kind that identity_from says: it names nobody",
+                "%s: the certificate of %s names nobody: it has not exactly one name of the kind identity_from",
                 *(self.name, link.address),
                 extra=self._about(link.address),
             )
