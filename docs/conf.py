@@ -31,5 +31,17 @@ def name_levels(_app: Sphinx, _page: str, _template: str, context: dict[str, Any
     context["furo_navigation_tree"] = menu.replace('role="heading"', 'role="heading" aria-level="2"')
 
 
+def add_commands(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Describe each command of the program on the page of commands."""
+    if page != "reference/commands":
+        return
+    from mqttlite.cli.main import COMMANDS, reference_of
+
+    for name in COMMANDS:
+        block = f".. click:: {reference_of(name)}\n   :prog: mqttlite {name}\n   :nested: full\n"
+        source[0] += f"\n```{{eval-rst}}\n{block}```\n"
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("source-read", add_commands)
     app.connect("html-page-context", name_levels, priority=900)  # after the theme has made the menu

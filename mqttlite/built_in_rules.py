@@ -1,11 +1,13 @@
 """The built-in rules, with what the features add to them."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from mqttlite.core.authorizer import Authorizer
-from mqttlite.core.rights import Right
 from mqttlite.delivery.queues import namespace as queues
-from mqttlite.extensions import sparkplug as certificates
+from mqttlite.extensions.built_in import ALWAYS_ON, resolve
+from mqttlite.extensions.manifest import Manifest
 from mqttlite.security.default_rules import DefaultRules
-from mqttlite.telemetry.presence_topics import presence_subject
 
 
 def built_in_rules(
@@ -13,19 +15,27 @@ def built_in_rules(
     authorizer: Authorizer | None = None,
     *,
     bridges: bool = False,
-    sparkplug: bool = False,
+    extensions: Iterable[Manifest] = ALWAYS_ON,
 ) -> DefaultRules:
-    """The rules of a broker around those of `authorizer`: see `DefaultRules`. With `sparkplug` it keeps certificates of
-    Sparkplug."""
-    right_of, subject_of = queues.right_of, presence_subject
-    if sparkplug:
-        right_of, subject_of = _right_of, _subject_of
-    return DefaultRules(analysts, authorizer, bridges=bridges, right_of=right_of, subject_of=subject_of)
+    """The rules of a broker around those of `authorizer`: see `DefaultRules`."""
+    extensions = tuple(extensions)
+    rights = [queues.right_of, *(resolve(each.right_of) for each in extensions if each.right_of)]
+    subjects = [resolve(each.subject_of) for each in extensions if each.subject_of]
+    return DefaultRules(
+        *(analysts, authorizer), bridges=bridges, right_of=_first(rights, None), subject_of=_first(subjects, b"")
+    )
 
 
-def _right_of(topic: bytes) -> Right | None:
-    return queues.right_of(topic) or certificates.right_of(topic)
+def _first(functions: list[Callable[[bytes], Any]], otherwise: object) -> Callable[[bytes], Any]:
+    """A function that gives the first answer that one of them has for a topic."""
+    if len(functions) == 1:
+        return functions[0]
 
+    def answer(topic: bytes) -> Any:
+        for each in functions:
+            found = each(topic)
+            if found:
+                return found
+        return otherwise
 
-def _subject_of(topic: bytes) -> bytes:
-    return presence_subject(topic) or certificates.subject_of(topic)
+    return answer

@@ -6,7 +6,7 @@ is done.
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mqttlite.build import is_compiled, version
@@ -16,11 +16,12 @@ from mqttlite.event_hub import Listener as EventListener
 from mqttlite.net.listeners import Listener
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.dataset import Dataset
+from mqttlite.telemetry.figures import Figure, Values
 from mqttlite.telemetry.following import Following
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.log import lines_dropped
 from mqttlite.telemetry.queue_figures import QueueFigures
-from mqttlite.telemetry.report import Build, HttpFigures, ListenerState, PresenceFigures, Report
+from mqttlite.telemetry.report import Build, HttpFigures, ListenerState, Report
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 
@@ -62,12 +63,11 @@ class Reports(EventListener):
         """Messages that were not what their schema says, by schema and what was done."""
         self.hook_failures: Callable[[], Mapping[str, int]] = dict
         """How often each hook raised or was late."""
-        self.presence: Callable[[], PresenceFigures] | None = None
-        """None where no topic policy asked for presence."""
         self.http: Callable[[], HttpFigures] | None = None
         """None without a gateway."""
         self.alarms: Final[dict[str, str]] = {}
         """Those that are active, and what was said of each."""
+        self._figures: Final[list[tuple[Sequence[Figure], Callable[[], Mapping[str, Values]]]]] = []
         self._snapshots: Final = snapshots
         self._listeners: Final = listeners
         self._store: Final = store
@@ -91,6 +91,16 @@ class Reports(EventListener):
         if self._latest is None or self._latest.snapshot is not snapshot:
             self._latest = self._make(snapshot)
         return self._latest
+
+    def show(self, figures: Sequence[Figure], values: Callable[[], Mapping[str, Values]]) -> None:
+        """Show the figures of an extension from now on. `values` gives their values by name."""
+        self._figures.append((figures, values))
+
+    def figures(self) -> Iterator[tuple[Figure, Values]]:
+        """Those of all extensions."""
+        for figures, values in self._figures:
+            found = values()
+            yield from ((each, found[each.name]) for each in figures)
 
     def not_ready(self) -> str:
         """Why the broker is not ready, as a sentence; empty if it is."""
@@ -137,6 +147,6 @@ class Reports(EventListener):
             queues=self.queues(),
             push_latency=self.push_latency,
             http=None if self.http is None else self.http(),
-            presence=None if self.presence is None else self.presence(),
+            figures=list(self.figures()),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )

@@ -25,14 +25,17 @@ ROOT = Path(__file__).resolve().parent.parent
 # Each package or top-level module with those it may import. Those of one layer do not import each other.
 PURE: Final = {"wire": set(), "topics": {"wire"}, "filters": {"wire"}, "core": {"topics", "wire"}}
 ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "delivery", "testing"}
+FEATURES: Final = {f"extensions.{each.parent.name}" for each in ROOT.glob("mqttlite/extensions/*/manifest.py")}
+"""The features that are a folder each. Only `assembly` imports them; what others know of them is in `manifests`."""
 BELOW: Final[dict[str, set[str]]] = {
     **PURE,
     "atomic_file": set(),
     "file_version": set(),
     "event_hub": set(PURE),
     **{each: {*PURE, "atomic_file", "event_hub", "file_version"} for each in ADAPTER_PACKAGES},
+    "delivery": {*PURE, "atomic_file", "event_hub", "file_version", "manifests"},
     "client": {"filters", "wire"},  # the broker and the client compile the same expressions
-    "config": ADAPTER_PACKAGES | set(PURE),
+    "config": {*ADAPTER_PACKAGES, *PURE, "manifests"},
     "build": set(),
     "bans": set(),
     "session_index": set(PURE),
@@ -40,11 +43,16 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_messages": {*PURE, "admin_entries"},
     "admin": {*PURE, "admin_entries", "admin_messages", "bans", "event_hub", "session_index"},
     "rulings": {*PURE},
-    "built_in_rules": {*PURE, "delivery", "extensions", "security", "telemetry"},
+    "built_in_rules": {*PURE, "delivery", "manifests", "security"},
     "explanations": {*PURE, "config", "rulings"},
     "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(PURE),
     "published": set(PURE),
+    "manifests": {*PURE, "delivery", "telemetry"},
+    **{
+        each: {*ADAPTER_PACKAGES, *PURE, "admin", "cli", "event_hub", "extensions", "gateway", "manifests"}
+        for each in FEATURES
+    },
     "extensions": {*PURE, "config", "event_hub", "local_subscription", "published"},
     "certificate_watch": {*PURE, "config", "file_version", "net", "security"},
     "catalogue": {*PURE, "config", "delivery", "security"},
@@ -55,7 +63,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "gateway": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "atomic_file", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations"}
-    | {"file_version", "reports", "rulings"},
+    | {"file_version", "manifests", "reports", "rulings"},
     "assembly": ADAPTER_PACKAGES
     | set(PURE)
     | {
@@ -68,9 +76,10 @@ BELOW: Final[dict[str, set[str]]] = {
         "explanations",
         "extensions",
         "gateway",
+        "manifests",
         "monitor",
     }
-    | {"overload_watch", "reports", "standstill"},
+    | {"overload_watch", "reports", "standstill", *FEATURES},
     "server": ADAPTER_PACKAGES
     | set(PURE)
     | {
@@ -86,12 +95,15 @@ BELOW: Final[dict[str, set[str]]] = {
     },
     "cli": ADAPTER_PACKAGES
     | set(PURE)
-    | {"build", "built_in_rules", "catalogue", "client", "config", "explanations", "server"},
+    | {"build", "built_in_rules", "catalogue", "client", "config", "explanations", "manifests", "server"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES
     | set(PURE)
     | {"client", "config", "extensions", "published", "server"},  # mqttlite/__init__.py, the public names
 }
+
+MANIFESTS: Final = {"manifest", "options", "built_in", "namespaces"}
+"""The modules of `extensions` and its folders that are read without a broker."""
 
 # Clocks, event loops, threads, files, random numbers: whatever makes two runs differ.
 IMPURE: Final = {
@@ -118,8 +130,14 @@ MODULES: Final = {module_name(path): path for folder in ("mqttlite", "spark_anal
 
 
 def package_of(module: str) -> str:
-    """The part of a name after "mqttlite."; empty for the package itself."""
-    return module.split(".")[1] if "." in module else ""
+    """The part of a name after "mqttlite."; empty for the package itself. The parts of `extensions` are apart."""
+    parts = module.split(".")[1:]
+    if parts[:1] == ["extensions"]:
+        if parts[-1] in MANIFESTS:
+            return "manifests"
+        if ".".join(parts[:2]) in FEATURES:
+            return ".".join(parts[:2])
+    return parts[0] if parts else ""
 
 
 @cache

@@ -14,7 +14,6 @@ from mqttlite.extensions.host import Host, OpenSession, Publish
 from mqttlite.extensions.load import ExtensionError, load
 from mqttlite.extensions.publish_hook import PublishHook, check_hook_filter
 from mqttlite.extensions.publish_hooks import PublishHooks
-from mqttlite.extensions.sparkplug import Sparkplug
 
 STOP_S: Final = 5.0
 """How long one extension may take to stop."""
@@ -28,6 +27,8 @@ class Extensions:
     def __init__(self, config: Config, given: Sequence[Extension], publish: Publish, session: OpenSession) -> None:
         self._named: Final[list[tuple[str, Extension]]] = []
         if config.sparkplug:
+            from mqttlite.extensions.sparkplug.sparkplug import Sparkplug
+
             self._named.append(("sparkplug", Sparkplug()))
         for number, options in enumerate(config.extensions):
             try:

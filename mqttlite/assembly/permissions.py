@@ -14,6 +14,7 @@ from mqttlite.built_in_rules import built_in_rules
 from mqttlite.config import ConfigError
 from mqttlite.config.checks import lets_bridges
 from mqttlite.core.authorizer import Authorizer
+from mqttlite.extensions.built_in import turned_on
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.both_rules import BothRules
 from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityError, path_of
@@ -152,7 +153,7 @@ class Permissions:
                 authorizer, lambda: {each.role // 2 for each in sessions.values()}
             )
         analysts = frozenset(config.sys.publishers)
-        return built_in_rules(analysts, authorizer, bridges=lets_bridges(config), sparkplug=config.sparkplug)
+        return built_in_rules(analysts, authorizer, bridges=lets_bridges(config), extensions=turned_on(config))
 
     def _roles_in_use(self) -> set[int]:
         """The roles of sessions in the rules."""

@@ -15,8 +15,8 @@ from mqttlite.config import Config
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, LoadPage, Question
-from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, EventHub
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filters
 from mqttlite.net.clock_watch import ClockWatch
 from mqttlite.net.link import LinkPort

@@ -5,7 +5,8 @@ To add a listener to events, add a line in `Telemetry.event_listeners`.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from mqttlite.assembly.delivery import Delivery
 from mqttlite.assembly.network import Network
@@ -13,6 +14,7 @@ from mqttlite.assembly.runtime import Runtime
 from mqttlite.assembly.schemas import Schemas
 from mqttlite.assembly.tracing import Tracing
 from mqttlite.event_hub import Listener
+from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.reports import Reports
 from mqttlite.security.topic_policies import TopicPolicies
 from mqttlite.telemetry.alarms import Alarms
@@ -25,7 +27,9 @@ from mqttlite.telemetry.queue_figures import MAX_PUBLISHED
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
 from mqttlite.telemetry.sys_topics import SysTopics
-from mqttlite.telemetry.topic_presence import TopicPresence
+
+if TYPE_CHECKING:
+    from mqttlite.extensions.presence.presence import TopicPresence
 
 
 class Telemetry:
@@ -53,6 +57,10 @@ class Telemetry:
         """For the dashboard and the `why` command."""
         self.tracing: Final = Tracing(runtime, delivery.queues, self.reports, self.recent_events)
         self._publish_queue: Final = PublishQueue(runtime.core, runtime.loop_driver.wake, runtime.clock)
+        if "delayed" in BUILT_IN:
+            from mqttlite.extensions.delayed import figures as delayed
+
+            self.reports.show(BUILT_IN["delayed"].figures, partial(delayed.values, runtime.core.delayed))
         self._topic_presence: TopicPresence | None = None
         """None where no topic policy ever asked for it."""
         self._sys_topics: asyncio.Task[None] | None = None
@@ -79,6 +87,7 @@ class Telemetry:
                 *(self.snapshots, self._publish_queue, interval_s, runtime.clock()),
                 certificates=self._certificates.ends_at,
                 queues=lambda: self._queue_figures(MAX_PUBLISHED),
+                figures=self.reports.figures,
             )
             self._sys_topics = runtime.loop.create_task(sys_topics.run())
 
@@ -87,13 +96,15 @@ class Telemetry:
         if self._topic_presence is None:
             if not policies.ask_for_presence:
                 return
+            from mqttlite.extensions.presence.presence import TopicPresence
+
             runtime = self._runtime
             self._topic_presence = TopicPresence(
                 *(runtime.core, self._publish_queue, policies, runtime.clock, runtime.wall.at)
             )
             runtime.hub.register(self._topic_presence)
             self.tracing.trace()
-            self.reports.presence = self._topic_presence.figures
+            self.reports.show(BUILT_IN["presence"].figures, self._topic_presence.figures)
         self._topic_presence.on_policies(policies)
 
     async def stop_publishing(self) -> None:

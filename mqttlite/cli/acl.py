@@ -15,9 +15,9 @@ from mqttlite.cli.configured import ConfiguredRules, made_topics, rules_of
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
-from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.delivery.queues.commands import COMMANDS
 from mqttlite.delivery.queues.control import ACTIONS
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.default_rules import is_bridge_state
 from mqttlite.security.rules import Ruling

@@ -4,7 +4,7 @@ Invariant: what is asked here answers as the broker does, for it is the same cod
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,8 @@ from mqttlite.core.authorizer import Authorizer
 from mqttlite.delivery.schemas.service import FILE_NAME as SCHEMA_FILE_NAME
 from mqttlite.delivery.schemas.service import RegistryFileError
 from mqttlite.delivery.schemas.service import load as load_schemas
+from mqttlite.extensions.built_in import ALWAYS_ON, turned_on
+from mqttlite.extensions.manifest import Manifest
 from mqttlite.security.acl_file import load
 from mqttlite.security.both_rules import BothRules
 from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
@@ -39,14 +41,14 @@ class ConfiguredRules:
         publishers: frozenset[str] = frozenset(),
         *,
         bridges: bool = False,
-        sparkplug: bool = False,
+        extensions: Iterable[Manifest] = ALWAYS_ON,
     ) -> None:
         self.files: Final = files
         self.dynamic: Final = dynamic
         both: Authorizer | None = files
         if dynamic is not None:
             both = dynamic if files is None else BothRules(dynamic, files)
-        self.core: Final = built_in_rules(publishers, both, bridges=bridges, sparkplug=sparkplug)
+        self.core: Final = built_in_rules(publishers, both, bridges=bridges, extensions=extensions)
 
 
 def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[TopicPolicyOptions] = ()) -> ConfiguredRules:
@@ -60,7 +62,7 @@ def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[Topic
     return ConfiguredRules(
         *(files, _dynamic(config), frozenset(config.sys.publishers)),
         bridges=lets_bridges(config),
-        sparkplug=config.sparkplug,
+        extensions=turned_on(config),
     )
 
 

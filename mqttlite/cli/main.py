@@ -1,10 +1,9 @@
 """The group `mqttlite`, which finds its subcommands by name.
 
-What a subcommand does lives in its own file, as a click command named `command`.
+What a subcommand does lives in its own file, as a click command named `command`, or in an extension.
 Invariant: `mqttlite pub` never pays for importing the broker.
 """
 
-import importlib
 import keyword
 import platform
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Final
 import click
 
 from mqttlite.build import is_compiled, version
+from mqttlite.extensions.built_in import BUILT_IN, resolve
 
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Run the broker.",
@@ -37,17 +37,25 @@ COMMANDS: Final[Mapping[str, str]] = {
     "queue": "List, make, look at, purge, pause or delete queues.",
     "dlq": "List, show, replay or drop dead letters.",
     "retained": "List, get or remove retained messages.",
-    "delayed": "List or cancel delayed messages.",
     "topics": "Say what topics are for; list, make or forget those with an owner.",
     "asyncapi": "Print the topics as an AsyncAPI document.",
     "schema": "Register, list, compare or delete schemas.",
     "backup": "Copy what a broker keeps on disk to a file.",
     "restore": "Put a backup into a data directory.",
+    **{name: command.summary for each in BUILT_IN.values() for name, command in each.commands.items()},
 }
 
 
+def reference_of(name: str) -> str:
+    """The module and attribute of a command."""
+    for each in BUILT_IN.values():
+        if name in each.commands:
+            return each.commands[name].reference
+    return f"mqttlite.cli.{name}_:command" if keyword.iskeyword(name) else f"mqttlite.cli.{name}:command"
+
+
 class LazyGroup(click.Group):
-    """A group whose commands are the modules of this package named in COMMANDS."""
+    """A group whose commands are modules of this package, or named by the manifest of an extension."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -55,8 +63,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command: click.Command = importlib.import_module(f"mqttlite.cli.{module}").command
+        command: click.Command = resolve(reference_of(cmd_name))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,8 +11,8 @@ from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.logins import logins
 from mqttlite.config.options import ListenerOptions
 from mqttlite.core.broker import Broker
-from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.explanations import Explanations
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.password_file import PasswordFileError, load
 

@@ -28,7 +28,8 @@ from msgspec.inspect import (
     VarTupleType,
 )
 
-from mqttlite.config.options import Config
+from mqttlite.config.options import Config, missing_owner
+from mqttlite.config.shape import join
 
 WIDTH: Final = 120
 
@@ -53,6 +54,8 @@ def _section(value: object, kind: StructType | DataclassType, path: str, mark: s
     default."""
     inner: list[tuple[Field, str]] = []
     for field in kind.fields:
+        if missing_owner(join(path, field.encode_name)):
+            continue
         section = _section_of(field.type)
         if section is not None and not isinstance(field.type, DictType):
             inner.append((field, section))
@@ -74,7 +77,7 @@ def _option(field: Field, cls: type, mark: str) -> Iterator[str]:
 
 def _inner(value: object, field: Field, cls: type, path: str, opening: str, mark: str) -> Iterator[str]:
     """A section in a section, or a list of them, of which one is shown."""
-    at = f"{path}.{field.encode_name}" if path else field.encode_name
+    at = join(path, field.encode_name)
     mine: object = getattr(value, field.name, None) if value is not None else None
     kind = _struct_in(field.type)
     if isinstance(mine, tuple):

@@ -19,6 +19,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from mqttlite.event_hub import EventHub
+from mqttlite.extensions.built_in import BUILT_IN, resolve
 from mqttlite.gateway import (
     catalogue_routes,
     clients,
@@ -79,7 +80,7 @@ FEATURES: Final[tuple[Callable[[GatewayContext], Routes], ...]] = (
     pubsub_snapshots.routes,
     pubsub_not_served.routes,
 )
-"""Each makes the routes of one feature. To add a feature, add a line."""
+"""Each makes the routes of one feature. Those of extensions, in their manifests, come behind them."""
 
 WITHOUT_MOUNT_POINT: Final = frozenset(
     {pubsub_iam.routes, pubsub_topics.routes, pubsub_subscriptions.routes, pubsub_snapshots.routes},
@@ -136,6 +137,9 @@ def build_app(context: GatewayContext) -> "GatewayApp":
     for make in FEATURES:
         if make not in WITHOUT_MOUNT_POINT or not context.mount_point.prefix:
             app.table.add(make(context))
+    for manifest in BUILT_IN.values():
+        for reference in manifest.routes:
+            app.table.add(resolve(reference)(context))
     return app
 
 

@@ -1,4 +1,4 @@
-"""`/api/v1/retained` and `/api/v1/delayed`: messages that the broker keeps for later: list, get, remove, cancel.
+"""`/api/v1/retained`: list, get and remove retained messages.
 
 `admin` carries out the actions. Invariant: as in `clients`, only operators see payloads.
 """
@@ -10,13 +10,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from mqttlite.admin import DelayedEntry, Removal, RetainedEntry, payload_as_text
+from mqttlite.admin import Removal, RetainedEntry, payload_as_text
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Route, Routes
-from mqttlite.gateway.topic_routes import Done
 from mqttlite.wire.errors import TopicFilterInvalid
 
 Filter = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, description="A topic filter.")]
@@ -79,19 +78,5 @@ def routes(context: GatewayContext) -> Sequence[Route]:
             return await admin.remove_retained(filter, dry_run=dry_run)
         except TopicFilterInvalid as error:
             raise Problem(Code.INVALID_TOPIC, f"filter: {error}") from None
-
-    @route.get("/delayed", Role.VIEWER, "List delayed messages")
-    async def list_delayed(
-        cursor: Annotated[str, Meta(pattern="^[0-9]{0,18}$")] = "", limit: Limit = 100
-    ) -> Listed[DelayedEntry]:
-        """Messages to `$delayed/…` that are not due yet."""
-        return listed(admin.delayed(cursor, limit))
-
-    @route.delete("/delayed/{number}", Role.OPERATOR, "Cancel a delayed message")
-    async def cancel_delayed(number: int) -> Done:
-        """It is dropped, with the reason `purged`."""
-        if not admin.cancel_delayed(number):
-            raise Problem(Code.NOT_FOUND, f"there is no delayed message {number}, or it is due")
-        return Done(success=True)
 
     return route.made

@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from mqttlite.telemetry.figures import Figure, Values
 from mqttlite.telemetry.histograms import Histogram, bounds_of
 from mqttlite.telemetry.push_figures import STATES
 from mqttlite.telemetry.queue_figures import MAX_REPORTED
@@ -72,6 +73,8 @@ def families(report: Report) -> Iterator[Metric]:
     yield from _messages(report)
     yield from _connections(report)
     yield from _held(report)
+    for figure, values in report.figures:
+        yield _of_extension(figure, values)
     yield from _queues(report)
     yield from _push(report)
     yield from _http(report)
@@ -235,18 +238,6 @@ def _held(report: Report) -> Iterator[Metric]:
     )
     yield _gauge("mqttlite_retained_messages", "Retained messages.", snapshot.retained)
     yield _gauge("mqttlite_retained_bytes", "What they take in memory.", snapshot.retained_bytes)
-    presence = report.presence
-    if presence is not None:
-        yield _gauge("mqttlite_presence_topics", "Topics whose subscribers are told.", presence.topics)
-        yield _gauge("mqttlite_presence_subscriptions", "Subscriptions that are told of.", presence.memberships)
-        yield _counter("mqttlite_presence_events", "Events of who came and left.", presence.events)
-        yield _counter(
-            "mqttlite_presence_left_out",
-            "Topics and subscriptions left out of presence, for a limit was reached.",
-            presence.left_out,
-        )
-    yield _gauge("mqttlite_delayed_messages", "Delayed messages that are not due yet.", snapshot.delayed)
-    yield _gauge("mqttlite_delayed_bytes", "What they take in memory.", snapshot.delayed_bytes)
     yield _gauge("mqttlite_queued_messages", "Messages that wait in sessions' queues.", snapshot.queued)
     yield _gauge("mqttlite_queued_bytes", "What they take in memory, or would.", snapshot.queued_bytes)
     yield _gauge(
@@ -474,6 +465,13 @@ def _process() -> Iterator[Metric]:
     files = os.stat("/proc/self/fd").st_size
     if files:
         yield _gauge("process_open_fds", "Number of open file descriptors.", files)
+
+
+def _of_extension(figure: Figure, values: Values) -> Metric:
+    name = f"mqttlite_{figure.name}"
+    if isinstance(values, Histogram):
+        return _histogram(name, figure.documentation, [({}, values)])
+    return (_gauge if figure.kind == "gauge" else _counter)(name, figure.documentation, values)
 
 
 def _by(label: str, counts: Mapping[str, float]) -> _Values:

@@ -6,6 +6,7 @@ Invariant: it contains plain values; formatting them does not access the broker.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mqttlite.telemetry.figures import Figure, Values
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.queue_figures import QueueFigures
 from mqttlite.telemetry.snapshot import Snapshot
@@ -45,18 +46,6 @@ class ListenerState:
     def certificate_ends_at(self) -> float | None:
         """When the first certificate of its chain is out of date; None without TLS."""
         return self.tls_files_end_at.get("cert_file")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresenceFigures:
-    """The totals of topic presence."""
-
-    topics: int
-    memberships: int
-    """Clients of filters; each counts once for each of its filters."""
-    events: int
-    left_out: int
-    """Subscriptions and topics for which there was no room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +94,8 @@ class Report:
     """Messages that were not what their schema says, by schema and what was done."""
     hook_failures: Mapping[str, int] = field(default_factory=dict)
     """How often hooks raised or were late, by their names."""
-    presence: PresenceFigures | None = None
-    """None where no topic policy asked for presence."""
+    figures: Sequence[tuple[Figure, Values]] = ()
+    """Those of extensions."""
     http: HttpFigures | None = None
     """None without a gateway."""
     oldest_unacknowledged_s: float | None = None

@@ -87,8 +87,6 @@ class Snapshot:
     retained_bytes: int
     own_retained: int
     """Retained messages of the broker's own, which `retained` leaves out."""
-    delayed: int
-    delayed_bytes: int
     queued: int
     queued_bytes: int
     inflight: int
@@ -212,8 +210,6 @@ class Collection:
             retained=len(core.router.retained),
             retained_bytes=core.router.retained.size_bytes,
             own_retained=core.router.retained.own,
-            delayed=len(core.delayed),
-            delayed_bytes=core.delayed.size_bytes,
             queued=self._queued,
             queued_bytes=self._queued_bytes,
             inflight=self._inflight,

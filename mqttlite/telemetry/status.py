@@ -49,8 +49,7 @@ def status(report: Report) -> bytes:
             "memory_limit_bytes": snapshot.memory_limit_bytes,
             "retained_messages": snapshot.retained,
             "retained_bytes": snapshot.retained_bytes,
-            "delayed_messages": snapshot.delayed,
-            "delayed_bytes": snapshot.delayed_bytes,
+            **{figure.name: value for figure, value in report.figures if figure.is_held},
             "oldest_unacknowledged_s": report.oldest_unacknowledged_s,
         },
         "totals": {

@@ -8,13 +8,14 @@ import asyncio
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import msgspec
 
 from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL
+from mqttlite.telemetry.figures import Figure, Values
 from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.queue_figures import QueueFigures, sys_values
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
@@ -63,7 +64,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class SysTopics:
     """Publishes a snapshot every `interval_s` seconds. `now` is the start in the broker's seconds. `certificates`
-    returns when TLS files expire, in Unix time, by listener and option; `queues` returns the values of queues."""
+    returns when TLS files expire, in Unix time, by listener and option; `queues` returns the values of queues, and
+    `figures` those of extensions."""
 
     def __init__(
         self,
@@ -73,12 +75,14 @@ class SysTopics:
         now: float,
         certificates: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
         queues: Callable[[], Sequence[QueueFigures]] = tuple,
+        figures: Callable[[], Iterable[tuple[Figure, Values]]] = tuple,
     ) -> None:
         self._snapshots: Final = snapshots
         self._queue: Final = queue
         self._interval_s: Final = interval_s
         self._certificates: Final = certificates
         self._queues: Final = queues
+        self._figures: Final = figures
         self._version: Final = f"mqttlite version {_version()}"
         self._started_at: Final = now
         self._published_at = now
@@ -107,6 +111,9 @@ class SysTopics:
                 self._put(f"tls/{level}/{option}/expires_at", str(int(seconds)))
         for name, text in sys_values(self._queues()):
             self._put(name, text)
+        for figure, values in self._figures():
+            if figure.sys_topic:
+                self._put(figure.sys_topic, str(values))
         elapsed_s = now - self._published_at
         for name, counter in _LOADS:
             growth = self._counters[counter] - previous.get(counter, 0)
@@ -159,7 +166,6 @@ def _gauges(snapshot: Snapshot) -> dict[str, int]:
         "clients/disconnected": offline,
         "clients/active": snapshot.online,
         "clients/connected": snapshot.online,
-        "messages/delayed": snapshot.delayed,
         "messages/inflight": snapshot.inflight,
         "messages/stored": stored,
         "store/messages/count": stored,

@@ -1,6 +1,5 @@
 """Links between the documents, as GitHub shows them. That the site has every page is for Sphinx to say (tools/docs)."""
 
-from mqttlite.cli.main import COMMANDS
 from tests.support.documents import ROOT, anchors, links
 
 
@@ -12,11 +11,6 @@ def test_every_link_leads_somewhere() -> None:
         if not file.exists() or (anchor and anchor not in anchors(file)):
             broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert broken == []
-
-
-def test_every_command_is_on_the_page_of_commands() -> None:
-    text = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
-    assert [line.split()[-1] for line in text.splitlines() if ":prog:" in line] == list(COMMANDS)
 
 
 def test_every_design_decision_is_in_the_list() -> None:

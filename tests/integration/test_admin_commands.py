@@ -374,13 +374,14 @@ async def test_without_data_dir_they_ask_where_serve_listens(rig: Rig) -> None:
 @pytest.mark.slow
 async def test_they_start_without_the_broker_where_the_directory_is_said() -> None:
     program = (
-        "import mqttlite.cli.main, sys; from mqttlite.cli import sessions, queue, dlq, retained, delayed; "
+        "import mqttlite.cli.main, sys; from mqttlite.cli import sessions, queue, dlq, retained; "
+        "from mqttlite.extensions.delayed import commands; "
         "print(*sys.modules)"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     loaded = {name.split(".")[1] for name in output.decode().split() if name.startswith("mqttlite.")}
-    assert loaded == {"build", "cli"}
+    assert loaded == {"build", "cli", "extensions", "telemetry"}
 
 
 async def test_the_socket_has_one_name() -> None:

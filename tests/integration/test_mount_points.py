@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.checks import conflicts
 from mqttlite.config.http import HttpOptions
-from mqttlite.delivery.namespaces import NAMESPACES
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.topics import Topics
 from mqttlite.security.topic_records import TopicRecord

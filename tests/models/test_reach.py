@@ -21,7 +21,7 @@ from mqttlite.core.route.restricted_share import share_of
 from mqttlite.core.route.share_members import SHARE_POLICIES
 from mqttlite.core.sink import Sink
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
-from mqttlite.delivery.namespaces import NAMESPACES
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filters
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import unmounted

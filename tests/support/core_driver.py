@@ -19,7 +19,7 @@ from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.question import Authenticate, LoadPage
 from mqttlite.core.session.session import Session
-from mqttlite.delivery.namespaces import NAMESPACES
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import MAX_REMAINING_LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.decode import decode

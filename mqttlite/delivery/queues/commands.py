@@ -32,11 +32,11 @@ from mqttlite.core.route.tally import (
 )
 from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
-from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.delivery.queues.api import Answer, QueuesApi, Refused, decode_body, options_of
 from mqttlite.delivery.queues.namespace import parts_of
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.service import Queues
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import PeerError
 

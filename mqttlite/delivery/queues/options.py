@@ -5,8 +5,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from mqttlite.delivery.namespaces import NAMESPACES
 from mqttlite.delivery.push.target import PushTarget
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filter, FilterError
 from mqttlite.topics.names import check_filter, check_name, matches
 from mqttlite.topics.namespaces import ORDINARY

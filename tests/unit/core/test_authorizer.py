@@ -8,7 +8,7 @@ from mqttlite.core.authorizer import ANYBODY, PUBLISH
 from mqttlite.core.authorizer import OpenRules as OpenByDefault
 from mqttlite.core.connect.connection import CONNECTED
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.telemetry.presence_topics import presence_subject
+from mqttlite.extensions.presence.topics import presence_subject
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Auth, Connect, Will
 from mqttlite.wire.properties import Properties

@@ -20,7 +20,7 @@ from mqttlite.core.route.outlook import EXCLUDED, FILTERED, NO_LOCAL, PlannedRec
 from mqttlite.core.route.plan import AS_CHECKED, MAX_PLANNED, NOT_ASKED, PublishPlan
 from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.delivery.namespaces import NAMESPACES
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filters
 from mqttlite.wire.packets import SubscriptionRequest
 from mqttlite.wire.properties import Properties

@@ -5,7 +5,8 @@ import pytest
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.authorizer import PUBLISH
-from mqttlite.extensions.sparkplug import right_of, subject_of, with_timestamp
+from mqttlite.extensions.built_in import BUILT_IN
+from mqttlite.extensions.sparkplug.sparkplug import right_of, subject_of, with_timestamp
 from tests.support.rules import OpenRules
 
 METRIC = b"\x12\x04\x0a\x02ab"
@@ -39,7 +40,7 @@ def test_only_the_broker_publishes_certificates() -> None:
         assert right is not None
         assert not right.topic
     assert right_of(b"$sparkplugs/a") is None
-    rules = built_in_rules(sparkplug=True)
+    rules = built_in_rules(extensions=BUILT_IN.values())
     assert not rules.is_open(b"$sparkplug/certificates/a")
     assert not rules.may_publish(0, b"$sparkplug/certificates/a")
     assert "keeps certificates there" in rules.reason(0, PUBLISH, b"$sparkplug/certificates/a")
@@ -63,7 +64,7 @@ def test_a_certificate_is_for_those_who_may_receive_its_birth() -> None:
 
     assert subject_of(b"$sparkplug/certificates/spBv1.0/g/NBIRTH/n") == b"spBv1.0/g/NBIRTH/n"
     assert subject_of(b"$sparkplug/other") == b""
-    rules = built_in_rules(authorizer=Rules(), sparkplug=True)
+    rules = built_in_rules(authorizer=Rules(), extensions=BUILT_IN.values())
     topic = b"$sparkplug/certificates/spBv1.0/g/NBIRTH/n"
     inside, outside = (rules.role_of(each, None, NO_GRANTS) for each in ("in", "out"))
     assert not rules.is_readable(topic)

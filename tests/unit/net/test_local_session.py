@@ -8,7 +8,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.source import THE_PROGRAM, Source
-from mqttlite.delivery.namespaces import NAMESPACES
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filters
 from mqttlite.net.local_link import LocalClient
 from mqttlite.net.local_session import LocalSession, encoded_filter

@@ -11,6 +11,7 @@ from mqttlite.core.memory import INFLIGHT_BYTES, MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.event_hub import EventHub
 from mqttlite.telemetry import snapshot, sys_topics
 from mqttlite.telemetry.counters import ConnectionCounters
+from mqttlite.telemetry.figures import Figure
 from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.snapshot import Collection, Snapshots
 from mqttlite.telemetry.sys_topics import Options, SysTopics, average
@@ -18,6 +19,8 @@ from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Pingreq, Publish
 from tests.support.core_driver import START, Client, World
 from tests.unit.telemetry.watched import Link
+
+FIGURES = [(Figure("gauge", "sent", "", sys_topic="mail/sent"), 7), (Figure("gauge", "unsaid", ""), 8)]
 
 
 class Reported:
@@ -38,7 +41,9 @@ class Reported:
             self.world.broker, self.wake, lambda: self.world.now, call_soon=self.scheduled.append, clock=lambda: 0.0
         )
         self.certificates: dict[str, dict[str, float]] = {}
-        self.sys_topics = SysTopics(self.snapshots, queue, 10.0, START, lambda: self.certificates)
+        self.sys_topics = SysTopics(
+            self.snapshots, queue, 10.0, START, lambda: self.certificates, figures=lambda: FIGURES
+        )
 
     def wake(self) -> None:
         self.wakes += 1
@@ -135,6 +140,12 @@ def test_clients_are_counted() -> None:
     assert said["clients/expired"] == "1"
 
 
+def test_figures_of_extensions_have_topics_if_they_say_so() -> None:
+    said = Reported().report()
+    assert said["mail/sent"] == "7"
+    assert "8" not in said.values()
+
+
 def test_what_is_kept_is_counted() -> None:
     reported = Reported()
     client = reported.connect("c", expiry=100, auto_ack=False)
@@ -142,12 +153,10 @@ def test_what_is_kept_is_counted() -> None:
     reported.world.publish("a", "sent", qos=1)
     reported.world.publish("a", "sent", qos=2)
     reported.world.publish("r", "1", retain=True)
-    reported.world.publish("$delayed/60/a", "later")
     kept = RETAINED_BYTES + 2 + MESSAGE_BYTES + 2
     said = reported.report()
     assert numbers(said, "subscriptions/count", "shared_subscriptions/count", "messages/inflight") == [1, 1, 2]
     assert numbers(said, "store/messages/count", "messages/stored", "store/messages/bytes") == [1, 1, kept]
-    assert said["messages/delayed"] == "1"
     reported.close(client)
     kept += 2 * (INFLIGHT_BYTES + MESSAGE_BYTES + 5)
     said = reported.report()

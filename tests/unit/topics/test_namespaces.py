@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mqttlite.delivery.namespaces import NAMESPACES
+from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.topics.names import check_filter, check_name
 from mqttlite.topics.namespaces import DELAYED, MAX_DELAY_S, ORDINARY, RESERVED, SHARED, Namespaces, ParsedTopic
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid

@@ -1,6 +1,6 @@
 """The tables of presence: the clients of each filter, and the topics with published presence.
 
-`topic_presence` publishes it. Invariant: no table exceeds its limit; if one is full, a topic's presence has only a
+`presence` publishes it. Invariant: no table exceeds its limit; if one is full, a topic's presence has only a
 number, or is left out, which is counted.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from mqttlite.telemetry.presence_topics import PRESENCE_EVENTS, presence_subject
+from mqttlite.extensions.presence.topics import PRESENCE_EVENTS, presence_subject
 from mqttlite.topics.names import check_name, has_wildcard
 from mqttlite.topics.namespaces import split_share
 from mqttlite.topics.retained import RetainedMessages, Search

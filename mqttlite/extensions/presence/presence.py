@@ -19,10 +19,10 @@ import msgspec
 from mqttlite.core.broker import Broker
 from mqttlite.core.session.session import Session
 from mqttlite.event_hub import Link, Listener
-from mqttlite.telemetry.presence_topics import PRESENCE, PRESENCE_EVENTS
+from mqttlite.extensions.presence.members import Member, Members, Subjects, Topic
+from mqttlite.extensions.presence.topics import PRESENCE, PRESENCE_EVENTS
+from mqttlite.telemetry.figures import Values
 from mqttlite.telemetry.publish_queue import PublishQueue
-from mqttlite.telemetry.report import PresenceFigures
-from mqttlite.telemetry.topic_members import Member, Members, Subjects, Topic
 from mqttlite.topics.retained import Search
 
 LOOK_S: Final = 0.2
@@ -165,15 +165,15 @@ class TopicPresence(Listener):
             self._timer.cancel()
         self._timer = _Never()
 
-    def figures(self) -> PresenceFigures:
-        """How much there is."""
+    def figures(self) -> Mapping[str, Values]:
+        """How much there is, by the names in the manifest."""
         members = self.members
-        return PresenceFigures(
-            topics=members.topics,
-            memberships=members.memberships,
-            events=self.events,
-            left_out=members.left_out,
-        )
+        return {
+            "presence_topics": members.topics,
+            "presence_subscriptions": members.memberships,
+            "presence_events": self.events,
+            "presence_left_out": members.left_out,
+        }
 
     def _touch(self, connection: int, topic_filter: bytes) -> None:
         found = self._core.connections.get(connection)

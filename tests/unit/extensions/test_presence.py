@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.event_hub import CoreTracer, EventHub, NoMessages
+from mqttlite.extensions.presence import members as topic_members
+from mqttlite.extensions.presence import presence as topic_presence
+from mqttlite.extensions.presence.presence import TopicPresence
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_policies import TopicPolicyOptions
-from mqttlite.telemetry import topic_members, topic_presence
 from mqttlite.telemetry.publish_queue import PublishQueue
-from mqttlite.telemetry.topic_presence import TopicPresence
 from mqttlite.topics.names import matches
 from mqttlite.wire.packets import Unsubscribe
 from tests.support.core_driver import Client, World
@@ -292,7 +293,7 @@ def test_where_a_table_is_full_it_is_said(
     world.look()
     retained = world.retained()
     assert {topic: each["count"] for topic, each in retained.items()} == counts
-    assert world.presence.figures().left_out > 0
+    assert world.presence.figures()["presence_left_out"] > 0
     assert caplog.text.count("presence: a limit is reached") == 1
 
 
@@ -327,7 +328,7 @@ def test_a_topic_without_room_for_what_stands_before_it_is_left_out() -> None:
     world.connect("anna").subscribe("rooms/" + "x" * 65_520)
     world.look()
     assert set(world.retained()) == {"rooms"}
-    assert world.presence.figures().left_out == 1
+    assert world.presence.figures()["presence_left_out"] == 1
 
 
 def test_other_policies_hold_at_once() -> None:

@@ -1,0 +1,36 @@
+"""The extensions of mqttlite's own. To add one, add its folder and its line; without both the broker runs without it.
+
+Invariant: it imports the manifests alone.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mqttlite.extensions.manifest import Manifest
+
+_NAMES: Final = (
+    "delayed",
+    "presence",
+    "sparkplug",
+)
+
+
+def resolve(reference: str) -> Any:
+    """The object that a reference names."""
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+BUILT_IN: Final[Mapping[str, Manifest]] = {
+    name: resolve(f"mqttlite.extensions.{name}.manifest:MANIFEST") for name in _NAMES
+}
+"""By name."""
+
+ALWAYS_ON: Final = tuple(each for each in BUILT_IN.values() if not each.switch)
+"""Those that no option turns on."""
+
+
+def turned_on(config: object) -> tuple[Manifest, ...]:
+    """Those that run with a configuration."""
+    return tuple(each for each in BUILT_IN.values() if not each.switch or getattr(config, each.switch))

@@ -1,0 +1,43 @@
+"""What an extension of mqttlite's own is, as data.
+
+The command line, the configuration, the gateway and the metrics read manifests, and import nothing else of an extension
+until it is used. A *reference* names an object by `"module:attribute"`. Invariant: importing a manifest starts nothing,
+and imports no broker.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mqttlite.telemetry.figures import Figure
+
+
+class Command(NamedTuple):
+    """A command of `mqttlite`."""
+
+    summary: str
+    """The sentence in `mqttlite --help`."""
+    reference: str
+    """A click command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One extension. Its folder has its name."""
+
+    commands: Mapping[str, Command] = field(default_factory=dict)
+    """By name."""
+    routes: tuple[str, ...] = ()
+    """References to functions that make the routes of the gateway from its context."""
+    first_levels: tuple[bytes, ...] = ()
+    """The reserved first levels of topics that the core serves if this extension is there."""
+    namespaces: tuple[str, ...] = ()
+    """References to the `Syntax` of each namespace that it serves itself."""
+    right_of: str = ""
+    """A reference to a function: what it takes to publish to a topic (`core.rights`)."""
+    subject_of: str = ""
+    """A reference to a function: the topic that a topic is about, whose permissions count."""
+    switch: str = ""
+    """The option at the top of the configuration that turns the extension on. Empty: it is always on."""
+    figures: tuple[Figure, ...] = ()
+    """The metrics for which its constructor gives values."""

@@ -1,0 +1,24 @@
+"""The namespaces of topics of all extensions."""
+
+from typing import Final
+
+from mqttlite.delivery.queues.namespace import DEAD_LETTERS, QUEUES
+from mqttlite.extensions.built_in import BUILT_IN, resolve
+from mqttlite.topics.namespaces import Namespaces, unavailable
+
+_RESERVED: Final = {
+    b"$delayed": "$delayed/…: this broker has no delayed messages",
+    b"$stream": "$stream/…: this broker has no streams yet",
+}
+"""The refusals of namespaces that no extension serves. They are never treated as ordinary topics."""
+
+
+def _made() -> Namespaces:
+    served = [QUEUES, DEAD_LETTERS, *(resolve(each) for manifest in BUILT_IN.values() for each in manifest.namespaces)]
+    known = {syntax.first_level for syntax in served}.union(*(each.first_levels for each in BUILT_IN.values()))
+    return Namespaces(
+        [*served, *(unavailable(level, refusal) for level, refusal in _RESERVED.items() if level not in known)]
+    )
+
+
+NAMESPACES: Final = _made()

@@ -1,0 +1,1 @@
+"""Sparkplug awareness: certificates of births, and the times of deaths."""

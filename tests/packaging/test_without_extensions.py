@@ -1,0 +1,130 @@
+"""An extension is its folder and its line: without both the rest runs, and no longer names it.
+
+Each test works on one copy of the package, whose sources run uncompiled.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from mqttlite.config.options import OWNERS
+from mqttlite.extensions.built_in import BUILT_IN
+from tests.test_architecture import ROOT
+
+pytestmark = pytest.mark.slow
+
+LIMIT_S: Final = 60.0
+
+LOOK: Final = """
+import asyncio, json, pathlib, sys, tomllib, urllib.request
+
+import mqttlite
+assert pathlib.Path(mqttlite.__file__).is_relative_to(sys.argv[1]), mqttlite.__file__
+
+from mqttlite import Broker, Client, ListenerOptions
+from mqttlite.cli.main import COMMANDS
+from mqttlite.config import ConfigError
+from mqttlite.config.default_file import default_file
+from mqttlite.config.file import parse_config
+
+async def read(url):
+    return await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=30).read().decode())
+
+async def look():
+    raw = {"listeners": [{"port": 0}], "http": {"port": 0}, "metrics": {"port": 0}, "data_dir": sys.argv[2]}
+    async with Broker(parse_config(raw)) as broker:
+        async with Client("127.0.0.1", broker.port) as client:
+            await client.subscribe("a", qos=1)
+            await client.publish("a", b"hello", qos=1)
+            received = (await anext(client.messages)).payload.decode()
+        document = json.loads(await read(broker.gateway.urls[0] + "/openapi.json"))
+        metrics = await read(f"http://{broker.monitor.addresses[0]}/metrics")
+    return {"received": received, "routes": list(document["paths"]), "metrics": metrics}
+
+def refusal(text):
+    try:
+        parse_config(tomllib.loads(text))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+found = {"commands": list(COMMANDS), "default": default_file(), **asyncio.run(look())}
+print(json.dumps({**found, "refusals": [refusal(each) for each in sys.argv[3:]]}))
+"""
+
+SECTIONS: Final[Mapping[str, str]] = {
+    "sparkplug": "sparkplug = true",
+    "topic_policies.presence": '[[topic_policies]]\nfilter = "a"\npresence = true',
+}
+"""An example of each option that belongs to an extension."""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy")
+    left_out = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(ROOT / "mqttlite", folder / "mqttlite", ignore=left_out)
+    return folder
+
+
+def look(copy: Path, data_dir: Path, options: list[str]) -> dict[str, Any]:
+    """What a broker of the copy says of itself, and how it refuses some options."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, copy, data_dir, *(SECTIONS[each] for each in options)],
+        env={**os.environ, "PYTHONPATH": str(copy)},
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["received"] == "hello"
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """With all extensions."""
+    found = look(copy, tmp_path_factory.mktemp("data"), list(OWNERS))
+    assert found["refusals"] == [""] * len(OWNERS)
+    return found
+
+
+def test_each_option_of_an_extension_has_an_example() -> None:
+    assert SECTIONS.keys() == OWNERS.keys()
+    assert set(OWNERS.values()) <= BUILT_IN.keys()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_an_extension_goes_with_its_folder_and_its_line(
+    name: str, copy: Path, whole: dict[str, Any], tmp_path: Path
+) -> None:
+    manifest = BUILT_IN[name]
+    options = [path for path, owner in OWNERS.items() if owner == name]
+    folder, listed = copy / "mqttlite" / "extensions" / name, copy / "mqttlite" / "extensions" / "built_in.py"
+    text = listed.read_text(encoding="utf-8")
+    assert text.count(f'    "{name}",\n') == 1
+    shutil.move(folder, tmp_path / "folder")
+    listed.write_text(text.replace(f'    "{name}",\n', ""), encoding="utf-8")
+    try:
+        found = look(copy, tmp_path / "data", options)
+    finally:
+        shutil.move(tmp_path / "folder", folder)
+        listed.write_text(text, encoding="utf-8")
+    assert set(whole["commands"]) - set(found["commands"]) == manifest.commands.keys()
+    assert bool(set(whole["routes"]) - set(found["routes"])) == bool(manifest.routes)
+    assert [each.name for each in manifest.figures if f"mqttlite_{each.name} " in found["metrics"]] == []
+    for each in options:
+        option = f"{each.rpartition('.')[2]} ="
+        assert found["default"].count(option) == whole["default"].count(option) - 1
+    said = f" belongs to the extension {name}, which this broker does not have"
+    assert [each for each in found["refusals"] if said not in each] == []
