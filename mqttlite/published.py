@@ -25,9 +25,8 @@ class Published(int):
     def of(cls, ticket: Ticket) -> Self:
         """The outcome of a ticket that is done."""
         tally = ticket.tally
-        number = ticket.message_id()
         published = cls(tally.code)
-        published.message_id = str(number) if number else ""
+        published.message_id = "" if tally.is_refused else str(ticket.message_id())
         published.delivered, published.queued = tally.sent, tally.queued
         published.dropped = dict(tally.dropped)
         published.reason = tally.refusal

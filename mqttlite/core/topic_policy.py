@@ -4,12 +4,9 @@ from typing import Final, final
 
 from mqttlite.core.inbound.priority import LOW, NORMAL
 from mqttlite.core.limits import BLOCK, DROP_NEWEST, REJECT
-from mqttlite.core.message import Message, RawProperties
+from mqttlite.core.message import Message
 from mqttlite.core.payload_check import PayloadCheck
-from mqttlite.core.retained.expiry_caps import expiring, with_expiry
-from mqttlite.wire.constants import PUBLISH
-from mqttlite.wire.plain import NO_EXPIRY
-from mqttlite.wire.properties import encode_properties
+from mqttlite.core.retained.expiry_caps import expiring
 
 EPHEMERAL: Final = "ephemeral"
 STANDARD: Final = "standard"
@@ -108,12 +105,6 @@ class TopicPolicy:
             limited.trace = message.trace
         limited.on_overflow = self.on_overflow
         return limited
-
-    def limited_properties(self, raw: RawProperties) -> RawProperties:
-        """The raw properties of QoS 0 messages, with an earlier expiry if needed."""
-        if not self.ttl_s or (raw.expiry_s != NO_EXPIRY and raw.expiry_s <= self.ttl_s):
-            return raw
-        return RawProperties(encode_properties(with_expiry(raw.properties, self.ttl_s), PUBLISH), self.ttl_s)
 
 
 NO_POLICY: Final = TopicPolicy()

@@ -149,7 +149,7 @@ class Publishing:
     def outcome(self, caller: Caller, draft: Draft, ticket: Ticket) -> Outcome:
         """What became of a message. Raises `Problem` if it was refused."""
         tally = ticket.tally
-        if tally.code >= 0x80 and not tally.reached:
+        if tally.is_refused:
             raise self._refusal(caller, draft.topic, tally)
         return Outcome(ticket.message_id(), tally.sent, tally.queued, tally.dropped, tally.reached)
 

@@ -191,12 +191,11 @@ class Inbound:
 class Ticket(HeldMessage):
     """What becomes of a message that was offered. `tally` is final once the ticket is `done`."""
 
-    __slots__ = ("_fan_out", "_inbound", "_waits", "done", "on_done", "tally")
+    __slots__ = ("_inbound", "_waits", "done", "on_done", "tally")
 
     def __init__(self, inbound: Inbound, message: Message, source: Source) -> None:
         super().__init__(message, source, INSIDE, is_told=True)
         self._inbound: Final = inbound
-        self._fan_out: FanOut | None = None
         self._waits = False
         self.tally: Tally = Tally()
         self.done: bool = False
@@ -205,11 +204,10 @@ class Ticket(HeldMessage):
 
     def message_id(self) -> int:
         """The number of its message, given now if it has none."""
-        return self._inbound.identify(self.message) if self._fan_out is None else self._fan_out.message_id()
+        return self._inbound.identify(self.message)
 
     def begin(self, fan_out: FanOut) -> None:
         """The message is on its way to its receivers."""
-        self._fan_out = fan_out
         self.tally = fan_out.tally
         if fan_out.done:
             self._finish()

@@ -79,6 +79,7 @@ class PacketHandler:
         "_effects",
         "_inbound",
         "_limits",
+        "_permissions",
         "_readers",
         "_receipts",
         "_router",
@@ -95,6 +96,7 @@ class PacketHandler:
         limits: Limits,
     ) -> None:
         self._routes: Final = routes
+        self._permissions: Final = routes.permissions
         self._router: Final = router
         self._effects: Final = effects
         self._acknowledgements: Final = Acknowledgements(effects)
@@ -134,10 +136,17 @@ class PacketHandler:
             decode(first, data[body:stop], connection.version)  # decoding checks the first packet of a new topic
             route = self._routes.find(topic)
         if first == 0x30:
+            session = connection.session
+            assert session is not None
+            forwards = (
+                route.is_open
+                or (route.is_direct and session.role == route.allowed_role and session.rules == self._permissions.rules)
+                or self._router.forwards(route, topic, session)
+            )
             size = stop - at
-            if stop < end:
-                if route.special:
-                    end = min(end, at + size * (1 if route.is_gated else BATCH_MESSAGES))
+            if stop < end and (forwards or self._may_batch_qos0(route, topic, stop - head_end, session)):
+                if route.special or not forwards:
+                    end = min(end, at + size * BATCH_MESSAGES)
                 same = head_end - at
                 prefix = data[at:head_end]
                 while stop + size <= end and data[stop : stop + same] == prefix:  # `startswith` is slower by a factor
@@ -146,18 +155,20 @@ class PacketHandler:
             connection.received_qos0 += messages
             if self._effects.sheds_low_priority and self._sheds_qos0(route, topic, raw_is_low(raw), messages):
                 return stop
-            if route.special and route.is_gated:
-                expires_at = raw.expires_at(self._effects.now)
+            if forwards:
+                fan_out = self._router.forward(
+                    route, topic, data[at:stop], size, head_end - at, connection.version, session, raw
+                )
+                if fan_out is not None:
+                    self._wait_for(connection, fan_out)
+                return stop
+            expires_at = raw.expires_at(self._effects.now)
+            if messages > 1:
+                batch = PublishBatch(topic, data[at:stop], size, head_end - at, 0, connection.version, raw, expires_at)
+                self._wait_for(connection, self._router.publish_batch(batch, route, session, False))
+            else:
                 message = Message(topic, data[head_end:stop], 0, False, NONE, expires_at, raw)
                 self._publish_qos0(connection, message, route)
-                return stop
-            session = connection.session
-            assert session is not None
-            fan_out = self._router.forward(
-                route, topic, data, at, stop, size, head_end - at, connection.version, session, raw
-            )
-            if fan_out is not None:
-                self._wait_for(connection, fan_out)
             return stop
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         qos = first >> 1 & 3
@@ -200,8 +211,6 @@ class PacketHandler:
             stop = at + ids.count * size  # a faulty packet ends the connection, but not before its turn
         expires_at = raw.expires_at(self._effects.now)
         batch = PublishBatch(topic, data[at:stop], size, head_end - at, qos, connection.version, raw, expires_at)
-        if route.policy is not None:
-            batch.on_overflow = route.policy.on_overflow
         if qos == 1 or self._may_take(connection, ids):
             self._receive_batch(connection, batch, route, ids)
         else:
@@ -387,6 +396,9 @@ class PacketHandler:
         if self._takes(connection, session, message, route, None):
             self._wait_for(connection, self._router.publish(message, route, session))
 
+    def _may_batch_qos0(self, route: Route, topic: bytes, payload_bytes: int, session: Session) -> bool:
+        return not route.sinks and self._router.may_batch(route, topic, 0, payload_bytes, session)
+
     def _sheds_qos0(self, route: Route, topic: bytes, has_low_priority: bool, messages: int) -> bool:
         """Drop QoS 0 messages if the stage of overload requires it. Return whether it does."""
         reason = shed_reason(self._effects, topic, 0, route.is_low or has_low_priority)
@@ -406,7 +418,7 @@ class PacketHandler:
             assert session is not None
             if route.delayed is not None:
                 topic = route.delayed.rest
-            return self._routes.permissions.told(session, PUBLISH_ACTION, topic) or None
+            return self._permissions.told(session, PUBLISH_ACTION, topic) or None
         if route.delayed is not None and tally.code == QUOTA_EXCEEDED:
             return DELAYS_FULL
         if tally.code == TOPIC_NAME_INVALID and not route.refusal:

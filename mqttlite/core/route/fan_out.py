@@ -29,63 +29,78 @@ _NO_SPECIAL: Final[dict[tuple[int, bool, tuple[int, ...]], Delivery]] = {}
 """Never added to. Shared by all fan-outs without special deliveries."""
 
 
-@final
 class FanOut(Job):
-    """Exactly one of `message` and `batch` is given. It is done after the last receiver, with nothing pending."""
+    """What becomes of messages that were published together. It is done after the last receiver, with nothing pending.
+
+    A plain one is done at once: nobody gets the messages.
+    """
+
+    __slots__ = ("done", "on_done", "tally")
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally: Tally = tally
+        self.done: bool = True
+        self.on_done: Callable[[], None] | None = None
+        """Called at the end, if the fan-out was interrupted."""
+
+    def step(self) -> bool:
+        return True
+
+
+class _Delivering(FanOut):
+    """The part that a message and a batch have in common."""
 
     __slots__ = (
         "_asks",
         "_at_once",
-        "_batch",
+        "_bytes",
         "_drops",
         "_effects",
+        "_held",
         "_is_held",
-        "_message",
         "_next",
         "_next_sink",
         "_receivers",
-        "_shapes",
         "_sinks",
         "_source",
-        "_special",
-        "done",
-        "on_done",
-        "tally",
+        "_topic",
+        "_work",
     )
 
     def __init__(
         self,
+        held: Holdable,
+        topic: bytes,
+        size: int,
+        work: int,
         effects: Effects,
         drops: Drops,
         receivers: list[Receiver],
         sinks: list[Sink],
         source: Source,
-        message: Message | None,
-        batch: PublishBatch | None,
         tally: Tally,
         at_once: bool,
     ) -> None:
+        self.tally = tally
+        self.done = False
+        self.on_done = None
+        self._held: Final = held
+        self._topic: Final = topic
+        self._bytes: Final = size
+        """What the messages add to the outbox of each receiver."""
+        self._work: Final = work
+        """What each receiver costs, in the unit of `ITERATION_WORK`."""
         self._effects: Final = effects
         self._drops: Final = drops
         self._receivers: Final = receivers
         self._sinks = sinks
         self._source: Final = source
-        self._message: Final = message
-        self._batch: Final = batch
+        self._at_once: Final = at_once
         self._asks = False
         """Whether the rules changed since the route was made, so that each remaining receiver must be checked."""
         self._next = 0
         self._next_sink = 0
-        self._shapes = _NO_SHAPES
-        """The common deliveries, by QoS: without RETAIN and subscription identifiers."""
-        self._special = _NO_SPECIAL
-        """The other deliveries, by QoS, RETAIN and subscription identifiers."""
-        self._at_once: Final = at_once
         self._is_held = False
-        self.tally: Final = tally
-        self.done: bool = False
-        self.on_done: Callable[[], None] | None = None
-        """Called at the end, if the fan-out was interrupted."""
 
     def step(self) -> bool:
         """Continue with the receivers until the iteration's work budget is used up. Return whether all were visited."""
@@ -106,61 +121,15 @@ class FanOut(Job):
             self._end()
         return True
 
-    def _end(self) -> None:
-        self.done = True
-        self._let_go()
-        if self.tally.reached == 0:
-            self._count_unheard()
-        if self.on_done is not None:
-            self.on_done()
-
-    def message_id(self) -> int:
-        """The number of its message, given now if it has none; 0 if the message may have no receiver."""
-        return 0 if self._message is None else self._effects.identify(self._message)
-
     def on_new_rules(self, permissions: Permissions) -> None:
         self._asks = True
-        self._sinks = restricted(self._sinks, self._topic())
-
-    def _wait(self) -> None:
-        """Charge the memory of the message while it waits for its remaining receivers."""
-        if not self._is_held:
-            self._is_held = True
-            self._effects.memory.hold(self._held())
-
-    def _let_go(self) -> None:
-        if self._is_held:
-            self._effects.memory.let_go(self._held())
-        for delivery in self._shapes:
-            if delivery is not None:
-                delivery.forget_parts()
-        for delivery in self._special.values():
-            delivery.forget_parts()
-        if self._batch is not None:
-            self._batch.forget_forms()
-
-    def _held(self) -> Holdable:
-        if self._message is not None:
-            return self._message
-        assert self._batch is not None
-        return self._batch
-
-    def _topic(self) -> bytes:
-        if self._message is not None:
-            return self._message.topic
-        assert self._batch is not None
-        return self._batch.topic
+        self._sinks = restricted(self._sinks, self._topic)
 
     def _to_receivers(self) -> bool:
-        effects = self._effects
-        message, batch, tally = self._message, self._batch, self.tally
+        effects, tally, source = self._effects, self.tally, self._source
+        size, work = self._bytes, self._work
         receivers, at = self._receivers, self._next
         end = len(receivers)
-        if message is not None:
-            size, work = message.size(), DELIVERY_WORK
-        else:
-            assert batch is not None
-            size, work = batch.message_bytes() * batch.count, DELIVERY_WORK + batch.count
         while at < end:
             is_full = effects.work >= ITERATION_WORK or (effects.pending_bytes >= ITERATION_BYTES and at >= CROWD)
             if is_full and not self._at_once:
@@ -170,70 +139,126 @@ class FanOut(Job):
             at += 1
             assert receiver is not None
             if receiver.has_no_local:
-                receiver = receiver.for_messages_of(self._source)
+                receiver = receiver.for_messages_of(source)
                 if receiver is None:
                     continue
-            if self._asks and not receiver.session.may_receive(self._topic()):
+            if self._asks and not receiver.session.may_receive(self._topic):
                 continue
             tally.reached += 1
             effects.pending_bytes += size
             effects.work += work
-            if message is not None:
-                self._deliver(receiver, message)
-            else:
-                assert batch is not None
-                alone = receiver.accept_batch(batch, tally)
-                if alone:
-                    effects.work += alone * DELIVERY_WORK
+            self._give(receiver)
         self._next = at
         return True
 
     def _to_sinks(self) -> bool:
-        sinks = self._sinks
-        messages = 1 if self._batch is None else self._batch.count
+        effects, sinks = self._effects, self._sinks
         while self._next_sink < len(sinks):
             sink = sinks[self._next_sink]
-            if not self._at_once and (self._must_wait() or not sink.prepare(messages)):
+            if not self._at_once and (self._must_wait() or not sink.prepare(self._messages())):
                 return False
             self._next_sink += 1
             self.tally.reached += 1
-            self._effects.work += DELIVERY_WORK
-            if self._message is not None:
-                self._effects.pending_bytes += self._message.size()
-                sink.accept(self._message, self._source, self.tally)
-            else:
-                assert self._batch is not None
-                self._effects.pending_bytes += self._batch.message_bytes() * self._batch.count
-                sink.accept_batch(self._batch, self._source, self.tally)
+            effects.work += DELIVERY_WORK
+            effects.pending_bytes += self._bytes
+            self._give_to_sink(sink)
         return True
 
     def _must_wait(self) -> bool:
         """Whether the next sink must wait. Unwritten bytes hold a sink back only if the route has many."""
         return not has_budget(self._effects) and (self._effects.work >= ITERATION_WORK or self._next_sink >= CROWD)
 
-    def _count_unheard(self) -> None:
-        """Count messages without subscribers. The broker's own messages are not drops; traced messages are reported one
-        by one."""
-        tally, message, batch = self.tally, self._message, self._batch
-        tally.code = tally.code or NO_MATCHING_SUBSCRIBERS
-        if tally.filtered:
-            self._count_filtered()
-            return
-        if message is not None and not is_own(message.topic):
-            self._drops.add(NO_SUBSCRIBERS, 1, message.topic, message.trace)
-        if batch is not None and not is_own(batch.topic):
-            for trace in batch.traces:
-                self._drops.add(NO_SUBSCRIBERS, 1, batch.topic, trace)
-            if len(batch.traces) < batch.count:
-                self._drops.add(NO_SUBSCRIBERS, batch.count - len(batch.traces), batch.topic)
+    def _wait(self) -> None:
+        """Charge the memory of the messages while they wait for their remaining receivers."""
+        if not self._is_held:
+            self._is_held = True
+            self._effects.memory.hold(self._held)
+
+    def _end(self) -> None:
+        tally = self.tally
+        self.done = True
+        if self._is_held:
+            self._effects.memory.let_go(self._held)
+        self._forget()
+        if tally.reached == 0:
+            tally.code = tally.code or NO_MATCHING_SUBSCRIBERS
+            if not tally.filtered:
+                self._count_unheard()
+            elif not is_own(self._topic):
+                self._count_filtered()
+        if self.on_done is not None:
+            self.on_done()
 
     def _count_filtered(self) -> None:
         """Count messages that no receiver's filter lets pass. The sinks have already reported them to the tracer."""
-        messages = 1 if self._batch is None else self._batch.count - len(self.tally.reached_partly)
-        if messages and not is_own(self._topic()):
-            self._drops.add(FILTER_MISMATCH, messages, self._topic(), NOT_TRACED)
+        messages = self._messages() - len(self.tally.reached_partly)
+        if messages:
+            self._drops.add(FILTER_MISMATCH, messages, self._topic, NOT_TRACED)
 
-    def _deliver(self, receiver: Receiver, message: Message) -> None:
+    def _messages(self) -> int:
+        raise AssertionError("each kind has its own")
+
+    def _give(self, receiver: Receiver) -> None:
+        raise AssertionError("each kind has its own")
+
+    def _give_to_sink(self, sink: Sink) -> None:
+        raise AssertionError("each kind has its own")
+
+    def _forget(self) -> None:
+        """Free what was cached for the receivers."""
+        raise AssertionError("each kind has its own")
+
+    def _count_unheard(self) -> None:
+        """Count messages without subscribers; traced messages are reported one by one."""
+        raise AssertionError("each kind has its own")
+
+
+def count_unheard(message: Message, drops: Drops) -> None:
+    """Count a message without subscribers. The broker's own messages are not drops."""
+    if not is_own(message.topic):
+        drops.add(NO_SUBSCRIBERS, 1, message.topic, message.trace)
+
+
+@final
+class MessageFanOut(_Delivering):
+    __slots__ = ("_message", "_shapes", "_special")
+
+    def __init__(
+        self,
+        message: Message,
+        effects: Effects,
+        drops: Drops,
+        receivers: list[Receiver],
+        sinks: list[Sink],
+        source: Source,
+        tally: Tally,
+        at_once: bool,
+    ) -> None:
+        _Delivering.__init__(
+            self,
+            message,
+            message.topic,
+            message.size(),
+            DELIVERY_WORK,
+            effects,
+            drops,
+            receivers,
+            sinks,
+            source,
+            tally,
+            at_once,
+        )
+        self._message: Final = message
+        self._shapes = _NO_SHAPES
+        """The common deliveries, by QoS: without RETAIN and subscription identifiers."""
+        self._special = _NO_SPECIAL
+        """The other deliveries, by QoS, RETAIN and subscription identifiers."""
+
+    def _messages(self) -> int:
+        return 1
+
+    def _give(self, receiver: Receiver) -> None:
+        message = self._message
         qos = message.qos if message.qos < receiver.qos else receiver.qos  # [MQTT-3.8.4-8]
         if self._shapes is _NO_SHAPES:
             self._shapes = [None, None, None]
@@ -254,3 +279,69 @@ class FanOut(Job):
         if delivery is None:
             delivery = self._special[key] = Delivery(message, qos, retain, identifiers)
         return delivery
+
+    def _give_to_sink(self, sink: Sink) -> None:
+        sink.accept(self._message, self._source, self.tally)
+
+    def _forget(self) -> None:
+        for delivery in self._shapes:
+            if delivery is not None:
+                delivery.forget_parts()
+        for delivery in self._special.values():
+            delivery.forget_parts()
+
+    def _count_unheard(self) -> None:
+        count_unheard(self._message, self._drops)
+
+
+@final
+class BatchFanOut(_Delivering):
+    __slots__ = ("_batch",)
+
+    def __init__(
+        self,
+        batch: PublishBatch,
+        effects: Effects,
+        drops: Drops,
+        receivers: list[Receiver],
+        sinks: list[Sink],
+        source: Source,
+        tally: Tally,
+        at_once: bool,
+    ) -> None:
+        _Delivering.__init__(
+            self,
+            batch,
+            batch.topic,
+            batch.message_bytes() * batch.count,
+            DELIVERY_WORK + batch.count,
+            effects,
+            drops,
+            receivers,
+            sinks,
+            source,
+            tally,
+            at_once,
+        )
+        self._batch: Final = batch
+
+    def _messages(self) -> int:
+        return self._batch.count
+
+    def _give(self, receiver: Receiver) -> None:
+        self._effects.work += DELIVERY_WORK * receiver.accept_batch(self._batch, self.tally)
+
+    def _give_to_sink(self, sink: Sink) -> None:
+        sink.accept_batch(self._batch, self._source, self.tally)
+
+    def _forget(self) -> None:
+        self._batch.forget_forms()
+
+    def _count_unheard(self) -> None:
+        batch = self._batch
+        if is_own(self._topic):
+            return
+        for trace in batch.traces:
+            self._drops.add(NO_SUBSCRIBERS, 1, self._topic, trace)
+        if len(batch.traces) < batch.count:
+            self._drops.add(NO_SUBSCRIBERS, batch.count - len(batch.traces), self._topic)

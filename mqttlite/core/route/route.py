@@ -182,6 +182,7 @@ class Route:
         "direct5",
         "filtered",
         "hook",
+        "is_direct",
         "is_gated",
         "is_limited",
         "is_open",
@@ -239,6 +240,8 @@ class Route:
         self.hook: Final = hook
         """What is asked about each message before it is published, if there is something. The route is then not
         open."""
+        self.is_direct: Final = policy is None and hook is None
+        """Whether nothing but a permission is asked before QoS 0 messages are forwarded."""
         self.is_gated: Final = asks_room or hook is not None
         """Whether messages come one by one, and each may have to wait or be refused before it is published."""
         self.special: bool = len(sinks) > 0 or delayed is not None or self.is_gated

@@ -16,12 +16,13 @@ from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawPrope
 from mqttlite.core.payload_check import PayloadCheck, PayloadViolation
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, PAYLOAD_INVALID, QUEUE_FULL
 from mqttlite.core.retained.retained_store import RetainedStore
-from mqttlite.core.route.fan_out import FanOut
+from mqttlite.core.route.fan_out import BatchFanOut, FanOut, MessageFanOut, count_unheard
 from mqttlite.core.route.message_tracing import MessageTracing
 from mqttlite.core.route.route import Receiver, Route
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.subscription import NO_SINKS
 from mqttlite.core.route.tally import (
+    NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED_CODE,
     POLICY_REFUSES,
     QUOTA_EXCEEDED,
@@ -36,8 +37,6 @@ from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import ParsedTopic
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.properties import NONE, Properties
-
-_NO_RECEIVERS: Final[list[Receiver]] = []
 
 
 class Delays(Protocol):
@@ -73,63 +72,30 @@ class Router:
         self,
         route: Route,
         topic: bytes,
-        data: bytes,
-        start: int,
-        end: int,
+        piece: bytes,
         size: int,
         head: int,
         version: int,
         source: Source,
         raw: RawProperties = NO_PROPERTIES,
     ) -> FanOut | None:
-        """Forward `data[start:end]`: QoS 0 packets of one topic, `size` bytes each, with the payload at offset `head`.
+        """Forward QoS 0 packets of one topic, `size` bytes each, with the payload at offset `head`, to a route that
+        `forwards` for this source.
 
         All have the properties in `raw`. Receivers with the publisher's protocol version get the bytes unchanged. The
         others are served by a fan-out; until it is done, the publisher's next messages must wait.
         """
-        messages = (end - start) // size
+        messages = len(piece) // size
         effects = self._effects
-        allowed = (
-            route.is_open
-            or (source.role == route.allowed_role and source.rules == self._routes.permissions.rules)
-            or self.may_publish(route, topic, source)
-        )
         observed = route.observed
         if observed is not None:
-            traces = self._tracing.begin(observed, route, topic, 0, messages, size - head, source, allowed)
+            traces = self._tracing.begin(observed, route, topic, 0, messages, size - head, source, True)
             if traces:
-                self._publish_traced(traces, topic, data, start, size, head, route, source, raw)
-                start += len(traces) * size
+                self._publish_traced(traces, topic, piece, size, head, route, source, raw)
                 messages -= len(traces)
                 if messages == 0:
                     return None
-        piece = data[start:end]
-        on_overflow = ""
-        if not route.is_open:
-            if not allowed:
-                if route.delayed is not None:
-                    self._delay_packets(route.delayed, data, start, end, size, head, source, raw)
-                else:
-                    self._deny(route, source, topic, messages)
-                return None
-            policy = route.policy
-            if policy is not None:
-                refusal = policy.refusal(0, False, size - head)
-                if refusal:
-                    self.drops.add(NOT_AUTHORIZED, messages, topic)
-                    self._routes.permissions.deny(source, PUBLISH, topic, messages, refusal)
-                    return None
-                if policy.payload_check is not None:
-                    piece = self._valid_packets(policy.payload_check, topic, piece, size, head, source, raw)
-                    messages = len(piece) // size
-                    if messages == 0:
-                        return None
-                on_overflow = policy.on_overflow
-                limited = policy.limited_properties(raw)
-                if limited is not raw:
-                    raw, version = limited, V5
-                    piece, head = reframed(topic, piece, size, head, 0, V5, raw)
-                    size = len(piece) // messages
+                piece = piece[len(traces) * size :]
         if version == V5:
             same, different = route.direct5, route.direct3
         else:
@@ -138,7 +104,7 @@ class Router:
         dirty_before = len(dirty)
         for outbox in same:
             if outbox.blocked:
-                outbox.offer(piece, messages, raw.expires_at(effects.now), on_overflow)
+                outbox.offer(piece, messages, raw.expires_at(effects.now))
                 continue
             outbox.chunks.append(piece)
             outbox.sent_qos0 += messages
@@ -152,20 +118,23 @@ class Router:
             other = V311 if version == V5 else V5
             packets, _head = reframed(topic, piece, size, head, 0, other, raw)
             for outbox in different:
-                outbox.offer(packets, messages, raw.expires_at(effects.now), on_overflow)
+                outbox.offer(packets, messages, raw.expires_at(effects.now))
             reached += len(different)
             effects.pending_bytes += len(packets) * len(different)
         if reached > CROWD:
             effects.note_crowd(dirty_before)
         if route.special:
             batch = PublishBatch(topic, piece, size, head, 0, version, raw, raw.expires_at(effects.now))
-            batch.on_overflow = on_overflow
             tally = Tally()
             tally.reached = reached
-            return self._start(route.others, route.sinks, source, None, batch, tally)
+            return self._start_batch(batch, route.others, route.sinks, source, tally)
         if reached == 0:
             self.drops.add(NO_SUBSCRIBERS, messages, topic)
         return None
+
+    def forwards(self, route: Route, topic: bytes, source: Source) -> bool:
+        """Whether QoS 0 packets of a source may be forwarded as they are: nothing checks or changes one of them."""
+        return route.is_open or (route.is_direct and self.may_publish(route, topic, source))
 
     def publish(
         self, message: Message, route: Route, source: Source, at_once: bool = False, is_allowed: bool = False
@@ -188,22 +157,19 @@ class Router:
             if traces:
                 message.trace = message.number = traces[0]
         if not allowed:
-            kept: Message | None = None
             if route.delayed is not None:
                 self._delay(route.delayed, message, source, tally)
-                if tally.reached:
-                    kept = message
             else:
                 self._deny(route, source, message.topic, 1, message.trace)
                 # A 3.1.1 client gets no reason code [3.1.1 MQTT-3.3.5-2].
                 tally.code = _denial_code(route, source, message.topic)
-            return self._start(_NO_RECEIVERS, NO_SINKS, source, kept, None, tally)
+            return FanOut(tally)
         policy = route.policy
         if policy is not None:
             if self._refuse(policy, message, message.topic, source, tally, is_allowed):
-                return self._start(_NO_RECEIVERS, NO_SINKS, source, None, None, tally)
+                return FanOut(tally)
             limited = policy.limited(message, self._effects.now)
-            if limited is not message and message.qos:
+            if limited is not message:
                 message.number = self._effects.identify(limited)  # so that the publisher is told the number of the copy
             message = limited
         if message.retain and route.retains:  # [MQTT-3.3.1-8]
@@ -211,7 +177,15 @@ class Router:
             tally.is_durable = True
             if not self.retained.put(message, writer):
                 tally.code = QUOTA_EXCEEDED
-        return self._start(route.receivers, route.sinks, source, message, None, tally, at_once)
+        if not route.receivers and not route.sinks:
+            tally.code = tally.code or NO_MATCHING_SUBSCRIBERS
+            count_unheard(message, self.drops)
+            return FanOut(tally)
+        fan_out = MessageFanOut(
+            message, self._effects, self.drops, route.receivers, route.sinks, source, tally, at_once
+        )
+        self._jobs.start(fan_out)
+        return fan_out
 
     def judge(self, route: Route, message: Message, source: Source) -> tuple[int, str]:
         """The reason code and sentence that refuse a message (not for `$delayed`); 0 if it may be published. Counts
@@ -228,8 +202,8 @@ class Router:
         return (POLICY_REFUSES, refusal) if refusal else (0, "")
 
     def may_batch(self, route: Route, topic: bytes, qos: int, payload_bytes: int, source: Source) -> bool:
-        """Whether QoS 1 or 2 messages may use `publish_batch` on a route that is not open: the source may publish, and
-        the topic's policy neither changes messages nor checks them one by one."""
+        """Whether messages may use `publish_batch` on a route that is not open: the source may publish, and the topic's
+        policy neither changes messages nor checks them one by one."""
         if route.hook is not None or not self.may_publish(route, topic, source):
             return False
         policy = route.policy
@@ -238,33 +212,33 @@ class Router:
         )
 
     def publish_batch(self, batch: PublishBatch, route: Route, source: Source, at_once: bool) -> FanOut:
-        """Like `publish`, for a batch of QoS 1 or 2, receiver by receiver.
+        """Like `publish`, for a batch, receiver by receiver.
 
         The tally's code is for all messages except those at `rejected` positions, which get 0x97. The route must be
         open, or `may_batch`. It must have no sinks, because a sink's choice of a receiver may depend on the outcome of
         the previous message.
         """
         tally = Tally()
+        if route.policy is not None:
+            batch.on_overflow = route.policy.on_overflow
         if route.observed is not None:
             payload_bytes = batch.size - batch.head
             batch.traces = self._tracing.begin(
                 route.observed, route, batch.topic, batch.qos, batch.count, payload_bytes, source, True
             )
-        return self._start(route.receivers, NO_SINKS, source, None, batch, tally, at_once)
+        return self._start_batch(batch, route.receivers, NO_SINKS, source, tally, at_once)
 
-    def _start(
+    def _start_batch(
         self,
+        batch: PublishBatch,
         receivers: list[Receiver],
         sinks: list[Sink],
         source: Source,
-        message: Message | None,
-        batch: PublishBatch | None,
         tally: Tally,
         at_once: bool = False,
     ) -> FanOut:
-        if batch is not None:
-            batch.publisher = source.client_id
-        fan_out = FanOut(self._effects, self.drops, receivers, sinks, source, message, batch, tally, at_once)
+        batch.publisher = source.client_id
+        fan_out = BatchFanOut(batch, self._effects, self.drops, receivers, sinks, source, tally, at_once)
         self._jobs.start(fan_out)
         return fan_out
 
@@ -318,34 +292,6 @@ class Router:
             tally.drop(QUEUE_FULL)
             tally.code = QUOTA_EXCEEDED
 
-    def _delay_packets(
-        self,
-        parsed: ParsedTopic,
-        data: bytes,
-        start: int,
-        end: int,
-        size: int,
-        head: int,
-        source: Source,
-        raw: RawProperties,
-    ) -> None:
-        """The same for the packets of `forward`."""
-        topic = parsed.rest
-        if not self._may_delay(topic, source):
-            self._deny(self._routes.find(topic), source, topic, (end - start) // size)
-            return
-        policy = self._routes.find(topic).policy
-        if policy is not None and policy.payload_check is not None:
-            data = self._valid_packets(policy.payload_check, topic, data[start:end], size, head, source, raw)
-            start, end = 0, len(data)
-        delay_s, expires_at = parsed.delay_s, raw.expires_at(self._effects.now)
-        refused = 0
-        for at in range(start, end, size):
-            message = Message(topic, data[at + head : at + size], 0, False, NONE, expires_at, raw)
-            refused += not self._put(message, delay_s, source)
-        if refused:
-            self.drops.add(QUEUE_FULL, refused, topic)
-
     def _refuse(
         self,
         policy: TopicPolicy,
@@ -383,23 +329,6 @@ class Router:
         self._effects.work += CHECK_WORK + len(payload) // CHECKED_BYTES_PER_WORK_UNIT
         return check.violation(source, topic, payload, properties)
 
-    def _valid_packets(
-        self, check: PayloadCheck, topic: bytes, piece: bytes, size: int, head: int, source: Source, raw: RawProperties
-    ) -> bytes:
-        """The packets of `forward` with valid payloads. The others are dropped."""
-        valid: list[bytes] = []
-        for at in range(0, len(piece), size):
-            violation = self._violation(check, source, topic, piece[at + head : at + size], raw.properties)
-            if violation is None:
-                valid.append(piece[at : at + size])
-            else:
-                self.drops.add(PAYLOAD_INVALID, 1, topic, NOT_TRACED, violation.reason)
-                if violation.to_dead_letters:
-                    expires_at = raw.expires_at(self._effects.now)
-                    message = Message(topic, piece[at + head : at + size], 0, False, NONE, expires_at, raw)
-                    self._routes.keep_invalid(message, violation.reason)
-        return piece if len(valid) * size == len(piece) else b"".join(valid)
-
     def _may_delay(self, topic: bytes, source: Source) -> bool:
         """Whether a publisher may publish to the topic after the seconds.
 
@@ -418,8 +347,7 @@ class Router:
         self,
         traces: list[int],
         topic: bytes,
-        data: bytes,
-        start: int,
+        piece: bytes,
         size: int,
         head: int,
         route: Route,
@@ -427,12 +355,12 @@ class Router:
         raw: RawProperties,
     ) -> None:
         """Publish the traced packets of `forward`, which are the first ones, as messages."""
-        for trace in traces:
-            expires_at = raw.expires_at(self._effects.now)
-            message = Message(topic, data[start + head : start + size], 0, False, NONE, expires_at, raw)
+        expires_at = raw.expires_at(self._effects.now)
+        for number, trace in enumerate(traces):
+            at = number * size
+            message = Message(topic, piece[at + head : at + size], 0, False, NONE, expires_at, raw)
             message.trace = message.number = trace
             self.publish(message, route, source, at_once=True)  # the messages after them must not overtake
-            start += size
 
 
 def _why_refused(route: Route) -> str:

@@ -193,7 +193,7 @@ class Routes:
             return cached
         if topic not in self.cache:
             check_name(topic)
-        if topic.startswith(b"$"):
+        if topic[0] == _DOLLAR:
             return self._find_special(topic, True)
         route = self.make(topic)
         self._remember(topic, route)
@@ -256,14 +256,14 @@ class Routes:
             sinks = [*plan.sinks, *found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         policy = authorizer.policy_of(topic)
-        if policy.is_ephemeral:
-            for each in self._served.values():
-                sinks = each.refuse_ephemeral(sinks, policy.name)
         is_limited = self.limits_topics and self._topic_limits.excludes(topic)
-        hook = self._hook_of(topic)
+        hook = None if self.hooks is None else self._hook_of(topic)
         if policy.is_plain and not is_limited and hook is None:
             route = Route(receivers, sinks, authorizer.is_open(topic), filtered)
         else:
+            if policy.is_ephemeral:
+                for each in self._served.values():
+                    sinks = each.refuse_ephemeral(sinks, policy.name)
             kept = None if policy.is_plain else policy
             route = Route(receivers, sinks, False, filtered, policy=kept, is_limited=is_limited, hook=hook)
         if self._observes:

@@ -122,6 +122,11 @@ class Tally:
             self.reached_partly[position] = None
 
     @property
+    def is_refused(self) -> bool:
+        """Whether the broker did not take the message, so that it reaches nobody."""
+        return self.code >= 0x80 and not self.reached
+
+    @property
     def dropped_for(self) -> int:
         """How many receivers do not get it."""
         return sum(self.dropped.values())

