@@ -28,6 +28,18 @@ class AwaitsCommit:
 
 
 @final
+class Hold:
+    """The link of a connection is held for a `HoldReason`, or released from it."""
+
+    __slots__ = ("is_held", "number", "reason")
+
+    def __init__(self, number: int, reason: int, is_held: bool) -> None:
+        self.number: Final = number
+        self.reason: Final = reason
+        self.is_held: Final = is_held
+
+
+@final
 class Effects(OutboxEffects):
     """The effects since the loop driver last took them. It refers to connections by their numbers."""
 
@@ -44,6 +56,7 @@ class Effects(OutboxEffects):
         "fill_bytes",
         "filling",
         "held_back",
+        "holds",
         "is_short",
         "meters_senders",
         "namespaces",
@@ -54,10 +67,6 @@ class Effects(OutboxEffects):
         "share_from",
         "sheds_low_priority",
         "sheds_qos0",
-        "slowed",
-        "throttled",
-        "unslowed",
-        "unthrottled",
         "until_sample",
         "work",
         "work_at_start",
@@ -96,14 +105,8 @@ class Effects(OutboxEffects):
         """Connections of clients that read, but whose queues fill up: publishers wait for them."""
         self.held_back: int = 0
         """How many messages had to wait for a connection in `filling`."""
-        self.throttled: list[int] = []
-        """Connections that exceeded their quotas: the driver stops reading their links."""
-        self.unthrottled: list[int] = []
-        """Connections within their quotas again: the driver reads their links again."""
-        self.slowed: list[int] = []
-        """Connections that used up their credit during overload: the driver stops reading their links."""
-        self.unslowed: list[int] = []
-        """Connections with credit again: the driver reads their links again."""
+        self.holds: list[Hold] = []
+        """Links that the driver stops reading, or reads again, in this order."""
         self.meters_senders: bool = False
         """Whether to measure how much work each client causes, because of overload."""
         self.sheds_low_priority: bool = False
@@ -159,6 +162,12 @@ class Effects(OutboxEffects):
         if outbox is not None:
             outbox.awaits_commit = True
 
+    def hold(self, number: int, reason: int) -> None:
+        self.holds.append(Hold(number, reason, True))
+
+    def release(self, number: int, reason: int) -> None:
+        self.holds.append(Hold(number, reason, False))
+
     def identify(self, message: Message) -> int:
         """The number of a message. Gives it one if it has none."""
         if not message.number:
@@ -184,6 +193,5 @@ class Effects(OutboxEffects):
             or self.backlogged
             or self.deferred
             or self.pending_bytes
-            or self.throttled
-            or self.slowed
+            or self.holds
         )

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, final
 
-from mqttlite.core.effects import Effects
+from mqttlite.core.effects import Hold
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import LinkPort, about
 
@@ -26,36 +26,20 @@ class HeldLinks:
         self._times = 0
         """How often a link was held for a quota."""
 
-    def hold_throttled(self, effects: Effects) -> None:
-        """Stop reading the links whose clients exceeded their quotas. Also those that are gone: what they sent before
-        goes on when they are released."""
-        throttled, effects.throttled = effects.throttled, []
-        for number in throttled:
-            link = self._links.get(number)
-            if link is not None:
-                link.hold(HoldReason.RATE)
+    def apply(self, holds: list[Hold]) -> None:
+        """Hold and release links. A link that is gone is held for its quota, too: what it sent before goes on when it
+        is released."""
+        for each in holds:
+            link = self._links.get(each.number)
+            if link is None:
+                continue
+            if not each.is_held:
+                link.release(each.reason)
+            elif each.reason == HoldReason.RATE:
+                link.hold(each.reason)
                 self._log_held(link)
-
-    def release_throttled(self, effects: Effects) -> None:
-        """Read the links again that have paid their debt."""
-        unthrottled, effects.unthrottled = effects.unthrottled, []
-        self._release(unthrottled, HoldReason.RATE)
-
-    def slow_senders(self, effects: Effects) -> None:
-        """Hold the links that overload slows, and release those that may be read again."""
-        slowed, effects.slowed = effects.slowed, []
-        unslowed, effects.unslowed = effects.unslowed, []
-        for number in slowed:
-            link = self._links.get(number)
-            if link is not None and not link.gone:
-                link.hold(HoldReason.OVERLOAD)
-        self._release(unslowed, HoldReason.OVERLOAD)
-
-    def _release(self, numbers: list[int], reason: int) -> None:
-        for number in numbers:
-            link = self._links.get(number)
-            if link is not None:
-                link.release(reason)
+            elif not link.gone:
+                link.hold(each.reason)
 
     def _log_held(self, link: LinkPort) -> None:
         """Log only the 1st, 2nd, 4th, 8th … time."""

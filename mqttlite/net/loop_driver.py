@@ -130,12 +130,9 @@ class LoopDriver(LinkDriver):
         if effects.deferred:
             self._deferred.add(effects)
             self.wake()
-        if effects.throttled:
-            self._held.hold_throttled(effects)
-        if effects.unthrottled:
-            self._held.release_throttled(effects)
-        if effects.slowed or effects.unslowed:
-            self._held.slow_senders(effects)
+        if effects.holds:
+            holds, effects.holds = effects.holds, []
+            self._held.apply(holds)
         if effects.connected:
             connected, effects.connected = effects.connected, []
             for number in connected:

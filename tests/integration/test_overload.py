@@ -82,15 +82,16 @@ async def test_a_slowed_link_is_not_read_until_its_time_is_over(rig: Rig) -> Non
     core = core_of(broker)
     device = await rig.device(broker.port, "device")
     connection = next(iter(core.connections.values()))
-    core.effects.slowed.append(connection.number)
-    core.effects.slowed.append(99)  # whose link is gone
+    core.effects.hold(connection.number, HoldReason.OVERLOAD)
+    core.effects.hold(99, HoldReason.OVERLOAD)  # whose link is gone
     await device.ping()
     assert connection.hold_reasons == HoldReason.OVERLOAD
     device.publish("t", b"x")
     other = await rig.device(broker.port, "other")
     await other.ping()
     assert connection.received_qos0 == 0
-    core.effects.unslowed += [99, connection.number]
+    core.effects.release(99, HoldReason.OVERLOAD)
+    core.effects.release(connection.number, HoldReason.OVERLOAD)
     await other.ping()
     await until(lambda: connection.received_qos0 == 1)
     assert connection.hold_reasons == 0

@@ -84,6 +84,13 @@ class World:
             before_restore(self.broker)
         self.broker.restore(self.store.load(), now)
 
+    def take_holds(self, reason: int, *, is_held: bool) -> list[int]:
+        """The connections that the core wants held for a reason, or released from it, since the last call."""
+        effects = self.broker.effects
+        taken = [each for each in effects.holds if (each.reason, each.is_held) == (reason, is_held)]
+        effects.holds = [each for each in effects.holds if each not in taken]
+        return [each.number for each in taken]
+
     def open(
         self,
         version: int = V5,

@@ -22,6 +22,7 @@ from mqttlite.core.limits import (
     MOST_CREDIT,
     OVERLOAD_INTERVAL_S,
 )
+from mqttlite.core.reasons import HoldReason
 
 
 @final
@@ -92,7 +93,7 @@ class Credits:
             account.is_held = True
             self._held_at = now
             self.held += 1
-            self._effects.slowed.append(connection.number)
+            self._effects.hold(connection.number, HoldReason.OVERLOAD)
             self._deadlines.arm(account, now - account.left / self.credit * OVERLOAD_INTERVAL_S)
 
     def adjust(self, is_late: bool, is_early: bool) -> None:
@@ -130,7 +131,7 @@ class Credits:
 
     def free(self, number: int) -> None:
         """Release a held link whose deadline is due."""
-        self._effects.unslowed.append(number)
+        self._effects.release(number, HoldReason.OVERLOAD)
 
     def _account(self, connection: Connection) -> "Account":
         number = connection.number

@@ -14,7 +14,7 @@ from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.load.quotas import CLIENT, Quotas, Throttle
 from mqttlite.core.outbound.pace import Pace, Paced
-from mqttlite.core.reasons import CloseReason
+from mqttlite.core.reasons import CloseReason, HoldReason
 from mqttlite.wire.reason_codes import ReasonCode
 
 
@@ -66,7 +66,7 @@ class Throttling:
             throttle.times += 1
             throttle.held_for = throttle.scope
             quotas.count_held(throttle.scope)
-            self._effects.throttled.append(connection.number)
+            self._effects.hold(connection.number, HoldReason.RATE)
             self._deadlines.arm(_HoldEnd(self._deadlines, self._effects, connection.number, throttle), now + wait_s)
 
 
@@ -89,4 +89,4 @@ class _HoldEnd(Deadline):
             self._deadlines.arm(self, throttle.held_until)
             return
         throttle.is_held = False
-        self._effects.unthrottled.append(self._number)
+        self._effects.release(self._number, HoldReason.RATE)

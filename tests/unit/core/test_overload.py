@@ -15,7 +15,7 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.load.overload import BEGINS_AT, ENDS_BELOW, load_of_memory
 from mqttlite.core.memory import MemoryAccount
-from mqttlite.core.reasons import CloseReason
+from mqttlite.core.reasons import CloseReason, HoldReason
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.encode import encode
@@ -52,13 +52,11 @@ def flood(client: Client, messages: int = MESSAGES) -> None:
 
 
 def held(world: World) -> list[int]:
-    slowed, world.broker.effects.slowed = world.broker.effects.slowed, []
-    return slowed
+    return world.take_holds(HoldReason.OVERLOAD, is_held=True)
 
 
 def freed(world: World) -> list[int]:
-    unslowed, world.broker.effects.unslowed = world.broker.effects.unslowed, []
-    return unslowed
+    return world.take_holds(HoldReason.OVERLOAD, is_held=False)
 
 
 def mixed() -> tuple[World, Client, Client]:

@@ -5,7 +5,7 @@ import pytest
 from mqttlite.core.limits import Limits
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, BucketTable, Rate
-from mqttlite.core.reasons import CloseReason
+from mqttlite.core.reasons import CloseReason, HoldReason
 from mqttlite.core.route.topic_limits import TopicLimits
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
@@ -27,13 +27,11 @@ def flood(client: Client, messages: int) -> None:
 
 
 def held(world: World) -> list[int]:
-    throttled, world.broker.effects.throttled = world.broker.effects.throttled, []
-    return throttled
+    return world.take_holds(HoldReason.RATE, is_held=True)
 
 
 def freed(world: World) -> list[int]:
-    unthrottled, world.broker.effects.unthrottled = world.broker.effects.unthrottled, []
-    return unthrottled
+    return world.take_holds(HoldReason.RATE, is_held=False)
 
 
 @pytest.mark.parametrize("version", [V311, V5])
