@@ -1,8 +1,8 @@
 """The receivers of a topic that have message filters. They are sinks, so routes without filters cost nothing more.
 
-Sessions with the same filter share a sink, which evaluates the filter once for each message. Invariant: a session gets
-one copy of a message if at least one of its subscriptions lets it pass, and only the subscriptions that let it pass
-determine its QoS, RETAIN and identifiers.
+Sessions whose matching subscriptions have the same filters share a sink, which evaluates these once for each message.
+Invariant: a session gets one copy of a message if at least one of its subscriptions lets it pass, and only the
+subscriptions that let it pass determine its QoS, RETAIN and identifiers.
 """
 
 from typing import Final, final
@@ -11,7 +11,7 @@ from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DELIVERY_WORK, FILTERED_RECEIVERS, JSON_BYTES_PER_WORK_UNIT, MAX_COMBINATIONS
 from mqttlite.core.message import Delivery, Message, PublishBatch
-from mqttlite.core.message_filter import MessageFilter, StoredFilter
+from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.reasons import FILTER_MISMATCH
 from mqttlite.core.route.outlook import EXCLUDED, FILTERED, PlannedReceiver
 from mqttlite.core.route.route import Receiver
@@ -22,93 +22,94 @@ from mqttlite.core.source import Source
 from mqttlite.core.tracer import NOT_TRACED
 
 
+@final
+class FilteredSession:
+    """A session with its matching subscriptions, of which some have filters."""
+
+    __slots__ = ("_by_passing", "_subscriptions", "receiver")
+
+    def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
+        self.receiver: Final = Receiver(session, subscriptions)
+        """The receiver of messages that pass all filters."""
+        self._subscriptions: Final = subscriptions
+        self._by_passing: Final[dict[int, Receiver]] = {(1 << len(subscriptions)) - 1: self.receiver}
+        """The receiver by the subscriptions that let a message pass, a mask with one bit for each."""
+
+    def passing(self, mask: int, source: Source) -> Receiver | None:
+        """The receiver of a message that these subscriptions let pass; None if the session does not get it."""
+        if mask == 0:
+            return None
+        receiver = self._by_passing.get(mask)
+        if receiver is None:
+            if len(self._by_passing) >= MAX_COMBINATIONS:
+                self._by_passing.clear()
+            subscriptions = [each for number, each in enumerate(self._subscriptions) if mask >> number & 1]
+            receiver = self._by_passing[mask] = Receiver(self.receiver.session, subscriptions)
+        return receiver.for_messages_of(source)
+
+
+@final
 class FilteredReceivers:
-    """A `Sink`."""
+    """A `Sink`. `filters` are those of each session's subscriptions, in order; None: it lets every message pass."""
 
-    __slots__ = ("_drops", "_effects", "receivers")
+    __slots__ = ("_drops", "_effects", "_expressions", "_filters", "_reads_payload", "_sessions")
 
-    def __init__(self, receivers: list[Receiver], effects: Effects, drops: Drops) -> None:
-        self.receivers: Final = receivers
-        """The receivers of messages that pass all filters of their sessions."""
+    def __init__(
+        self,
+        filters: tuple[MessageFilter | None, ...],
+        sessions: list[FilteredSession],
+        effects: Effects,
+        drops: Drops,
+    ) -> None:
+        self._filters: Final = filters
+        self._sessions: Final = sessions
         self._effects: Final = effects
         self._drops: Final = drops
+        some = [each for each in filters if each is not None]
+        self._expressions: Final = "; ".join([each.expression for each in some])
+        self._reads_payload: Final = any(each.reads_payload for each in some)
+
+    @property
+    def receivers(self) -> list[Receiver]:
+        """The receivers of messages that pass all filters of their sessions."""
+        return [each.receiver for each in self._sessions]
 
     def prepare(self, messages: int) -> bool:
         return True
 
     def has_room(self, message: Message, qos: int) -> bool:
         """Implements `Sink`: whether all receivers have room, also those whose filters keep the message out."""
-        return all(receiver.session.has_room(message, min(qos, receiver.qos)) for receiver in self.receivers)
-
-    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
-        raise AssertionError("each kind has its own")
-
-    def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        raise AssertionError("each kind has its own")
-
-    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        raise AssertionError("each kind has its own")
+        return all(each.session.has_room(message, min(qos, each.qos)) for each in self.receivers)
 
     def allowed(self, topic: bytes) -> "FilteredReceivers":
-        """The same, reduced to the receivers that may receive the topic under the rules in force."""
-        raise AssertionError("each kind has its own")
-
-    def _kept_out(self, session: Session, expression: str) -> PlannedReceiver:
-        return PlannedReceiver(session.client_id, b"", 0, EXCLUDED, FILTER_MISMATCH, expression)
-
-    def _begin(self, tally: Tally, size: int) -> None:
-        """Undo the fan-out's count of this sink as one receiver of `size` bytes."""
-        tally.reached -= 1
-        self._effects.pending_bytes -= size
-
-    def _ask(self, message_filter: MessageFilter, message: Message) -> bool:
-        self._effects.work += 1
-        if message_filter.reads_payload:
-            self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT
-        return message_filter.matches(message)
-
-    def _hand_over(self, receiver: Receiver, delivery: Delivery, tally: Tally) -> None:
-        self._effects.pending_bytes += delivery.message.size()
-        self._effects.work += DELIVERY_WORK
-        receiver.deliver(delivery, tally)
-
-    def _hand_over_batch(self, receiver: Receiver, batch: PublishBatch, tally: Tally) -> None:
-        self._effects.pending_bytes += batch.message_bytes() * batch.count
-        self._effects.work += DELIVERY_WORK * (1 + receiver.accept_batch(batch, tally))
-
-    def _keep_out(self, receiver: Receiver, messages: int, trace: int, expression: str, tally: Tally) -> None:
-        """Count messages that do not pass a filter. They are counted apart from drops."""
-        tally.filtered += messages
-        self._drops.add_filtered(messages, trace, receiver.session.client_id, expression)
-
-
-@final
-class SameFilter(FilteredReceivers):
-    """Sessions with one matching subscription each, all with the same filter."""
-
-    __slots__ = ("_filter",)
-
-    def __init__(
-        self, message_filter: MessageFilter, receivers: list[Receiver], effects: Effects, drops: Drops
-    ) -> None:
-        super().__init__(receivers, effects, drops)
-        self._filter: Final = message_filter
+        """The same, reduced to the sessions that may receive the topic under the rules in force."""
+        sessions = [each for each in self._sessions if each.receiver.session.may_receive(topic)]
+        return FilteredReceivers(self._filters, sessions, self._effects, self._drops)
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
-        is_asked = knows_payload or not self._filter.reads_payload
-        if is_asked and not self._ask(self._filter, message):
-            return [self._kept_out(each.session, self._filter.expression) for each in self.receivers]
-        return [each.outlook(message, source, "" if is_asked else FILTERED) for each in self.receivers]
+        if self._reads_payload and not knows_payload:
+            return [each.receiver.outlook(message, source, FILTERED) for each in self._sessions]
+        mask = self._passing(message)
+        found: list[PlannedReceiver] = []
+        for each in self._sessions:
+            receiver = each.passing(mask, source)
+            if receiver is not None or each.receiver.for_messages_of(source) is None:
+                found.append((receiver or each.receiver).outlook(message, source))
+            else:
+                client_id = each.receiver.session.client_id
+                found.append(PlannedReceiver(client_id, b"", 0, EXCLUDED, FILTER_MISMATCH, self._expressions))
+        return found
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         self._begin(tally, message.size())
-        passes = self._ask(self._filter, message)
+        mask = self._passing(message)
         deliveries: dict[tuple[int, bool, tuple[int, ...]], Delivery] = {}
-        for receiver in self.receivers:
-            if receiver.for_messages_of(source) is None:
+        for each in self._sessions:
+            if each.receiver.for_messages_of(source) is None:
                 continue
-            if not passes:
-                self._keep_out(receiver, 1, message.trace, self._filter.expression, tally)
+            receiver = each.passing(mask, source)
+            if receiver is None:
+                self._keep_out(each, 1, message.trace, tally)
                 continue
             qos = min(message.qos, receiver.qos)
             retain = message.retain and receiver.retain_as_published
@@ -123,125 +124,85 @@ class SameFilter(FilteredReceivers):
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         self._begin(tally, batch.message_bytes() * batch.count)
-        places = self._passing(batch)
-        passing = batch if len(places) == batch.count else batch.select(places) if places else None
-        kept_out = batch.count - len(places)
-        for receiver in self.receivers:
-            if receiver.for_messages_of(source) is None:
+        places = self._places(batch)
+        masks = [mask for mask in places if mask]
+        passing = batch.select(places[masks[0]]) if len(masks) == 1 < len(places) else batch
+        for each in self._sessions:
+            if each.receiver.for_messages_of(source) is None:
                 continue
-            if passing is not None:
-                self._hand_over_batch(receiver, passing, tally)
-                tally.reach(places, batch.count)
-            if kept_out:
-                self._keep_out(receiver, kept_out, NOT_TRACED, self._filter.expression, tally)
-        if passing is not None and passing is not batch:
+            if len(masks) > 1:
+                self._accept_mixed(each, batch, places, source, tally)
+                continue
+            receiver = each.passing(masks[0], source) if masks else None
+            taken = 0
+            if receiver is not None:
+                self._effects.pending_bytes += passing.message_bytes() * passing.count
+                self._effects.work += DELIVERY_WORK * (1 + receiver.accept_batch(passing, tally))
+                tally.reach(places[masks[0]], batch.count)
+                taken = passing.count
+            if taken < batch.count:
+                self._keep_out(each, batch.count - taken, NOT_TRACED, tally)
+        if passing is not batch:
             passing.forget_forms()
 
-    def allowed(self, topic: bytes) -> FilteredReceivers:
-        receivers = [receiver for receiver in self.receivers if receiver.session.may_receive(topic)]
-        return SameFilter(self._filter, receivers, self._effects, self._drops)
-
-    def _passing(self, batch: PublishBatch) -> list[int]:
-        """The positions in a batch of the messages that pass."""
-        if self._filter.reads_payload:
-            return [at for at in range(batch.count) if self._ask(self._filter, batch.delivery(at, 0).message)]
-        return list(range(batch.count)) if self._ask(self._filter, batch.delivery(0, 0).message) else []
-
-
-@final
-class Overlapping(FilteredReceivers):
-    """A session with several matching subscriptions, some of them with filters."""
-
-    __slots__ = ("_by_passing", "_reads_payload", "_session", "_subscriptions")
-
-    def __init__(self, session: Session, subscriptions: list[Subscription], effects: Effects, drops: Drops) -> None:
-        super().__init__([Receiver(session, subscriptions)], effects, drops)
-        self._session: Final = session
-        self._subscriptions: Final = subscriptions
-        self._by_passing: Final[dict[int, Receiver]] = {}
-        """The session's receiver by the set of subscriptions that let a message pass, a mask with one bit for each."""
-        reads_payload = False
-        for subscription in subscriptions:
-            message_filter = subscription.message_filter
-            reads_payload = reads_payload or (message_filter is not None and message_filter.reads_payload)
-        self._reads_payload: Final = reads_payload
-
-    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
-        everything = self.receivers[0]
-        if everything.for_messages_of(source) is None or (self._reads_payload and not knows_payload):
-            return [everything.outlook(message, source, FILTERED)]
-        receiver = self._receiver(message, source)
-        if receiver is None:
-            return [self._kept_out(self._session, self._expressions())]
-        return [receiver.outlook(message, source)]
-
-    def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        self._begin(tally, message.size())
-        everything = self.receivers[0].for_messages_of(source)
-        if everything is None:
-            return
-        receiver = self._receiver(message, source)
-        if receiver is None:
-            self._keep_out(everything, 1, message.trace, self._expressions(), tally)
-            return
-        tally.reached += 1
-        self._deliver(receiver, message, tally)
-
-    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        self._begin(tally, batch.message_bytes() * batch.count)
-        everything = self.receivers[0].for_messages_of(source)
-        if everything is None:
-            return
-        if not self._reads_payload:
-            receiver = self._receiver(batch.delivery(0, 0).message, source)
-            if receiver is None:
-                self._keep_out(everything, batch.count, NOT_TRACED, "", tally)
-            else:
-                tally.reached += 1
-                self._hand_over_batch(receiver, batch, tally)
-            return
+    def _accept_mixed(
+        self, session: FilteredSession, batch: PublishBatch, places: dict[int, list[int]], source: Source, tally: Tally
+    ) -> None:
+        """Take the messages of a batch that pass different subscriptions, one by one, in order."""
+        masks = [0] * batch.count
+        for mask, positions in places.items():
+            for at in positions:
+                masks[at] = mask
         reached: list[int] = []
-        for at in range(batch.count):
-            message = batch.delivery(at, 0).message
-            receiver = self._receiver(message, source)
+        for at, mask in enumerate(masks):
+            receiver = session.passing(mask, source)
             if receiver is None:
-                self._keep_out(everything, 1, NOT_TRACED, "", tally)
+                self._keep_out(session, 1, NOT_TRACED, tally)
             else:
                 reached.append(at)
-                self._deliver(receiver, message, tally)
+                self._hand_over(receiver, batch.delivery(at, 0, receiver.identifiers), tally)
         tally.reach(reached, batch.count)
 
-    def allowed(self, topic: bytes) -> FilteredReceivers:
-        if self._session.may_receive(topic):
-            return self
-        return SameFilter(StoredFilter(""), [], self._effects, self._drops)
+    def _places(self, batch: PublishBatch) -> dict[int, list[int]]:
+        """The positions in a batch of the messages that pass the same subscriptions, by the mask of these."""
+        if not self._reads_payload:
+            return {self._passing(batch.delivery(0, 0).message): list(range(batch.count))}
+        places: dict[int, list[int]] = {}
+        for at in range(batch.count):
+            mask = self._passing(batch.delivery(at, 0).message)
+            if mask not in places:
+                places[mask] = []
+            places[mask].append(at)
+        return places
 
-    def _receiver(self, message: Message, source: Source) -> Receiver | None:
-        """The session's receiver for a message; None if no subscription lets it pass."""
-        passing = 0
-        for number, subscription in enumerate(self._subscriptions):
-            message_filter = subscription.message_filter
+    def _passing(self, message: Message) -> int:
+        """The subscriptions that let a message pass, as a mask."""
+        mask = 0
+        for number, message_filter in enumerate(self._filters):
             if message_filter is None or self._ask(message_filter, message):
-                passing |= 1 << number
-        if passing == 0:
-            return None
-        receiver = self._by_passing.get(passing)
-        if receiver is None:
-            if len(self._by_passing) >= MAX_COMBINATIONS:
-                self._by_passing.clear()
-            subscriptions = [each for number, each in enumerate(self._subscriptions) if passing >> number & 1]
-            receiver = self._by_passing[passing] = Receiver(self._session, subscriptions)
-        return receiver.for_messages_of(source)
+                mask |= 1 << number
+        return mask
 
-    def _deliver(self, receiver: Receiver, message: Message, tally: Tally) -> None:
-        retain = message.retain and receiver.retain_as_published
-        delivery = Delivery(message, min(message.qos, receiver.qos), retain, receiver.identifiers)
-        self._hand_over(receiver, delivery, tally)
-        delivery.forget_parts()
+    def _ask(self, message_filter: MessageFilter, message: Message) -> bool:
+        self._effects.work += 1
+        if message_filter.reads_payload:
+            self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT
+        return message_filter.matches(message)
 
-    def _expressions(self) -> str:
-        filters = [each.message_filter for each in self._subscriptions]
-        return "; ".join([each.expression for each in filters if each is not None])
+    def _begin(self, tally: Tally, size: int) -> None:
+        """Undo the fan-out's count of this sink as one receiver of `size` bytes."""
+        tally.reached -= 1
+        self._effects.pending_bytes -= size
+
+    def _hand_over(self, receiver: Receiver, delivery: Delivery, tally: Tally) -> None:
+        self._effects.pending_bytes += delivery.message.size()
+        self._effects.work += DELIVERY_WORK
+        receiver.deliver(delivery, tally)
+
+    def _keep_out(self, session: FilteredSession, messages: int, trace: int, tally: Tally) -> None:
+        """Count messages that do not pass the filters. They are counted apart from drops."""
+        tally.filtered += messages
+        self._drops.add_filtered(messages, trace, session.receiver.session.client_id, self._expressions)
 
 
 def filtered_receivers(
@@ -249,22 +210,16 @@ def filtered_receivers(
 ) -> list[FilteredReceivers]:
     """Take the clients with filters out of a plan, and return the sinks for them."""
     found: list[FilteredReceivers] = []
-    same: dict[MessageFilter, list[Receiver]] = {}
+    same: dict[tuple[MessageFilter | None, ...], list[FilteredSession]] = {}
     for client_id in plan.filtering:
         subscriptions = plan.by_client.pop(client_id, None)
         if subscriptions is None:  # its session has ended, or it may not receive the topic
             continue
-        session = sessions[client_id]
-        message_filter = subscriptions[0].message_filter
-        if len(subscriptions) > 1 or message_filter is None:
-            found.append(Overlapping(session, subscriptions, effects, drops))
-            continue
-        receivers = same.get(message_filter)
-        if receivers is None:
-            receivers = same[message_filter] = []
-        receivers.append(Receiver(session, subscriptions))
-    for message_filter, receivers in same.items():
-        for start in range(0, len(receivers), FILTERED_RECEIVERS):
-            some = receivers[start : start + FILTERED_RECEIVERS]
-            found.append(SameFilter(message_filter, some, effects, drops))
+        filters = tuple([each.message_filter for each in subscriptions])
+        if filters not in same:
+            same[filters] = []
+        same[filters].append(FilteredSession(sessions[client_id], subscriptions))
+    for filters, theirs in same.items():
+        for start in range(0, len(theirs), FILTERED_RECEIVERS):
+            found.append(FilteredReceivers(filters, theirs[start : start + FILTERED_RECEIVERS], effects, drops))
     return found

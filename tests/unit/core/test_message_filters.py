@@ -578,8 +578,8 @@ def test_a_tracer_hears_whom_a_filter_kept_a_message_from() -> None:
     assert recorder.of(1)[1:] == [
         ("routed", 3),
         ("filtered", "$share/g/t"),
-        ("filtered", "both"),
         ("filtered", "us"),
+        ("filtered", "both"),
     ]
     assert recorder.receivers[2] == 3
     recorder.check_outcomes("$share")
