@@ -215,6 +215,18 @@ def test_a_no_local_subscription_that_alone_matches_gives_a_client_nothing_of_it
     assert client.payloads() == ["x"]
 
 
+def test_messages_of_a_run_that_pass_different_subscriptions_arrive_once_and_in_order() -> None:
+    world = filtered_world()
+    client, publisher = world.connect("c"), world.connect("p")
+    client.subscribe("t", where="payload > 6", identifier=1)
+    client.subscribe("+", where="payload < 4", identifier=2)
+    client.subscribe("#", where="payload > 7", identifier=3)
+    send_numbers(publisher, range(10))
+    got = [(each.payload, sorted(each.properties.subscription_identifiers)) for each in publishes(client.received())]
+    assert got == [(b"0", [2]), (b"1", [2]), (b"2", [2]), (b"3", [2]), (b"7", [1]), (b"8", [1, 3]), (b"9", [1, 3])]
+    assert world.broker.router.drops.filtered == 3
+
+
 def test_combinations_that_are_not_kept_work_all_the_same() -> None:
     world = filtered_world()
     client = world.connect("c")
