@@ -64,7 +64,8 @@ class FileLimit:
         if self._timer is None:
             _log.warning(
                 "%s: the limit of %d open files is reached (ulimit -n, LimitNOFILE=): new connections are closed",
-                *(self._name, self._limit),
+                self._name,
+                self._limit,
             )
             self._watch()
 

@@ -48,7 +48,10 @@ class HeldLinks:
         if self._times & (self._times - 1) == 0 and throttle is not None:
             _log.warning(
                 "%s client %r sends more than the quota of its %s allows: not read for %.1f s; so far: %d",
-                *(link.address, link.connection.client_id, throttle.held_for),
-                *(throttle.held_until - self._clock(), self._times),
+                link.address,
+                link.connection.client_id,
+                throttle.held_for,
+                throttle.held_until - self._clock(),
+                self._times,
                 extra=about(link),
             )

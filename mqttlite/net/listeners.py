@@ -248,7 +248,9 @@ class Listener:
             if self.turned_away & (self.turned_away - 1) == 0:  # the 1st, 2nd, 4th, 8th …: not a line for each
                 _log.warning(
                     "%s: %d connections are the limit (max_connections); turned away so far: %d",
-                    *(self.name, self._max_connections, self.turned_away),
+                    self.name,
+                    self._max_connections,
+                    self.turned_away,
                 )
             return False
         if not self._files.has_room():
@@ -266,7 +268,9 @@ class Listener:
         if self.half_open_closed & (self.half_open_closed - 1) == 0:  # the 1st, 2nd, 4th, 8th …: not a line for each
             _log.warning(
                 "%s: half-open connections made room for new ones (max_half_open is %d); closed so far: %d",
-                *(self.name, self._half_open.limit, self.half_open_closed),
+                self.name,
+                self._half_open.limit,
+                self.half_open_closed,
             )
         return True
 
@@ -296,7 +300,10 @@ class Listener:
         if self._limited & (self._limited - 1) == 0:  # the 1st, 2nd, 4th, 8th …: not a line for each
             _log.warning(
                 "%s: connection from %s closed (limit: %s); closed so far: %d",
-                *(self.name, link.address, refusal, self._limited),
+                self.name,
+                link.address,
+                refusal,
+                self._limited,
                 extra=self._about(link.address),
             )
         return True
@@ -320,7 +327,8 @@ class Listener:
         if certificate and identity is None:
             _log.info(
                 "%s: the certificate of %s names nobody: it has not exactly one name of the kind identity_from",
-                *(self.name, link.address),
+                self.name,
+                link.address,
                 extra=self._about(link.address),
             )
         if identity is not None:
@@ -376,7 +384,8 @@ class Listener:
         if self._proxies is not None and not self._proxies.trusts(peername):
             _log.warning(
                 "%s: connection from %s closed: it is no trusted proxy (proxy_protocol.trusted)",
-                *(self.name, address),
+                self.name,
+                address,
                 extra=self._about(address),
             )
             accepted.close()
@@ -444,7 +453,9 @@ class Listener:
             self.failed_handshakes += 1
             _log.warning(
                 "%s: TLS handshake with %s failed: %s",
-                *(self.name, link.address, explain_handshake(error)),
+                self.name,
+                link.address,
+                explain_handshake(error),
                 extra=self._about(link.address),
             )
             error.__traceback__ = None  # in asyncio it refers to the error, and keeps the link alive

@@ -87,6 +87,9 @@ class Shedding:
         if link is not None and self._times & (self._times - 1) == 0:
             _log.warning(
                 "%s client %r is the biggest hoarder of memory (%d bytes): its QoS 0 messages are dropped; so far: %d",
-                *(link.address, link.connection.client_id, size, self._times),
+                link.address,
+                link.connection.client_id,
+                size,
+                self._times,
                 extra=about(link),
             )

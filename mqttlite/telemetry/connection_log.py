@@ -60,7 +60,13 @@ class ConnectionLog(Listener):
         whose = {"username": f"user {username!r} at ", "client_id": f"client {client_id!r} at "}.get(jailed.what, "")
         _log.warning(
             "%s%s is refused for %g s: %d logins failed, the last on %s (user %r, client %r)",
-            *(whose, jailed.network, jailed.duration_s, jailed.failures, jailed.listener, username, client_id),
+            whose,
+            jailed.network,
+            jailed.duration_s,
+            jailed.failures,
+            jailed.listener,
+            username,
+            client_id,
             extra={
                 "fields": {
                     "peer": jailed.peer,

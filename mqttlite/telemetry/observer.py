@@ -90,7 +90,10 @@ class Observer(Listener, TraceListener):
             self._events = Events(links, wall, names, write, clock, broker_id)
             self._intervals = Intervals(
                 core.count_traffic(options.max_topics),
-                *(links, wall, names, write),
+                links,
+                wall,
+                names,
+                write,
                 broker_id=broker_id,
                 max_topics=options.max_topics,
                 now=clock(),
@@ -121,7 +124,10 @@ class Observer(Listener, TraceListener):
     def _keep_log(self, options: DeliveryLogOptions) -> None:
         log = self.delivery_log = DeliveryLog(options, self._wall, clock=self._clock)
         self.answers = Answers(
-            *(log, self, self._wall, self.attempts),
+            log,
+            self,
+            self._wall,
+            self.attempts,
             stopwatch=self._stopwatch,
             mean_distance=lambda: self._sampler.mean,
         )

@@ -215,8 +215,14 @@ class QueueAttempts:
 
     def _keep(self, attempt: Attempt) -> None:
         kept = _Kept(
-            *(attempt.queue, attempt.number, attempt.consumer, attempt.delivered_at, attempt.ended_at),
-            *(attempt.outcome, attempt.detail[:MAX_DETAIL], attempt.behind),
+            attempt.queue,
+            attempt.number,
+            attempt.consumer,
+            attempt.delivered_at,
+            attempt.ended_at,
+            attempt.outcome,
+            attempt.detail[:MAX_DETAIL],
+            attempt.behind,
         )
         self._kept.setdefault(attempt.message.trace, []).append(kept)
         self._kept_attempts += 1

@@ -194,7 +194,7 @@ class Closing:
             server_reference=self.server_reference if code == ReasonCode.USE_ANOTHER_SERVER else None,
         )
         frame = encode(Disconnect(code, properties if properties.present() else NONE), V5)
-        if 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.14.2-3]
+        if connection.outbox.is_too_large(len(frame)):  # [MQTT-3.14.2-3]
             return encode(Disconnect(code), V5)
         return frame
 

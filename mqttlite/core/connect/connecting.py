@@ -101,7 +101,7 @@ class Connecting:
         connection.client_id = packet.client_id  # the log also names refused clients
         is_name_good = connection.peer.must_authenticate or self._routes.permissions.trusts_names
         connection.username = connection.peer.identity or (packet.username if is_name_good else None)
-        connection.outbox.max_packet_bytes = packet.properties.maximum_packet_size or 0
+        connection.outbox.limit_packets(packet.properties.maximum_packet_size or 0)
         if connection.peer.mount_point:
             connection.outbox.mount(connection.peer.mount_point)
         if connection.peer.capabilities.tell_message and packet.version == V5:

@@ -302,7 +302,7 @@ class Connection:
     def check_size(self, frame: bytes, name: str) -> None:
         """Raises `PacketTooLarge`, which closes the connection, if a required response exceeds the client's Maximum
         Packet Size."""
-        if 0 < self.outbox.max_packet_bytes < len(frame):
+        if self.outbox.is_too_large(len(frame)):
             raise PacketTooLarge(
                 f"{name} takes {len(frame)} bytes, and Maximum Packet Size is {self.outbox.max_packet_bytes} "
                 "[MQTT-3.1.2-24]"

@@ -97,7 +97,7 @@ class Receipts:
         if connection.problem_information:  # [MQTT-3.1.2-29]
             properties = Properties(reason_string=receipt.refusal, user_properties=details)
             frame = encode_ack(answer, packet_id, V5, code, properties)
-            if not 0 < connection.outbox.max_packet_bytes < len(frame):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
+            if not connection.outbox.is_too_large(len(frame)):  # [MQTT-3.4.2-3] [MQTT-3.5.2-3]
                 return frame
         return encode_ack(answer, packet_id, V5, code)
 

@@ -14,7 +14,7 @@ from mqttlite.core.outbound.pace import Pace
 from mqttlite.core.outbound.topic_aliases import TopicAliases
 from mqttlite.core.reasons import BUFFER_FULL, EXPIRED, PACKET_TOO_LARGE, RATE_LIMITED, count
 from mqttlite.core.tracer import BACKPRESSURE, NOT_TRACED, Tracer
-from mqttlite.wire.constants import MAX_REMAINING_LENGTH, V5
+from mqttlite.wire.constants import V5
 from mqttlite.wire.expiry import with_time_left
 
 
@@ -79,6 +79,7 @@ class Outbox:
         "draining",
         "drops",
         "effects",
+        "has_own_packets",
         "high_water_bytes",
         "high_water_messages",
         "link_blocked",
@@ -104,7 +105,9 @@ class Outbox:
         self._memory: Final = effects.memory
         self.version: int = 0
         self.max_packet_bytes: int = 0
-        """The client's Maximum Packet Size; 0 means none, and that packets need no changes for this client."""
+        """The client's Maximum Packet Size; 0 means none."""
+        self.has_own_packets: bool = False
+        """Whether packets that were built for others must be checked or changed for this client."""
         self.tells: bool = False
         """Whether its messages carry their identity: see `told_properties`."""
         self.sees_publishers: bool = False
@@ -197,7 +200,10 @@ class Outbox:
             return ""
         if self._is_over_rate():
             return RATE_LIMITED
-        return "" if self._places(size, on_overflow or self._limits.on_overflow) else BUFFER_FULL
+        on_overflow = on_overflow or self._limits.on_overflow
+        if self._gives_way(on_overflow) or not self._room(size, on_overflow == DROP_OLDEST):
+            return BUFFER_FULL
+        return ""
 
     def offer_traced(self, piece: bytes, trace: int, expires_at: float = 0.0, on_overflow: str = "") -> str:
         """The same for one traced message."""
@@ -237,15 +243,20 @@ class Outbox:
             self.dirty = True
             self.effects.dirty.append(self)
 
+    def limit_packets(self, max_packet_bytes: int) -> None:
+        """Set the client's Maximum Packet Size; 0: none."""
+        self.max_packet_bytes = max_packet_bytes
+        self.has_own_packets |= max_packet_bytes > 0
+
     def mount(self, mount_point: bytes) -> None:
-        """Set the mount point of the client. It then gets no packets that were built for others."""
+        """Set the mount point of the client."""
         self.mount_point = mount_point
-        self.max_packet_bytes = self.max_packet_bytes or MAX_REMAINING_LENGTH + 5
+        self.has_own_packets = True
 
     def tell(self, sees_publishers: bool) -> None:
-        """Let the messages carry their identity. The client then gets no packets that were built for others."""
+        """Let the messages carry their identity."""
         self.tells, self.sees_publishers = True, sees_publishers
-        self.max_packet_bytes = self.max_packet_bytes or MAX_REMAINING_LENGTH + 5
+        self.has_own_packets = True
 
     def topic_alias(self, topic: bytes) -> int:
         """The alias to use for a topic: 0 is none; this message introduces a negative one.
@@ -411,11 +422,9 @@ class Outbox:
         """Whether only the pace holds a blocked outbox back. It keeps no QoS 0 messages then."""
         return not self.link_blocked and self.is_paced
 
-    def _places(self, size: int, on_overflow: str) -> int:
-        """How many QoS 0 messages of this size a blocked outbox would keep."""
-        if self.yields and on_overflow == DROP_NEWEST:
-            return 0
-        return self._room(size, on_overflow == DROP_OLDEST)
+    def _gives_way(self, on_overflow: str) -> bool:
+        """Whether a blocked outbox keeps no QoS 0 messages, because many of QoS 1 and 2 wait for the client."""
+        return self.yields and on_overflow == DROP_NEWEST
 
     def _hold(self, piece: bytes, messages: int, trace: int, expires_at: float, on_overflow: str) -> str:
         """Keep the messages that there is room for. Return why some were dropped; empty if it kept all."""
@@ -428,11 +437,11 @@ class Outbox:
             self._drop(frame, messages, RATE_LIMITED, "")
             return RATE_LIMITED
         drop_oldest = on_overflow == DROP_OLDEST
-        room = self._places(frame.size, on_overflow)
+        gives_way = self._gives_way(on_overflow)
+        room = 0 if gives_way else self._room(frame.size, drop_oldest)
         all_taken = room >= messages
         if not all_taken:
-            yields = self.yields and on_overflow == DROP_NEWEST
-            why = YIELDS if yields else self._why_full(messages, frame.size * messages)
+            why = YIELDS if gives_way else self._why_full(messages, frame.size * messages)
             self._drop(frame, messages - room, BUFFER_FULL, why)
             if on_overflow == DISCONNECT:
                 self.effects.overflowed.append(self.number)

@@ -13,7 +13,7 @@ _ALIAS_BYTES: Final = 8
 def with_alias(outbox: Outbox, delivery: Delivery, head: bytes, tail: bytes) -> tuple[bytes, bytes]:
     """The parts of a message with the topic's alias on this connection, if it has one and the packet stays small
     enough."""
-    if 0 < outbox.max_packet_bytes < len(head) + len(tail) + _ALIAS_BYTES:
+    if outbox.is_too_large(len(head) + len(tail) + _ALIAS_BYTES):
         return head, tail
     topic = delivery.message.topic
     alias = outbox.topic_alias(topic)

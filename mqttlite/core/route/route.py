@@ -127,7 +127,7 @@ class Receiver:
         if outbox is None:
             session.drop(QOS0_OFFLINE, batch.count, batch.topic)
             tally.drop(QOS0_OFFLINE, batch.count)
-        elif outbox.max_packet_bytes or (self.identifiers and outbox.topic_alias_maximum):
+        elif outbox.has_own_packets or (self.identifiers and outbox.topic_alias_maximum):
             self._accept_each(batch, 0, batch.count, 0, tally)
             return batch.count
         elif outbox.topic_alias_maximum:
@@ -298,7 +298,7 @@ class Route:
             outbox is None
             or receiver.identifiers
             or receiver.has_no_local
-            or outbox.max_packet_bytes
+            or outbox.has_own_packets
             or outbox.topic_alias_maximum
         ):
             if self.others is NO_RECEIVERS:

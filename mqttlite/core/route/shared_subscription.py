@@ -211,7 +211,7 @@ class SharedSubscription(Binding):
         self._effects.work += DELIVERY_WORK * len(members)
         for number, member in enumerate(members):
             outbox = member.session.outbox
-            if outbox is None or member.subscription.identifier or outbox.max_packet_bytes:
+            if outbox is None or member.subscription.identifier or outbox.has_own_packets:
                 for at in range(number, batch.count, len(members)):
                     message = batch.delivery(at, 0).message
                     tally.count_qos0(member.session.deliver_qos0(self._delivery(member, message)))

@@ -478,6 +478,6 @@ def _suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -
     """
     if reason and connection.version == V5 and connection.problem_information:
         frame = encode(Suback(packet_id, codes, Properties(reason_string=reason)), V5)
-        if not 0 < connection.outbox.max_packet_bytes < len(frame):
+        if not connection.outbox.is_too_large(len(frame)):
             return frame
     return encode(Suback(packet_id, codes), connection.version)

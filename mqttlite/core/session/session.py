@@ -187,10 +187,12 @@ class Session(SessionBacklog):
         if delivery.qos and self._must_wait(outbox):
             return self._outlook_of_queue(delivery)
         seen = delivery.unmounted(outbox.mount_point) if outbox.mount_point else delivery
-        size = 0 if seen is None else seen.packet_bytes(outbox.version, self._effects.now)
-        reason = _why_unfit(outbox, size)
-        if not reason and delivery.qos == 0:
-            reason = outbox.would_drop(size, delivery.message.on_overflow)
+        if seen is None:
+            return DROPPED, NOT_AUTHORIZED
+        size = seen.packet_bytes(outbox.version, self._effects.now)
+        if outbox.is_too_large(size):
+            return DROPPED, PACKET_TOO_LARGE
+        reason = "" if delivery.qos else outbox.would_drop(size, delivery.message.on_overflow)
         if reason:
             return DROPPED, reason
         return (QUEUED, BACKPRESSURE) if outbox.blocked else (SENT, "")
@@ -209,7 +211,7 @@ class Session(SessionBacklog):
         It sends none if a message must wait, be made durable, or have its own frame.
         """
         outbox = self.outbox
-        if outbox is None or outbox.max_packet_bytes or outbox.topic_alias_maximum:
+        if outbox is None or outbox.has_own_packets or outbox.topic_alias_maximum:
             return 0
         window = self.window
         count = run.count if run.count < window.quota else window.quota
@@ -232,7 +234,7 @@ class Session(SessionBacklog):
             self.drop(QOS0_OFFLINE, 1, message.topic, message.trace)
             return QOS0_OFFLINE
         seen = delivery
-        if outbox.max_packet_bytes:
+        if outbox.has_own_packets:
             for_client = self._as_seen(outbox, delivery)
             reason = self._unfit(outbox, delivery, for_client)
             if reason:
@@ -286,7 +288,7 @@ class Session(SessionBacklog):
         """
         outbox = self.outbox
         assert outbox is not None
-        if outbox.max_packet_bytes and self._unfit(outbox, delivery, self._as_seen(outbox, delivery)):
+        if outbox.has_own_packets and self._unfit(outbox, delivery, self._as_seen(outbox, delivery)):
             return 0
         packet_id = self.window.take_id()
         self.window.inflight.add(packet_id, delivery, NOT_STORED)
@@ -365,7 +367,7 @@ class Session(SessionBacklog):
 
     def _send(self, outbox: Outbox, delivery: Delivery, sequence: int, was_queued: bool) -> None:
         """Give a message its packet identifier and send it, unless it is too large for the client."""
-        if outbox.max_packet_bytes and self._unfit(outbox, delivery, self._as_seen(outbox, delivery)):
+        if outbox.has_own_packets and self._unfit(outbox, delivery, self._as_seen(outbox, delivery)):
             if was_queued:
                 self._discard(sequence)
             return
@@ -386,7 +388,7 @@ class Session(SessionBacklog):
         sent = self.window.pop_resend(packet_id)
         delivery = sent.delivery
         assert delivery is not None
-        if outbox.max_packet_bytes and self._unfit(outbox, delivery, self._as_seen(outbox, delivery)):
+        if outbox.has_own_packets and self._unfit(outbox, delivery, self._as_seen(outbox, delivery)):
             self._discard(sent.sequence)
             return 0
         if not self.may_receive(delivery.message.topic):
@@ -400,7 +402,7 @@ class Session(SessionBacklog):
 
     def _write(self, outbox: Outbox, delivery: Delivery, packet_id: int, sent_before: bool) -> None:
         seen = delivery
-        if outbox.max_packet_bytes:
+        if outbox.has_own_packets:
             for_client = self._as_seen(outbox, delivery)
             assert for_client is not None, "the client has a name for the topic"
             seen = for_client
@@ -481,13 +483,14 @@ class Session(SessionBacklog):
     def _unfit(self, outbox: Outbox, delivery: Delivery, seen: Delivery | None) -> str:
         """Why the client cannot get a message that it would see as `seen`; empty if it can. Counts the drop."""
         message = delivery.message
-        size = 0 if seen is None else seen.packet_bytes(outbox.version, self._effects.now)
-        reason = _why_unfit(outbox, size)
-        if reason == NOT_AUTHORIZED:
-            self.drop(reason, 1, message.topic, message.trace, "not below the mount point")
-        elif reason:
+        if seen is None:
+            self.drop(NOT_AUTHORIZED, 1, message.topic, message.trace, "not below the mount point")
+            return NOT_AUTHORIZED
+        size = seen.packet_bytes(outbox.version, self._effects.now)
+        if outbox.is_too_large(size):
             outbox.drop_too_large(size, message.topic, message.trace)
-        return reason
+            return PACKET_TOO_LARGE
+        return ""
 
     def _as_seen(self, outbox: Outbox, delivery: Delivery) -> Delivery | None:
         """The delivery without the client's mount point, and with the broker's user properties. None if the topic is
@@ -502,7 +505,7 @@ class Session(SessionBacklog):
             message = delivery.message
             properties = told_properties(self._effects.identify(message), self._publisher(outbox, message))
             told = seen.tell(outbox.sees_publishers, properties)
-        fits = told.packet_bytes(outbox.version, self._effects.now) <= outbox.max_packet_bytes
+        fits = not outbox.is_too_large(told.packet_bytes(outbox.version, self._effects.now))
         return told if fits else seen
 
     def _publisher(self, outbox: Outbox, message: Message) -> str:
@@ -511,13 +514,6 @@ class Session(SessionBacklog):
             self._permissions is not None and self._permissions.authorizer.policy_of(message.topic).tells_publisher
         )
         return message.publisher if may_know else ""
-
-
-def _why_unfit(outbox: Outbox, size: int) -> str:
-    """Why a client cannot get a packet of this size; empty if it can. Size 0: the client has no name for the topic."""
-    if size == 0:
-        return NOT_AUTHORIZED
-    return PACKET_TOO_LARGE if outbox.is_too_large(size) else ""
 
 
 def _is_told(delivery: Delivery, namespaces: Namespaces) -> bool:

@@ -318,7 +318,10 @@ class Pusher:
         if now >= self._logged_at + LOG_S:
             _log.warning(
                 "queue %s: %s does not take messages: %s (failed requests: %d)",
-                *(self._queue, self._origin, result.detail, self._unlogged),
+                self._queue,
+                self._origin,
+                result.detail,
+                self._unlogged,
             )
             self._logged_at = now
             self._unlogged = 0

@@ -58,7 +58,12 @@ class QueueBuilder:
             *(options.name, self._core.effects, self._publish, self._forwarding.add, self._wall_ahead_us)
         )
         queue = Queue(
-            *(options.name, options, self.context, Deliveries(random.random), dead_letters, self._on_lost_snapshot),
+            options.name,
+            options,
+            self.context,
+            Deliveries(random.random),
+            dead_letters,
+            self._on_lost_snapshot,
             AckIds(ack_key),
             self._may_receive if origin == SUBSCRIBER else None,
         )
@@ -74,8 +79,11 @@ class QueueBuilder:
             kept.idle = None
         if options.idle_expiry_s:
             kept.idle = IdleEnd(
-                *(self._core.effects, self._core.deadlines, options.idle_expiry_s),
-                *(lambda: self._has_consumer(kept), lambda: self._end(options.name)),
+                self._core.effects,
+                self._core.deadlines,
+                options.idle_expiry_s,
+                lambda: self._has_consumer(kept),
+                lambda: self._end(options.name),
             )
         kept.dead_letters.forward_to = options.dead_letter_topic
         kept.queue.filter = None

@@ -155,7 +155,12 @@ class QueueCommands:
         tally.sent += 1
         self._waiting.append(
             _Command(
-                *(source, mount_point, name, action.decode(), message.payload, wanted.decode()),
+                source,
+                mount_point,
+                name,
+                action.decode(),
+                message.payload,
+                wanted.decode(),
                 properties.correlation_data,
             )
         )

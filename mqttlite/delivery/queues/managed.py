@@ -78,7 +78,12 @@ class ManagedQueue:
         """Its record in the store, without messages."""
         queue = self.queue
         return Definition(
-            *(self.options, self.origin, queue.paused, self.mount_point, self.push_stopped, queue.leases.ack_ids.key),
+            self.options,
+            self.origin,
+            queue.paused,
+            self.mount_point,
+            self.push_stopped,
+            queue.leases.ack_ids.key,
             self.owner,
         ).encode()
 

@@ -91,7 +91,9 @@ class Queues:
             core.effects, core.deadlines, wall_ahead_us, lambda name: self._find(name).queue
         )
         self._builder: Final = QueueBuilder(
-            *(core, filters, wall_ahead_us),
+            core,
+            filters,
+            wall_ahead_us,
             on_lost_snapshot=self.snapshots.on_lost,
             has_consumer=self._has_consumer,
             end=self.delete,

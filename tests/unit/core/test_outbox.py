@@ -78,7 +78,7 @@ def test_an_open_link_takes_more_than_the_limit() -> None:
 def test_only_a_packet_above_the_clients_maximum_is_too_large_and_it_is_counted() -> None:
     outbox = outbox_of()
     assert not outbox.is_too_large(10**9)
-    outbox.max_packet_bytes = 100
+    outbox.limit_packets(100)
     assert not outbox.is_too_large(100)
     assert outbox.is_too_large(101)
     outbox.drop_too_large(101, b"t", 0)

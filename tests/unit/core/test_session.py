@@ -53,7 +53,7 @@ class Bench:
     def connect(self, receive_maximum: int = 65_535, version: int = V5, max_packet_bytes: int = 0) -> None:
         self.outbox = Outbox(1, self.effects, self.limits)
         self.outbox.version = version
-        self.outbox.max_packet_bytes = max_packet_bytes
+        self.outbox.limit_packets(max_packet_bytes)
         self.session.attach(self.outbox, receive_maximum)
         self.session.resume()
 
@@ -115,7 +115,7 @@ def test_a_qos_0_message_is_sent_at_once_or_counted_while_the_client_is_away() -
 
 def test_a_qos_0_message_the_client_finds_too_large_is_not_sent() -> None:
     bench = Bench()
-    bench.outbox.max_packet_bytes = 10
+    bench.outbox.limit_packets(10)
     bench.session.deliver_qos0(Delivery(Message(b"t", b"x" * 100), 0, False))
     assert bench.payloads() == ""
     assert bench.outbox.drops == {PACKET_TOO_LARGE: 1}
@@ -574,7 +574,7 @@ def test_a_message_is_sent_until_it_expires() -> None:
 
 def test_a_message_the_client_finds_too_large_is_done_with_and_the_window_stays_open() -> None:
     bench = Bench(receive_maximum=1, durable=True)
-    bench.outbox.max_packet_bytes = 20
+    bench.outbox.limit_packets(20)
     assert bench.session.deliver(Delivery(Message(b"t", b"x" * 100, 1), 1, False))
     bench.deliver("a")
     assert bench.payloads() == "a"
