@@ -241,8 +241,9 @@ class MessageTracer:
                 self._waits_for.setdefault(delivery.receiver, {})[delivery] = None
 
     def on_acknowledged(self, trace: int, receiver: str) -> None:
-        delivery = self._delivery(trace, receiver)
-        if delivery is None or delivery.ended is not None:
+        message = self._messages.get(trace)
+        delivery = None if message is None else message.deliveries.get(receiver)
+        if delivery is None or delivery.ended is not None:  # absent: a PUBACK of an attempt that is over
             return
         now = self._stopwatch()
         delivery.acknowledged = now

@@ -220,6 +220,25 @@ def test_of_messages_that_nobody_began_to_follow_nothing_is_heard() -> None:
     assert scenario.stages == scenario.ends == []
 
 
+def test_the_puback_of_a_refused_attempt_is_not_that_of_the_next_attempt() -> None:
+    scenario = Scenario()
+    tracer = scenario.message_tracer
+    trace = scenario.publish(receivers=2)
+    tracer.on_queued(trace, "$queue/jobs", "no consumer had room", 1, 1_000)
+    tracer.on_sent(trace, "c7", 1, 1)
+    tracer.on_written(1)
+    tracer.on_returned(trace, "c7", "nacked")
+    tracer.on_acknowledged(trace, "c7")
+    assert scenario.ends == []
+    scenario.wait(1)
+    tracer.on_sent(trace, "c7", 1, 1)
+    tracer.on_written(1)
+    scenario.wait(2)
+    tracer.on_acknowledged(trace, "c7")
+    assert scenario.ends == [("c7", "acknowledged", "")]
+    assert scenario.stages[-1] == ("acknowledge", 1, 2.0)
+
+
 def test_an_attempt_of_a_queue_ends_with_its_deadline_and_is_no_drop() -> None:
     scenario = Scenario()
     tracer = scenario.message_tracer
