@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mqttlite.extensions import Host as Host
     from mqttlite.extensions import Incoming as Incoming
     from mqttlite.extensions import Reject as Reject
+    from mqttlite.extensions.schemas.registry import Schema as Schema
     from mqttlite.published import Published as Published
     from mqttlite.security.tls import TlsOptions as TlsOptions
     from mqttlite.server import Broker as Broker
@@ -46,6 +47,7 @@ _HOMES: Final = {
     "QueueOptions": "mqttlite.delivery.queues.options",
     "Reject": "mqttlite.extensions",
     "RetryOptions": "mqttlite.delivery.queues.options",
+    "Schema": "mqttlite.extensions.schemas.registry",
     "TlsOptions": "mqttlite.security.tls",
     "Will": "mqttlite.client",
     "load_config": "mqttlite.config",

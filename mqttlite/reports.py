@@ -59,8 +59,6 @@ class Reports(EventListener):
         self.queues: Callable[[], Sequence[QueueFigures]] = tuple
         self.push_latency: Histogram = Histogram()
         """How long pushed messages took to be answered."""
-        self.schema_violations: Callable[[], Mapping[tuple[str, str], int]] = dict
-        """Messages that were not what their schema says, by schema and what was done."""
         self.hook_failures: Callable[[], Mapping[str, int]] = dict
         """How often each hook raised or was late."""
         self.http: Callable[[], HttpFigures] | None = None
@@ -142,7 +140,6 @@ class Reports(EventListener):
             rows_dropped={} if self.dataset is None else self.dataset.dropped_rows,
             latency=self.latency(),
             log_lines_dropped=lines_dropped(),
-            schema_violations=self.schema_violations(),
             hook_failures=self.hook_failures(),
             queues=self.queues(),
             push_latency=self.push_latency,

@@ -22,7 +22,6 @@ from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.delivery.queues.service import Queues
-from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.extensions.extension import Extension
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
 from mqttlite.monitor import Monitor
@@ -40,6 +39,7 @@ from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.schemas.service import SchemaRegistry
     from mqttlite.gateway.gateway import Gateway
 
 _ABORT_S: Final = 2.0
@@ -415,12 +415,14 @@ class Broker:
         return Published.of(ticket)
 
     @property
-    def schemas(self) -> SchemaRegistry:
+    def schemas(self) -> "SchemaRegistry":
         """The schema registry: in the data directory, or in memory without one. Raises `RuntimeError` if the broker
         does not run."""
         if not self._running:
             raise RuntimeError("the broker does not run")
-        return self._assembly.schemas
+        if self._assembly.schemas is None:
+            raise RuntimeError("the broker has no schemas: their extension is not there")
+        return self._assembly.schemas.registry
 
     def subscribe(
         self,

@@ -33,7 +33,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "file_version": set(),
     "event_hub": set(PURE),
     **{each: {*PURE, "atomic_file", "event_hub", "file_version"} for each in ADAPTER_PACKAGES},
-    "delivery": {*PURE, "atomic_file", "event_hub", "file_version", "manifests"},
+    **{each: {*PURE, "atomic_file", "event_hub", "file_version", "manifests"} for each in ("delivery", "security")},
     "client": {"filters", "wire"},  # the broker and the client compile the same expressions
     "config": {*ADAPTER_PACKAGES, *PURE, "manifests"},
     "build": set(),
@@ -50,12 +50,23 @@ BELOW: Final[dict[str, set[str]]] = {
     "published": set(PURE),
     "manifests": {*PURE, "delivery", "telemetry"},
     **{
-        each: {*ADAPTER_PACKAGES, *PURE, "admin", "cli", "event_hub", "extensions", "gateway", "manifests"}
+        each: {
+            *ADAPTER_PACKAGES,
+            *PURE,
+            "admin",
+            "atomic_file",
+            "catalogue",
+            "cli",
+            "config",
+            "event_hub",
+            "extensions",
+        }
+        | {"gateway", "manifests"}
         for each in FEATURES
     },
     "extensions": {*PURE, "config", "event_hub", "local_subscription", "published"},
     "certificate_watch": {*PURE, "config", "file_version", "net", "security"},
-    "catalogue": {*PURE, "config", "delivery", "security"},
+    "catalogue": {*PURE, "config", "security"},
     "overload_watch": {*PURE, "event_hub"},
     "standstill": {"event_hub"},
     "reports": {*PURE, "build", "certificate_watch", "event_hub", "net", "telemetry"},
@@ -70,6 +81,7 @@ BELOW: Final[dict[str, set[str]]] = {
         "admin",
         "admin_socket",
         "built_in_rules",
+        "catalogue",
         "certificate_watch",
         "config",
         "event_hub",
@@ -148,9 +160,21 @@ def tree_of(path: Path) -> ast.Module:
 @cache
 def imports_of(path: Path) -> frozenset[str]:
     """Every module a file names in an import, wherever the import stands; `from package import module` too."""
+    return _imports_in(path, ast.walk(tree_of(path)))
+
+
+def imports_for_types(path: Path) -> frozenset[str]:
+    """Those that only the type checker sees."""
+    guards = [
+        each for each in tree_of(path).body if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test)
+    ]
+    return _imports_in(path, (node for each in guards for node in ast.walk(each)))
+
+
+def _imports_in(path: Path, nodes: Iterator[ast.AST]) -> frozenset[str]:
     package = module_name(path).split(".") if path.name == "__init__.py" else module_name(path).split(".")[:-1]
     found: set[str] = set()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -169,12 +193,13 @@ def top(name: str) -> str:
 
 
 def offences() -> Iterator[str]:
-    """Every import inside mqttlite that does not point down."""
+    """Every import inside mqttlite that does not point down. Anybody may name the types of a feature."""
     for module, path in MODULES.items():
         if top(module) != "mqttlite":
             continue
         package = package_of(module)
-        for name in imports_of(path):
+        types = {each for each in imports_for_types(path) if package_of(each) in FEATURES}
+        for name in imports_of(path) - types:
             if (
                 top(name) == "mqttlite"
                 and package_of(name) != package

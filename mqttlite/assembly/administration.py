@@ -2,21 +2,22 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqttlite.admin import Admin
 from mqttlite.admin_socket import AdminSocket
 from mqttlite.assembly.delivery import Delivery
 from mqttlite.assembly.logins import Logins
 from mqttlite.assembly.runtime import Runtime
-from mqttlite.assembly.schemas import Schemas
 from mqttlite.delivery.queues.api import QueuesApi
-from mqttlite.delivery.schemas.api import CONTENT_TYPE as REGISTRY_JSON
-from mqttlite.delivery.schemas.api import RegistryApi
 from mqttlite.explanations import Explanations
 from mqttlite.monitor import Monitor, StatePages
 from mqttlite.net.http import JSON, Request, Response
 from mqttlite.reports import Reports
+
+if TYPE_CHECKING:
+    from mqttlite.extensions.schemas.api import RegistryApi
+    from mqttlite.extensions.schemas.schemas import Schemas
 
 _log = logging.getLogger("mqttlite")
 
@@ -25,7 +26,7 @@ class Administration:
     """Opens the admin socket if there is a data directory, and the metrics port if the config has `metrics`."""
 
     def __init__(
-        self, runtime: Runtime, logins: Logins, delivery: Delivery, schemas: Schemas, reports: Reports
+        self, runtime: Runtime, logins: Logins, delivery: Delivery, schemas: "Schemas | None", reports: Reports
     ) -> None:
         config = runtime.config
         self.admin: Final = Admin(
@@ -34,9 +35,12 @@ class Administration:
         )
         self.explanations: Final = Explanations(runtime.core, logins.explain, runtime.clock)
         queues = _queues_answerer(delivery.api)
-        registry = _registry_answerer(RegistryApi(schemas.registry))
         pages = StatePages(reports, self.admin)
-        answerers = {"queues": queues, "snapshots": queues, "dead-letters": queues, "registry": registry}
+        answerers = {"queues": queues, "snapshots": queues, "dead-letters": queues}
+        if schemas is not None:
+            from mqttlite.extensions.schemas.api import RegistryApi
+
+            answerers["registry"] = _registry_answerer(RegistryApi(schemas.registry))
         answerers |= {path[1:]: answer for path, answer in pages.answers.items()}
         """The handlers of the admin socket other than `admin`, by the first level of the path."""
         self._socket: Final = (
@@ -83,11 +87,13 @@ def _queues_answerer(api: QueuesApi) -> Callable[[Request], Awaitable[Response]]
     return answer
 
 
-def _registry_answerer(api: RegistryApi) -> Callable[[Request], Awaitable[Response]]:
+def _registry_answerer(api: "RegistryApi") -> Callable[[Request], Awaitable[Response]]:
     """The handler of requests for the schema registry."""
+
+    from mqttlite.extensions.schemas.api import CONTENT_TYPE
 
     async def answer(request: Request) -> Response:
         found = await api.answer(request.method, request.segments[1:], request.query, request.body)
-        return Response(found.status, found.body, REGISTRY_JSON)
+        return Response(found.status, found.body, CONTENT_TYPE)
 
     return answer

@@ -9,7 +9,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqttlite import event_hub
 from mqttlite.assembly.administration import Administration
@@ -20,16 +20,19 @@ from mqttlite.assembly.logins import Logins
 from mqttlite.assembly.network import Network
 from mqttlite.assembly.permissions import Permissions
 from mqttlite.assembly.runtime import Runtime
-from mqttlite.assembly.schemas import Schemas
 from mqttlite.assembly.telemetry import Telemetry
 from mqttlite.config import Config, ConfigError
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate
 from mqttlite.delivery.queues.errors import QueueRecordError
+from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.link import LinkPort
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.topic_policies import TopicPolicies
+
+if TYPE_CHECKING:
+    from mqttlite.extensions.schemas.schemas import Schemas
 
 _log = logging.getLogger("mqttlite")
 
@@ -73,12 +76,11 @@ class Assembly:
         self.loop_driver: Final = runtime.loop_driver
         self.broker_id: Final = runtime.broker_id
         self.commit: Final = runtime.commit
-        self._schemas: Final = Schemas(config)
-        self.schemas: Final = self._schemas.registry
+        self.schemas: Final = _schemas(config)
         self.permissions: Final = Permissions(
             *(runtime, authorizer),
             may_grant_topics=not auth_chain.is_open,
-            check_of=self._schemas.of_topics.check,
+            check_of=None if self.schemas is None else self.schemas.of_topics.check,
             on_changed=self._on_permissions,
             on_policies=self._on_policies,
         )
@@ -97,13 +99,13 @@ class Assembly:
         self.questions: Final = self.logins.questions
         self.network: Final = Network(runtime, self.logins, tls_keylog)
         self.listeners: Final = self.network.listeners
-        self.telemetry: Final = Telemetry(runtime, self._delivery, self._schemas, self.network, not_ready)
+        self.telemetry: Final = Telemetry(runtime, self._delivery, self.schemas, self.network, not_ready)
         self.telemetry.reports.hook_failures = extensions.failures
         self.administration: Final = Administration(
-            *(runtime, self.logins, self._delivery, self._schemas, self.telemetry.reports)
+            *(runtime, self.logins, self._delivery, self.schemas, self.telemetry.reports)
         )
         self.gateway: Final = build_gateway(
-            *(runtime, self._schemas, self.permissions, self.logins, self._delivery, self.network),
+            *(runtime, self.schemas, self.permissions, self.logins, self._delivery, self.network),
             *(self.telemetry, self.administration),
             not_ready=not_ready,
             reload=reload,
@@ -129,7 +131,8 @@ class Assembly:
             self._watches.append(runtime.loop.create_task(watch))
         self.permissions.open(self.logins.kick, self.administration.admin.addresses_of)
         runtime.loop.run_in_executor(None, runtime.filters.prepare)
-        await self._schemas.open()
+        if self.schemas is not None:
+            await self.schemas.open()
         await self._extensions.start()
         for each in self.listeners:
             await each.start()
@@ -186,3 +189,11 @@ class Assembly:
 
     def _on_policies(self, policies: TopicPolicies) -> None:
         self.telemetry.on_policies(policies)
+
+
+def _schemas(config: Config) -> "Schemas | None":
+    if "schemas" not in BUILT_IN:
+        return None
+    from mqttlite.extensions.schemas.schemas import Schemas
+
+    return Schemas(config.topic_policies, config.data_dir)

@@ -12,13 +12,14 @@ from mqttlite.assembly.logins import HTTP_LISTENER, Logins
 from mqttlite.assembly.network import Network
 from mqttlite.assembly.permissions import Permissions
 from mqttlite.assembly.runtime import Runtime
-from mqttlite.assembly.schemas import Schemas
 from mqttlite.assembly.telemetry import Telemetry
+from mqttlite.catalogue.entries import NoSchemas
 from mqttlite.config import ConfigError
 from mqttlite.config.checks import answers_anybody, api_key_file, http_warnings, is_loopback, open_gateway
 from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.gateway.gateway import Gateway
 
 _log = logging.getLogger("mqttlite")
@@ -26,7 +27,7 @@ _log = logging.getLogger("mqttlite")
 
 def build_gateway(
     runtime: Runtime,
-    schemas: Schemas,
+    schemas: "Schemas | None",
     permissions: Permissions,
     logins: Logins,
     delivery: Delivery,
@@ -92,7 +93,8 @@ def build_gateway(
             listeners=network.listeners,
             certificates=network.certificates,
             api_keys=api_keys,
-            schemas=schemas.registry,
+            schemas=None if schemas is None else schemas.registry,
+            lookup=NoSchemas if schemas is None else schemas.lookup,
             queues=delivery.queues,
             queues_api=delivery.api,
             seeks=delivery.seeks,

@@ -44,7 +44,7 @@ class Permissions:
         authorizer: Authorizer | None,
         *,
         may_grant_topics: bool,
-        check_of: CheckOf,
+        check_of: CheckOf | None,
         on_changed: Callable[[], None],
         on_policies: Callable[[TopicPolicies], None],
     ) -> None:
@@ -91,7 +91,7 @@ class Permissions:
 
     # ------------------------------------------------------------------ sources of the rules
 
-    def _load_rules(self, check_of: CheckOf) -> LiveRules:
+    def _load_rules(self, check_of: CheckOf | None) -> LiveRules:
         config = self._runtime.config
         if self.has_authorizer and config.has_rules:
             option = "topic_policies" if config.acl_file is None else "acl_file"

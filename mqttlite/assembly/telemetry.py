@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from mqttlite.assembly.delivery import Delivery
 from mqttlite.assembly.network import Network
 from mqttlite.assembly.runtime import Runtime
-from mqttlite.assembly.schemas import Schemas
 from mqttlite.assembly.tracing import Tracing
 from mqttlite.event_hub import Listener
 from mqttlite.extensions.built_in import BUILT_IN
@@ -30,13 +29,19 @@ from mqttlite.telemetry.sys_topics import SysTopics
 
 if TYPE_CHECKING:
     from mqttlite.extensions.presence.presence import TopicPresence
+    from mqttlite.extensions.schemas.schemas import Schemas
 
 
 class Telemetry:
     """`not_ready` returns a sentence that says why no clients may connect."""
 
     def __init__(
-        self, runtime: Runtime, delivery: Delivery, schemas: Schemas, network: Network, not_ready: Callable[[], str]
+        self,
+        runtime: Runtime,
+        delivery: Delivery,
+        schemas: "Schemas | None",
+        network: Network,
+        not_ready: Callable[[], str],
     ) -> None:
         self._runtime: Final = runtime
         self._certificates: Final = network.certificates
@@ -50,7 +55,8 @@ class Telemetry:
             broker_id=runtime.broker_id,
             not_ready=not_ready,
         )
-        self.reports.schema_violations = schemas.of_topics.violations
+        if schemas is not None:
+            self.reports.show(BUILT_IN["schemas"].figures, schemas.figures)
         self.reports.queues = delivery.figures
         self.reports.push_latency = delivery.push_latency
         self.recent_events: Final = RecentEvents(runtime.utc_now)

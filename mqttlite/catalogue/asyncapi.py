@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from mqttlite.catalogue.entries import Entry
+from mqttlite.catalogue.entries import Entry, Lookup, SchemaEntry
 from mqttlite.config import Config
-from mqttlite.delivery.schemas.registry import Registry
 
 ASYNCAPI: Final = "3.0.0"
 
@@ -52,11 +51,9 @@ def servers_of(config: Config) -> list[Server]:
     return found
 
 
-def document(
-    entries: Sequence[Entry], registry: Registry, servers: Iterable[Server], *, title: str, version: str
-) -> Json:
+def document(entries: Sequence[Entry], schemas: Lookup, servers: Iterable[Server], *, title: str, version: str) -> Json:
     """The document, to be written as JSON."""
-    made = _Document(registry)
+    made = _Document(schemas)
     for entry in entries:
         made.add(entry)
     found: dict[str, Json] = {
@@ -88,8 +85,8 @@ def _servers(servers: Iterable[Server]) -> dict[str, Json]:
 class _Document:
     """The parts of a document, as far as they are made."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry: Final = registry
+    def __init__(self, schemas: Lookup) -> None:
+        self._text: Final = schemas.text
         self.channels: Final[dict[str, Json]] = {}
         self.operations: Final[dict[str, Json]] = {}
         self.messages: Final[dict[str, Json]] = {}
@@ -143,19 +140,19 @@ class _Document:
                 "name": name,
                 "title": f"{used.subject}:{used.version}",
                 "contentType": _CONTENT_TYPES[used.type],
-                "payload": self._payload(used.id, name),
+                "payload": self._payload(used, name),
             }
         return name
 
-    def _payload(self, schema_id: int, name: str) -> Json:
-        schema = self._registry.schema(schema_id)
-        tree = json.loads(schema.text)
+    def _payload(self, schema: SchemaEntry, name: str) -> Json:
+        text = self._text(schema.id)
+        tree = json.loads(text)
         if schema.type == "AVRO":
             return {"schemaFormat": AVRO_FORMAT, "schema": tree}
         if not isinstance(tree, dict):
             return tree
         if str(tree.get("$schema", DRAFT_7[0])).rstrip("#") not in DRAFT_7 or not _is_local(tree):
-            return {"x-json-schema": schema.text}  # a text, for a parser would follow its references
+            return {"x-json-schema": text}  # a text, for a parser would follow its references
         at = f"#/components/schemas/{name}"
         self.schemas[name] = _moved({key: value for key, value in tree.items() if key not in ("$schema", "$id")}, at)
         return {"$ref": at}

@@ -4,12 +4,10 @@ Invariant: entries are values, in the order of their topics; making them needs n
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol
 
 import msgspec
 
-from mqttlite.delivery.schemas.parsed import SchemaType
-from mqttlite.delivery.schemas.registry import LATEST, Registry, RegistryError
-from mqttlite.delivery.schemas.topic_schema import parse_reference
 from mqttlite.security.topic_policies import Access, TopicPolicyOptions
 from mqttlite.security.topic_records import TopicRecord
 
@@ -20,7 +18,27 @@ class SchemaEntry(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     version: int
     id: int
-    type: SchemaType
+    type: Literal["AVRO", "JSON"]
+
+
+class Lookup(Protocol):
+    """The registered schemas."""
+
+    def in_use(self, reference: str) -> SchemaEntry | None:
+        """The schema that a topic policy names; None if it is not registered."""
+        ...
+
+    def text(self, schema_id: int) -> str: ...
+
+
+class NoSchemas:
+    """The `Lookup` of a broker without schemas."""
+
+    def in_use(self, reference: str) -> SchemaEntry | None:
+        return None
+
+    def text(self, schema_id: int) -> str:
+        raise LookupError(schema_id)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,14 +62,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Of a topic made over HTTP; None: the configuration has it."""
 
 
-def catalogue(policies: Sequence[TopicPolicyOptions], topics: Iterable[TopicRecord], registry: Registry) -> list[Entry]:
+def catalogue(policies: Sequence[TopicPolicyOptions], topics: Iterable[TopicRecord], schemas: Lookup) -> list[Entry]:
     """All entries."""
-    entries = [_entry(each, each.description, None, registry) for each in policies]
-    entries += [_entry(each.policy(), each.description, each.topic_id, registry) for each in topics]
+    entries = [_entry(each, each.description, None, schemas) for each in policies]
+    entries += [_entry(each.policy(), each.description, each.topic_id, schemas) for each in topics]
     return sorted(entries, key=lambda entry: (entry.topics, entry.topic_id or ""))
 
 
-def _entry(policy: TopicPolicyOptions, description: str, topic_id: str | None, registry: Registry) -> Entry:
+def _entry(policy: TopicPolicyOptions, description: str, topic_id: str | None, schemas: Lookup) -> Entry:
     return Entry(
         topics=policy.topic_filter().decode(),
         description=description,
@@ -63,16 +81,6 @@ def _entry(policy: TopicPolicyOptions, description: str, topic_id: str | None, r
         max_payload_bytes=policy.max_payload_bytes,
         ttl_s=policy.ttl_s,
         schema=policy.schema or None,
-        schema_in_use=_schema(policy.schema, registry) if policy.schema else None,
+        schema_in_use=schemas.in_use(policy.schema) if policy.schema else None,
         topic_id=topic_id,
     )
-
-
-def _schema(reference: str, registry: Registry) -> SchemaEntry | None:
-    subject, number = parse_reference(reference)
-    try:
-        version = registry.version(subject, LATEST if number is None else number)
-    except RegistryError:
-        return None
-    schema_type = registry.schema(version.schema_id).type
-    return SchemaEntry(subject=subject, version=version.number, id=version.schema_id, type=schema_type)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from mqttlite.cli.configured import made_schemas, made_topics, rules_of
+from mqttlite.cli.configured import directory_of, made_schemas, made_topics, rules_of
 from mqttlite.cli.explain_rules import EVERYTHING, SOME, findings, permissions
 from mqttlite.cli.serve_flags import Flags
 from mqttlite.config import Config, ConfigError, ListenerOptions
@@ -86,7 +86,7 @@ def command(file: str, lists_all: bool) -> None:
     try:
         config, _ = read_config(file, Flags(), address_problems)
         topics = made_topics(config)
-        made_schemas(config)
+        made_schemas(directory_of(config))
         rules = rules_of(config, topics=topics)
     except ConfigError as error:
         _show_problems(error)
@@ -118,7 +118,7 @@ def check_config(path: str | None, flags: Flags) -> int:
     try:
         config, _ = read_config(path, flags, address_problems)
         made_topics(config)
-        made_schemas(config)
+        made_schemas(directory_of(config))
     except ConfigError as error:
         _show_problems(error)
         return EXIT_WRONG

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from mqttlite.built_in_rules import built_in_rules
+from mqttlite.catalogue.entries import Lookup, NoSchemas
 from mqttlite.config import Config, ConfigError
 from mqttlite.config.checks import lets_bridges
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.core.authorizer import Authorizer
-from mqttlite.delivery.schemas.service import FILE_NAME as SCHEMA_FILE_NAME
-from mqttlite.delivery.schemas.service import RegistryFileError
-from mqttlite.delivery.schemas.service import load as load_schemas
-from mqttlite.extensions.built_in import ALWAYS_ON, turned_on
+from mqttlite.extensions.built_in import ALWAYS_ON, BUILT_IN, resolve, turned_on
 from mqttlite.extensions.manifest import Manifest
 from mqttlite.security.acl_file import load
 from mqttlite.security.both_rules import BothRules
@@ -69,27 +67,28 @@ def rules_of(config: Config, acl_file: str | None = None, topics: Sequence[Topic
 def made_topics(config: Config) -> list[TopicPolicyOptions]:
     """The policies of the topics made over HTTP, in the data directory. Raises `ConfigError`."""
     try:
-        return policies_of(load_topics(Path(_data_dir(config)) / TOPIC_FILE_NAME))
+        return policies_of(load_topics(Path(directory_of(config)) / TOPIC_FILE_NAME))
     except TopicFileError as error:
         raise ConfigError(f"data_dir: {error}") from None
 
 
-def made_schemas(config: Config) -> None:
-    """Read the schemas in the data directory. Raises `ConfigError`."""
-    try:
-        load_schemas(Path(_data_dir(config)) / SCHEMA_FILE_NAME)
-    except RegistryFileError as error:
-        raise ConfigError(f"data_dir: {error}") from None
+def made_schemas(data_dir: str) -> Lookup:
+    """Read the schemas in a data directory. Raises `ConfigError`."""
+    for each in BUILT_IN.values():
+        if each.lookup:
+            found: Lookup = resolve(each.lookup)(Path(data_dir))
+            return found
+    return NoSchemas()
 
 
-def _data_dir(config: Config) -> str:
+def directory_of(config: Config) -> str:
     return config.data_dir if config.data_dir is not None else str(default_data_dir(os.environ))
 
 
 def _dynamic(config: Config) -> DynamicRules | None:
     if config.dynamic_security is None:
         return None
-    path = path_of(config.dynamic_security, _data_dir(config))
+    path = path_of(config.dynamic_security, directory_of(config))
     if path is None:
         raise ConfigError("dynamic_security.file is missing, and so is data_dir: name a file, or a data directory")
     try:

@@ -39,7 +39,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "retained": "List, get or remove retained messages.",
     "topics": "Say what topics are for; list, make or forget those with an owner.",
     "asyncapi": "Print the topics as an AsyncAPI document.",
-    "schema": "Register, list, compare or delete schemas.",
     "backup": "Copy what a broker keeps on disk to a file.",
     "restore": "Put a backup into a data directory.",
     **{name: command.summary for each in BUILT_IN.values() for name, command in each.commands.items()},

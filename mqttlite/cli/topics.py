@@ -10,16 +10,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from mqttlite.catalogue.entries import Entry, catalogue
+from mqttlite.catalogue.entries import Entry, Lookup, catalogue
 from mqttlite.cli.ask_admin import print_table
+from mqttlite.cli.configured import made_schemas
 from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.cli.made_topics import COMMANDS
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.config.data_dir import default_data_dir
-from mqttlite.delivery.schemas.registry import Registry
-from mqttlite.delivery.schemas.service import FILE_NAME as SCHEMA_FILE
-from mqttlite.delivery.schemas.service import RegistryFileError
-from mqttlite.delivery.schemas.service import load as load_registry
 from mqttlite.security.topic_file import FILE_NAME as TOPIC_FILE
 from mqttlite.security.topic_file import load as load_topics
 from mqttlite.security.topic_records import TopicFileError
@@ -55,16 +52,16 @@ for _each in COMMANDS:
     command.add_command(_each)
 
 
-def read(config_path: str | None, data_dir: str | None) -> tuple[Config, list[Entry], Registry]:
+def read(config_path: str | None, data_dir: str | None) -> tuple[Config, list[Entry], Lookup]:
     """The topics in the files of a broker. Raises `click.UsageError`."""
     try:
         config = Config() if config_path is None else load_config(config_path)
         directory = Path(data_dir or config.data_dir or default_data_dir(os.environ))
-        registry = load_registry(directory / SCHEMA_FILE)
+        schemas = made_schemas(str(directory))
         topics = load_topics(directory / TOPIC_FILE)
-    except (ConfigError, RegistryFileError, TopicFileError) as error:
+    except (ConfigError, TopicFileError) as error:
         raise click.UsageError(str(error)) from None
-    return config, catalogue(config.topic_policies, topics, registry), registry
+    return config, catalogue(config.topic_policies, topics, schemas), schemas
 
 
 def _row(entry: Entry) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from msgspec.inspect import (
     VarTupleType,
 )
 
-from mqttlite.config.options import Config, missing_owner
+from mqttlite.config.options import Config, refusal_of
 from mqttlite.config.shape import join
 
 WIDTH: Final = 120
@@ -54,7 +54,7 @@ def _section(value: object, kind: StructType | DataclassType, path: str, mark: s
     default."""
     inner: list[tuple[Field, str]] = []
     for field in kind.fields:
-        if missing_owner(join(path, field.encode_name)):
+        if refusal_of(join(path, field.encode_name)):
             continue
         section = _section_of(field.type)
         if section is not None and not isinstance(field.type, DictType):

@@ -22,7 +22,7 @@ from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
 from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions
-from mqttlite.extensions.built_in import BUILT_IN
+from mqttlite.extensions.built_in import refusal
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
@@ -184,20 +184,16 @@ class LameDuckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 OWNERS: Final[Mapping[str, str]] = {
     "sparkplug": "sparkplug",
+    "topic_policies.schema": "schemas",
+    "topic_policies.schema_violation": "schemas",
     "topic_policies.presence": "presence",
 }
 """The extension to which an option belongs, by path. The others belong to the broker itself."""
 
 
-def missing_owner(path: str) -> str:
-    """The extension of an option, if the broker does not have it; otherwise empty."""
-    owner = OWNERS.get(re.sub(r"\[\d+\]", "", path), "")
-    return "" if owner in BUILT_IN else owner
-
-
-def refusal_of(owner: str) -> str:
-    """What is said about an option of a missing extension, behind its path."""
-    return f" belongs to the extension {owner}, which this broker does not have: remove it"
+def refusal_of(path: str) -> str:
+    """What is said about an option of a missing extension, behind its path; empty for all others."""
+    return refusal(OWNERS.get(re.sub(r"\[\d+\]", "", path), ""))
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -269,9 +265,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long a stop may take to send the last bytes to clients."""
 
     def __post_init__(self) -> None:
-        for path, owner in OWNERS.items():
-            if owner not in BUILT_IN and _is_set(self, path):
-                raise ValueError(f"{path}{refusal_of(owner)}")
+        for each in msgspec.structs.fields(self):
+            if (refused := refusal_of(each.name)) and getattr(self, each.name) != each.default:
+                raise ValueError(f"{each.name}{refused}")
         if not self.listeners:
             raise ValueError("listeners is empty: one at least; without the key it is MQTT on 127.0.0.1:1883")
         if not 0 <= self.stop_timeout_s < math.inf:
@@ -343,15 +339,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def lets_anybody_in(self, listener: ListenerOptions) -> bool:
         """Whether clients may come in at a listener without credentials."""
         return not self.login_methods(listener) or self.passwords_of(listener)[1]
-
-
-def _is_set(section: msgspec.Struct, path: str) -> bool:
-    """Whether an option, or one of those in a list of sections, has another value than its default."""
-    name, _, rest = path.partition(".")
-    value = getattr(section, name)
-    if rest:
-        return any(_is_set(each, rest) for each in value)
-    return any(each.name == name and each.default != value for each in msgspec.structs.fields(section))
 
 
 def _wrong_expiries(seconds: dict[str, int]) -> Iterator[str]:

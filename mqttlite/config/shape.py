@@ -27,7 +27,7 @@ from msgspec.inspect import (
     VarTupleType,
 )
 
-from mqttlite.config.options import Config, missing_owner, refusal_of
+from mqttlite.config.options import Config, refusal_of
 
 MAX_INTEGER: Final = 2**63 - 1
 """The range of integers that TOML guarantees."""
@@ -85,10 +85,10 @@ def _walk(value: object, kind: Type, path: str) -> Iterator[Problem]:
 
 def _section(raw: Mapping[str, Any], kind: Type, path: str) -> Iterator[Problem]:
     assert isinstance(kind, StructType | DataclassType)
-    fields = {each.encode_name: each for each in kind.fields if not missing_owner(join(path, each.encode_name))}
+    fields = {each.encode_name: each for each in kind.fields if not refusal_of(join(path, each.encode_name))}
     for key, value in raw.items():
-        if owner := missing_owner(join(path, key)):
-            yield Problem(join(path, key), refusal_of(owner))
+        if refused := refusal_of(join(path, key)):
+            yield Problem(join(path, key), refused)
         elif key in fields:
             yield from _walk(value, fields[key].type, join(path, key))
         else:

@@ -12,6 +12,7 @@ from mqttlite.extensions.manifest import Manifest
 _NAMES: Final = (
     "delayed",
     "presence",
+    "schemas",
     "sparkplug",
 )
 
@@ -26,6 +27,15 @@ BUILT_IN: Final[Mapping[str, Manifest]] = {
     name: resolve(f"mqttlite.extensions.{name}.manifest:MANIFEST") for name in _NAMES
 }
 """By name."""
+
+
+def refusal(name: str) -> str:
+    """What is said about an option of an extension that is missing, behind its path; empty if it is there, or if the
+    option is of none."""
+    if not name or name in BUILT_IN:
+        return ""
+    return f" belongs to the extension {name}, which this broker does not have: remove it"
+
 
 ALWAYS_ON: Final = tuple(each for each in BUILT_IN.values() if not each.switch)
 """Those that no option turns on."""

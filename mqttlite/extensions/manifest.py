@@ -29,6 +29,13 @@ class Manifest:
     """By name."""
     routes: tuple[str, ...] = ()
     """References to functions that make the routes of the gateway from its context."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """References to the error formats (`gateway.problems.ErrorFormat`) of some of their paths, by prefix."""
+    pages: tuple[str, ...] = ()
+    """References to functions that add pages to the dashboard."""
+    lookup: str = ""
+    """A reference to a function that reads the schemas of the catalogue (`catalogue.entries.Lookup`) from a data
+    directory. It raises `ConfigError`."""
     first_levels: tuple[bytes, ...] = ()
     """The reserved first levels of topics that the core serves if this extension is there."""
     namespaces: tuple[str, ...] = ()

@@ -33,7 +33,6 @@ from mqttlite.gateway import (
     retained,
     rule_changes,
     rule_routes,
-    schema_routes,
     snapshot_routes,
     sse,
     topic_routes,
@@ -48,7 +47,7 @@ from mqttlite.gateway.dashboard import router as dashboard
 from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.openapi import PROBLEM_ANSWER, document
 from mqttlite.gateway.parameters import Parameters
-from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.problems import Code, ErrorFormat, Problem
 from mqttlite.gateway.pubsub import errors as pubsub_errors
 from mqttlite.gateway.pubsub import iam as pubsub_iam
 from mqttlite.gateway.pubsub import not_served as pubsub_not_served
@@ -63,7 +62,6 @@ FEATURES: Final[tuple[Callable[[GatewayContext], Routes], ...]] = (
     docs_page.routes,
     me.routes,
     topic_routes.routes,
-    schema_routes.routes,
     catalogue_routes.routes,
     dashboard.routes,
     clients.routes,
@@ -88,11 +86,11 @@ WITHOUT_MOUNT_POINT: Final = frozenset(
 """Features that are not available below a mount point."""
 
 
-ERRORS: Final[dict[str, Callable[[Problem], Response]]] = {
-    pubsub_errors.PREFIX: pubsub_errors.google_error,
-    schema_routes.PREFIX: schema_routes.registry_error,
+ERRORS: Final[Mapping[str, ErrorFormat]] = {
+    pubsub_errors.PREFIX: ErrorFormat(pubsub_errors.google_error, pubsub_errors.DESCRIPTION),
+    **{path: resolve(each) for manifest in BUILT_IN.values() for path, each in manifest.errors.items()},
 }
-"""Paths with another error format than `application/problem+json`, and the function for it."""
+"""Paths with another error format than `application/problem+json`."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """They change nothing."""
@@ -366,19 +364,19 @@ def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
     )
 
 
+def _format_of(path: str) -> ErrorFormat | None:
+    return next((found for prefix, found in ERRORS.items() if path.startswith(prefix)), None)
+
+
 def _error_of(path: str) -> Mapping[str, Any]:
     """What the answers to problems look like below a path, for OpenAPI."""
-    if path.startswith(pubsub_errors.PREFIX):
-        return pubsub_errors.DESCRIPTION
-    return schema_routes.ERROR if path.startswith(schema_routes.PREFIX) else PROBLEM_ANSWER
+    found = _format_of(path)
+    return PROBLEM_ANSWER if found is None else found.description
 
 
 def _answer_to(problem: Problem, scope: Scope) -> Response:
-    path: str = scope["path"]
-    for prefix, answer in ERRORS.items():
-        if path.startswith(prefix):
-            return answer(problem)
-    return problem.response()
+    found = _format_of(scope["path"])
+    return problem.response() if found is None else found.answer(problem)
 
 
 def _failure() -> Problem:

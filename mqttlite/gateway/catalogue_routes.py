@@ -38,7 +38,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
 
     async def entries() -> list[Entry]:
         policies, topics = context.live_rules.policies, list(context.topics.from_name(""))
-        return await asyncio.to_thread(catalogue, policies, topics, context.schemas.registry)
+        return await asyncio.to_thread(catalogue, policies, topics, context.lookup())
 
     @route.get("/catalogue", Role.VIEWER, "What topics are for, whose they are, and what their messages hold")
     async def show(
@@ -63,7 +63,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
         def write() -> bytes:
             return msgspec.json.encode(
                 document(
-                    *(found, context.schemas.registry, servers_of(context.config)),
+                    *(found, context.lookup(), servers_of(context.config)),
                     title="mqttlite",
                     version=version(),
                 )

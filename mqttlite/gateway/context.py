@@ -7,8 +7,10 @@ loop.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from mqttlite.admin import Admin
+from mqttlite.catalogue.entries import Lookup
 from mqttlite.certificate_watch import CertificateWatch
 from mqttlite.config import Config
 from mqttlite.config.http import HttpOptions
@@ -18,7 +20,6 @@ from mqttlite.core.load.quotas import Quotas
 from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.queues.seek_requests import Seeks
 from mqttlite.delivery.queues.service import Queues
-from mqttlite.delivery.schemas.service import SchemaRegistry
 from mqttlite.event_hub import EventHub
 from mqttlite.explanations import Explanations
 from mqttlite.gateway.counters import HttpCounters
@@ -38,6 +39,9 @@ from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
+
+if TYPE_CHECKING:
+    from mqttlite.extensions.schemas.service import SchemaRegistry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,10 @@ class GatewayContext:
     listeners: list[Listener]
     certificates: CertificateWatch
     api_keys: ApiKeys
-    schemas: SchemaRegistry
+    schemas: "SchemaRegistry | None"
+    """None without that extension."""
+    lookup: Callable[[], Lookup]
+    """The schemas of now, for the catalogue."""
     queues: Queues
     queues_api: QueuesApi
     """What an operator does with queues and dead letters."""

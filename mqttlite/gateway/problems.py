@@ -4,9 +4,10 @@
 or not allowed. Invariant: a code always comes with the same status, so that programs may look at either.
 """
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -68,6 +69,14 @@ STATUS: Final[dict[Code, int]] = {
     Code.NOT_AVAILABLE: 501,
     Code.BUSY: 503,
 }
+
+
+class ErrorFormat(NamedTuple):
+    """Another format of problems than `application/problem+json`."""
+
+    answer: "Callable[[Problem], Response]"
+    description: Mapping[str, Any]
+    """Of such an answer, for OpenAPI."""
 
 
 class Problem(HTTPException):

@@ -12,6 +12,7 @@ import pygtrie
 
 from mqttlite.core.payload_check import PayloadCheck
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
+from mqttlite.extensions.built_in import refusal
 from mqttlite.topics.names import check_filter, has_wildcard, matches, shown
 from mqttlite.wire.errors import TopicFilterInvalid
 
@@ -72,6 +73,9 @@ class TopicPolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """The action for a message whose payload violates the schema."""
 
     def __post_init__(self) -> None:
+        for option, owner in (("presence", "presence"), ("schema", "schemas")):
+            if getattr(self, option) and (refused := refusal(owner)):
+                raise ValueError(f"{option}{refused}")
         if bool(self.prefix) == bool(self.filter):
             raise ValueError("prefix and filter: one of them names the topics")
         if self.prefix.endswith("/"):

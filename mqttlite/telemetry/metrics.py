@@ -107,14 +107,6 @@ def _messages(report: Report) -> Iterator[Metric]:
         "Messages, or topic filters, that the rules did not allow, by action.",
         _by("action", report.snapshot.denied),
     )
-    yield _counter(
-        "mqttlite_schema_violations",
-        "Messages whose payload is not what the schema of their topic says, by schema and what was done.",
-        [
-            ({"schema": schema, "action": action}, count)
-            for (schema, action), count in sorted(report.schema_violations.items())
-        ],
-    )
     if report.hook_failures:
         yield _counter(
             "mqttlite_hook_failures", "How often a hook raised or was late.", _by("hook", report.hook_failures)

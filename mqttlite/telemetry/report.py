@@ -90,8 +90,6 @@ class Report:
     rows_dropped: Mapping[str, int] = field(default_factory=dict)
     latency: Mapping[str, Histogram] = field(default_factory=dict)
     """By stage, of the messages that were traced."""
-    schema_violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Messages that were not what their schema says, by schema and what was done."""
     hook_failures: Mapping[str, int] = field(default_factory=dict)
     """How often hooks raised or were late, by their names."""
     figures: Sequence[tuple[Figure, Values]] = ()

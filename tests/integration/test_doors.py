@@ -15,7 +15,7 @@ from mqttlite.client import Client, MqttError
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.limits import Limits
 from mqttlite.core.source import THE_BROKER
-from mqttlite.delivery.schemas.registry import Schema
+from mqttlite.extensions.schemas.registry import Schema
 from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from tests.support.gateway import GatewayUnderTest, running_gateway

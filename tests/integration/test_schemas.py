@@ -6,8 +6,8 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.delivery.queues.options import QueueOptions
-from mqttlite.delivery.schemas.registry import Schema
-from mqttlite.delivery.schemas.service import FILE_NAME
+from mqttlite.extensions.schemas.registry import Schema
+from mqttlite.extensions.schemas.service import FILE_NAME
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.server import Broker
 from mqttlite.wire.constants import PUBACK, V5, V311
@@ -85,7 +85,7 @@ async def test_a_spoilt_file_is_refused_at_the_start(tmp_path: Path) -> None:
 
 
 async def test_without_the_extra_a_policy_with_a_schema_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqttlite.assembly.schemas.is_installed", lambda: False)
+    monkeypatch.setattr("mqttlite.extensions.schemas.schemas.is_installed", lambda: False)
     with pytest.raises(ConfigError, match=r"topic_policies\[0\]\.schema: schemas need the extra"):
         await Broker(config()).start()
 

@@ -8,7 +8,7 @@ import pytest
 from mqttlite.catalogue.asyncapi import document, servers_of
 from mqttlite.catalogue.entries import catalogue
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.schemas.registry import Registry
+from mqttlite.extensions.schemas.registry import Registry
 from tests.interop.support import JS
 from tests.unit.catalogue.test_catalogue import ANCHORED, AVRO, MADE, NEWER, ORDER, POLICIES, registry_of
 

@@ -61,6 +61,8 @@ print(json.dumps({**found, "refusals": [refusal(each) for each in sys.argv[3:]]}
 
 SECTIONS: Final[Mapping[str, str]] = {
     "sparkplug": "sparkplug = true",
+    "topic_policies.schema": '[[topic_policies]]\nfilter = "a"\nschema = "s"',
+    "topic_policies.schema_violation": '[[topic_policies]]\nfilter = "a"\nschema = "s"\nschema_violation = "count"',
     "topic_policies.presence": '[[topic_policies]]\nfilter = "a"\npresence = true',
 }
 """An example of each option that belongs to an extension."""

@@ -7,7 +7,7 @@ import fastavro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.delivery.schemas.avro_payload import AvroPayload
+from mqttlite.extensions.schemas.avro_payload import AvroPayload
 
 PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "null": st.none(),

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.delivery.schemas.parsed import SchemaError, SchemaType
-from mqttlite.delivery.schemas.parsing import parse
+from mqttlite.extensions.schemas.parsed import SchemaError, SchemaType
+from mqttlite.extensions.schemas.parsing import parse
 
 KEYS = [
     "type",

@@ -8,6 +8,7 @@ from functools import partial
 
 from starlette.responses import Response
 
+from mqttlite.extensions.built_in import BUILT_IN, resolve
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import (
@@ -45,6 +46,10 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     listeners.add(shown, context, pages)
     for view in (overview, clients, topics, queues, trace):
         view.add(shown, streams, context, pages, live)
+
+    for manifest in BUILT_IN.values():
+        for reference in manifest.pages:
+            resolve(reference)(shown, context, pages)
 
     @shown.get("/ui/{path:path}", Role.VIEWER)
     async def no_page(path: str) -> Response:

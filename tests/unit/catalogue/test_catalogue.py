@@ -11,7 +11,7 @@ from mqttlite.catalogue.asyncapi import document, servers_of
 from mqttlite.catalogue.entries import Entry, SchemaEntry, catalogue
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.schemas.registry import Registry, Schema
+from mqttlite.extensions.schemas.registry import Registry, Schema
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.security.topic_file import save as save_topics

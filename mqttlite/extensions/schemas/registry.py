@@ -6,11 +6,12 @@ another one, which `service` keeps. Invariant: a version that is there was compa
 
 import json
 from collections.abc import Iterator
-from typing import Final, Literal, final
+from typing import Final, Literal, NamedTuple, final
 
 import msgspec
 
-from mqttlite.delivery.schemas.parsed import SCHEMA_TYPES, SchemaType, decode_json
+from mqttlite.catalogue.entries import SchemaEntry
+from mqttlite.extensions.schemas.parsed import SCHEMA_TYPES, SchemaType, decode_json
 
 Compatibility = Literal[
     "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"
@@ -78,6 +79,24 @@ class Subject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 NO_SUBJECT: Final = Subject()
 
 
+class Reference(NamedTuple):
+    """What a policy names: a subject, and a version of it, or None for the latest."""
+
+    subject: str
+    version: int | None
+
+    def __str__(self) -> str:
+        return self.subject if self.version is None else f"{self.subject}:{self.version}"
+
+
+def parse_reference(text: str) -> Reference:
+    """`subject` or `subject:version`."""
+    subject, colon, version = text.rpartition(":")
+    if colon and version.isascii() and version.isdecimal():
+        return Reference(subject, int(version[:18]))
+    return Reference(text, None)
+
+
 @final
 class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All schemas."""
@@ -113,6 +132,20 @@ class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if each.number == number:
                 return each
         raise RegistryError(40402, f"Version {number} not found.")
+
+    def in_use(self, reference: str) -> SchemaEntry | None:
+        """Implements `catalogue.entries.Lookup`."""
+        subject, number = parse_reference(reference)
+        try:
+            version = self.version(subject, LATEST if number is None else number)
+        except RegistryError:
+            return None
+        schema = self.schema(version.schema_id)
+        return SchemaEntry(subject=subject, version=version.number, id=version.schema_id, type=schema.type)
+
+    def text(self, schema_id: int) -> str:
+        """Implements `catalogue.entries.Lookup`."""
+        return self.schema(schema_id).text
 
     def uses(self, schema_id: int, *, with_deleted: bool = False) -> Iterator[tuple[str, int]]:
         """The subjects and versions that have a schema."""

@@ -7,9 +7,9 @@ from typing import Any
 import fastavro
 import pytest
 
-from mqttlite.delivery.schemas.avro_payload import MAX_DEPTH, MAX_VALUES
-from mqttlite.delivery.schemas.avro_schema import AvroSchema
-from mqttlite.delivery.schemas.parsed import SchemaError
+from mqttlite.extensions.schemas.avro_payload import MAX_DEPTH, MAX_VALUES
+from mqttlite.extensions.schemas.avro_schema import AvroSchema
+from mqttlite.extensions.schemas.parsed import SchemaError
 
 
 def schema(tree: Any) -> AvroSchema:

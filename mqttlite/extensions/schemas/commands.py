@@ -1,6 +1,6 @@
 """`mqttlite schema`: the schema registry of a running broker, and checks of schemas and payloads without one.
 
-What is asked is in `ask_admin`; what a schema says is in `delivery.schemas`. Invariant: `check` changes nothing.
+What is asked is in `ask_admin`; what a schema says is in `extensions.schemas`. Invariant: `check` changes nothing.
 """
 
 import sys
@@ -10,10 +10,9 @@ from typing import Any, Final
 import click
 
 from mqttlite.cli.ask_admin import Asker, NotFound, counted, print_json, print_table, remote_options
-from mqttlite.delivery.schemas.parsed import SCHEMA_TYPES, ParsedSchema, SchemaError, SchemaType
-from mqttlite.delivery.schemas.parsing import parse
-from mqttlite.delivery.schemas.registry import LEVELS
-from mqttlite.delivery.schemas.topic_schema import parse_reference
+from mqttlite.extensions.schemas.parsed import SCHEMA_TYPES, ParsedSchema, SchemaError, SchemaType
+from mqttlite.extensions.schemas.parsing import parse
+from mqttlite.extensions.schemas.registry import LEVELS, parse_reference
 
 EXIT_WRONG: Final = 4
 

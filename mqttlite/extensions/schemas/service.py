@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from mqttlite.atomic_file import save
-from mqttlite.delivery.schemas.compare import Comparison, compare
-from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError
-from mqttlite.delivery.schemas.parsing import parse
-from mqttlite.delivery.schemas.registry import Compatibility, Registry, RegistryError, Schema, Version
+from mqttlite.extensions.schemas.compare import Comparison, compare
+from mqttlite.extensions.schemas.parsed import ParsedSchema, SchemaError
+from mqttlite.extensions.schemas.parsing import parse
+from mqttlite.extensions.schemas.registry import Compatibility, Registry, RegistryError, Schema, Version
 
 FILE_NAME: Final = "schemas.json"
 

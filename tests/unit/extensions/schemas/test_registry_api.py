@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mqttlite.delivery.schemas import registry as registry_module
-from mqttlite.delivery.schemas import service as service_module
-from mqttlite.delivery.schemas.api import RegistryApi, is_change
-from mqttlite.delivery.schemas.compare import TOO_HARD, Comparison, compare, incompatibilities
-from mqttlite.delivery.schemas.registry import Schema
-from mqttlite.delivery.schemas.service import FILE_NAME, RegistryFileError, SchemaRegistry
+from mqttlite.extensions.schemas import registry as registry_module
+from mqttlite.extensions.schemas import service as service_module
+from mqttlite.extensions.schemas.api import RegistryApi, is_change
+from mqttlite.extensions.schemas.compare import TOO_HARD, Comparison, compare, incompatibilities
+from mqttlite.extensions.schemas.registry import Schema
+from mqttlite.extensions.schemas.service import FILE_NAME, RegistryFileError, SchemaRegistry
 
 V1 = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
 V2 = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "number"}}, "additionalProperties": False}

@@ -11,8 +11,16 @@ import jsonschema_rs
 import msgspec
 from jsonschema_rs import canonical
 
-from mqttlite.delivery.schemas.growth import BYTES_PER_MATCH, MAX_IN_PLACE, MAX_LOOKS, MAX_MATCHES, Growth, looks, texts
-from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError, decode_json, place, printable
+from mqttlite.extensions.schemas.growth import (
+    BYTES_PER_MATCH,
+    MAX_IN_PLACE,
+    MAX_LOOKS,
+    MAX_MATCHES,
+    Growth,
+    looks,
+    texts,
+)
+from mqttlite.extensions.schemas.parsed import ParsedSchema, SchemaError, decode_json, place, printable
 
 MAX_PAYLOAD_BYTES: Final = 262_144
 """Of a JSON text that is checked: about 2 ms."""

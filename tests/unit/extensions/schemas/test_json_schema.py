@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import pytest
 
-from mqttlite.delivery.schemas.growth import MAX_IN_PLACE, MAX_LOOKS, Growth, looks
-from mqttlite.delivery.schemas.json_schema import MAX_PAYLOAD_BYTES, JsonSchema
-from mqttlite.delivery.schemas.parsed import SchemaError
-from mqttlite.delivery.schemas.parsing import MAX_SCHEMA_BYTES, parse
+from mqttlite.extensions.schemas.growth import MAX_IN_PLACE, MAX_LOOKS, Growth, looks
+from mqttlite.extensions.schemas.json_schema import MAX_PAYLOAD_BYTES, JsonSchema
+from mqttlite.extensions.schemas.parsed import SchemaError
+from mqttlite.extensions.schemas.parsing import MAX_SCHEMA_BYTES, parse
 
 TEXT: Any = {"type": "string"}
 NUMBER: Any = {"type": "number"}

@@ -1,6 +1,6 @@
 """`/registry`: the schema registry, in the shape of Confluent's, so that clients of that need only this address.
 
-What it answers is decided in `delivery.schemas.api`. Invariant: what changes something needs the role admin.
+What it answers is decided in `extensions.schemas.api`. Invariant: what changes something needs the role admin.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.delivery.schemas.api import CONTENT_TYPE, RegistryApi, is_change
+from mqttlite.extensions.schemas.api import CONTENT_TYPE, RegistryApi, is_change
 from mqttlite.gateway.caller import Caller, Role, check_role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.problems import Problem
+from mqttlite.gateway.problems import ErrorFormat, Problem
 from mqttlite.gateway.routing import Handler, Route
 
 PREFIX: Final = "/registry"
@@ -28,7 +28,7 @@ _BODY: Final[dict[str, Any]] = {
 
 _ANSWER: Final[dict[str, Any]] = {"responses": {"200": {"description": "Found", "content": {CONTENT_TYPE: {}}}}}
 
-ERROR: Final[dict[str, Any]] = {
+_DESCRIPTION: Final[dict[str, Any]] = {
     "description": "An error of Confluent's Schema Registry",
     "content": {
         CONTENT_TYPE: {
@@ -40,17 +40,20 @@ ERROR: Final[dict[str, Any]] = {
         }
     },
 }
-"""For OpenAPI."""
 
 
-def registry_error(problem: Problem) -> Response:
+def _registry_error(problem: Problem) -> Response:
     """A problem that no route of the registry has answered, in its form."""
     body = msgspec.json.encode({"error_code": problem.status_code, "message": problem.detail})
     return Response(body, problem.status_code, problem.headers, CONTENT_TYPE)
 
 
+ERRORS: Final = ErrorFormat(_registry_error, _DESCRIPTION)
+
+
 def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
+    assert context.schemas is not None, "the routes belong to them"
     api = RegistryApi(context.schemas)
     # The longest paths first: a subject may have slashes, and the path of another route would do as its name.
     return [_route(api, *each) for each in sorted(api.routes(), key=lambda route: -route[1].count("/"))]

@@ -8,7 +8,7 @@ a value.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, final
 
-from mqttlite.delivery.schemas.parsed import place, printable
+from mqttlite.extensions.schemas.parsed import place, printable
 
 MAX_VALUES: Final = 32_768
 """The most values in a payload. Reading one takes about a microsecond."""

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.delivery.schemas.parsed import SchemaError
-from mqttlite.delivery.schemas.parsing import parse
-from mqttlite.delivery.schemas.registry import Compatibility, Schema
+from mqttlite.extensions.schemas.parsed import SchemaError
+from mqttlite.extensions.schemas.parsing import parse
+from mqttlite.extensions.schemas.registry import Compatibility, Schema
 
 TIMEOUT_S: Final = 10.0
 """Ordinary schemas take milliseconds, and the process half a second."""

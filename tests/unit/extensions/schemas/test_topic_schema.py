@@ -9,11 +9,17 @@ import fastavro
 import pytest
 
 from mqttlite.core.source import CLIENT, THE_PROGRAM, Source
-from mqttlite.delivery.schemas import service
-from mqttlite.delivery.schemas.compare import incompatibilities
-from mqttlite.delivery.schemas.registry import Schema
-from mqttlite.delivery.schemas.service import SchemaRegistry
-from mqttlite.delivery.schemas.topic_schema import LOG_EVERY_S, OnViolation, TopicSchema, TopicSchemas, parse_reference
+from mqttlite.extensions.schemas import service
+from mqttlite.extensions.schemas.compare import incompatibilities
+from mqttlite.extensions.schemas.registry import Schema
+from mqttlite.extensions.schemas.service import SchemaRegistry
+from mqttlite.extensions.schemas.topic_schema import (
+    LOG_EVERY_S,
+    OnViolation,
+    TopicSchema,
+    TopicSchemas,
+    parse_reference,
+)
 from mqttlite.wire.properties import Properties
 
 NUMBER = Schema("JSON", '{"type": "number"}')

@@ -10,8 +10,8 @@ import fastavro
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 from avro.errors import AvroException
 
-from mqttlite.delivery.schemas.avro_payload import AvroPayload
-from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError, decode_json, printable
+from mqttlite.extensions.schemas.avro_payload import AvroPayload
+from mqttlite.extensions.schemas.parsed import ParsedSchema, SchemaError, decode_json, printable
 
 _MEANINGFUL: Final = frozenset(("type", "name", "aliases", "fields", "default", "symbols", "size", "items", "values"))
 """What schema resolution looks at; logical types, documentation and order play no part in it."""

@@ -13,9 +13,9 @@ from typing import Final, Literal, NamedTuple, final
 
 from mqttlite.core.payload_check import PayloadViolation
 from mqttlite.core.source import Source
-from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError, SchemaType, printable
-from mqttlite.delivery.schemas.registry import LATEST, Registry, RegistryError
-from mqttlite.delivery.schemas.service import SchemaRegistry
+from mqttlite.extensions.schemas.parsed import ParsedSchema, SchemaError, SchemaType, printable
+from mqttlite.extensions.schemas.registry import LATEST, Registry, RegistryError, parse_reference
+from mqttlite.extensions.schemas.service import SchemaRegistry
 from mqttlite.wire.properties import NONE, Properties
 
 PROPERTY: Final = "schema-id"
@@ -40,24 +40,6 @@ _DONE: Final[dict[OnViolation, str]] = {
 }
 
 _log = logging.getLogger("mqttlite.schemas")
-
-
-class Reference(NamedTuple):
-    """What a policy names: a subject, and a version of it, or None for the latest."""
-
-    subject: str
-    version: int | None
-
-    def __str__(self) -> str:
-        return self.subject if self.version is None else f"{self.subject}:{self.version}"
-
-
-def parse_reference(text: str) -> Reference:
-    """`subject` or `subject:version`."""
-    subject, colon, version = text.rpartition(":")
-    if colon and version.isascii() and version.isdecimal():
-        return Reference(subject, int(version[:18]))
-    return Reference(text, None)
 
 
 class _Known(NamedTuple):

@@ -6,7 +6,7 @@ Invariant: without the extra `schemas` a schema is refused with a sentence that 
 import importlib.util
 from typing import Final
 
-from mqttlite.delivery.schemas.parsed import ParsedSchema, SchemaError, SchemaType
+from mqttlite.extensions.schemas.parsed import ParsedSchema, SchemaError, SchemaType
 
 MAX_SCHEMA_BYTES: Final = 65_536
 """Longer ones are generated, and take longer to compile than a loop iteration may."""
@@ -21,10 +21,10 @@ def parse(schema_type: SchemaType, text: str) -> ParsedSchema:
     if not is_installed():
         raise SchemaError(EXTRA_MISSING)
     if schema_type == "JSON":
-        from mqttlite.delivery.schemas.json_schema import JsonSchema
+        from mqttlite.extensions.schemas.json_schema import JsonSchema
 
         return JsonSchema(text)
-    from mqttlite.delivery.schemas.avro_schema import AvroSchema
+    from mqttlite.extensions.schemas.avro_schema import AvroSchema
 
     return AvroSchema(text)
 

@@ -11,9 +11,9 @@ from typing import Any, Final, final
 
 import msgspec
 
-from mqttlite.delivery.schemas.parsed import SCHEMA_TYPES
-from mqttlite.delivery.schemas.parsing import is_installed
-from mqttlite.delivery.schemas.registry import (
+from mqttlite.extensions.schemas.parsed import SCHEMA_TYPES
+from mqttlite.extensions.schemas.parsing import is_installed
+from mqttlite.extensions.schemas.registry import (
     LATEST,
     RegistryError,
     Schema,
@@ -21,7 +21,7 @@ from mqttlite.delivery.schemas.registry import (
     check_level,
     check_type,
 )
-from mqttlite.delivery.schemas.service import SchemaRegistry, parse_schema
+from mqttlite.extensions.schemas.service import SchemaRegistry, parse_schema
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 

@@ -1,0 +1,47 @@
+"""The dashboard's page of one schema. Invariant: it shows what `/registry` answers, and changes nothing."""
+
+import json
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.extensions.schemas.registry import LATEST, RegistryError
+from mqttlite.gateway.caller import Caller, Role
+from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dashboard.pages import Pages
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import Routes
+
+
+def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
+    """The route of this module."""
+
+    @route.get("/ui/schema", Role.VIEWER)
+    async def schema(request: Request, caller: Caller, subject: str, version: int = LATEST) -> Response:
+        assert context.schemas is not None, "the page belongs to them"
+        registry = context.schemas.registry
+        try:
+            found = registry.version(subject, version)
+            versions = registry.subject(subject).live()
+            level = registry.level(subject)
+            text = registry.schema(found.schema_id)
+        except RegistryError as error:
+            raise Problem(Code.NOT_FOUND, str(error)) from None
+        return pages.render(
+            "schema.html",
+            request,
+            caller,
+            subject=subject,
+            version=found,
+            versions=versions,
+            level=level,
+            schema_type=text.type,
+            text=_indented(text.text),
+        )
+
+
+def _indented(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
