@@ -560,7 +560,9 @@ async def test_what_is_written_in_pieces_is_what_is_written_at_once(rig: Rig, mo
 
 def test_no_client_chooses_a_label() -> None:
     """A label for each client id would fill a Prometheus."""
-    source = Path(reports.__file__).with_name("telemetry").joinpath("metrics.py").read_text(encoding="utf-8")
+    package = Path(reports.__file__).parent
+    files = (package / "telemetry" / "metrics.py", package / "extensions" / "schemas" / "schemas.py")
+    source = "".join(each.read_text(encoding="utf-8") for each in files)
     labels = set(re.findall(r'\{"(\w+)":', source)) | set(re.findall(r', "(\w+)": ', source))
     assert labels == {
         *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol", "quota", "limit"),
