@@ -57,8 +57,6 @@ class Reports(EventListener):
         self.dataset: Dataset | None = None
         """None where no telemetry is written."""
         self.queues: Callable[[], Sequence[QueueFigures]] = tuple
-        self.push_latency: Histogram = Histogram()
-        """How long pushed messages took to be answered."""
         self.hook_failures: Callable[[], Mapping[str, int]] = dict
         """How often each hook raised or was late."""
         self.http: Callable[[], HttpFigures] | None = None
@@ -142,7 +140,6 @@ class Reports(EventListener):
             log_lines_dropped=lines_dropped(),
             hook_failures=self.hook_failures(),
             queues=self.queues(),
-            push_latency=self.push_latency,
             http=None if self.http is None else self.http(),
             figures=list(self.figures()),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),

@@ -336,7 +336,8 @@ class Broker:
                 listener.abort()
             try:
                 async with asyncio.timeout(_ABORT_S):
-                    await assembly.push.abort()
+                    if assembly.push is not None:
+                        await assembly.push.abort()
                     await self._subscriptions.abort()
                     if assembly.gateway is not None:
                         await assembly.gateway.abort()
@@ -362,7 +363,8 @@ class Broker:
         if self._assembly.gateway is not None:
             await self._assembly.gateway.stop_accepting()
         self._core.shut_down(asyncio.get_running_loop().time())
-        await self._assembly.push.finish()
+        if self._assembly.push is not None:
+            await self._assembly.push.finish()
         await self._loop_driver.settled()
         for listener in self.listeners:
             await listener.emptied()

@@ -4,7 +4,7 @@ Start reading in `assembly`, which has the order in which the groups are built, 
 builds one group of objects from the `Runtime` and the groups before it:
 
 - `runtime`: the core, the loop driver, the store, the clocks, the event hub
-- `schemas`, `permissions`, `logins`: schemas of payloads, rules for publishing and subscribing, authentication
+- `permissions`, `logins`: rules for publishing and subscribing, authentication
 - `delivery`: the queues and their push
 - `network`: the listeners of MQTT and their certificates
 - `telemetry`, `tracing`: reports, `$SYS`, presence; the dataset and the tracers of messages

@@ -138,7 +138,8 @@ class Assembly:
             await each.start()
         if self.gateway is not None:
             await self.gateway.start()
-        self.push.start()
+        if self.push is not None:
+            self.push.start()
         self.network.certificates.start()
         runtime.loop_driver.commits.probe()
 

@@ -58,7 +58,11 @@ class Telemetry:
         if schemas is not None:
             self.reports.show(BUILT_IN["schemas"].figures, schemas.figures)
         self.reports.queues = delivery.figures
-        self.reports.push_latency = delivery.push_latency
+        if delivery.push is not None:
+            from mqttlite.extensions.push import figures as push
+
+            values = partial(push.values, delivery.push, delivery.queues, delivery.push_latency)
+            self.reports.show(BUILT_IN["push"].figures, values)
         self.recent_events: Final = RecentEvents(runtime.utc_now)
         """For the dashboard and the `why` command."""
         self.tracing: Final = Tracing(runtime, delivery.queues, self.reports, self.recent_events)

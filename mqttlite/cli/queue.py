@@ -173,7 +173,7 @@ def push(name: str, stop: bool, rotate_secret: bool, as_json: bool, client: Aske
 @command.command("secret")
 def secret() -> None:
     """Print a new secret for `push.secret` of a queue in the configuration. It asks no broker."""
-    from mqttlite.delivery.push.target import new_secret
+    from mqttlite.delivery.queues.push_target import new_secret
 
     click.echo(new_secret())
 

@@ -15,7 +15,7 @@ from typing import Final
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.config.shape import Problem
-from mqttlite.delivery.push.guard import Guard, PushRefused, check_push
+from mqttlite.extensions.built_in import BUILT_IN, refusal, resolve
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.acl_file import load as load_acl
 from mqttlite.security.api_keys import FILE_NAME as API_KEY_FILE_NAME
@@ -50,22 +50,13 @@ def conflicts(config: Config) -> Iterator[Problem]:
     yield from _same_sockets(config)
     yield from _login_methods(config)
     yield from _mount_points(config)
-    yield from push_problems(config)
+    for each in BUILT_IN.values():
+        if each.conflicts:
+            yield from resolve(each.conflicts)(config)
     for number, sentence in policy_problems(config.topic_policies):
         yield Problem(f"topic_policies[{number}]", f": {sentence}")
     if config.dynamic_security is not None and config.dynamic_security.file is None and config.data_dir == "":
         yield Problem("dynamic_security.file", " is missing, and so is data_dir: name a file, or a data directory")
-
-
-def push_problems(config: Config) -> Iterator[Problem]:
-    """Queues with a push target that is not allowed or not possible."""
-    guard = Guard(config.push)
-    for number, queue in enumerate(config.queues):
-        if queue.push is not None:
-            try:
-                check_push(guard, queue.push)
-            except PushRefused as error:
-                yield Problem(f"queues[{number}]", f": {error}")
 
 
 def _login_methods(config: Config) -> Iterator[Problem]:
@@ -236,7 +227,7 @@ def file_problems(config: Config) -> Iterator[Problem]:
             config.http_auth.context()
         except TlsConfigError as error:
             yield Problem("http_auth.ca_file", f": {error}")
-    if config.push.ca_file is not None:
+    if not refusal("push") and config.push.ca_file is not None:
         try:
             client_context(config.push.ca_file)
         except TlsConfigError as error:

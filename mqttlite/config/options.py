@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -20,7 +20,6 @@ from mqttlite.config.mount_points import check_mount_point
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
-from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions
 from mqttlite.extensions.built_in import refusal
 from mqttlite.net.http import Options as MetricsOptions
@@ -41,6 +40,13 @@ from mqttlite.telemetry.sys_topics import Options as SysOptions
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import TopicFilterInvalid
+
+if TYPE_CHECKING or not refusal("push"):
+    from mqttlite.extensions.push.options import PushOptions
+else:
+
+    class PushOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Stands for the options of an extension that is missing."""
 
 
 class ConfigError(ValueError):
@@ -183,6 +189,8 @@ class LameDuckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 OWNERS: Final[Mapping[str, str]] = {
+    "push": "push",
+    "queues.push": "push",
     "sparkplug": "sparkplug",
     "topic_policies.schema": "schemas",
     "topic_policies.schema_violation": "schemas",

@@ -1,1 +1,1 @@
-"""Delivery features beyond MQTT: filters, queues, push, schemas. These packages do not import each other."""
+"""Delivery features beyond MQTT: the queues."""

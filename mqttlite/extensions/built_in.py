@@ -12,6 +12,7 @@ from mqttlite.extensions.manifest import Manifest
 _NAMES: Final = (
     "delayed",
     "presence",
+    "push",
     "schemas",
     "sparkplug",
 )

@@ -46,5 +46,7 @@ class Manifest:
     """A reference to a function: the topic that a topic is about, whose permissions count."""
     switch: str = ""
     """The option at the top of the configuration that turns the extension on. Empty: it is always on."""
+    conflicts: str = ""
+    """A reference to a function that finds what is wrong with a `Config` as a whole: `config.shape.Problem`s."""
     figures: tuple[Figure, ...] = ()
     """The metrics for which its constructor gives values."""

@@ -12,10 +12,10 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.delivery.push.service import PushState
-from mqttlite.delivery.push.target import shown_url
 from mqttlite.delivery.queues.api import Refused
 from mqttlite.delivery.queues.managed import QueueState
+from mqttlite.delivery.queues.push_state import PushState
+from mqttlite.delivery.queues.push_target import shown_url
 from mqttlite.gateway.caller import Caller, Role, check_role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed

@@ -22,7 +22,6 @@ from prometheus_client.registry import Collector
 
 from mqttlite.telemetry.figures import Figure, Values
 from mqttlite.telemetry.histograms import Histogram, bounds_of
-from mqttlite.telemetry.push_figures import STATES
 from mqttlite.telemetry.queue_figures import MAX_REPORTED
 from mqttlite.telemetry.report import Report
 
@@ -76,7 +75,6 @@ def families(report: Report) -> Iterator[Metric]:
     for figure, values in report.figures:
         yield _of_extension(figure, values)
     yield from _queues(report)
-    yield from _push(report)
     yield from _http(report)
     yield from _timing(report)
     yield from _telemetry(report)
@@ -325,35 +323,6 @@ def _queues(report: Report) -> Iterator[Metric]:
         "mqttlite_queue_failures",
         "Attempts that failed, by cause.",
         [({"queue": queue.name, "cause": cause}, count) for queue in queues for cause, count in queue.failures.items()],
-    )
-
-
-def _push(report: Report) -> Iterator[Metric]:
-    pushed = [(queue.name, queue.push) for queue in report.queues[:MAX_REPORTED] if queue.push is not None]
-    yield _counter(
-        "mqttlite_push_requests",
-        "Requests that pushed messages, by the class of the status, or why there was no response.",
-        [
-            ({"queue": name, "result": result}, count)
-            for name, push in pushed
-            for result, count in push.requests.items()
-        ],
-    )
-    yield _gauge(
-        "mqttlite_push_open", "Requests that are open.", [({"queue": name}, push.open) for name, push in pushed]
-    )
-    yield _gauge(
-        "mqttlite_push_window", "Requests that may be open.", [({"queue": name}, push.window) for name, push in pushed]
-    )
-    yield _gauge(
-        "mqttlite_push_state",
-        "How the push of a queue stands: 1 for the state that it is in.",
-        [({"queue": name, "state": each}, each == push.state) for name, push in pushed for each in STATES],
-    )
-    yield _histogram(
-        "mqttlite_push_duration_seconds",
-        "How long requests that pushed messages took, of all queues.",
-        [({}, report.push_latency)],
     )
 
 

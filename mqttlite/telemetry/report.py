@@ -83,8 +83,6 @@ class Report:
     memory_short: bool
     log_lines_dropped: int = 0
     queues: Sequence[QueueFigures] = ()
-    push_latency: Histogram = field(default_factory=Histogram)
-    """How long pushed messages took to be answered."""
     rows_written: Mapping[str, int] = field(default_factory=dict)
     """By table of the telemetry dataset."""
     rows_dropped: Mapping[str, int] = field(default_factory=dict)

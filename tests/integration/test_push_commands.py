@@ -14,9 +14,9 @@ from standardwebhooks import Webhook
 
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.push.options import PushOptions
-from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.delivery.queues.push_target import PushTarget, new_secret
+from mqttlite.extensions.push.options import PushOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.server import Broker

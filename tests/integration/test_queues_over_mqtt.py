@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.push import service
 from mqttlite.delivery.queues.commands import MAX_COMMAND_BYTES, MAX_WAITING
 from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.delivery.queues.properties import time_text
+from mqttlite.extensions.push import service
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Publish

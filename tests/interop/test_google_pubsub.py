@@ -25,7 +25,7 @@ from google.pubsub_v1.types import PubsubMessage, PushConfig, SeekResponse
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
-from mqttlite.delivery.push.options import PushOptions
+from mqttlite.extensions.push.options import PushOptions
 from mqttlite.security.api_keys import FILE_NAME, add
 from mqttlite.server import Broker
 from tests.support.gateway import nobody_without_credentials

@@ -5,6 +5,7 @@ Each test works on one copy of the package, whose sources run uncompiled.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from mqttlite.cli.main import COMMANDS
 from mqttlite.config import ConfigError
 from mqttlite.config.default_file import default_file
 from mqttlite.config.file import parse_config
+from mqttlite.wire.errors import TopicNameInvalid
 
 async def read(url):
     return await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=30).read().decode())
@@ -46,7 +48,13 @@ async def look():
             received = (await anext(client.messages)).payload.decode()
         document = json.loads(await read(broker.gateway.urls[0] + "/openapi.json"))
         metrics = await read(f"http://{broker.monitor.addresses[0]}/metrics")
-    return {"received": received, "routes": list(document["paths"]), "metrics": metrics}
+        refused = []
+        for topic in ("$delayed/1/a", "$stream/a"):
+            try:
+                await broker.publish(topic, "x")
+            except TopicNameInvalid:
+                refused.append(topic)
+    return {"refused": refused, "received": received, "routes": list(document["paths"]), "metrics": metrics}
 
 def refusal(text):
     try:
@@ -60,6 +68,8 @@ print(json.dumps({**found, "refusals": [refusal(each) for each in sys.argv[3:]]}
 """
 
 SECTIONS: Final[Mapping[str, str]] = {
+    "push": "[push]\nallowed_hosts = ['a']",
+    "queues.push": "[[queues]]\nname = 'q'\npush = {url = 'https://a.example/', secret = 'whsec_" + "A" * 43 + "='}",
     "sparkplug": "sparkplug = true",
     "topic_policies.schema": '[[topic_policies]]\nfilter = "a"\nschema = "s"',
     "topic_policies.schema_violation": '[[topic_policies]]\nfilter = "a"\nschema = "s"\nschema_violation = "count"',
@@ -91,6 +101,11 @@ def look(copy: Path, data_dir: Path, options: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["received"] == "hello"
     return found
+
+
+def named(name: str, text: str) -> int:
+    """How often a configuration file has an option or a section of a name."""
+    return len(re.findall(rf"(?m)^#+(?:{name} =|\[+(?:\w+\.)*{name}\]+$)", text))
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +140,9 @@ def test_an_extension_goes_with_its_folder_and_its_line(
     assert set(whole["commands"]) - set(found["commands"]) == manifest.commands.keys()
     assert bool(set(whole["routes"]) - set(found["routes"])) == bool(manifest.routes)
     assert [each.name for each in manifest.figures if f"mqttlite_{each.name} " in found["metrics"]] == []
-    for each in options:
-        option = f"{each.rpartition('.')[2]} ="
-        assert found["default"].count(option) == whole["default"].count(option) - 1
+    assert ("$delayed/1/a" in found["refused"]) == (name == "delayed")
+    names = [each.rpartition(".")[2] for each in options]
+    for each in names:
+        assert named(each, whole["default"]) - named(each, found["default"]) == names.count(each)
     said = f" belongs to the extension {name}, which this broker does not have"
     assert [each for each in found["refusals"] if said not in each] == []

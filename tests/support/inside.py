@@ -6,7 +6,7 @@ no other public name. Clients and retained messages are in `broker.admin`, conne
 
 from mqttlite.assembly import Assembly
 from mqttlite.core.broker import Broker as Core
-from mqttlite.delivery.push.service import Push
+from mqttlite.extensions.push.service import Push
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.server import Broker
@@ -29,7 +29,9 @@ def questions_of(broker: Broker) -> AuthQuestions:
 
 def push_of(broker: Broker) -> Push:
     """What pushes the messages of queues."""
-    return broker._assembly.push
+    push = broker._assembly.push
+    assert push is not None
+    return push
 
 
 def assembly_of(broker: Broker) -> Assembly:

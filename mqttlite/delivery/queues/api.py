@@ -17,9 +17,8 @@ import msgspec
 
 from mqttlite.core.message import Message
 from mqttlite.core.outbound.told_properties import time_text
-from mqttlite.delivery.push.guard import PushRefused
 from mqttlite.delivery.queues.dead_letters import DeadLetter
-from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, SeekUnderWay, TooManyQueues
+from mqttlite.delivery.queues.errors import NoSuchQueue, PushRefused, QueueExists, SeekUnderWay, TooManyQueues
 from mqttlite.delivery.queues.limits import MAX_PULLED
 from mqttlite.delivery.queues.options import QueueOptions, check_queue_name
 from mqttlite.delivery.queues.seek_requests import Seeks, SeekTimedOut, parse_time, time_text_of

@@ -19,3 +19,7 @@ class TooManyQueues(ValueError):
 
 class QueueRecordError(ValueError):
     """The stored record of a queue is unusable. The text says which queue, and what to do."""
+
+
+class PushRefused(ValueError):
+    """A target that is not allowed or not possible. The text says why and what to do."""

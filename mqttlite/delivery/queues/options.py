@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from mqttlite.delivery.push.target import PushTarget
+from mqttlite.delivery.queues.push_target import PushTarget
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filter, FilterError
 from mqttlite.topics.names import check_filter, check_name, matches

@@ -44,7 +44,7 @@ class Seeks:
     messages the seek took back, and cancels those that take too long."""
 
     def __init__(
-        self, queues: Queues, commit: Callable[[], Awaitable[None]], end_pushes: Callable[[str], Awaitable[None]]
+        self, queues: Queues, commit: Callable[[], Awaitable[None]], end_pushes: Callable[[str], Awaitable[None]] | None
     ) -> None:
         self._queues: Final = queues
         self._commit: Final = commit
@@ -72,4 +72,5 @@ class Seeks:
     async def finish(self, name: str) -> None:
         """Wait until what was done to a queue is committed, and no push of a message is open that it lost."""
         await self._commit()
-        await self._end_pushes(name)
+        if self._end_pushes is not None:
+            await self._end_pushes(name)

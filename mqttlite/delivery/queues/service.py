@@ -20,7 +20,6 @@ from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
-from mqttlite.delivery.push.target import PushTarget, new_secret
 from mqttlite.delivery.queues.ack_ids import new_key
 from mqttlite.delivery.queues.builder import QueueBuilder
 from mqttlite.delivery.queues.dead_letters import DeadLetters
@@ -37,6 +36,7 @@ from mqttlite.delivery.queues.options import (
     DeliveryOptions,
     QueueOptions,
 )
+from mqttlite.delivery.queues.push_target import PushTarget, new_secret
 from mqttlite.delivery.queues.queue import Queue
 from mqttlite.delivery.queues.records import QueueRecord, QueueRecords
 from mqttlite.delivery.queues.requested import difference, made_of, requested

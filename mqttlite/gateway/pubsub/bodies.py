@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.responses import Response
 
-from mqttlite.delivery.push.envelope import message_json
 from mqttlite.delivery.queues.limits import MAX_ACK_IDS
+from mqttlite.delivery.queues.message_json import message_json
 from mqttlite.delivery.queues.properties import ORDERING_KEY
 from mqttlite.delivery.queues.service import Pulled
 from mqttlite.gateway.problems import Code, Problem

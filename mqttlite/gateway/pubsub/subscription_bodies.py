@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mqttlite.delivery.push.target import PushTarget
 from mqttlite.delivery.queues.options import MAX_ATTEMPTS, MAX_DEADLINE_S, MIN_DEADLINE_S, QueueOptions, RetryOptions
+from mqttlite.delivery.queues.push_target import PushTarget
 from mqttlite.filters import Filter, FilterError
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.pubsub.bodies import camel, invalid, refuse

@@ -13,8 +13,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.delivery.push.guard import PushRefused
-from mqttlite.delivery.queues.errors import NoSuchQueue, QueueExists, TooManyQueues
+from mqttlite.delivery.queues.errors import NoSuchQueue, PushRefused, QueueExists, TooManyQueues
 from mqttlite.delivery.queues.options import MAX_DEADLINE_S, QueueOptions
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.delivery.queues.service import Pulled

@@ -15,8 +15,8 @@ from mqttlite.client import Client as MqttClient
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.core.limits import Limits
-from mqttlite.delivery.push.options import PushOptions
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.push.options import PushOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.problems import Code
 from mqttlite.gateway.pubsub import errors, iam_policies, subscriptions

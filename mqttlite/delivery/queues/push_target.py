@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from mqttlite.delivery.push.addresses import Address, parse_address
+from mqttlite.delivery.queues.push_addresses import Address, parse_address
 
 MAX_URL: Final = 2_048
 """The longest URL. Servers refuse longer ones."""

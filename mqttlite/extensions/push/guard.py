@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar, cast
 
-from mqttlite.delivery.push.addresses import METADATA, parse_address, why_denied
-from mqttlite.delivery.push.options import PushOptions
-from mqttlite.delivery.push.target import PushTarget, Target
+from mqttlite.delivery.queues.errors import PushRefused
+from mqttlite.delivery.queues.push_addresses import METADATA, parse_address, why_denied
+from mqttlite.delivery.queues.push_target import PushTarget, Target
+from mqttlite.extensions.push.options import PushOptions
 
 LOCAL_NAMES: Final = frozenset(
     {"corp", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain", "localhost", "onion", "private"}
@@ -38,10 +39,6 @@ IsOwn = Callable[[str], bool]
 
 MAX_RESOLVING: Final = 32
 """Concurrent name look-ups. A name whose servers do not answer blocks a thread for some seconds."""
-
-
-class PushRefused(ValueError):
-    """A target that is not allowed or not possible. The text says why and what to do."""
 
 
 class AddressDenied(OSError):

@@ -9,15 +9,15 @@ import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
-from mqttlite.delivery.push.guard import Guard
-from mqttlite.delivery.push.pusher import Latency, NotReady, Pusher, Sender
-from mqttlite.delivery.push.target import PushTarget, Target
 from mqttlite.delivery.queues.errors import NoSuchQueue
 from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.delivery.queues.push_state import PushState
+from mqttlite.delivery.queues.push_target import PushTarget, Target
 from mqttlite.delivery.queues.service import Queues
+from mqttlite.extensions.push.guard import Guard
+from mqttlite.extensions.push.pusher import Latency, NotReady, Pusher, Sender
 
 CONSUMER: Final = "push"
 """The name of a pusher in place of a client identifier."""
@@ -30,21 +30,6 @@ STALE_S: Final = 5.0
 may or may not have the messages."""
 
 _log = logging.getLogger("mqttlite.push")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushState:
-    """The state of a queue's push. Counters start when the target is set or the broker starts."""
-
-    url: str
-    state: str
-    """`pushing`, `failing`, `waiting` (the endpoint is left alone for `held_s`) or `stopped`."""
-    why: str
-    open: int
-    window: int
-    held_s: float
-    secrets: int
-    requests: dict[str, int]
 
 
 class Push:
@@ -221,7 +206,7 @@ class Push:
 
     async def _connect(self, target: Target) -> Sender:
         """Create the connections to an endpoint. Slow imports run in a thread, once."""
-        endpoint = await asyncio.to_thread(importlib.import_module, "mqttlite.delivery.push.endpoint")
+        endpoint = await asyncio.to_thread(importlib.import_module, "mqttlite.extensions.push.endpoint")
         tls = None
         if target.scheme == "https":
             if self._tls is None:

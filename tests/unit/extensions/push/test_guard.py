@@ -13,11 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from yarl import URL
 
-from mqttlite.delivery.push.endpoint import Endpoint
-from mqttlite.delivery.push.guard import MAX_RESOLVING, AddressDenied, Guard, PushRefused, _is_own
-from mqttlite.delivery.push.options import PushOptions
-from mqttlite.delivery.push.results import DENIED
-from mqttlite.delivery.push.target import PushTarget
+from mqttlite.delivery.queues.errors import PushRefused
+from mqttlite.delivery.queues.push_target import PushTarget
+from mqttlite.extensions.push.endpoint import Endpoint
+from mqttlite.extensions.push.guard import MAX_RESOLVING, AddressDenied, Guard, _is_own
+from mqttlite.extensions.push.options import PushOptions
+from mqttlite.extensions.push.results import DENIED
 from tests.support.device import until
 
 DATA = Path(__file__).resolve().parents[3] / "data" / "push"

@@ -1,18 +1,12 @@
-"""Builds the bodies of pushed messages: Google's JSON, or only the payload."""
+"""A message of a queue in Google's JSON, as it is pulled and pushed."""
 
-from typing import Any, Final
-
-import msgspec
+from typing import Any
 
 from mqttlite.core.message import Message
 from mqttlite.core.outbound.told_properties import PUBLISH_TIME, time_text
 from mqttlite.delivery.queues.dead_letters import ATTEMPTS, QUEUE
 from mqttlite.delivery.queues.properties import ORDERING_KEY, user_property
 from mqttlite.delivery.queues.resources import subscription_resource
-
-JSON: Final = "application/json"
-BYTES: Final = "application/octet-stream"
-TEXT: Final = "text/plain; charset=utf-8"
 
 
 def message_json(message: Message) -> dict[str, Any]:
@@ -45,24 +39,3 @@ def _dead_letter_source(attributes: dict[str, str]) -> dict[str, str]:
         "CloudPubSubDeadLetterSourceSubscriptionProject": source[1],
         "CloudPubSubDeadLetterSourceTopicPublishTime": attributes.get(PUBLISH_TIME, ""),
     }
-
-
-def wrapped(message: Message, subscription: str, attempt: int) -> bytes:
-    """The body of a push. Like Google, it has two members in both spellings, for all receivers."""
-    found = message_json(message)
-    found["message_id"] = found["messageId"]
-    found["publish_time"] = found["publishTime"]
-    return msgspec.json.encode({"message": found, "subscription": subscription, "deliveryAttempt": attempt})
-
-
-def content_type(message: Message) -> str:
-    """The Content-Type of a plain payload: the publisher's, if it is valid in a header."""
-    properties = message.properties
-    given = properties.content_type
-    if given and given.isascii() and given.isprintable() and len(given) <= MAX_CONTENT_TYPE:
-        return given
-    return TEXT if properties.payload_format_indicator == 1 else BYTES
-
-
-MAX_CONTENT_TYPE: Final = 256
-"""The longest Content Type that is sent as a header."""
