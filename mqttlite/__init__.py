@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from mqttlite.core.limits import Limits as Limits
     from mqttlite.delivery.queues.options import QueueOptions as QueueOptions
     from mqttlite.delivery.queues.options import RetryOptions as RetryOptions
+    from mqttlite.extensions import ConnectingClient as ConnectingClient
+    from mqttlite.extensions import DisconnectedClient as DisconnectedClient
     from mqttlite.extensions import Extension as Extension
     from mqttlite.extensions import Hooks as Hooks
     from mqttlite.extensions import Host as Host
     from mqttlite.extensions import Incoming as Incoming
     from mqttlite.extensions import Reject as Reject
+    from mqttlite.extensions import Subscribing as Subscribing
     from mqttlite.extensions.schemas.registry import Schema as Schema
     from mqttlite.published import Published as Published
     from mqttlite.security.tls import TlsOptions as TlsOptions
@@ -46,6 +49,9 @@ _HOMES: Final = {
     "Published": "mqttlite.published",
     "QueueOptions": "mqttlite.delivery.queues.options",
     "Reject": "mqttlite.extensions",
+    "ConnectingClient": "mqttlite.extensions",
+    "DisconnectedClient": "mqttlite.extensions",
+    "Subscribing": "mqttlite.extensions",
     "RetryOptions": "mqttlite.delivery.queues.options",
     "Schema": "mqttlite.extensions.schemas.registry",
     "TlsOptions": "mqttlite.security.tls",

@@ -97,6 +97,7 @@ class Assembly:
         extensions.build(runtime)
         self.logins: Final = Logins(runtime, self.permissions, auth_chain)
         self.questions: Final = self.logins.questions
+        self.questions.hooks = lambda: extensions.connect_hooks
         self.network: Final = Network(runtime, self.logins, tls_keylog)
         self.listeners: Final = self.network.listeners
         self.telemetry: Final = Telemetry(runtime, self._delivery, self.schemas, self.network, not_ready)

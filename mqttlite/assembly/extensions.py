@@ -8,9 +8,12 @@ from typing import Final
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.config import Config, ConfigError
 from mqttlite.core.hook import HookAnswer
+from mqttlite.extensions.client_hook import ConnectHook, SubscribeHook
+from mqttlite.extensions.client_hooks import ConnectHooks, DisconnectListener, SubscribeHooks
 from mqttlite.extensions.extension import Extension
 from mqttlite.extensions.handler_sink import Handler, HandlerSink
-from mqttlite.extensions.host import Host, OpenSession, Publish
+from mqttlite.extensions.hook_failures import HookFailures
+from mqttlite.extensions.host import Hook, Host, OpenSession, Publish
 from mqttlite.extensions.load import ExtensionError, load
 from mqttlite.extensions.publish_hook import PublishHook, check_hook_filter
 from mqttlite.extensions.publish_hooks import PublishHooks
@@ -42,12 +45,17 @@ class Extensions:
         self._publish: Final = publish
         self._session: Final = session
         self._runtime: Runtime
+        self._failures: HookFailures
         self.hooks: PublishHooks
+        self.connect_hooks: ConnectHooks | None = None
+        """Asked about each client; None while there are none."""
+        self._subscribe_hooks: SubscribeHooks | None = None
 
     def build(self, runtime: Runtime) -> None:
         """Connect them with the core of a run."""
         self._runtime = runtime
-        self.hooks = PublishHooks(runtime.clock, self._on_hooked)
+        self._failures = HookFailures(runtime.clock)
+        self.hooks = PublishHooks(runtime.clock, self._failures, self._on_hooked)
 
     async def start(self) -> None:
         """Start them, in order. What one raises ends the start of the broker."""
@@ -80,12 +88,26 @@ class Extensions:
 
     def failures(self) -> Mapping[str, int]:
         """How often each hook raised or was late."""
-        return self.hooks.failures
+        return self._failures.counts
 
-    def add_hook(self, hook: PublishHook) -> None:
+    def add_hook(self, hook: Hook) -> None:
         """Run a hook from now on."""
-        self.hooks.add(hook)
-        self._runtime.core.hook_with(self.hooks)
+        core = self._runtime.core
+        if isinstance(hook, PublishHook):
+            self.hooks.add(hook)
+            core.hook_with(self.hooks)
+        elif isinstance(hook, ConnectHook):
+            if self.connect_hooks is None:
+                self.connect_hooks = ConnectHooks(self._failures)
+                core.ask_about_clients()
+            self.connect_hooks.add(hook)
+        elif isinstance(hook, SubscribeHook):
+            if self._subscribe_hooks is None:
+                self._subscribe_hooks = SubscribeHooks(self._failures)
+                core.ask_about_subscriptions(self._subscribe_hooks)
+            self._subscribe_hooks.add(hook)
+        else:
+            self._runtime.hub.register(DisconnectListener(hook, self._failures))
 
     def _bind(self, name: str, topic_filter: str, handler: Handler) -> None:
         runtime = self._runtime

@@ -71,10 +71,11 @@ class Verdict:
     `reason_code` is 0 (accept the client), 0x18 (send it `data` and wait for its AUTH; only with a method), or 0x86,
     0x87, 0x88, 0x89 or 0x9F (refuse it). When the client is accepted, `username` is the authenticated user; when it is
     refused, `username` is the name that the client claimed, for the log. `grants` are the grants of an accepted client.
-    Raises `ValueError` for another code.
+    `reason` is the sentence for a refused one, if there is a better one than the code's. Raises `ValueError` for
+    another code.
     """
 
-    __slots__ = ("data", "grants", "reason_code", "username")
+    __slots__ = ("data", "grants", "reason", "reason_code", "username")
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class Verdict:
         data: bytes | None = None,
         username: str | None = None,
         grants: Grants = NO_GRANTS,
+        reason: str = "",
     ) -> None:
         if reason_code not in (0, ReasonCode.CONTINUE_AUTHENTICATION) and reason_code not in _REFUSALS:
             raise ValueError(f"reason_code is {reason_code:#04x}: it may be 0x00, 0x18, 0x86, 0x87, 0x88, 0x89 or 0x9F")
@@ -89,6 +91,7 @@ class Verdict:
         self.data: Final = data
         self.username: Final = username
         self.grants: Final = grants
+        self.reason: Final = reason
 
     def __repr__(self) -> str:
         return f"Verdict(0x{self.reason_code:02X}, username={self.username!r})"
@@ -137,7 +140,9 @@ class Exchange:
 
 def refusal_of(verdict: Verdict, method: str) -> PeerError:
     """The error that ends the connection of a refused client."""
-    if verdict.reason_code == ReasonCode.SERVER_BUSY:
+    if verdict.reason:
+        sentence = verdict.reason
+    elif verdict.reason_code == ReasonCode.SERVER_BUSY:
         sentence = "too many clients wait for authentication"
     elif verdict.reason_code == ReasonCode.CONNECTION_RATE_EXCEEDED:
         sentence = "too many failed logins from this address; try again later"

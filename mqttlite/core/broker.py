@@ -18,7 +18,7 @@ from mqttlite.core.connect.connection import CLOSED, NOTHING, Connection, Peer
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
-from mqttlite.core.hook import HookAnswer, HookFinder
+from mqttlite.core.hook import HookAnswer, HookFinder, SubscriptionHook
 from mqttlite.core.inbound.held_message import HeldMessage
 from mqttlite.core.inbound.inbound import Inbound, Ticket
 from mqttlite.core.inbound.packet_handler import PacketHandler
@@ -243,6 +243,15 @@ class Broker:
         self.inbound.on_hooked(held, answer)
         if self.effects.overflowed:
             self._closing.end_overflowed()
+
+    def ask_about_clients(self) -> None:
+        """From now on ask an `Authenticate` question about each client but the program's own, also where no login is
+        needed."""
+        self._connecting.asks_always = True
+
+    def ask_about_subscriptions(self, hook: SubscriptionHook) -> None:
+        """Have a hook asked about each subscription but the program's own before it is granted."""
+        self._subscriptions.hook = hook
 
     def watch(self, tracer: Tracer | None) -> None:
         """Set the tracer; None removes it. Call it between two inputs.

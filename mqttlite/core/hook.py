@@ -38,6 +38,15 @@ class Hook(Protocol):
         ...
 
 
+class SubscriptionHook(Protocol):
+    """What is asked about subscriptions that the rules allow, before they are granted."""
+
+    def refusal(self, source: Source, topic_filter: bytes, qos: int) -> tuple[int, str]:
+        """The reason code of SUBACK and the sentence that refuse a subscription; 0 and an empty one if it is granted.
+        Must not raise."""
+        ...
+
+
 class HookFinder(Protocol):
     """Finds the hook of a topic."""
 

@@ -9,6 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.client_hook import ConnectingClient as ConnectingClient
+    from mqttlite.extensions.client_hook import DisconnectedClient as DisconnectedClient
+    from mqttlite.extensions.client_hook import Subscribing as Subscribing
     from mqttlite.extensions.extension import Extension as Extension
     from mqttlite.extensions.hooks import Hooks as Hooks
     from mqttlite.extensions.host import Host as Host
@@ -16,11 +19,14 @@ if TYPE_CHECKING:
     from mqttlite.extensions.publish_hook import Reject as Reject
 
 _HOMES: Final = {
+    "ConnectingClient": "client_hook",
+    "DisconnectedClient": "client_hook",
     "Extension": "extension",
     "Hooks": "hooks",
     "Host": "host",
     "Incoming": "incoming",
     "Reject": "publish_hook",
+    "Subscribing": "client_hook",
 }
 
 __all__ = list(_HOMES)

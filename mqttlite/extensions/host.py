@@ -5,11 +5,14 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from mqttlite import event_hub
+from mqttlite.extensions.client_hook import ConnectHook, DisconnectHook, SubscribeHook
 from mqttlite.extensions.handler_sink import Handler
 from mqttlite.extensions.publish_hook import PublishHook
 from mqttlite.local_subscription import Callback, LocalSubscription
 from mqttlite.published import Published
 from mqttlite.wire.properties import NONE, Properties
+
+Hook = PublishHook | ConnectHook | SubscribeHook | DisconnectHook
 
 
 class Publish(Protocol):
@@ -35,8 +38,8 @@ class Inbound(Protocol):
         ...
 
     @property
-    def add_hook(self) -> Callable[[PublishHook], None]:
-        """Run a hook before each message to its topics. `Hooks` makes them."""
+    def add_hook(self) -> Callable[[Hook], None]:
+        """Run a hook from now on. `Hooks` makes them."""
         ...
 
 

@@ -8,15 +8,18 @@ from mqttlite.extensions.incoming import Incoming
 from mqttlite.topics.names import check_filter, shown
 from mqttlite.wire.errors import TopicFilterInvalid
 
-CODES: Final = frozenset({0x80, 0x83, 0x87, 0x90, 0x97, 0x99})
-"""The reason codes of PUBACK and PUBREC that refuse a message (5.0 §3.4.2.1)."""
+CODES: Final = frozenset({0x80, 0x83, 0x86, 0x87, 0x88, 0x89, 0x90, 0x97, 0x99, 0x9F})
+"""The reason codes that refuse a message (5.0 §3.4.2.1), a connection (§3.2.2.2) or a subscription (§3.9.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A hook returns it to refuse a message. `code` is a reason code of PUBACK: 0x83 is *implementation specific*, 0x87
-    *not authorized*, 0x97 *quota exceeded*, 0x99 *payload format invalid*. A publisher of 5.0 gets both; one of 3.1.1
-    can only be acknowledged, and learns nothing. Raises `ValueError` for another code."""
+    """A hook returns it to refuse a message, a connection or a subscription. A client of 5.0 gets `code` and `reason`.
+
+    `code` is one of 0x80, 0x83 (*implementation specific*), 0x87 (*not authorized*), 0x90, 0x97 (*quota exceeded*) and
+    0x99 (*payload format invalid*) for a message; 0x86, 0x87, 0x88, 0x89 or 0x9F for a connection; 0x80, 0x83, 0x87 or
+    0x97 for a subscription. One that a packet cannot have becomes 0x83, or for a connection 0x87. A publisher of 3.1.1
+    can only be acknowledged, and learns nothing. Raises `ValueError` for other codes."""
 
     code: int = 0x83
     reason: str = ""
@@ -24,7 +27,7 @@ class Reject:
     def __post_init__(self) -> None:
         if self.code not in CODES:
             allowed = ", ".join(f"0x{each:02X}" for each in sorted(CODES))
-            raise ValueError(f"code is {self.code!r}: PUBACK refuses a message with one of {allowed}")
+            raise ValueError(f"code is {self.code!r}: a hook refuses with one of {allowed}")
 
 
 Result = Incoming | Reject | None

@@ -4,14 +4,13 @@ Invariant: each question of the core has one answer, also when a hook raises, ne
 """
 
 import asyncio
-import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
 from mqttlite.core.hook import UNCHANGED, Hook, HookAnswer
 from mqttlite.core.message import Message
 from mqttlite.core.source import BROKER, Source
+from mqttlite.extensions.hook_failures import HookFailed, HookFailures, in_time
 from mqttlite.extensions.incoming import Incoming, incoming, outgoing
 from mqttlite.extensions.publish_hook import PublishHook, Reject, Result
 from mqttlite.published import check_properties
@@ -20,35 +19,29 @@ from mqttlite.topics.names import check_name, matches
 FAILED: Final = 0x83
 """The reason code for a message whose hook raised or was late: *implementation specific error*."""
 
-_LOG_S: Final = 1.0
-"""The shortest time between two log lines about one hook."""
+_PUBACK_CODES: Final = frozenset({0x80, 0x83, 0x87, 0x90, 0x97, 0x99})
+"""The reason codes of a `Reject` that PUBACK may have. Others become `FAILED`."""
 
 _CANCELLED: Final = HookAnswer(code=FAILED, reason="a hook of the broker was stopped", detail="its hook was stopped")
-
-_log = logging.getLogger("mqttlite.hooks")
-
-
-class HookFailed(Exception):
-    """A hook raised, was late or returned something else than it may."""
 
 
 class PublishHooks:
     """A `HookFinder`. `clock` gives the broker's seconds; `answer` hands a late answer to the core."""
 
-    def __init__(self, clock: Callable[[], float], answer: Callable[[object, HookAnswer], None]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], failures: HookFailures, answer: Callable[[object, HookAnswer], None]
+    ) -> None:
         self.clock: Final = clock
+        self._failures: Final = failures
         self._answer: Final = answer
         self._hooks: Final[list[PublishHook]] = []
         self._running: Final[dict[asyncio.Task[HookAnswer], object]] = {}
-        self.failures: Final[Counter[str]] = Counter()
-        """How often each hook raised or was late, by its name."""
         self.has_stopped: bool = False
-        self._logged_at: Final[dict[str, float]] = {}
 
     def add(self, hook: PublishHook) -> None:
         """Add a hook. The caller has the core forget its routes."""
         self._hooks.append(hook)
-        self.failures[hook.name] += 0
+        self._failures.counts[hook.name] += 0
 
     def hook_of(self, topic: bytes) -> Hook | None:
         """Implements `HookFinder`."""
@@ -75,15 +68,8 @@ class PublishHooks:
 
     def failed(self, hook: PublishHook, topic: str, error: BaseException) -> str:
         """Count and log a failure. Return the sentence for operators."""
-        self.failures[hook.name] += 1
-        why = str(error) if isinstance(error, HookFailed) else f"raised {error!r}"
-        sentence = f"hook {hook.name} {why}"
-        now = self.clock()
-        if now - self._logged_at.get(hook.name, -_LOG_S) >= _LOG_S:
-            self._logged_at[hook.name] = now
-            done = "published unchanged" if hook.accepts_on_error else "refused"
-            _log.warning("%s: a message to %r is %s", sentence[:500], topic[:200], done)
-        return sentence
+        done = "published unchanged" if hook.accepts_on_error else "refused"
+        return self._failures.note(hook.name, error, f"a message to {topic[:200]!r} is {done}")
 
 
 class _Chain:
@@ -128,7 +114,7 @@ class _Chain:
             try:
                 result = waits if number == first else hook.function(current)
                 if isinstance(result, Awaitable):
-                    result = await self._in_time(hook, result)
+                    result = await in_time(result, hook.deadline_s)
             except Exception as error:
                 if not hook.accepts_on_error:
                     return self._refused(hook, current, error)
@@ -140,23 +126,14 @@ class _Chain:
             current = answer
         return self._changed(message, seen, current)
 
-    async def _in_time(self, hook: PublishHook, waits: Awaitable[Result]) -> Result:
-        late = asyncio.timeout(hook.deadline_s)
-        try:
-            async with late:
-                return await waits
-        except TimeoutError:
-            if late.expired():
-                raise HookFailed(f"was not done after {hook.deadline_s:g} s") from None
-            raise
-
     def _judge(self, hook: PublishHook, current: Incoming, result: Result) -> HookAnswer | Incoming:
         """What a hook's result makes of a message: the refusal, or the message for the next hook."""
         if result is None:
             return current
         if isinstance(result, Reject):
             reason = result.reason or "refused by a hook"
-            return HookAnswer(code=result.code, reason=reason, detail=f"hook {hook.name}: {reason}")
+            code = result.code if result.code in _PUBACK_CODES else FAILED
+            return HookAnswer(code=code, reason=reason, detail=f"hook {hook.name}: {reason}")
         try:
             return _checked(result)
         except HookFailed as error:

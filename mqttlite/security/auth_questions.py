@@ -7,7 +7,7 @@ most one open question, and the end of the connection cancels it.
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.question import Authenticate
@@ -15,6 +15,15 @@ from mqttlite.event_hub import Link, Listener
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.jail import LoginJail
+from mqttlite.wire.reason_codes import ReasonCode
+
+
+class ClientHooks(Protocol):
+    """What is asked about clients whose login succeeded."""
+
+    async def verdict(self, link: Link, username: str | None) -> Verdict:
+        """A refusal, or 0. Must not raise."""
+        ...
 
 
 class AuthQuestions(Listener):
@@ -23,6 +32,8 @@ class AuthQuestions(Listener):
     def __init__(self, answer: Callable[[int, Verdict], None], jail: LoginJail) -> None:
         self._answer: Final = answer
         self._jail: Final = jail
+        self.hooks: Callable[[], ClientHooks | None] = lambda: None
+        """What is asked about clients whose login succeeded, if there is something."""
         self._tasks: Final[dict[int, asyncio.Task[None]]] = {}
         self._chains: Final[dict[int, AuthChain]] = {}
         """By connection, because an authentication may have several steps."""
@@ -81,11 +92,18 @@ class AuthQuestions(Listener):
             link.address,
             link.listener,
         )
-        verdict = None if link.connection.accepted else self._jail.refusal(credentials)
+        is_new = not link.connection.accepted
+        verdict = self._jail.refusal(credentials) if is_new else None
         if verdict is not None:
             await self._jail.delay()
+        elif chain.is_open and not question.method:
+            verdict = Verdict(ReasonCode.SUCCESS)
         else:
             verdict = await chain.verdict(question, credentials)
-            if not link.connection.accepted:
+            if is_new:
                 verdict = self._jail.judge(credentials, verdict)
+        hooks = self.hooks()
+        if is_new and verdict.reason_code == 0 and hooks is not None:
+            refusal = await hooks.verdict(link, verdict.username or link.connection.username)
+            verdict = refusal if refusal.reason_code else verdict
         self._answer(question.id, verdict)

@@ -5,7 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite import Broker, Client, Config, ConfigError, Hooks, Host, Incoming, ListenerOptions, Reject
+from mqttlite import (
+    Broker,
+    Client,
+    Config,
+    ConfigError,
+    ConnectingClient,
+    DisconnectedClient,
+    Hooks,
+    Host,
+    Incoming,
+    ListenerOptions,
+    Reject,
+    Subscribing,
+)
+from mqttlite.client.errors import ConnectRefused, SubscribeRefused
 from mqttlite.config import load_config
 from mqttlite.config.extensions import ExtensionOptions
 from mqttlite.extensions.publish_hook import Result
@@ -152,3 +166,31 @@ async def test_a_wrong_section_is_refused_with_its_place() -> None:
     config = Config(listeners=(ListenerOptions(port=0),), extensions=(ExtensionOptions(use="nosuch:hooks"),))
     with pytest.raises(ConfigError, match=r"extensions\[0\]\.use is nosuch:hooks: there is no module nosuch"):
         await Broker(config).start()
+
+
+async def test_hooks_are_asked_about_clients() -> None:
+    hooks, gone = Hooks(), list[DisconnectedClient]()
+
+    @hooks.on_connect()
+    async def known(client: ConnectingClient) -> Reject | None:
+        await asyncio.sleep(0)
+        assert client.username in (None, "ann")
+        return Reject(0x87, "not on the list") if client.client_id == "mallory" else None
+
+    @hooks.on_subscribe()
+    def narrow(request: Subscribing) -> Reject | None:
+        return Reject(0x87, "too much") if request.topic_filter == "#" else None
+
+    hooks.on_disconnect()(gone.append)
+    async with Broker(port=0, extensions=[hooks]) as broker:
+        with pytest.raises(ConnectRefused, match="not on the list"):
+            async with Client("127.0.0.1", broker.port, client_id="mallory", username="ann", password=b"x"):
+                pass
+        async with broker.subscribe("#"):  # the program is not asked about
+            pass
+        async with Client("127.0.0.1", broker.port, client_id="c") as client:
+            await client.subscribe("a/#")
+            with pytest.raises(SubscribeRefused, match="too much"):
+                await client.subscribe("#")
+            await client.publish("a/b", "x", qos=1)
+    assert [(each.client_id, each.reason) for each in gone] == [("c", "client_disconnected")]

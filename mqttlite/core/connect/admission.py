@@ -89,7 +89,7 @@ class Admission:
             else:
                 packet = _take_connect(connection)
                 assert packet is not None
-                connection.username = answer.username or connection.peer.identity or packet.username
+                connection.username = answer.username or connection.username
                 if answer.reason_code:
                     raise refusal_of(answer, "")
                 connection.waits_for = NOTHING

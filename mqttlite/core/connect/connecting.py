@@ -52,6 +52,7 @@ class Connecting:
         "_sessions",
         "_throttling",
         "_topic_limits",
+        "asks_always",
         "ban_of",
     )
 
@@ -85,6 +86,8 @@ class Connecting:
         self._throttling: Final = throttling
         self._paced: Final = paced
         self._overload: Final = overload
+        self.asks_always: bool = False
+        """Whether a question is asked about each client, also where no login is needed."""
         self.ban_of: BanOf | None = None
         """None: no client is banned."""
 
@@ -116,7 +119,9 @@ class Connecting:
         if packet.will is not None:
             connection.topic_limits.check_will(self._mounted_will(connection, packet.will))
         connection.problem_information = packet.properties.request_problem_information != 0
-        return packet.properties.authentication_method is None and not connection.peer.must_authenticate
+        if packet.properties.authentication_method is not None or connection.peer.must_authenticate:
+            return False
+        return connection.peer.is_trusted or not self.asks_always
 
     def accept(self, connection: Connection, packet: Connect, data: bytes | None) -> None:
         """Accept the client: take over from a former connection, find its session, send CONNACK, resume.

@@ -14,6 +14,7 @@ from mqttlite.core.connect.capabilities import Capabilities, refuse_subscription
 from mqttlite.core.connect.closing import Closing
 from mqttlite.core.connect.connection import ITS_FILTERS, NOTHING, Connection
 from mqttlite.core.effects import Effects
+from mqttlite.core.hook import SubscriptionHook
 from mqttlite.core.jobs import Job, Jobs
 from mqttlite.core.limits import (
     EXPRESSIONS_PER_STEP,
@@ -76,7 +77,7 @@ class Outcome:
 class Subscriptions:
     """Handles SUBSCRIBE and UNSUBSCRIBE."""
 
-    __slots__ = ("_closing", "_compiler", "_effects", "_jobs", "_limits", "_router", "_routes")
+    __slots__ = ("_closing", "_compiler", "_effects", "_jobs", "_limits", "_router", "_routes", "hook")
 
     def __init__(
         self,
@@ -95,6 +96,8 @@ class Subscriptions:
         self._jobs: Final = jobs
         self._effects: Final = effects
         self._limits: Final = limits
+        self.hook: SubscriptionHook | None = None
+        """Asked about each subscription, if it is set."""
 
     def on_subscribe(self, connection: Connection, session: Session, packet: Subscribe) -> None:
         """Handle a short SUBSCRIBE.
@@ -184,6 +187,9 @@ class Subscriptions:
                 self._routes.permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
                 if not outcome.reason and connection.problem_information:
                     outcome.reason = self._routes.permissions.told(session, SUBSCRIBE_ACTION, request.topic_filter)
+            if code == 0 and self.hook is not None and not session.is_trusted:
+                code, refusal = self.hook.refusal(session, request.topic_filter, request.qos)
+                outcome.reason = outcome.reason or refusal
             if code == 0:
                 code = granted_qos(request.qos, parts)  # [MQTT-3.8.4-7]
                 at_once = outcome.waiting < RETAINED_WAITING

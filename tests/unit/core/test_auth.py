@@ -75,6 +75,24 @@ def test_who_must_authenticate_waits_and_so_do_packets_sent_early(version: int) 
     assert client.connection.username == "ann"
 
 
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_question_can_be_asked_where_no_login_is_needed_and_trusts_no_name(version: int) -> None:
+    world = World()
+    world.broker.permissions.trusts_names = False
+    world.broker.ask_about_clients()
+    client = world.open(version)
+    assert client.connect("c", username="ann", password=b"pw") is None
+    world.decide(client, Verdict(0))
+    assert isinstance(client.received()[0], Connack)
+    assert client.connection.username is None
+    refused = world.open(version)
+    refused.connect("d")
+    world.decide(refused, Verdict(0x87, reason="not on the list"))
+    (connack,) = refused.received()
+    assert isinstance(connack, Connack)
+    assert refused.connection.close_detail == "not on the list"
+
+
 @pytest.mark.parametrize(
     ("code", "before", "reason", "close_reason"),
     [

@@ -6,6 +6,7 @@ import pytest
 
 from mqttlite.core.changes import RemoveSubscription, SaveSubscription
 from mqttlite.core.limits import RETAINED_WAITING, Limits
+from mqttlite.core.source import Source
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Publish, Subscribe, Unsubscribe
 from tests.support.core_driver import World, publishes, request
@@ -131,3 +132,29 @@ def test_after_unsubscribing_nothing_more_of_what_was_retained_is_sent() -> None
     client.send(Unsubscribe(2, (b"r/#", b"none")))
     client.unblock()
     assert client.payloads() == ["s", "s", "s", "r"]
+
+
+class Narrow:
+    """Refuses one filter."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bytes, int]] = []
+
+    def refusal(self, source: Source, topic_filter: bytes, qos: int) -> tuple[int, str]:
+        self.asked.append((source.client_id, topic_filter, qos))
+        return (0x97, "enough") if topic_filter == b"b" else (0, "")
+
+
+@pytest.mark.parametrize(("version", "code"), [(V311, 0x80), (V5, 0x97)])
+def test_a_hook_may_refuse_what_the_rules_allow(version: int, code: int) -> None:
+    world, hook = World(), Narrow()
+    world.broker.ask_about_subscriptions(hook)
+    client = world.connect("c", version)
+    assert client.subscribe(request("a", 1), request("b", 2)) == bytes([1, code])
+    assert hook.asked == [("c", b"a", 1), ("c", b"b", 2)]
+    assert list(world.session("c").subscriptions) == [b"a"]
+    own = world.open(is_trusted=True)
+    own.connect("own")
+    own.subscribe("b")
+    assert len(hook.asked) == 2
+    world.end()

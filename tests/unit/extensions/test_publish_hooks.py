@@ -8,6 +8,7 @@ import pytest
 from mqttlite.core.hook import UNCHANGED, HookAnswer
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.source import THE_BROKER, THE_PROGRAM
+from mqttlite.extensions.hook_failures import HookFailures
 from mqttlite.extensions.hooks import Hooks
 from mqttlite.extensions.incoming import Incoming
 from mqttlite.extensions.publish_hook import PublishHook, Reject
@@ -21,12 +22,16 @@ class Asked:
     def __init__(self) -> None:
         self.now = 100.0
         self.late: list[tuple[object, HookAnswer]] = []
-        self.hooks = PublishHooks(lambda: self.now, lambda held, answer: self.late.append((held, answer)))
+        self.failures = HookFailures(lambda: self.now)
+        self.hooks = PublishHooks(
+            lambda: self.now, self.failures, lambda held, answer: self.late.append((held, answer))
+        )
 
     def add(self, function: Callable[[Incoming], object], topic_filter: str = "#", **options: object) -> None:
         made = Hooks()
         made.on_publish(topic_filter, **options)(function)  # type: ignore[arg-type, type-var]
-        for each in made._on_publish:
+        for each in made._hooks:
+            assert isinstance(each, PublishHook)
             self.hooks.add(each)
 
     def ask(self, message: Message | None = None) -> HookAnswer | None:
@@ -120,12 +125,12 @@ def test_a_hook_that_fails_refuses_or_accepts(
     assert answer is not None
     assert (answer.code, answer.reason) == (FAILED, "a hook of the broker failed")
     assert why in answer.detail
-    assert sum(asked.hooks.failures.values()) == 1
+    assert sum(asked.failures.counts.values()) == 1
     assert "is refused" in caplog.text
     accepting = Asked()
     accepting.add(function, on_error="accept")
     assert accepting.ask() is UNCHANGED
-    assert sum(accepting.hooks.failures.values()) == 1
+    assert sum(accepting.failures.counts.values()) == 1
     assert "is published unchanged" in caplog.text
 
 
@@ -138,7 +143,7 @@ def test_failures_are_logged_once_a_second_and_all_counted(caplog: pytest.LogCap
     asked.now += 1
     asked.ask()
     assert len(caplog.records) == 2
-    assert list(asked.hooks.failures.values()) == [4]
+    assert list(asked.failures.counts.values()) == [4]
 
 
 async def test_a_coroutine_answers_later_and_the_others_follow() -> None:
@@ -180,7 +185,7 @@ async def test_its_own_time_out_is_no_lateness() -> None:
 
     asked.add(gives_up, on_error="accept")
     assert await asked.answer() is UNCHANGED
-    assert list(asked.hooks.failures.values()) == [1]
+    assert list(asked.failures.counts.values()) == [1]
 
 
 async def test_a_stop_refuses_what_waits() -> None:
@@ -227,7 +232,7 @@ def test_other_properties_begin_their_expiry_anew() -> None:
 
 @pytest.mark.parametrize("code", [0, 0x10, 0x82, 0x100])
 def test_a_refusal_has_a_code_of_puback(code: int) -> None:
-    with pytest.raises(ValueError, match="PUBACK refuses a message with one of 0x80, 0x83"):
+    with pytest.raises(ValueError, match="a hook refuses with one of 0x80, 0x83"):
         Reject(code)
 
 
