@@ -37,9 +37,9 @@ class FanOut(Job):
 
     __slots__ = ("done", "on_done", "tally")
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: Tally, done: bool = True) -> None:
         self.tally: Tally = tally
-        self.done: bool = True
+        self.done: bool = done
         self.on_done: Callable[[], None] | None = None
         """Called at the end, if the fan-out was interrupted."""
 
@@ -81,9 +81,7 @@ class _Delivering(FanOut):
         tally: Tally,
         at_once: bool,
     ) -> None:
-        self.tally = tally
-        self.done = False
-        self.on_done = None
+        super().__init__(tally, False)
         self._held: Final = held
         self._topic: Final = topic
         self._bytes: Final = size
