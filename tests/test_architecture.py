@@ -45,7 +45,6 @@ BELOW: Final[dict[str, set[str]]] = {
     "rulings": {*PURE},
     "built_in_rules": {*PURE, "delivery", "manifests", "security"},
     "explanations": {*PURE, "config", "rulings"},
-    "admin_socket": {*PURE, "admin", "bans", "explanations", "net"},
     "local_subscription": {"client", "net"} | set(PURE),
     "published": set(PURE),
     "manifests": {*PURE, "delivery", "telemetry"},
@@ -79,7 +78,6 @@ BELOW: Final[dict[str, set[str]]] = {
     | set(PURE)
     | {
         "admin",
-        "admin_socket",
         "built_in_rules",
         "catalogue",
         "certificate_watch",

@@ -1,23 +1,22 @@
 """Builds the interfaces for operators: the admin object, explanations, the admin socket and the metrics port."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mqttlite.admin import Admin
-from mqttlite.admin_socket import AdminSocket
 from mqttlite.assembly.delivery import Delivery
 from mqttlite.assembly.logins import Logins
 from mqttlite.assembly.runtime import Runtime
-from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.explanations import Explanations
+from mqttlite.gateway.admin_socket import AdminSocket
 from mqttlite.monitor import Monitor, StatePages
-from mqttlite.net.http import JSON, Request, Response
+from mqttlite.net.endpoints import UnixEndpoint
 from mqttlite.reports import Reports
 
 if TYPE_CHECKING:
-    from mqttlite.extensions.schemas.api import RegistryApi
     from mqttlite.extensions.schemas.schemas import Schemas
+    from mqttlite.gateway.http_server import HttpServer
 
 _log = logging.getLogger("mqttlite")
 
@@ -26,7 +25,13 @@ class Administration:
     """Opens the admin socket if there is a data directory, and the metrics port if the config has `metrics`."""
 
     def __init__(
-        self, runtime: Runtime, logins: Logins, delivery: Delivery, schemas: "Schemas | None", reports: Reports
+        self,
+        runtime: Runtime,
+        logins: Logins,
+        delivery: Delivery,
+        schemas: "Schemas | None",
+        reports: Reports,
+        reload: Callable[[], None],
     ) -> None:
         config = runtime.config
         self.admin: Final = Admin(
@@ -34,20 +39,25 @@ class Administration:
             runtime.queue_reader.page,
         )
         self.explanations: Final = Explanations(runtime.core, logins.explain, runtime.clock)
-        queues = _queues_answerer(delivery.api)
         pages = StatePages(reports, self.admin)
-        answerers = {"queues": queues, "snapshots": queues, "dead-letters": queues}
-        if schemas is not None:
-            from mqttlite.extensions.schemas.api import RegistryApi
 
-            answerers["registry"] = _registry_answerer(RegistryApi(schemas.registry))
-        answerers |= {path[1:]: answer for path, answer in pages.answers.items()}
-        """The handlers of the admin socket other than `admin`, by the first level of the path."""
-        self._socket: Final = (
-            AdminSocket(*(config.data_dir, self.admin, self.explanations, answerers), tell=runtime.hub.on_administered)
-            if config.data_dir
-            else None
-        )
+        def build_server(endpoint: UnixEndpoint) -> "HttpServer":
+            from mqttlite.gateway.context import OperatorContext  # imported by the socket, at its first connection
+            from mqttlite.gateway.socket_server import build_socket_server
+
+            context = OperatorContext(
+                config=config,
+                admin=self.admin,
+                reports=reports,
+                hub=runtime.hub,
+                schemas=None if schemas is None else schemas.registry,
+                queues_api=delivery.api,
+                explanations=self.explanations,
+                reload=reload,
+            )
+            return build_socket_server(context, endpoint, runtime.clock)
+
+        self._socket: Final = AdminSocket(config.data_dir, build_server) if config.data_dir else None
         self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, reports, pages)
 
     async def open_socket(self) -> None:
@@ -75,25 +85,3 @@ class Administration:
         if self.monitor is not None:
             for address in self.monitor.addresses:
                 _log.info("metrics, health and status are at http://%s", address)
-
-
-def _queues_answerer(api: QueuesApi) -> Callable[[Request], Awaitable[Response]]:
-    """The handler of requests for queues and dead letters."""
-
-    async def answer(request: Request) -> Response:
-        found = await api.answer(request.method, request.segments, request.query, request.body)
-        return Response(found.status, found.body, JSON)
-
-    return answer
-
-
-def _registry_answerer(api: "RegistryApi") -> Callable[[Request], Awaitable[Response]]:
-    """The handler of requests for the schema registry."""
-
-    from mqttlite.extensions.schemas.api import CONTENT_TYPE
-
-    async def answer(request: Request) -> Response:
-        found = await api.answer(request.method, request.segments[1:], request.query, request.body)
-        return Response(found.status, found.body, CONTENT_TYPE)
-
-    return answer

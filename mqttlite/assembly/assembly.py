@@ -103,7 +103,7 @@ class Assembly:
         self.telemetry: Final = Telemetry(runtime, self._delivery, self.schemas, self.network, not_ready)
         self.telemetry.reports.hook_failures = extensions.failures
         self.administration: Final = Administration(
-            *(runtime, self.logins, self._delivery, self.schemas, self.telemetry.reports)
+            *(runtime, self.logins, self._delivery, self.schemas, self.telemetry.reports, reload)
         )
         self.gateway: Final = build_gateway(
             *(runtime, self.schemas, self.permissions, self.logins, self._delivery, self.network),

@@ -9,8 +9,8 @@ from typing import Final, NoReturn
 
 import click
 
-from mqttlite.cli.ask_admin import TIMEOUT_S, asker_of, is_from_environment, url_options
-from mqttlite.cli.ask_options import data_dir_option, timeout_option
+from mqttlite.cli.ask_admin import TIMEOUT_S, asker_of
+from mqttlite.cli.ask_options import data_dir_option, is_from_environment, timeout_option, url_options
 from mqttlite.cli.configured import ConfiguredRules, made_topics, rules_of
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.core.authentication import Grants
@@ -44,7 +44,7 @@ def command() -> None:
 @click.option("-g", "--group", "groups", metavar="NAME", multiple=True, help="A group of the user; may be repeated.")
 @click.option("-c", "--config", "config_path", metavar="FILE.toml", help="The configuration with the rules.")
 @data_dir_option()
-@url_options
+@url_options()
 @timeout_option(TIMEOUT_S)
 @click.option("--acl-file", metavar="FILE", help="An ACL file, in place of that of a configuration.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
@@ -88,7 +88,7 @@ def test(
             topic=topic,
             user=user,
             client_id=client_id,
-            groups=",".join(groups) or None,
+            groups=list(groups),
         )
         reason = found["reason"].removeprefix("allowed by ").removeprefix("denied by ")
         _show(Ruling(found["is_allowed"], 0, reason), None, as_json, action, topic, user, client_id)

@@ -4,88 +4,26 @@ All three give the same answers. What the commands ask lives in their files. Inv
 imported but where its data is.
 """
 
-import http.client
 import json
 import os
 import socket
-import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import click
 
-from mqttlite.cli.ask_admin import SOCKET_NAME, UnixConnection, explain_socket, is_from_environment
-from mqttlite.cli.ask_options import data_dir_option, timeout_option, with_options
-
-DEFAULT_URL: Final = "http://127.0.0.1:9883"
+from mqttlite.cli.ask_options import data_dir_option, is_from_environment, timeout_option, url_options, with_options
+from mqttlite.cli.asker import DEFAULT_URL, Answer, Place, Unreachable, WrongUsage
 
 TIMEOUT_S: Final = 5.0
-
-MAX_ANSWER_BYTES: Final = 16 * 1_048_576
-"""More than a broker answers: the largest, `/status`, has some tens of kilobytes."""
 
 EXIT_FAILED: Final = 1
 
 
-class WrongUsage(click.ClickException):
-    """The command cannot be carried out, whatever the broker answers."""
-
-    exit_code = 2
-
-
-class Unreachable(Exception):
-    """No answer; the text is a sentence that says why, and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A response over HTTP."""
-
-    status: int
-    body: bytes
-    is_problem: bool = False
-    """Whether a gateway answered with a problem (RFC 9457)."""
-
-    @property
-    def sentence(self) -> str:
-        """Its body as a line."""
-        text = self.body.decode(errors="replace").strip()
-        if not self.is_problem:
-            return text
-        detail = str(json.loads(text)["detail"])
-        return f"{detail[:1].upper()}{detail[1:].rstrip('.')}."
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a broker answers: the URL of its metrics port or gateway, or the data directory with its admin socket."""
-
-    url: str = ""
-    data_dir: str = ""
-    token: str | None = None
-    ca_file: str | None = None
-
-    def __str__(self) -> str:
-        return self.url or os.path.join(self.data_dir, SOCKET_NAME)
-
-
 options: Final = with_options(
-    click.option(
-        "--url",
-        metavar="URL",
-        envvar="MQTTLITE_URL",
-        help="Ask over HTTP: the metrics port or the gateway of a broker.  [MQTTLITE_URL]",
-    ),
-    click.option(
-        "--token",
-        metavar="KEY",
-        envvar="MQTTLITE_TOKEN",
-        help="An API key or token for a gateway; better in MQTTLITE_TOKEN, where nobody sees it.",
-    ),
-    click.option("--cafile", "ca_file", metavar="FILE", help="The authority of the certificate of --url."),
+    url_options("Ask over HTTP: the metrics port or the gateway of a broker.", "An API key or token for a gateway"),
     click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Find the broker by its file."),
     data_dir_option(),
     timeout_option(TIMEOUT_S),
@@ -135,41 +73,12 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ask(where: Place, target: str, timeout_s: float) -> Answer:
-    """The answer to a GET. Raises `Unreachable`."""
-    answer = _request(where, "GET", target, None, timeout_s)
-    return _request(where, *_at_gateway(target), timeout_s) if answer.is_problem else answer
-
-
-def _request(where: Place, method: str, target: str, content: dict[str, Any] | None, timeout_s: float) -> Answer:
-    parts = urlsplit(where.url)
-    headers = {} if where.token is None else {"Authorization": f"Bearer {where.token}"}
-    sent = None
-    if content is not None:
-        headers["Content-Type"], sent = "application/json", json.dumps(content)
-    try:
-        if not where.url:
-            connection: http.client.HTTPConnection = UnixConnection(str(where), timeout_s)
-        elif parts.scheme == "https":
-            context = ssl.create_default_context(cafile=where.ca_file)
-            connection = http.client.HTTPSConnection(
-                parts.hostname or "", parts.port, timeout=timeout_s, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
-    except OSError as error:
-        raise WrongUsage(f"--cafile {where.ca_file}: {error.strerror or error}.") from None
-    try:
-        connection.request(method, parts.path.rstrip("/") + target, sent, headers)
-        response = connection.getresponse()
-        body = response.read(MAX_ANSWER_BYTES)
-    except (OSError, http.client.HTTPException) as error:
-        explained = (
-            _explain(where.url, error, timeout_s) if where.url else explain_socket(where.data_dir, error, timeout_s)
-        )
-        raise Unreachable(explained) from None
-    finally:
-        connection.close()
-    return Answer(response.status, body, response.getheader("Content-Type") == "application/problem+json")
+    """The answer to a GET, in the words of the metrics port. Raises `Unreachable`."""
+    if where.url:
+        answer = where.request("GET", target, None, timeout_s)
+        if not answer.is_problem:
+            return answer
+    return where.request(*_at_gateway(target), timeout_s)
 
 
 def _at_gateway(target: str) -> tuple[str, str, dict[str, Any] | None]:
@@ -201,24 +110,6 @@ def ask_status(where: Place, timeout_s: float) -> dict[str, Any]:
     except ValueError:
         raise Unreachable(f"{where} has no status; is that the metrics port or the gateway of a broker?") from None
     return found
-
-
-def _explain(url: str, error: Exception, timeout_s: float) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        asked = "" if url != DEFAULT_URL else ", and no broker has the default data directory"
-        return (
-            f"Nothing listens at {url}{asked}. Does the broker run? Name it with -c, --data-dir, or --url: its metrics "
-            "port ([metrics], --metrics-port) or its gateway ([http], --http-port)."
-        )
-    if isinstance(error, TimeoutError):
-        return f"{url} does not answer within {timeout_s:g} s."
-    if isinstance(error, socket.gaierror):
-        return f"The host of {url} was not found ({error.strerror})."
-    if isinstance(error, ssl.SSLError):
-        return f"{url} was reached, but TLS failed ({error.reason or error}); the broker itself speaks plain http."
-    if isinstance(error, http.client.HTTPException | ConnectionError):
-        return f"What listens at {url} does not speak HTTP; is that the MQTT port?"
-    return f"{url} cannot be reached: {getattr(error, 'strerror', None) or error}."
 
 
 def _checked(url: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,3 +46,25 @@ def data_dir_option() -> Callable[[F], F]:
     return click.option(
         "--data-dir", metavar="DIR", help="The data directory of the broker.  [default: as 'mqttlite serve']"
     )
+
+
+def url_options(
+    url: str = "Ask a broker over HTTP, such as https://broker.example:8443.",
+    token: str = "An API key or token for --url",
+) -> Callable[[F], F]:
+    """`--url`, `--token` and `--cafile`, as `url`, `token` and `ca_file`, of commands that can ask over HTTP."""
+    return with_options(
+        click.option("--url", metavar="URL", envvar="MQTTLITE_URL", help=f"{url}  [MQTTLITE_URL]"),
+        click.option(
+            "--token",
+            metavar="KEY",
+            envvar="MQTTLITE_TOKEN",
+            help=f"{token}; better in MQTTLITE_TOKEN, where nobody sees it.",
+        ),
+        click.option("--cafile", "ca_file", metavar="FILE", help="The authority of the certificate of --url."),
+    )
+
+
+def is_from_environment(parameter: str) -> bool:
+    """Whether an option is not given, but its environment variable is set."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.ENVIRONMENT

@@ -62,7 +62,8 @@ def add(
     if len(named) != 1:
         raise click.UsageError("name one of --client, --user and --address")
     [(kind, value)] = named
-    found = client.ask("POST", "bans", kind=kind, value=value, duration_s=duration_s, reason=reason)
+    body = {"kind": kind, "value": value, "duration_s": duration_s, "reason": reason}
+    found = client.ask("POST", "bans", body=body)
     if as_json:
         print_json(found)
         return
@@ -77,7 +78,7 @@ def add(
 @remote_options
 def list_bans(as_json: bool, client: Asker) -> None:
     """List the bans that have not ended."""
-    found = client.ask("GET", "bans")
+    found = {"entries": client.ask("GET", "bans")["items"]}
     if as_json:
         print_json(found)
         return

@@ -48,7 +48,7 @@ def list_clients(
 
     On a terminal it is a table; elsewhere each client is a line, and tabs are between its columns.
     """
-    found = client.page("sessions", limit=limit, contains=contains, user=user, backlog=backlog, connected=True)
+    found = client.page("clients", limit=limit, contains=contains, user=user, backlog=backlog, connected=True)
     if as_json:
         print_json(found)
         return

@@ -5,7 +5,6 @@ found is in `explanations`. Invariant: nothing is published, and nobody is subsc
 """
 
 import base64
-import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -14,8 +13,8 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, Unreachable, asker_of, print_json, url_options
-from mqttlite.cli.ask_options import data_dir_option, json_option, timeout_option, with_options
+from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, Unreachable, asker_of, print_json
+from mqttlite.cli.ask_options import data_dir_option, json_option, timeout_option, url_options, with_options
 
 MAX_PAYLOAD: Final = 32_768
 """Of a payload that is sent along: with its base64 it still fits a request's head."""
@@ -50,7 +49,7 @@ _WHY: Final = {
 }
 
 _options: Final = with_options(
-    url_options,
+    url_options(),
     click.option("--as", "user", metavar="USER", help="The user; without it the client is anonymous."),
     click.option("-i", "--client-id", metavar="ID", default="", help="Its session and connection count, too."),
     click.option("-g", "--group", "groups", metavar="NAME", multiple=True, help="A group of the user; repeatable."),
@@ -110,7 +109,8 @@ def publish(
         retain=retain,
         payload_bytes=payload_bytes,
         payload=None if body is None else base64.b64encode(body).decode(),
-        properties=json.dumps(properties) if properties else None,
+        payload_encoding=None if body is None else "base64",
+        properties=list(properties),
         content_type=content_type,
     )
     _show(found, options["as_json"], _about_publish)
@@ -139,7 +139,7 @@ def _ask(action: str, options: dict[str, Any], what: dict[str, str], **more: Any
             client_id=options["client_id"],
             user=options["user"],
             qos=options["qos"],
-            groups=",".join(options["groups"]) or None,
+            groups=list(options["groups"]),
             **what,
             **more,
         )
@@ -162,7 +162,7 @@ def _ask_config(action: str, options: dict[str, Any], what: dict[str, str], more
             explanations.publish(
                 *(*who, what["topic"], more["payload_bytes"]),
                 payload=None if more["payload"] is None else base64.b64decode(more["payload"]),
-                properties=properties_of(json.loads(more["properties"] or "[]"), more["content_type"]),
+                properties=properties_of(more["properties"], more["content_type"]),
                 qos=options["qos"],
                 retain=more["retain"],
                 groups=options["groups"],

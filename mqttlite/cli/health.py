@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from mqttlite.cli.ask import EXIT_FAILED, Unreachable, WrongUsage, ask, options, place
-from mqttlite.cli.ask_admin import is_from_environment
+from mqttlite.cli.ask import EXIT_FAILED, ask, options, place
+from mqttlite.cli.ask_options import is_from_environment
+from mqttlite.cli.asker import Unreachable, WrongUsage
 from mqttlite.wire.constants import V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode

@@ -19,7 +19,7 @@ def command(client_ids: tuple[str, ...], as_json: bool, client: Asker) -> None:
     missing: list[str] = []
     for client_id in dict.fromkeys(client_ids):
         try:
-            client.ask("POST", "sessions", client_id, "kick")
+            client.ask("POST", "clients", client_id, "disconnect")
             kicked.append(client_id)
         except NotFound as error:
             missing.append(client_id)

@@ -34,7 +34,7 @@ def _remote(client: Asker) -> Asker:
 @remote_options
 def list_topics(limit: int, as_json: bool, client: Asker) -> None:
     """List the topics that the caller may see, by name."""
-    found = _remote(client).page("topics", limit=limit)
+    found = _remote(client).page("topics", limit=limit, of="topics")
     if as_json:
         print_json(found)
         return
@@ -91,7 +91,7 @@ def remove(topic_id: str, as_json: bool, client: Asker) -> None:
 @remote_options
 def subscribers(topic_id: str, limit: int, as_json: bool, client: Asker) -> None:
     """List the subscribers of a topic; for its owner, and viewers."""
-    found = _remote(client).page("topics", topic_id, "subscribers", limit=limit)
+    found = _remote(client).page("topics", topic_id, "subscribers", limit=limit, of="subscribers")
     if as_json:
         print_json(found)
         return

@@ -260,7 +260,8 @@ def delete(name: str, yes: bool, as_json: bool, client: Asker) -> None:
         queue = client.ask("GET", "queues", name)
         messages, letters = counted(queue["depth"], "message"), counted(queue["dead_letters"], "dead letter")
         confirm(f"Delete queue {name} with {messages} and {letters}?")
-    _done(client.ask("DELETE", "queues", name), as_json, f"Queue {name} deleted.")
+    client.ask("DELETE", "queues", name)
+    _done({"deleted": True}, as_json, f"Queue {name} deleted.")
 
 
 def _push_of(given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
@@ -326,7 +327,7 @@ def create_snapshot(name: str, snapshot: str, as_json: bool, client: Asker) -> N
 def list_snapshots(name: str | None, as_json: bool, client: Asker) -> None:
     """List the snapshots of the queue NAME, or of all queues."""
     path = ("snapshots",) if name is None else ("queues", name, "snapshots")
-    found = client.ask("GET", *path)
+    found = {"entries": client.ask("GET", *path)["items"]}
     if as_json:
         print_json(found)
         return
@@ -339,8 +340,8 @@ def list_snapshots(name: str | None, as_json: bool, client: Asker) -> None:
 @remote_options
 def remove_snapshot(snapshot: str, as_json: bool, client: Asker) -> None:
     """Delete a snapshot."""
-    found = client.ask("DELETE", "snapshots", snapshot)
-    _done(found, as_json, f"Snapshot {snapshot} deleted.")
+    client.ask("DELETE", "snapshots", snapshot)
+    _done({"deleted": True}, as_json, f"Snapshot {snapshot} deleted.")
 
 
 def _done(found: object, as_json: bool, sentence: str) -> None:

@@ -35,7 +35,8 @@ PREVIEW: Final = 60
 @remote_options
 def peek(client_id: str, limit: int, as_json: bool, client: Asker) -> None:
     """Show the first messages that wait for a client and were never sent to it; they stay where they are."""
-    found = client.ask("GET", "sessions", client_id, "queue", limit=limit)
+    answer = client.ask("GET", "clients", client_id, "queue", limit=limit)
+    found = {"messages": answer["items"], "waiting": answer["waiting"]}
     if as_json:
         print_json(found)
         return
@@ -54,7 +55,7 @@ def purge(client_id: str, dry_run: bool, as_json: bool, client: Asker) -> None:
 
     Their publishers have an acknowledgement: each counts as dropped, with the reason purged.
     """
-    found = client.remove("sessions", client_id, "queue", dry_run=dry_run)
+    found = client.remove("clients", client_id, "queue", dry_run=dry_run)
     if as_json:
         print_json(found)
         return

@@ -51,7 +51,7 @@ def list_sessions(contains: str | None, connected: bool | None, limit: int, as_j
 
     On a terminal it is a table; elsewhere each session is a line, and tabs are between its columns.
     """
-    found = client.page("sessions", limit=limit, contains=contains, connected=connected)
+    found = client.page("clients", limit=limit, contains=contains, connected=connected)
     if as_json:
         print_json(found)
         return
@@ -64,7 +64,7 @@ def list_sessions(contains: str | None, connected: bool | None, limit: int, as_j
 @remote_options
 def show(client_id: str, as_json: bool, client: Asker) -> None:
     """Show one session: its connection, queue, drops and subscriptions."""
-    found = client.ask("GET", "sessions", client_id)
+    found = client.ask("GET", "clients", client_id)
     if as_json:
         print_json(found)
         return
@@ -81,7 +81,7 @@ def remove(client_ids: tuple[str, ...], as_json: bool, client: Asker) -> None:
     missing: list[str] = []
     for client_id in dict.fromkeys(client_ids):
         try:
-            client.ask("DELETE", "sessions", client_id)
+            client.ask("DELETE", "clients", client_id, "session")
             ended.append(client_id)
         except NotFound as error:
             missing.append(client_id)

@@ -16,7 +16,8 @@ from typing import Any, Final, Literal
 import click
 import msgspec
 
-from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, WrongUsage, is_from_environment, url_options
+from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, WrongUsage, asker_of
+from mqttlite.cli.ask_options import is_from_environment, url_options
 from mqttlite.cli.data_dir import chosen, data_dir_options
 from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.security.api_keys import FILE_NAME, ApiKeyFileError, add, load, revoke
@@ -88,7 +89,7 @@ class _Remote:
 
     def list(self) -> list[dict[str, Any]]:
         """As `_File`."""
-        found: list[dict[str, Any]] = self._client.ask("GET", "api-keys")["entries"]
+        found: list[dict[str, Any]] = self._client.ask("GET", "api-keys")["items"]
         for each in found:
             for name in ("created_at", "expires_at"):
                 if each[name] is not None:
@@ -131,14 +132,12 @@ def _where_options(function: Callable[..., None]) -> Callable[..., None]:
         if url is None:
             function(keys=_File(path or _file_of(config_path) or chosen(config_path, data_dir) / FILE_NAME), **others)
             return
-        from mqttlite.cli.api_client import ApiClient  # here, for TLS takes a while to import
-
-        function(keys=_Remote(ApiClient(url, token, ca_file, TIMEOUT_S), url), **others)
+        function(keys=_Remote(asker_of(None, url, token, ca_file, TIMEOUT_S), url), **others)
 
     option = click.option(
         "--file", "path", metavar="FILE", type=click.Path(path_type=Path), help="Another file (http.api_key_file)."
     )
-    return data_dir_options(url_options(option(with_keys)))
+    return data_dir_options(url_options()(option(with_keys)))
 
 
 def _file_of(config_path: str | None) -> Path | None:

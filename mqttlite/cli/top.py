@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask import EXIT_FAILED, Place, Unreachable, ask_status, place_options
+from mqttlite.cli.ask import EXIT_FAILED, ask_status, place_options
+from mqttlite.cli.asker import Place, Unreachable
 from mqttlite.cli.top_words import count, duration, most_of, overload_words, printable, size
 
 EVERY_S: Final = 2.0

@@ -10,7 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from mqttlite.cli.ask import Place, Unreachable, ask, ask_status
+from mqttlite.cli.ask import ask, ask_status
+from mqttlite.cli.asker import Place, Unreachable
 from mqttlite.cli.top_screen import ALL, BAD, BOLD, MARKED, NORMAL, Answers, Line, Screen
 
 KEY_MS: Final = 100

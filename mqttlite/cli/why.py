@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 
 import click
 
-from mqttlite.cli.ask import EXIT_FAILED, Place, Unreachable, ask, place_options
+from mqttlite.cli.ask import EXIT_FAILED, ask, place_options
+from mqttlite.cli.asker import Place, Unreachable
 
 FOLLOW_S: Final = 1.0
 """How often a command that follows asks for what is new."""

@@ -28,7 +28,7 @@ class Manifest:
     commands: Mapping[str, Command] = field(default_factory=dict)
     """By name."""
     routes: tuple[str, ...] = ()
-    """References to functions that make the routes of the gateway from its context."""
+    """References to functions that make routes of the HTTP application from an `OperatorContext`."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """References to the error formats (`gateway.problems.ErrorFormat`) of some of their paths, by prefix."""
     pages: tuple[str, ...] = ()

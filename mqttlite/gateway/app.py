@@ -1,15 +1,15 @@
-"""The gateway's ASGI application: common handling of requests, and the table of routes.
+"""The ASGI application of a listener: common handling of requests, and the table of routes.
 
 For every request it limits the body, refuses pages of other sites (CSRF, CORS), formats errors as problems, sets
-headers against caching and framing, and logs each change to the audit log. The features' modules make the routes, and
-`Table` finds the one of a request. Invariant: every request is answered with a response of the route or a
+headers against caching and framing, and logs each change to the audit log. `features` makes the routes, and `Table`
+finds the one of a request. Invariant: every request is answered with a response of the route or a
 problem.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
@@ -20,77 +20,16 @@ from starlette.responses import Response
 
 from mqttlite.event_hub import EventHub
 from mqttlite.extensions.built_in import BUILT_IN, resolve
-from mqttlite.gateway import (
-    catalogue_routes,
-    clients,
-    docs_page,
-    key_routes,
-    me,
-    named_sessions,
-    operation_routes,
-    publish_routes,
-    queue_routes,
-    retained,
-    rule_changes,
-    rule_routes,
-    snapshot_routes,
-    sse,
-    topic_routes,
-    unsubscribe,
-    ws_json,
-)
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, may_be_large, replay
-from mqttlite.gateway.caller import Caller, Callers, check_role, peer_of
-from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.caller import Caller, Callers, SocketCallers, check_role, peer_of
 from mqttlite.gateway.counters import HttpCounters, group_of
-from mqttlite.gateway.dashboard import router as dashboard
 from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.openapi import PROBLEM_ANSWER, document
 from mqttlite.gateway.parameters import Parameters
 from mqttlite.gateway.problems import Code, ErrorFormat, Problem
-from mqttlite.gateway.pubsub import errors as pubsub_errors
-from mqttlite.gateway.pubsub import iam as pubsub_iam
-from mqttlite.gateway.pubsub import not_served as pubsub_not_served
-from mqttlite.gateway.pubsub import snapshots as pubsub_snapshots
-from mqttlite.gateway.pubsub import subscriptions as pubsub_subscriptions
-from mqttlite.gateway.pubsub import topics as pubsub_topics
 from mqttlite.gateway.routing import METHODS, WEBSOCKET, Route, Table
 
-Routes = Sequence[Route]
-
-FEATURES: Final[tuple[Callable[[GatewayContext], Routes], ...]] = (
-    docs_page.routes,
-    me.routes,
-    topic_routes.routes,
-    catalogue_routes.routes,
-    dashboard.routes,
-    clients.routes,
-    retained.routes,
-    rule_routes.routes,
-    rule_changes.routes,
-    key_routes.routes,
-    queue_routes.routes,
-    snapshot_routes.routes,
-    operation_routes.routes,
-    pubsub_iam.routes,  # before those that take what has a colon for a name
-    pubsub_topics.routes,
-    pubsub_subscriptions.routes,
-    pubsub_snapshots.routes,
-    pubsub_not_served.routes,
-)
-"""Each makes the routes of one feature. Those of extensions, in their manifests, come behind them."""
-
-WITHOUT_MOUNT_POINT: Final = frozenset(
-    {pubsub_iam.routes, pubsub_topics.routes, pubsub_subscriptions.routes, pubsub_snapshots.routes},
-)
-"""Features that are not available below a mount point."""
-
-
-ERRORS: Final[Mapping[str, ErrorFormat]] = {
-    pubsub_errors.PREFIX: ErrorFormat(pubsub_errors.google_error, pubsub_errors.DESCRIPTION),
-    **{path: resolve(each) for manifest in BUILT_IN.values() for path, each in manifest.errors.items()},
-}
-"""Paths with another error format than `application/problem+json`."""
+NO_ERRORS: Final[Mapping[str, ErrorFormat]] = {}
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """They change nothing."""
@@ -117,45 +56,32 @@ _log = logging.getLogger("mqttlite.gateway")
 _audit = logging.getLogger("mqttlite.audit")
 
 
-BARE_FEATURES: Final[tuple[Callable[[GatewayContext, Bodies], Routes], ...]] = (
-    publish_routes.routes,
-    sse.routes,
-    unsubscribe.routes,
-    named_sessions.routes,
-    ws_json.routes,
-)
-"""Features whose routes are bare. They come first."""
+class HttpApp:
+    """The application of one listener, for an ASGI server or a test client. `errors` are formats of problems, by the
+    beginning of paths; those of extensions are in their manifests."""
 
-
-def build_app(context: GatewayContext) -> "GatewayApp":
-    """Build the application for one run of a broker."""
-    app = GatewayApp(context)
-    for make_bare in BARE_FEATURES:
-        app.table.add(make_bare(context, app.bodies))
-    for make in FEATURES:
-        if make not in WITHOUT_MOUNT_POINT or not context.mount_point.prefix:
-            app.table.add(make(context))
-    for manifest in BUILT_IN.values():
-        for reference in manifest.routes:
-            app.table.add(resolve(reference)(context))
-    return app
-
-
-class GatewayApp:
-    """The whole application, for an ASGI server or a test client."""
-
-    def __init__(self, context: GatewayContext) -> None:
-        self.context: Final = context
+    def __init__(
+        self,
+        callers: Callers | SocketCallers,
+        hub: EventHub,
+        *,
+        counters: HttpCounters,
+        max_body_bytes: int,
+        allowed_origins: Sequence[str] = (),
+        errors: Mapping[str, ErrorFormat] = NO_ERRORS,
+    ) -> None:
         self.table: Final = Table()
-        self.callers: Final = Callers(context)
-        self.bodies: Final = Bodies(context.options.max_body_bytes)
+        self.callers: Final = callers
+        self.bodies: Final = Bodies(max_body_bytes)
         self.stopping: Final = asyncio.Event()
         """Set when the server stops: endless answers then end."""
-        self._counters: Final = context.counters
+        self._hub: Final = hub
+        self._counters: Final = counters
+        of_extensions = {path: each for manifest in BUILT_IN.values() for path, each in manifest.errors.items()}
+        self._errors: Final = {**errors, **{path: resolve(each) for path, each in of_extensions.items()}}
         self._parameters: Final[dict[Route, Parameters]] = {}
         """Of the handlers that were called: analysing one takes 0.1 ms, and a gateway has 190."""
         self._openapi: dict[str, Any] | None = None
-        allowed_origins = context.options.allowed_origins
         self._allowed_origins: Final = frozenset(allowed_origins)
         self._dispatch: App = self._route
         if allowed_origins:
@@ -171,7 +97,7 @@ class GatewayApp:
     def openapi(self) -> dict[str, Any]:
         """The routes as an OpenAPI document."""
         if self._openapi is None:
-            self._openapi = document(self.table.routes, _error_of)
+            self._openapi = document(self.table.routes, self._description_of)
         return self._openapi
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -186,12 +112,12 @@ class GatewayApp:
                 self._check_origin(scope)
             await self._dispatch(scope, receive, send)
         except Problem as problem:
-            await _send_problem(problem, scope, receive, send)
+            await self._send_problem(problem, scope, receive, send)
         except ClientGone:
             pass
         except Exception:  # of a bare route
             _log.exception("%s failed", scope["path"])
-            await _send_problem(
+            await self._send_problem(
                 _failure(), scope, receive, send
             )  # which fails in the middle of an answer: it is cut off
 
@@ -211,7 +137,7 @@ class GatewayApp:
                 variables = {name: unquote(value) for name, value in variables.items()}
             await self._answer(route, variables, scope, receive, send)
         except Problem as problem:  # here, for the CORS headers
-            await _send_problem(problem, scope, receive, send)
+            await self._send_problem(problem, scope, receive, send)
 
     async def _admit(self, route: Route, request: HTTPConnection) -> Caller | None:
         """The caller of a request; None where the route is public. Raises `Problem`."""
@@ -252,7 +178,7 @@ class GatewayApp:
                 response = await self._called(route, request, caller, variables)
             except Problem as problem:
                 on_problem = route.on_problem
-                response = _answer_to(problem, scope) if on_problem is None else on_problem(problem, request)
+                response = self._answer_to(problem, scope) if on_problem is None else on_problem(problem, request)
             await response(scope, request.receive, send_protected)
         except ClientGone:
             raise
@@ -260,11 +186,11 @@ class GatewayApp:
             if status:  # in the middle of an answer: the connection ends
                 raise
             _log.exception("%s %s failed", scope["method"], scope["path"])
-            await _answer_to(_failure(), scope)(scope, receive, send_protected)
+            await self._answer_to(_failure(), scope)(scope, receive, send_protected)
         finally:
             self.bodies.release(body)
         if scope["method"] not in SAFE_METHODS and not route.is_traffic:
-            _note_change(scope, status, self.context.hub)
+            _note_change(scope, status, self._hub)
 
     async def _called(
         self, route: Route, request: Request, caller: Caller | None, variables: Mapping[str, str]
@@ -277,6 +203,30 @@ class GatewayApp:
         if isinstance(found, Response):
             return found
         return Response(msgspec.json.encode(found), route.status, media_type="application/json")
+
+    def _description_of(self, path: str) -> Mapping[str, Any]:
+        """What the answers to problems look like below a path, for OpenAPI."""
+        found = self._format_of(path)
+        return PROBLEM_ANSWER if found is None else found.description
+
+    def _answer_to(self, problem: Problem, scope: Scope) -> Response:
+        found = self._format_of(scope["path"])
+        return problem.response() if found is None else found.answer(problem)
+
+    def _format_of(self, path: str) -> ErrorFormat | None:
+        return next((each for prefix, each in self._errors.items() if path.startswith(prefix)), None)
+
+    async def _send_problem(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+        prefix = "http"
+        if scope["type"] == "websocket":  # before it is accepted; after that a route answers with messages
+            if "websocket.http.response" not in scope.get("extensions", {}):
+                await send({"type": "websocket.close", "code": 1008, "reason": str(problem.detail)[:100]})
+                return
+            prefix = "websocket.http"
+        response = self._answer_to(problem, scope)
+        headers = [*response.raw_headers, (b"cache-control", b"no-store"), *_PROTECTION]
+        await send({"type": f"{prefix}.response.start", "status": response.status_code, "headers": headers})
+        await send({"type": f"{prefix}.response.body", "body": response.body})
 
     def _check_origin(self, scope: Scope) -> None:
         """Refuse changes and streams to pages of other sites, even with valid credentials (CSRF). Another port of the
@@ -345,7 +295,7 @@ def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
     """Log a change in the audit log, and emit an event: the caller, the change, and its success."""
     caller = scope["state"].get("caller")
     subject = scope["state"].get("subject")  # where the path does not say it
-    who = "somebody" if not isinstance(caller, Caller) else f"{caller.username or 'anonymous'} ({caller.how})"
+    who = caller.shown if isinstance(caller, Caller) else "somebody"
     hub.on_administered(who, scope["method"], scope["path"], 200 <= status < 300)
     _audit.info(
         "%s %s%s by %s: %d",
@@ -364,33 +314,5 @@ def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
     )
 
 
-def _format_of(path: str) -> ErrorFormat | None:
-    return next((found for prefix, found in ERRORS.items() if path.startswith(prefix)), None)
-
-
-def _error_of(path: str) -> Mapping[str, Any]:
-    """What the answers to problems look like below a path, for OpenAPI."""
-    found = _format_of(path)
-    return PROBLEM_ANSWER if found is None else found.description
-
-
-def _answer_to(problem: Problem, scope: Scope) -> Response:
-    found = _format_of(scope["path"])
-    return problem.response() if found is None else found.answer(problem)
-
-
 def _failure() -> Problem:
     return Problem(Code.INTERNAL_ERROR, "the broker failed to answer; its log says why")
-
-
-async def _send_problem(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
-    prefix = "http"
-    if scope["type"] == "websocket":  # before it is accepted; after that a route answers with messages
-        if "websocket.http.response" not in scope.get("extensions", {}):
-            await send({"type": "websocket.close", "code": 1008, "reason": str(problem.detail)[:100]})
-            return
-        prefix = "websocket.http"
-    response = _answer_to(problem, scope)
-    headers = [*response.raw_headers, (b"cache-control", b"no-store"), *_PROTECTION]
-    await send({"type": f"{prefix}.response.start", "status": response.status_code, "headers": headers})
-    await send({"type": f"{prefix}.response.body", "body": response.body})

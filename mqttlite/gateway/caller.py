@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from starlette.requests import HTTPConnection
 
-from mqttlite.bans import address_of
+from mqttlite.bans import BanKind, address_of
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.core.source import THE_PROGRAM, Source
@@ -33,6 +33,9 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 LISTENER: Final = "http"
 """The name of the gateway in logs and telemetry, and of its listener for authenticators."""
+
+ADMIN_SOCKET: Final = "admin socket"
+"""How callers of the admin socket came, and their name in bans, logs and events."""
 
 REMEMBERED_S: Final = 0.4
 """How long a login need not be checked again: with `api_keys.LOOK_S` a revoked key is refused within a second."""
@@ -70,7 +73,7 @@ class Caller:
     role: Role
     grants: Grants = field(default=NO_GRANTS, compare=False)
     how: str = "anonymous"
-    """`anonymous`, `login` (a password or token of MQTT), `certificate`, or `key <id>`."""
+    """`anonymous`, `login` (a password or token of MQTT), `certificate`, `key <id>`, or `admin socket`."""
     peer: str = ""
     """`address:port`."""
     certificate: ClientCertificate | None = field(default=None, compare=False, repr=False)
@@ -82,6 +85,11 @@ class Caller:
     def client_id(self) -> str:
         """What stands for a client identifier in rules, logs and telemetry, where the caller has no session."""
         return LISTENER if self.username is None else f"{LISTENER}-{self.username}"
+
+    @property
+    def shown(self) -> str:
+        """The caller in logs and events."""
+        return self.how if self.how == ADMIN_SOCKET else f"{self.username or 'anonymous'} ({self.how})"
 
     @property
     def key(self) -> str:
@@ -124,10 +132,19 @@ class Callers:
             self._count(caller)
         return caller
 
-    def highest_role_at(self, address: str) -> Role:
-        """The highest role of the callers that are remembered from an address."""
-        roles = [each.role for each, _ in self._remembered.values() if address_of(each.peer) == address]
-        return max(roles, default=Role.USER)
+    def highest_role(self, kind: BanKind, value: str) -> Role:
+        """The highest role that a ban would keep out: of the user, of the user of the client, or of callers of lately
+        from the address."""
+        if kind == "address":
+            roles = [each.role for each, _ in self._remembered.values() if address_of(each.peer) == value]
+            return max(roles, default=Role.USER)
+        context = self._context
+        user: str | None = value
+        if kind == "client":
+            session = context.core.sessions.get(value)
+            user = value.removeprefix(f"{LISTENER}-") if session is None else session.username
+        keys = [Role[each.role.upper()] for each in context.api_keys.entries() if each.user == user]
+        return max([Role[context.options.role_of(user).upper()], *keys]) if user is not None else Role.USER
 
     def is_known(self, scope: Scope) -> bool:
         """Whether a request shows credentials that were accepted lately. It may be refused all the same."""
@@ -308,6 +325,20 @@ class Callers:
             left = key.expires_at - self._context.wall(self._context.clock()).timestamp()
             grants = Grants(expires_at=self._context.clock() + left)
         return self._with_source(Caller(key.user, Role[key.role.upper()], grants, f"key {key.id}", peer))
+
+
+class SocketCallers:
+    """Callers of the admin socket: the mode of its file lets in only those who may do everything."""
+
+    _CALLER: Final = Caller(None, Role.ADMIN, how=ADMIN_SOCKET, peer="unix")
+
+    async def admit(self, request: HTTPConnection, *, token_in_query: bool = False, is_counted: bool = True) -> Caller:
+        """As `Callers.admit`."""
+        return self._CALLER
+
+    def highest_role(self, kind: BanKind, value: str) -> Role:
+        """None: whoever may use the socket may keep everybody out."""
+        return Role.USER
 
 
 def check_role(caller: Caller, role: Role) -> None:

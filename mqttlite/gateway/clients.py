@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from mqttlite.admin import BanEntry, ClientDetails, ClientEntry, QueuedMessage, Removal, payload_as_text
+from mqttlite.admin import Admin, BanEntry, ClientDetails, ClientEntry, QueuedMessage, Removal, payload_as_text
 from mqttlite.bans import MAX_BAN_S, MAX_BANS, MAX_REASON, BanKind, BanRefused, TooManyBans, address_in, address_of
-from mqttlite.gateway.caller import LISTENER, Caller, Callers, Role
-from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.caller import Caller, Callers, Role, SocketCallers
+from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.routing import Route, Routes
+from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.gateway.topic_routes import Done
 
 
@@ -77,9 +77,9 @@ class Connections(msgspec.Struct):
     """How many there are; `items` has the first 1,000."""
 
 
-def routes(context: GatewayContext) -> Sequence[Route]:
+def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
-    route = Routes("/api/v1", "clients")
+    route = Routes("/api/v1", "clients", served_on=OPERATORS)
     admin = context.admin
 
     @route.get("/clients", Role.VIEWER, "List clients and sessions")
@@ -146,7 +146,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     @route.post("/bans", Role.OPERATOR, "Ban a client, a user or an address", status=201)
     async def add_ban(request: Request, ban: NewBan, caller: Caller) -> Banned:
         """Its connections are closed, and CONNECT is refused (0x8A) until the ban ends."""
-        return await put_ban(context, ban, caller, request.app.callers)
+        return await put_ban(admin, ban, caller, request.app.callers)
 
     @route.delete("/bans/{ban_id}", Role.OPERATOR, "Lift a ban")
     async def lift_ban(ban_id: int) -> Done:
@@ -158,9 +158,8 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     return route.made
 
 
-async def put_ban(context: GatewayContext, ban: NewBan, caller: Caller, callers: Callers) -> Banned:
+async def put_ban(admin: Admin, ban: NewBan, caller: Caller, callers: Callers | SocketCallers) -> Banned:
     """Keep somebody out, but neither the caller nor who has a higher role. Raises `Problem`."""
-    admin = context.admin
     try:
         value = address_in(ban.value) if ban.kind == "address" else ban.value
     except BanRefused as error:
@@ -168,7 +167,7 @@ async def put_ban(context: GatewayContext, ban: NewBan, caller: Caller, callers:
     own = {"user": caller.username, "client": caller.client_id, "address": address_of(caller.peer)}
     if value == own[ban.kind]:
         raise Problem(Code.CONFLICT, f"this is the {ban.kind} of the caller, who would be kept out")
-    highest = _highest_role(context, ban.kind, value, callers)
+    highest = callers.highest_role(ban.kind, value)
     if highest > caller.role:
         raise Problem(
             Code.NOT_AUTHORIZED,
@@ -183,19 +182,6 @@ async def put_ban(context: GatewayContext, ban: NewBan, caller: Caller, callers:
     except TooManyBans:
         raise Problem(Code.QUOTA_EXCEEDED, f"there are {MAX_BANS} bans, which is the limit: lift some") from None
     return Banned(ban=admin.in_utc(made), disconnected=disconnected)
-
-
-def _highest_role(context: GatewayContext, kind: BanKind, value: str, callers: Callers) -> Role:
-    """The highest role that would be kept out: of the user, of the user of the client, or of callers of lately from the
-    address."""
-    if kind == "address":
-        return callers.highest_role_at(value)
-    user: str | None = value
-    if kind == "client":
-        session = context.core.sessions.get(value)
-        user = value.removeprefix(f"{LISTENER}-") if session is None else session.username
-    keys = [Role[each.role.upper()] for each in context.api_keys.entries() if each.user == user]
-    return max([Role[context.options.role_of(user).upper()], *keys]) if user is not None else Role.USER
 
 
 def _no_session(client_id: str) -> Problem:

@@ -45,35 +45,45 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayContext:
+class OperatorContext:
+    """What the routes need that the admin socket serves, too."""
+
+    config: Config
+    admin: Admin
+    """Lists, shows, disconnects and purges: never the core directly for that."""
+    reports: Reports
+    """The reports on the broker, its alarms, and the answers to `why`."""
+    hub: EventHub
+    schemas: "SchemaRegistry | None"
+    """None without that extension."""
+    queues_api: QueuesApi
+    """What an operator does with queues and dead letters."""
+    explanations: Explanations
+    """Predicts the outcome of messages and subscriptions."""
+    reload: Callable[[], None]
+    """Begins what SIGHUP does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayContext(OperatorContext):
     """One for each run. Whatever a new router needs is a field here, which `assembly.http_gateway` fills."""
 
     options: HttpOptions
-    config: Config
     broker_id: str
     core: Core
-    admin: Admin
-    """Lists, shows, disconnects and purges: never the core directly for that."""
     snapshots: Snapshots
-    reports: Reports
-    """The reports on the broker, its alarms, and the answers to `why`."""
     recent_events: RecentEvents
     user_names: Callable[[], Awaitable[set[str]]]
     """Of the users that are known by name."""
-    hub: EventHub
     loop_driver: LoopDriver
     """After a call of the core, `loop_driver.wake()` carries out what it decided."""
     live_rules: LiveRules
     listeners: list[Listener]
     certificates: CertificateWatch
     api_keys: ApiKeys
-    schemas: "SchemaRegistry | None"
-    """None without that extension."""
     lookup: Callable[[], Lookup]
     """The schemas of now, for the catalogue."""
     queues: Queues
-    queues_api: QueuesApi
-    """What an operator does with queues and dead letters."""
     seeks: Seeks
     sessions: OpenSessions
     """The subscribers over HTTP."""
@@ -97,10 +107,6 @@ class GatewayContext:
     """The broker's seconds, for calls of the core."""
     wall: Callable[[float], datetime]
     """The UTC time of one of them."""
-    explanations: Explanations
-    """Predicts the outcome of messages and subscriptions."""
-    reload: Callable[[], None]
-    """Begins what SIGHUP does."""
     passwords: list[PasswordAuthenticator]
     """The password files in use."""
     dynamic_security: DynamicSecurity | None

@@ -12,12 +12,15 @@ from mqttlite.config import ConfigError
 from mqttlite.core.load.overload import BEGINS_AT, SLOW_SENDERS
 from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.file_version import version_of
-from mqttlite.gateway.app import GatewayApp, build_app
+from mqttlite.gateway.app import HttpApp
+from mqttlite.gateway.caller import Callers
 from mqttlite.gateway.client_certificates import STATE, ClientCertificate
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.features import build_app
 from mqttlite.gateway.http_server import HttpServer
 from mqttlite.gateway.pubsub.names import snapshot_resource
 from mqttlite.gateway.strangers import Strangers
+from mqttlite.net.endpoints import TcpEndpoint
 from mqttlite.security.identity import identity_of
 from mqttlite.security.revocation import CertificateId, certificate_id
 from mqttlite.security.tls import TlsConfigError, TlsOptions, revoked_certificates, server_context
@@ -36,8 +39,9 @@ class Gateway:
 
     def __init__(self, context: GatewayContext) -> None:
         self._sampling: asyncio.Task[None] | None = None
-        self._context: Final = context
-        self.app: Final[GatewayApp] = build_app(context)
+        self.context: Final = context
+        callers = Callers(context)
+        self.app: Final[HttpApp] = build_app(context, callers)
         tls = context.options.tls
         self._tls: Final = None if tls is None else _TlsFiles(tls, context)
         self._server: Final = HttpServer(
@@ -46,10 +50,11 @@ class Gateway:
             self._state_of,
             Strangers(
                 context.options.requests_per_s,
-                is_known=self.app.callers.is_known,
+                is_known=callers.is_known,
                 is_loaded=lambda: context.core.overload.load >= BEGINS_AT[SLOW_SENDERS],
                 clock=context.clock,
             ),
+            endpoint=TcpEndpoint(context.options.host, context.options.port),
         )
 
     @property
@@ -59,7 +64,7 @@ class Gateway:
 
     def _state_of(self, tls: ssl.SSLObject) -> dict[str, Any]:
         """What the requests of a connection know of its client's certificate."""
-        identity = identity_of(tls.getpeercert(), self._context.options.identity_from)
+        identity = identity_of(tls.getpeercert(), self.context.options.identity_from)
         der = tls.getpeercert(binary_form=True)
         if identity is None or der is None or self._tls is None:
             return {}
@@ -68,7 +73,7 @@ class Gateway:
     @property
     def urls(self) -> list[str]:
         """Where it is reached."""
-        scheme = "http" if self._context.options.tls is None else "https"
+        scheme = "http" if self.context.options.tls is None else "https"
         return [f"{scheme}://{address}" for address in self._server.addresses]
 
     @property
@@ -78,7 +83,7 @@ class Gateway:
 
     def figures(self) -> HttpFigures:
         """What it has done."""
-        counters = self._context.counters
+        counters = self.context.counters
         return HttpFigures(
             requests=dict(counters.requests),
             connections=self._server.open,
@@ -92,12 +97,12 @@ class Gateway:
         """Listen. Raises `CannotListen`."""
         self._watch_queues()
         await self._server.start()
-        context = self._context
+        context = self.context
         self._sampling = asyncio.get_running_loop().create_task(context.history.run(context.reports, context.snapshots))
 
     def _watch_queues(self) -> None:
         """Have a policy go with its queue or snapshot, however that is deleted."""
-        context, queues, snapshots = self._context, self._context.queues, self._context.queues.snapshots
+        context, queues, snapshots = self.context, self.context.queues, self.context.queues.snapshots
         present = {subscription_resource(each) for each in queues.names}
         present |= {snapshot_resource(each.name) for each in snapshots.of()}
         context.iam.keep_only(present, ("subscriptions", "snapshots"))
@@ -105,11 +110,11 @@ class Gateway:
         snapshots.on_gone = self._on_snapshot_gone
 
     def _on_queue(self, name: str) -> None:
-        if name not in self._context.queues:
-            self._context.iam.forget_soon(subscription_resource(name))
+        if name not in self.context.queues:
+            self.context.iam.forget_soon(subscription_resource(name))
 
     def _on_snapshot_gone(self, name: str) -> None:
-        self._context.iam.forget_soon(snapshot_resource(name))
+        self.context.iam.forget_soon(snapshot_resource(name))
 
     async def stop_accepting(self) -> None:
         """No new requests; subscribers end with the core's connections, and pages that are open here."""
@@ -124,16 +129,16 @@ class Gateway:
 
     async def emptied(self) -> None:
         """Wait until the last answer is sent."""
-        self._context.sessions.stop()
+        self.context.sessions.stop()
         await self._server.emptied()
-        await self._context.iam.forgotten()
+        await self.context.iam.forgotten()
 
     async def abort(self) -> None:
         """Close what is still open."""
         await self._stop_sampling()
-        self._context.sessions.stop()
+        self.context.sessions.stop()
         await self._server.abort()
-        await self._context.iam.forgotten()
+        await self.context.iam.forgotten()
 
 
 class _TlsFiles:

@@ -28,7 +28,7 @@ from mqttlite.gateway.request_turns import RequestTurns
 from mqttlite.gateway.strangers import Strangers
 from mqttlite.gateway.waker import Waker
 from mqttlite.net.acceptor import Acceptor
-from mqttlite.net.endpoints import TcpEndpoint
+from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
 from mqttlite.net.handshake_turns import HandshakeTurns, readable
 
 MAX_HEAD_BYTES: Final = 16_384
@@ -44,6 +44,8 @@ UNREAD_S: Final = 60.0
 LINGER_S: Final = 1.0
 """How long a refused client is still read, unless it closes before: TCP takes an answer back that is sent to a client
 whose bytes nobody reads."""
+
+AF_UNIX: Final[int | None] = getattr(socket, "AF_UNIX", None)
 
 WRITE_BUFFER_BYTES: Final = 65_536
 """What may wait in a socket before its route waits too."""
@@ -74,8 +76,10 @@ class _State(ServerState):
         counters: HttpCounters,
         state_of: Callable[[ssl.SSLObject], dict[str, Any]],
         strangers: Strangers,
+        head_bytes: int,
     ) -> None:
         super().__init__()
+        self.head_bytes: Final = head_bytes
         self.turns: Final = RequestTurns()
         self.strangers: Final = strangers
         self.state_of: Final = state_of
@@ -155,7 +159,7 @@ class HttpProtocol(HttpToolsProtocol):
             transport.abort()
             return
         kernel = transport.get_extra_info("socket")
-        if kernel is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        if kernel is not None and kernel.family != AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
             kernel.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_S * 1_000))
         self._await_request()
 
@@ -177,8 +181,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._await_request()
         if self._in_head:
             self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self._refuse(_too_long())
+            if self._head_bytes > self.state.head_bytes and not self.transport.is_closing():
+                self._refuse(_too_long(self.state.head_bytes))
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -263,8 +267,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(_too_long())
+        if self._head_bytes > self.state.head_bytes:
+            self._refuse(_too_long(self.state.head_bytes))
         else:
             self._refuse(Problem(Code.BAD_REQUEST, self._fault))
 
@@ -320,7 +324,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _charge_head(self, size: int) -> None:
         self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES:
+        if self._head_bytes > self.state.head_bytes:
             raise ValueError("the head is too long")  # the parser makes an error of it, and that a response
 
     def _let_go(self) -> None:
@@ -358,8 +362,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._arrival = self._unread = self._lingering = None
 
 
-def _too_long() -> Problem:
-    return Problem(Code.HEADERS_TOO_LARGE, f"the request's line and headers have {MAX_HEAD_BYTES} bytes at most")
+def _too_long(most: int) -> Problem:
+    return Problem(Code.HEADERS_TOO_LARGE, f"the request's line and headers have {most} bytes at most")
 
 
 class SocketProtocol(WSProtocol):
@@ -387,7 +391,7 @@ class SocketProtocol(WSProtocol):
 
 
 class HttpServer:
-    """One for each gateway. `context` is the present TLS context, asked for at each handshake, and `state_of` what the
+    """One for each listener. `context` is the present TLS context, asked for at each handshake, and `state_of` what the
     requests of a connection with TLS have in their state."""
 
     def __init__(
@@ -398,11 +402,14 @@ class HttpServer:
         context: Callable[[], ssl.SSLContext] | None,
         state_of: Callable[[ssl.SSLObject], dict[str, Any]],
         strangers: Strangers,
+        *,
+        endpoint: TcpEndpoint | UnixEndpoint,
+        head_bytes: int = MAX_HEAD_BYTES,
     ) -> None:
         self._options: Final = options
         self._context: Final = context
-        self._endpoint: Final = TcpEndpoint(options.host, options.port)
-        self._state: Final = _State(options, counters, state_of, strangers)
+        self._endpoint: Final = endpoint
+        self._state: Final = _State(options, counters, state_of, strangers, head_bytes)
         self._config: Final = Config(
             cast(Any, app),
             http=HttpProtocol,
@@ -419,6 +426,7 @@ class HttpServer:
             ws_ping_interval=PING_S,
             ws_ping_timeout=PING_S,
         )
+        self._config.load()
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
         self._turns: Final = HandshakeTurns()
         self._acceptor: Final = Acceptor(self._turns, self._begin_handshake)
@@ -446,9 +454,8 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen. Raises `CannotListen`."""
-        self._config.load()
         if self._context is None:
-            await self._endpoint.listen("http", self._speak)
+            await self._endpoint.listen("http", self.protocol)
         else:
             self._acceptor.start("http", await self._endpoint.bind("http"))
 
@@ -500,11 +507,12 @@ class HttpServer:
                 await readable(accepted)
             await self._turns.turn()
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._speak, accepted, ssl=self._context(), ssl_handshake_timeout=timeout_s
+                self.protocol, accepted, ssl=self._context(), ssl_handshake_timeout=timeout_s
             )
         except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError and TimeoutError are such errors
             error.__traceback__ = None  # in asyncio, a frame in there holds the error, and so the connection
             accepted.close()
 
-    def _speak(self) -> HttpProtocol:
+    def protocol(self) -> HttpProtocol:
+        """For a new connection."""
         return HttpProtocol(self._config, self._state, {})

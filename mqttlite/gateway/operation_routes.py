@@ -19,10 +19,10 @@ from starlette.responses import FileResponse, PlainTextResponse
 
 from mqttlite.explanations import PublishExplanation, SubscribeExplanation, properties_of
 from mqttlite.gateway.caller import Role
-from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.routing import Route, Routes
+from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.rulings import Answer as Ruling
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
@@ -96,9 +96,9 @@ class Accepted(msgspec.Struct):
     accepted: bool = True
 
 
-def routes(context: GatewayContext) -> Sequence[Route]:
+def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
-    route = Routes("/api/v1", "operation")
+    route = Routes("/api/v1", "operation", served_on=OPERATORS)
 
     @route.get("/status", Role.VIEWER, "Show what the broker does and who keeps it busy")
     async def show_status() -> dict[str, Any]:
@@ -232,13 +232,14 @@ def _payload(text: str, encoding: str) -> bytes:
         raise Problem(Code.INVALID_VALUE, "payload is no base64") from None
 
 
-def _answers(context: GatewayContext) -> Answers:
+def _answers(context: OperatorContext) -> Answers:
     answers = context.reports.answers()
     if answers is None:
         raise Problem(
             Code.NOT_AVAILABLE,
-            "no delivery log is kept: put a section [delivery_log] into the configuration, such as topics = "
-            '["plant/#"], or trace a filter from now on with POST /api/v1/why/follow',
+            "no delivery log is kept: trace a topic from now on with 'mqttlite why --follow FILTER' (POST "
+            "/api/v1/why/follow), or put a section [delivery_log] into the configuration, such as topics = "
+            '["plant/#"], and start again',
         )
     return answers
 
@@ -246,7 +247,7 @@ def _answers(context: GatewayContext) -> Answers:
 # ── telemetry files ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _folder(context: GatewayContext) -> Path:
+def _folder(context: OperatorContext) -> Path:
     options = context.config.telemetry
     if options is None:
         raise Problem(Code.NOT_AVAILABLE, "the configuration has no section telemetry: no files are written")

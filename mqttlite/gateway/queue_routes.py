@@ -17,10 +17,10 @@ from mqttlite.delivery.queues.managed import QueueState
 from mqttlite.delivery.queues.push_state import PushState
 from mqttlite.delivery.queues.push_target import shown_url
 from mqttlite.gateway.caller import Caller, Role, check_role
-from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.routing import Route, Routes
+from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.gateway.topic_routes import Done
 
 _CODES: Final = {
@@ -152,9 +152,9 @@ _OPTIONS: Final[dict[str, Any]] = {
 }
 
 
-def routes(context: GatewayContext) -> Sequence[Route]:
+def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
-    route = Routes("/api/v1", "queues")
+    route = Routes("/api/v1", "queues", served_on=OPERATORS)
 
     async def ask(method: str, *segments: str, body: bytes = b"", **query: str | int | bool | None) -> Any:
         given = {name: _text(value) for name, value in query.items() if value is not None}

@@ -12,10 +12,10 @@ from msgspec import Meta
 
 from mqttlite.admin import Removal, RetainedEntry, payload_as_text
 from mqttlite.gateway.caller import Role
-from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.routing import Route, Routes
+from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.wire.errors import TopicFilterInvalid
 
 Filter = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, description="A topic filter.")]
@@ -37,9 +37,9 @@ class RetainedMessage(msgspec.Struct):
     expires_at: datetime | None
 
 
-def routes(context: GatewayContext) -> Sequence[Route]:
+def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
-    route = Routes("/api/v1", "messages")
+    route = Routes("/api/v1", "messages", served_on=OPERATORS)
     admin = context.admin
 
     @route.get("/retained", Role.VIEWER, "List retained messages")

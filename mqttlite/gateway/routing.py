@@ -7,6 +7,7 @@ the application admits its caller before the handler runs.
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
@@ -14,6 +15,19 @@ from starlette.responses import Response
 
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.problems import Code, Problem
+
+
+class ServedOn(Flag):
+    """The listeners of the HTTP application."""
+
+    GATEWAY = auto()
+    """That of the section `http`."""
+    ADMIN_SOCKET = auto()
+    """The Unix socket in the data directory, for the commands."""
+
+
+OPERATORS: Final = ServedOn.GATEWAY | ServedOn.ADMIN_SOCKET
+"""What the commands ask, too."""
 
 WEBSOCKET: Final = "(WebSocket)"
 """Stands for the method of a route that is a WebSocket: no request has a method like that."""
@@ -57,6 +71,8 @@ class Route:
     """Whether `?token=` is a login here, for pages that send no header."""
     is_counted: bool = True
     """Whether requests count in `requests_per_s`; those that publish count in the quotas."""
+    served_on: ServedOn = ServedOn.GATEWAY
+    """The listeners that serve it."""
     on_problem: Callable[[Problem, Request], Response] | None = None
     """Makes the answer to a problem, where that is no `application/problem+json`."""
 

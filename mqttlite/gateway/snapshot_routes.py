@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from mqttlite.delivery.queues.api import Refused
 from mqttlite.gateway.caller import Role
-from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.queue_routes import QueueDetails, answered, problem_of
-from mqttlite.gateway.routing import Route, Routes
+from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.gateway.topic_routes import Done
 
 Time = Annotated[str, Meta(max_length=64, description="RFC 3339, such as 2026-11-24T08:30:00Z")]
@@ -47,9 +47,9 @@ class SnapshotList(msgspec.Struct):
     """There are no more: a broker has 1,000 at most."""
 
 
-def routes(context: GatewayContext) -> Sequence[Route]:
+def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
-    route = Routes("/api/v1", "queues")
+    route = Routes("/api/v1", "queues", served_on=OPERATORS)
 
     async def ask(method: str, *segments: str, body: bytes = b"") -> Any:
         try:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite import admin, admin_messages
-from mqttlite.cli import ask_admin, asker
+from mqttlite.cli import asker
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.data_dir import default_data_dir
@@ -303,7 +303,6 @@ async def test_what_is_not_there_is_exit_code_3(
         ("sessions", "rm"),
         ("sessions", "ls", "--limit", "-1"),
         ("delayed", "cancel", "x"),
-        ("delayed", "cancel", "9" * 19),
         ("sessions", "peek", "c", "--limit", "0"),
         ("sessions", "peek", "c", "--limit", "1001"),
         ("sessions", "show", "\udcff"),
@@ -320,7 +319,7 @@ async def test_a_socket_of_another_user_is_said(directory: Path, monkeypatch: py
     def connect(_self: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(ask_admin.UnixConnection, "connect", connect)
+    monkeypatch.setattr(asker.UnixConnection, "connect", connect)
     result = await run(directory, "sessions", "ls")
     assert (result.exit_code, result.stderr) == (
         1,
@@ -341,7 +340,7 @@ async def test_a_path_that_is_too_long_is_said(directory: Path) -> None:
         (b"\x20\x02\x00\x00", "cannot be reached: "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", "does not answer as a broker does."),
         (b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]", "does not answer as a broker does."),
-        (b'HTTP/1.1 500 No\r\nContent-Length: 16\r\n\r\n{"error": "Why"}', "Error: Why"),
+        (b'HTTP/1.1 500 No\r\nContent-Length: 17\r\n\r\n{"detail": "why"}', "Error: Why."),
     ],
 )
 async def test_what_answers_like_no_broker_is_said(directory: Path, answer: bytes, expected: str) -> None:
@@ -385,6 +384,6 @@ async def test_they_start_without_the_broker_where_the_directory_is_said() -> No
 
 
 async def test_the_socket_has_one_name() -> None:
-    from mqttlite.admin_socket import SOCKET_NAME
+    from mqttlite.gateway.admin_socket import SOCKET_NAME
 
-    assert ask_admin.SOCKET_NAME == SOCKET_NAME
+    assert asker.SOCKET_NAME == SOCKET_NAME

@@ -6,21 +6,19 @@ import logging
 import os
 import socket
 import stat
+import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
 
-from mqttlite import admin_socket
-from mqttlite.admin import MAX_PAGE
-from mqttlite.admin_socket import BODY_BYTES, HEAD_BYTES, SOCKET_NAME
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.limits import Limits
+from mqttlite.gateway.admin_socket import SOCKET_NAME
+from mqttlite.gateway.socket_server import HEAD_BYTES, LIMITS
 from mqttlite.net.http import Options
 from mqttlite.server import Broker
 from mqttlite.store.sqlite.files import StoreError
@@ -57,12 +55,13 @@ async def send(directory: Path, request: bytes) -> Answer:
     async with asyncio.timeout(60):
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
-    return Answer(int(head.split()[1]), json.loads(body), head.decode())
+    return Answer(int(head.split()[1]), json.loads(body) if body else None, head.decode())
 
 
 async def ask(directory: Path, method: str, target: str, body: bytes = b"") -> Answer:
-    head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    return await send(directory, head.encode() + body)
+    head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+    kind = "Content-Type: application/json\r\n" if body else ""
+    return await send(directory, f"{head}{kind}\r\n".encode() + body)
 
 
 async def offline(rig: Rig, broker: Broker, client_id: str, *payloads: bytes, expiry: int = 100) -> None:
@@ -88,7 +87,7 @@ async def test_a_stop_removes_the_socket_and_a_start_makes_it_again(directory: P
     broker = Broker(config(directory))
     for _ in range(2):
         await broker.start()
-        assert (await ask(directory, "GET", "/sessions")).status == 200
+        assert (await ask(directory, "GET", "/api/v1/clients")).status == 200
         await broker.stop()
         assert SOCKET_NAME not in os.listdir(directory)
 
@@ -106,7 +105,7 @@ async def test_a_second_broker_of_a_data_directory_does_not_start(broker: Broker
     second = Broker(config(directory))
     with pytest.raises(StoreError, match=r"is in use by process \d+: give this broker another"):
         await second.start()
-    assert (await ask(directory, "GET", "/sessions")).status == 200, "the first goes on"
+    assert (await ask(directory, "GET", "/api/v1/clients")).status == 200, "the first goes on"
 
 
 async def test_the_socket_of_a_broker_that_was_killed_is_replaced(rig: Rig, directory: Path) -> None:
@@ -114,7 +113,7 @@ async def test_the_socket_of_a_broker_that_was_killed_is_replaced(rig: Rig, dire
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(directory / SOCKET_NAME))
     await rig.broker(config(directory))
-    assert (await ask(directory, "GET", "/sessions")).status == 200
+    assert (await ask(directory, "GET", "/api/v1/clients")).status == 200
 
 
 @pytest.mark.parametrize("why", ["the path is too long", "there is a file"])
@@ -139,7 +138,7 @@ async def test_a_broker_runs_without_admin_socket_where_there_can_be_none(
 async def test_the_longest_path_that_the_system_takes_is_served(rig: Rig, directory: Path) -> None:
     directory = directory / ("d" * (107 - len(SOCKET_NAME) - len(str(directory)) - 2))
     await rig.broker(config(directory))
-    assert (await ask(directory, "GET", "/sessions")).status == 200
+    assert (await ask(directory, "GET", "/api/v1/clients")).status == 200
 
 
 async def test_a_data_directory_that_cannot_be_made_is_a_wrong_config(tmp_path: Path) -> None:
@@ -149,232 +148,90 @@ async def test_a_data_directory_that_cannot_be_made_is_a_wrong_config(tmp_path: 
         await Broker(config(file / "data")).start()
 
 
-# ── sessions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_sessions_are_listed_by_page_also_those_of_offline_clients(
-    rig: Rig, broker: Broker, directory: Path
-) -> None:
-    await offline(rig, broker, "away", b"1", b"2")
-    await rig.device(broker.port, "here")
-    first = (await ask(directory, "GET", "/sessions?limit=1")).body
-    [away] = first["entries"]
-    assert (away["client_id"], away["connected"], away["subscriptions"], away["queued"]) == ("away", False, 1, 2)
-    assert away["session_ends_at"].endswith("Z")
-    second = (await ask(directory, "GET", f"/sessions?limit=1&cursor={first['cursor']}")).body
-    assert ([each["client_id"] for each in second["entries"]], second["cursor"]) == (["here"], "")
+async def test_each_route_for_operators_is_served_and_no_other(broker: Broker, directory: Path) -> None:
+    for path in ("clients", "bans", "retained", "delayed", "queues", "dead-letters", "snapshots", "status", "readyz"):
+        assert (await ask(directory, "HEAD", f"/api/v1/{path}")).status == 200, path
+    assert (await ask(directory, "GET", "/registry/subjects")).body == []
+    assert (await ask(directory, "GET", "/registry/subjects/none/versions")).body["error_code"] == 40401
+    for method, path in (("PUT", "/topics/a"), ("GET", "/api/v1/api-keys"), ("GET", "/docs"), ("GET", "/events")):
+        answer = await ask(directory, method, path)
+        assert (answer.status, answer.body["code"]) == (404, "not_found"), path
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("contains=way", ["away"]),
-        ("connected=true", ["here"]),
-        ("connected", ["here"]),
-        ("connected=false", ["away"]),
-        ("", ["away", "here"]),
-        (f"limit={MAX_PAGE}", ["away", "here"]),
-    ],
-)
-async def test_sessions_are_found(rig: Rig, broker: Broker, directory: Path, query: str, expected: list[str]) -> None:
-    await offline(rig, broker, "away")
-    await rig.device(broker.port, "here")
-    found = (await ask(directory, "GET", f"/sessions?{query}")).body["entries"]
-    assert [each["client_id"] for each in found] == expected
+async def test_the_first_connections_are_all_answered_and_their_libraries_are_loaded_once(directory: Path) -> None:
+    """In a process of its own, in which nothing is loaded yet."""
+    program = f"""
+import asyncio, sys
+from mqttlite import Broker, Config, ListenerOptions
+async def ask():
+    reader, writer = await asyncio.open_unix_connection({str(directory / SOCKET_NAME)!r})
+    writer.write(b"GET /api/v1/readyz HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+    return await reader.read()
+async def main():
+    async with Broker(Config(listeners=(ListenerOptions(port=0),), data_dir={str(directory)!r})):
+        assert not {{"starlette", "uvicorn"}} & set(sys.modules)
+        for answer in await asyncio.gather(*(ask() for _ in range(10))):
+            assert answer.startswith(b"HTTP/1.1 200 "), answer
+    async with Broker(Config(listeners=(ListenerOptions(port=0),), data_dir={str(directory)!r})):
+        waiting = asyncio.create_task(ask())
+        await asyncio.sleep(0)
+    await asyncio.gather(waiting, return_exceptions=True)
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+    async with asyncio.timeout(60):
+        assert await process.wait() == 0
 
 
-@pytest.mark.parametrize("client_id", ["c", "a/b", "a b", "a%2Fb", "ü€😀", "..", "sessions", "a?b#c", "😀" * 1_024])
+@pytest.mark.parametrize("client_id", ["c", "a/b", "a%2Fb", "ü€😀", "..", "a?b#c", "😀" * 1_024])
 async def test_every_client_identifier_can_be_named(rig: Rig, broker: Broker, directory: Path, client_id: str) -> None:
     await offline(rig, broker, client_id, b"x")
-    path = f"/sessions/{quote(client_id, safe='')}"
+    path = f"/api/v1/clients/{quote(client_id, safe='')}"
     found = (await ask(directory, "GET", path)).body
     assert (found["entry"]["client_id"], found["topic_filters"]) == (client_id, {"plant/#": 1})
-    assert (await ask(directory, "GET", f"{path}/queue")).body["waiting"] == 1
-    assert (await ask(directory, "DELETE", path)).body == {"ended": True}
+    assert (await ask(directory, "DELETE", f"{path}/session")).body == {"success": True}
     assert broker.admin.client(client_id) is None
 
 
-async def test_a_kick_closes_the_connection_and_keeps_the_session(rig: Rig, broker: Broker, directory: Path) -> None:
+async def test_a_change_is_in_the_audit_log_as_of_the_socket(
+    rig: Rig, broker: Broker, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mqttlite.audit")
     device = await rig.device(broker.port, "c", expiry=100)
-    assert (await ask(directory, "POST", "/sessions/c/kick")).body == {"kicked": True}
+    assert (await ask(directory, "POST", "/api/v1/clients/c/disconnect")).status == 200
     assert (await device.expect(Disconnect)).reason_code == 0x98
-    await until(lambda: (found := broker.admin.client("c")) is not None and not found.entry.connected)
-    answer = await ask(directory, "POST", "/sessions/c/kick", b"{}")
-    assert (answer.status, answer.body) == (404, {"error": "The client 'c' is not connected."})
-
-
-# ── queues ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_a_queue_is_shown_with_payloads_as_text_or_base64(rig: Rig, broker: Broker, directory: Path) -> None:
-    await offline(rig, broker, "c", "grün".encode(), b"\xff\x00", b"")
-    found = (await ask(directory, "GET", "/sessions/c/queue")).body
-    assert found["waiting"] == 3
-    assert [(each["sequence"], each["payload"], each["payload_encoding"]) for each in found["messages"]] == [
-        (0, "grün", "utf-8"),
-        (1, "/wA=", "base64"),
-        (2, "", "utf-8"),
+    body = json.dumps({"kind": "client", "value": "c", "duration_s": 60}).encode()
+    made = await ask(directory, "POST", "/api/v1/bans", body)
+    assert (made.status, made.body["ban"]["by"]) == (201, "admin socket")
+    assert [each.getMessage() for each in caplog.records] == [
+        "POST /api/v1/clients/c/disconnect by admin socket: 200",
+        "POST /api/v1/bans by admin socket: 201",
     ]
-    first = found["messages"][0]
-    assert first == {
-        "sequence": 0,
-        "message_id": first["message_id"],
-        "published_at": datetime.fromtimestamp(int(first["message_id"]) / 1e6, UTC).isoformat().replace("+00:00", "Z"),
-        "topic": "plant/7",
-        "qos": 1,
-        "retain": False,
-        "payload": "grün",
-        "payload_encoding": "utf-8",
-        "payload_bytes": 5,
-        "expires_at": None,
-    }
-    assert len((await ask(directory, "GET", "/sessions/c/queue?limit=2")).body["messages"]) == 2
 
 
-async def test_a_payload_that_is_cut_within_a_character_is_text_all_the_same(
-    rig: Rig, broker: Broker, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mqttlite.admin.MAX_PEEK_BYTES", len("plant/7") + 3)
-    await offline(rig, broker, "c", "grün".encode())
-    [message] = (await ask(directory, "GET", "/sessions/c/queue")).body["messages"]
-    assert (message["payload"], message["payload_encoding"], message["payload_bytes"]) == ("gr", "utf-8", 5)
-
-
-async def test_a_queue_is_purged_and_a_dry_run_only_counts(rig: Rig, broker: Broker, directory: Path) -> None:
-    await offline(rig, broker, "c", b"1", b"2")
-    for query in ("?dry_run", "?dry_run=true"):
-        answer = await ask(directory, "DELETE", f"/sessions/c/queue{query}")
-        assert answer.body == {"messages": 2, "complete": True}
-    assert (await ask(directory, "DELETE", "/sessions/c/queue?dry_run=false")).body["messages"] == 2
-    assert (await ask(directory, "GET", "/sessions/c/queue")).body == {"messages": [], "waiting": 0}
-
-
-# ── retained messages ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_retained_messages_are_listed_and_removed(broker: Broker, directory: Path) -> None:
-    for topic in ("a/1", "a/2", "b ü"):
-        await broker.publish(topic, "xyz", qos=1, retain=True)
-    found = (await ask(directory, "GET", "/retained?filter=a/%2B&limit=1")).body
-    [entry] = found["entries"]
-    assert int(entry.pop("message_id")) < time.time() * 1e6
-    assert datetime.fromisoformat(entry.pop("published_at")) < datetime.now(UTC)
-    assert found == {"entries": [{"topic": "a/1", "qos": 1, "payload_bytes": 3}], "cursor": "a/2"}
-    found = (await ask(directory, "GET", "/retained?filter=a/%2B&cursor=a/2")).body
-    assert [each["topic"] for each in found["entries"]] == ["a/2"]
-    assert len((await ask(directory, "GET", "/retained")).body["entries"]) == 3
-    assert (await ask(directory, "DELETE", "/retained?filter=%23&dry_run")).body == {"messages": 3, "complete": True}
-    assert (await ask(directory, "DELETE", "/retained?filter=a/%23")).body["messages"] == 2
-    assert [each["topic"] for each in (await ask(directory, "GET", "/retained")).body["entries"]] == ["b ü"]
-
-
-async def test_parameters_may_come_as_a_body(broker: Broker, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mqttlite.admin")
-    topic = "t" * 65_000
+async def test_requests_are_limited_in_size(broker: Broker, directory: Path) -> None:
+    topic = "t" * 60_000
     await broker.publish(topic, "x", qos=1, retain=True)
-    body = json.dumps({"filter": topic, "dry_run": True}).encode()
-    assert (await ask(directory, "DELETE", "/retained", body)).body["messages"] == 1
-    assert (await ask(directory, "DELETE", "/retained", body.replace(b"true", b"false"))).body["messages"] == 1
-    assert (await broker.admin.retained("#")).entries == []
-    logged = [each.getMessage() for each in caplog.records if each.name == "mqttlite.admin"]
-    assert [each.startswith("admin socket: DELETE '/retained' {'filter': 'ttt") for each in logged] == [True, True]
-    assert max(map(len, logged)) < 600
+    assert (await ask(directory, "DELETE", f"/api/v1/retained?filter={quote(topic)}")).body["messages"] == 1
+    assert (await ask(directory, "GET", f"/{'x' * HEAD_BYTES}")).status == 431
+    limit = LIMITS.max_body_bytes
+    assert (await ask(directory, "POST", "/api/v1/bans", b"{}".ljust(limit))).status == 422
+    too_long = f"POST /api/v1/bans HTTP/1.1\r\nHost: x\r\nContent-Length: {limit + 1}\r\n\r\n"
+    assert (await send(directory, too_long.encode())).status == 413
 
 
-# ── delayed messages ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_delayed_messages_are_listed_and_cancelled(broker: Broker, directory: Path) -> None:
-    for topic in ("a", "b", "c"):
-        await broker.publish(f"$delayed/100/{topic}", "xyz", qos=1)
-    first = (await ask(directory, "GET", "/delayed?limit=2")).body
-    assert [(each["topic"], each["qos"], each["payload_bytes"]) for each in first["entries"]] == [
-        ("a", 1, 3),
-        ("b", 1, 3),
-    ]
-    assert first["entries"][0]["due_at"].endswith("Z")
-    second = (await ask(directory, "GET", f"/delayed?cursor={first['cursor']}")).body
-    assert ([each["topic"] for each in second["entries"]], second["cursor"]) == (["c"], "")
-    number = second["entries"][0]["number"]
-    assert (await ask(directory, "DELETE", f"/delayed/{number}")).body == {"cancelled": True}
-    answer = await ask(directory, "DELETE", f"/delayed/{number}")
-    assert (answer.status, answer.body) == (404, {"error": f"There is no delayed message {number}, or it is due."})
-    assert len((await ask(directory, "GET", "/delayed")).body["entries"]) == 2
-
-
-# ── refusals ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("method", "target", "body", "status", "error"),
-    [
-        ("GET", "/", b"", 404, "There is nothing at /; there are /sessions, /sessions/*,"),
-        ("GET", "/sessions/", b"", 404, "There is nothing at /sessions/;"),
-        ("GET", "/sessions/a/b/c", b"", 404, "There is nothing at"),
-        ("GET", "/sessions/nobody", b"", 404, "The client 'nobody' has no session."),
-        ("DELETE", "/sessions/nobody", b"", 404, "The client 'nobody' has no session."),
-        ("GET", "/sessions/nobody/queue", b"", 404, "The client 'nobody' has no session."),
-        ("DELETE", "/sessions/nobody/queue", b"", 404, "The client 'nobody' has no session."),
-        ("POST", "/sessions/nobody/kick", b"", 404, "The client 'nobody' is not connected."),
-        ("DELETE", "/sessions", b"", 405, "/sessions takes GET."),
-        ("POST", "/retained", b"", 405, "/retained takes GET and DELETE."),
-        ("PUT", "/retained", b"", 405, "/retained takes GET and DELETE."),
-        ("PATCH", "/retained", b"", 405, "Only GET, HEAD, POST, PUT and DELETE are served here."),
-        ("GET", "/sessions?limit=0", b"", 422, "limit is '0': it is a number from 1 to 1000."),
-        ("GET", "/sessions?limit=1001", b"", 422, "limit is '1001'"),
-        ("GET", f"/sessions?limit={'9' * 5_000}", b"", 422, "limit is '999"),
-        ("GET", "/sessions?limit=x", b"", 422, "limit is 'x'"),
-        ("GET", "/sessions?limit=%C2%B2", b"", 422, "limit is '²'"),
-        ("GET", "/sessions?connected=maybe", b"", 422, "connected is 'maybe': it is true or false."),
-        ("DELETE", "/retained", b"", 422, "The parameter filter is missing."),
-        ("DELETE", "/retained?filter=kept&dryrun", b"", 422, "There is no parameter 'dryrun' of DELETE /retained;"),
-        ("DELETE", "/retained?filter=a/%23/b", b"", 422, "The filter is no topic filter: "),
-        ("GET", "/retained?filter=a%2B", b"", 422, "The filter is no topic filter: "),
-        ("GET", "/delayed?cursor=x", b"", 422, "cursor is 'x': it is a number."),
-        ("DELETE", "/delayed/x", b"", 422, "The name of a delayed message is 'x': it is a number."),
-        ("DELETE", f"/delayed/{'9' * 19}", b"", 422, "The name of a delayed message is '999"),
-        ("DELETE", f"/delayed/{'9' * 18}", b"", 404, "There is no delayed message 999"),
-        ("DELETE", "/retained", b"{", 400, "The body is no JSON object with the parameters: "),
-        ("DELETE", "/retained", b"[]", 422, "The parameters in the body are wrong: "),
-        ("DELETE", "/retained", b'{"filter": null}', 422, "The parameters in the body are wrong: "),
-        ("DELETE", "/retained", b'{"filter": "kept", "dry": 1}', 422, "There is no parameter 'dry'"),
-        ("DELETE", "/retained", b'{"filter": "kept", "dry_run": 1}', 422, "dry_run is '1': it is true or false."),
-        ("DELETE", "/retained", b"x" * (BODY_BYTES + 1), 413, f"The body is longer than {BODY_BYTES} bytes."),
-        ("GET", f"/{'x' * HEAD_BYTES}", b"", 431, f"The request is longer than {HEAD_BYTES} bytes."),
-        ("GET", "/sessions/%FF", b"", 400, "The URL cannot be read."),
-    ],
-)
-async def test_what_cannot_be_done_is_said_as_json_and_changes_nothing(
-    broker: Broker, directory: Path, method: str, target: str, body: bytes, status: int, error: str
-) -> None:
-    await broker.publish("kept", "x", qos=1, retain=True)
-    answer = await ask(directory, method, target, body)
-    assert (answer.status, list(answer.body)) == (status, ["error"])
-    assert answer.body["error"].startswith(error)
-    assert ("Allow: " in answer.head) is (status == 405)
-    assert len((await broker.admin.retained("#")).entries) == 1
-
-
-async def test_a_body_at_its_limit_is_read(broker: Broker, directory: Path) -> None:
-    body = b'{"filter": "a", "dry_run": true}'.ljust(BODY_BYTES)
-    assert (await ask(directory, "DELETE", "/retained", body)).status == 200
-
-
-async def test_an_answer_that_fails_is_an_error_as_json(
-    broker: Broker, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admin_socket, "_no_session", None)
-    answer = await ask(directory, "GET", "/sessions/nobody")
-    assert (answer.status, list(answer.body)) == (500, ["error"])
-
-
-async def test_head_is_answered_without_a_body(broker: Broker, directory: Path) -> None:
-    reader, writer = await asyncio.open_unix_connection(str(directory / SOCKET_NAME))
-    writer.write(b"HEAD /sessions HTTP/1.1\r\nHost: x\r\n\r\n")
-    answer = await reader.read()
-    writer.close()
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert answer.endswith(b"\r\n\r\n")
+async def test_one_connection_more_than_the_limit_is_closed(broker: Broker, directory: Path) -> None:
+    assert (await ask(directory, "GET", "/api/v1/bans")).status == 200
+    path = str(directory / SOCKET_NAME)
+    idle = [await asyncio.open_unix_connection(path) for _ in range(LIMITS.max_connections)]
+    reader, writer = await asyncio.open_unix_connection(path)
+    async with asyncio.timeout(60):
+        assert await reader.read() == b""
+    for _, each in (*idle, (reader, writer)):
+        each.close()
 
 
 async def test_the_port_of_metrics_changes_nothing(rig: Rig, directory: Path) -> None:

@@ -269,7 +269,7 @@ async def test_they_start_without_the_broker() -> None:
     loaded = output.decode().split()
     assert "mqttlite.cli.health" in loaded
     integration = {name.split(".")[1] for name in loaded if name.startswith("mqttlite.")}
-    assert integration <= {"build", "cli", "wire"}
+    assert integration <= {"build", "cli", "extensions", "telemetry", "wire"}
     assert not {"asyncio", "rich", "cryptography"} & set(loaded)
 
 

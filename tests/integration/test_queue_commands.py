@@ -137,7 +137,7 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(rig: Rig, brok
     assert len(by_cause.splitlines()) == 2
     assert await printed(directory, "dlq", "ls", "jobs", "--filter", 'topic = "elsewhere"') == ""
     wrong = await run(directory, "dlq", "drop", "jobs", "--filter", "six")
-    assert (wrong.exit_code, "filter: position 1: found six, and expected a condition" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "Filter: position 1: found six, and expected a condition" in wrong.stderr) == (2, True)
     assert await printed(directory, "dlq", "drop", "jobs", "1") == "1 dead letter dropped.\n"
     assert await printed(directory, "dlq", "drop", "jobs") == "1 dead letter dropped.\n"
     missing = await run(directory, "dlq", "show", "jobs", "1")

@@ -9,7 +9,7 @@ import httpx
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
-from mqttlite.gateway.app import GatewayApp
+from mqttlite.gateway.app import HttpApp
 from mqttlite.gateway.caller import Role
 from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
 from mqttlite.server import Broker
@@ -91,12 +91,12 @@ def nobody_without_credentials(folder: Path) -> dict[str, Any]:
     return {"password_file": str(path)}
 
 
-def routes_of(app: GatewayApp) -> set[tuple[str, str]]:
+def routes_of(app: HttpApp) -> set[tuple[str, str]]:
     """The method and path of each route."""
     return {(route.method, route.path) for route in app.table.routes}
 
 
-async def handshake(app: GatewayApp, path: str, headers: Mapping[str, str], peer: str = "127.0.0.1") -> int:
+async def handshake(app: HttpApp, path: str, headers: Mapping[str, str], peer: str = "127.0.0.1") -> int:
     """The status with which a WebSocket is opened (101) or refused; it is closed at once."""
     events = iter([{"type": "websocket.connect"}, {"type": "websocket.disconnect"}])
     statuses: list[int] = []

@@ -7,16 +7,16 @@ from msgspec import Meta
 
 from mqttlite.admin import DelayedEntry
 from mqttlite.gateway.caller import Role
-from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.routing import Route, Routes
+from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.gateway.topic_routes import Done
 
 
-def routes(context: GatewayContext) -> Sequence[Route]:
+def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
-    route = Routes("/api/v1", "messages")
+    route = Routes("/api/v1", "messages", served_on=OPERATORS)
     admin = context.admin
 
     @route.get("/delayed", Role.VIEWER, "List delayed messages")

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from mqttlite.extensions.schemas.api import CONTENT_TYPE, RegistryApi, is_change
 from mqttlite.gateway.caller import Caller, Role, check_role
-from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.problems import ErrorFormat, Problem
-from mqttlite.gateway.routing import Handler, Route
+from mqttlite.gateway.routing import OPERATORS, Handler, Route
 
 PREFIX: Final = "/registry"
 
@@ -51,7 +51,7 @@ def _registry_error(problem: Problem) -> Response:
 ERRORS: Final = ErrorFormat(_registry_error, _DESCRIPTION)
 
 
-def routes(context: GatewayContext) -> Sequence[Route]:
+def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
     assert context.schemas is not None, "the routes belong to them"
     api = RegistryApi(context.schemas)
@@ -71,6 +71,7 @@ def _route(api: RegistryApi, method: str, pattern: str, summary: str) -> Route:
         summary=summary,
         tag="schemas",
         operation=described,
+        served_on=OPERATORS,
     )
 
 

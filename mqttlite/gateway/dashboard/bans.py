@@ -74,7 +74,7 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
             "duration_s": float(duration),
             "reason": form.get("reason", "").strip(),
         }
-        await put_ban(context, convert(wanted, NewBan), caller, request.app.callers)
+        await put_ban(context.admin, convert(wanted, NewBan), caller, request.app.callers)
         return redirect(BANS, done="banned")
 
     @route.post(f"{BANS}/lift", Role.OPERATOR)

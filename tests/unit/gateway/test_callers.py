@@ -138,7 +138,7 @@ async def test_who_must_log_in_must_do_so_here_too(tmp_path: Path) -> None:
 
 NO_EXTRA = """
 import asyncio, sys
-sys.modules["starlette"] = None
+sys.modules["jinja2"] = None
 from mqttlite import Broker, Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 asyncio.run(Broker(Config(listeners=(ListenerOptions(port=0),), http=HttpOptions(port=0))).start())
@@ -148,4 +148,4 @@ asyncio.run(Broker(Config(listeners=(ListenerOptions(port=0),), http=HttpOptions
 @pytest.mark.slow
 def test_without_the_extra_a_sentence_says_what_to_install() -> None:
     found = subprocess.run([sys.executable, "-c", NO_EXTRA], capture_output=True, text=True, check=False, timeout=60)
-    assert "http: starlette is missing, which the gateway needs: pip install 'mqttlite[gateway]'" in found.stderr
+    assert "http: jinja2 is missing, which the gateway needs: pip install 'mqttlite[gateway]'" in found.stderr

@@ -521,7 +521,7 @@ async def test_a_trace_tells_what_becomes_of_messages(gateway: GatewayUnderTest)
 async def test_there_is_a_limit_for_streams(gateway: GatewayUnderTest) -> None:
     async def look() -> None: ...
 
-    streams = live.Live(gateway.gateway.app.context, max_streams=0)
+    streams = live.Live(gateway.gateway.context, max_streams=0)
     with pytest.raises(Problem, match="0 pages are kept up to date"):
         streams.stream(Request({"type": "http"}), Role.VIEWER, look)
 
