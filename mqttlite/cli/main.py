@@ -4,7 +4,6 @@ What a subcommand does lives in its own file, as a click command named `command`
 Invariant: `mqttlite pub` never pays for importing the broker.
 """
 
-import keyword
 import platform
 from collections.abc import Mapping
 from typing import Final
@@ -17,7 +16,6 @@ from mqttlite.extensions.built_in import BUILT_IN, resolve
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Run the broker.",
     "config": "Check a configuration file.",
-    "import": "Convert the configuration of Mosquitto.",
     "check": "Explain who may do what, and what is weak.",
     "acl": "Say whether a client may read or write a topic.",
     "explain": "Say what would become of a message or a subscription.",
@@ -50,7 +48,7 @@ def reference_of(name: str) -> str:
     for each in BUILT_IN.values():
         if name in each.commands:
             return each.commands[name].reference
-    return f"mqttlite.cli.{name}_:command" if keyword.iskeyword(name) else f"mqttlite.cli.{name}:command"
+    return f"mqttlite.cli.{name}:command"
 
 
 class LazyGroup(click.Group):

@@ -16,11 +16,11 @@ import msgspec
 
 from mqttlite.config.checks import conflicts
 from mqttlite.config.lines import Lines
-from mqttlite.config.mosquitto_conf import is_mosquitto_conf
 from mqttlite.config.options import BESIDE_PATH, Config, ConfigError, ListenerOptions
 from mqttlite.config.shape import Problem, join, shape_problems
 from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits, OverloadLimits
+from mqttlite.extensions.built_in import BUILT_IN, resolve
 
 _AT: Final = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)")
 _PATH: Final = re.compile(r"[\w.\[\]]+")
@@ -131,8 +131,9 @@ def _explain_syntax(path: str | Path, text: str, error: str) -> str:
     said, number = (found[1], found[2]) if found is not None else (error, None)
     lines = text.splitlines()
     at = f":{number}" if number else f":{max(1, len(lines))}"
-    if is_mosquitto_conf(text):
-        return f"{path}{at}: this is a mosquitto.conf; 'mqttlite import {path} > broker.toml' converts it"
+    for each in BUILT_IN.values():
+        if each.advice and (advice := resolve(each.advice)(path, text)):
+            return f"{path}{at}: {advice}"
     line = lines[int(number) - 1].strip() if number and int(number) <= len(lines) else ""
     remedy = next((words for begin, words in _SYNTAX if said.startswith(begin)), _VALUE_SYNTAX)
     return f"{path}{at}: {f'{line!r} is not TOML' if line else 'this is not TOML'} ({said}): {remedy}"

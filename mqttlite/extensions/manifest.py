@@ -46,6 +46,9 @@ class Manifest:
     """A reference to a function: the topic that a topic is about, whose permissions count."""
     switch: str = ""
     """The option at the top of the configuration that turns the extension on. Empty: it is always on."""
+    advice: str = ""
+    """A reference to a function: what to do with a configuration file, by its path and text, that is no TOML, in a
+    sentence; empty if it does not know the file."""
     conflicts: str = ""
     """A reference to a function that finds what is wrong with a `Config` as a whole: `config.shape.Problem`s."""
     figures: tuple[Figure, ...] = ()

@@ -113,11 +113,13 @@ _BRIDGE: Final = frozenset(
 )
 
 
-def is_mosquitto_conf(text: str) -> bool:
-    """Whether the first option of a text is one of a mosquitto.conf."""
+def advice(path: str, text: str) -> str:
+    """What to do with a file whose first option is one of a mosquitto.conf; empty for others."""
     lines = (each.strip() for each in text.splitlines())
     key, _, value = next((each for each in lines if each and not each.startswith("#")), "").partition(" ")
-    return key in _KEYS and not value.lstrip().startswith("=")
+    if key not in _KEYS or value.lstrip().startswith("="):
+        return ""
+    return f"this is a mosquitto.conf; 'mqttlite import {path} > broker.toml' converts it"
 
 
 def convert(path: Path) -> Converted:

@@ -8,10 +8,10 @@ from click.testing import CliRunner
 
 from mqttlite.cli.main import main
 from mqttlite.config import load_config
-from mqttlite.config.mosquitto_conf import MAX_FILES, convert
 from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
+from mqttlite.extensions.mosquitto_import.mosquitto_conf import MAX_FILES, convert
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.dynamic_security import Options as DynamicSecurity

@@ -1,6 +1,6 @@
 """`mqttlite import`: convert the configuration of another broker.
 
-How that is done lives in `config.mosquitto_conf`. Invariant: nothing is changed and no file is written.
+How that is done lives in `mosquitto_conf`. Invariant: nothing is changed and no file is written.
 """
 
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mqttlite.config.mosquitto_conf import MosquittoConfError, convert
+from mqttlite.extensions.mosquitto_import.mosquitto_conf import MosquittoConfError, convert
 
 _EPILOG = """\b
 Exit codes:

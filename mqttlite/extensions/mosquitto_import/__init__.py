@@ -1,0 +1,1 @@
+"""`mqttlite import`: the configuration of Mosquitto as one of ours."""
