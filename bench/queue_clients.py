@@ -62,11 +62,12 @@ class Running:
         """The admin socket."""
         reader, writer = await asyncio.open_unix_connection(self.folder / "data" / "admin.sock")
         sent = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(sent)}\r\nConnection: close\r\n\r\n"
+        head = f"{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(sent)}\r\nConnection: close\r\n"
+        head += "Content-Type: application/json\r\n\r\n"
         writer.write(head.encode() + sent)
         answer = await reader.read(-1)
         writer.close()
-        if not answer.startswith(b"HTTP/1.1 200"):
+        if not answer.startswith(b"HTTP/1.1 2"):
             raise QueuesError(f"{method} {path}: {answer[-300:]!r}")
         decoded: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
         return decoded
@@ -299,7 +300,7 @@ class Http:
         answer = await self._reader.readuntil(b"\r\n\r\n")
         at = answer.lower().index(b"content-length:") + len(b"content-length:")
         found = await self._reader.readexactly(int(answer[at:].split(b"\r\n", 1)[0]))
-        if not answer.startswith(b"HTTP/1.1 200"):
+        if not answer.startswith(b"HTTP/1.1 2"):
             raise QueuesError(f"{method} {path}: {found[:300]!r}")
         decoded: dict[str, Any] = msgspec.json.decode(found)
         return decoded

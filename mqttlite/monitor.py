@@ -7,14 +7,13 @@ supervisors, `/why` for people. What it serves is made in `reports`. Invariant: 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from mqttlite.admin import MAX_PAGE, Admin
 from mqttlite.net.endpoints import TcpEndpoint
-from mqttlite.net.http import JSON, READ_ONLY, HttpServer, Options, Request, Response, sentence
+from mqttlite.net.http import JSON, HttpServer, Options, Request, Response, sentence
 from mqttlite.net.local_host import is_local
 from mqttlite.reports import Reports
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
@@ -28,7 +27,7 @@ _log = logging.getLogger("mqttlite.telemetry")
 
 
 class StatePages:
-    """The answers for `mqttlite top`, `health` and `why`, which the admin socket has too."""
+    """The answers for `mqttlite top`, `health` and `why`."""
 
     def __init__(self, reports: Reports, admin: Admin) -> None:
         self._reports: Final = reports
@@ -108,10 +107,11 @@ class Monitor:
         self._exposition: Final = _exposition()
         self._metrics_text: tuple[Report, bytes] | None = None
         """The latest report as metrics."""
-        self._host: Final = options.host
-        is_open = not (self._host.startswith("127.") or self._host in ("localhost", "::1"))
-        accepts = READ_ONLY if is_open else replace(READ_ONLY, hosts=is_local)
-        self._http: Final = HttpServer(TcpEndpoint(options.host, options.port), self._answer, accepts)
+        host = options.host
+        self._is_open: Final = not (host.startswith("127.") or host in ("localhost", "::1"))
+        """Whether others than this machine may reach it."""
+        endpoint = TcpEndpoint(options.host, options.port)
+        self._http: Final = HttpServer(endpoint, self._answer, None if self._is_open else is_local)
         self._answers: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
             "/metrics": self._metrics,
             **pages.answers,
@@ -132,7 +132,7 @@ class Monitor:
         if self._exposition is None:
             _log.warning("there will be no /metrics: %s", _NO_LIBRARY)
         await self._http.start("metrics")
-        if self._http.accepts.hosts is None:
+        if self._is_open:
             _log.warning(
                 "metrics, health and status on %s are open to the network: they show which clients are connected",
                 ", ".join(self.addresses),

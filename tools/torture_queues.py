@@ -503,13 +503,14 @@ class QueueTorture:
         reader, writer = await asyncio.open_unix_connection(self._directory / "admin.sock")
         try:
             sent = b"" if body is None else json.dumps(body).encode()
-            head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(sent)}\r\nConnection: close\r\n\r\n"
+            head = f"{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(sent)}\r\nConnection: close\r\n"
+            head += "Content-Type: application/json\r\n\r\n"
             writer.write(head.encode() + sent)
             answer = await reader.read(-1)
         finally:
             writer.close()
         head_bytes, _, found = answer.partition(b"\r\n\r\n")
-        if b" 200 " not in head_bytes.split(b"\r\n")[0] + b" ":
+        if not head_bytes.startswith(b"HTTP/1.1 2"):
             raise ValueError(found)
         decoded: dict[str, object] = json.loads(found)
         return decoded

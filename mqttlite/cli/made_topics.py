@@ -1,6 +1,6 @@
 """`mqttlite topics ls`, `new`, `rm`, `subscribers`: the topics made over HTTP, with owners and policies.
 
-What is asked is in `api_client`: the admin socket has no topics. Invariant: topics are named by their ids.
+What is asked is in `asker`: the admin socket has no topics. Invariant: topics are named by their ids.
 """
 
 from typing import Any, Final, get_args

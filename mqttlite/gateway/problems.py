@@ -10,7 +10,6 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 PROBLEM_JSON: Final = "application/problem+json"
@@ -79,13 +78,16 @@ class ErrorFormat(NamedTuple):
     """Of such an answer, for OpenAPI."""
 
 
-class Problem(HTTPException):
+class Problem(Exception):
     """Raise it anywhere in a route: the caller gets `code`, its status and `detail`, a sentence that says what, where
     and what to do. `more` are further members of the answer."""
 
     def __init__(self, code: Code, detail: str, *, headers: dict[str, str] | None = None, **more: Any) -> None:
-        super().__init__(STATUS[code], detail, headers)
+        super().__init__(detail)
         self.code: Final = code
+        self.status_code: Final = STATUS[code]
+        self.detail: Final = detail
+        self.headers: Final = headers
         self.more: Final = more
 
     def body(self) -> bytes:

@@ -1,6 +1,6 @@
 """`/api/v1/queues` and `/dead-letters`: list, make, change, look at, purge, pause and delete queues; and dead letters.
 
-What is done is in `delivery.queues.api`, which the admin socket serves, too. Invariant: payloads are shown to operators
+What is done is in `delivery.queues.api`, which queue commands use, too. Invariant: payloads are shown to operators
 only, whatever the rules say of their topics.
 """
 

@@ -1,6 +1,6 @@
 """`/api/v1/queues/{name}/seek` and `/snapshots`: going back or on in a queue, and marking where it is.
 
-What is done is in `delivery.queues.api`, which the admin socket serves, too. Invariant: when a seek is answered,
+What is done is in `delivery.queues.api`, which queue commands use, too. Invariant: when a seek is answered,
 nothing older is delivered.
 """
 

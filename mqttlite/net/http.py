@@ -1,4 +1,4 @@
-"""A small HTTP server for operators and their programs: one request per connection, by default only GET and HEAD.
+"""A small HTTP server for operators and their programs: one request per connection, only GET and HEAD.
 
 It does not know the paths and answers. Invariant: a client that is slow, breaks the protocol or asks too often costs
 bounded memory and delays no other answer: there are at most `MAX_OPEN` connections, and a new one replaces the oldest.
@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import h11
 import msgspec
 
-from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
+from mqttlite.net.endpoints import TcpEndpoint
 from mqttlite.net.link import LINGER_S
 
 MAX_OPEN: Final = 32
@@ -58,10 +58,6 @@ class Request:
 
     path: str
     query: dict[str, str] = field(default_factory=dict)
-    segments: tuple[str, ...] = ()
-    """The segments of the path between its slashes; a percent-encoded slash is part of its segment."""
-    method: str = "GET"
-    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,6 @@ class Response:
     status: int
     body: bytes
     content_type: str = TEXT
-    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def sentence(status: int, text: str) -> Response:
@@ -79,34 +74,19 @@ def sentence(status: int, text: str) -> Response:
     return Response(status, f"{text}\n".encode())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepts:
-    """Which requests a server takes, and the format of its error responses."""
-
-    methods: tuple[str, ...] = ("GET", "HEAD")
-    head_bytes: int = HEAD_BYTES
-    body_bytes: int = 0
-    """The longest body. The body of GET and HEAD is never read."""
-    error: Callable[[int, str], Response] = sentence
-    hosts: Callable[[str], bool] | None = None
-    """Whether a header `Host` is one of the server's. None: every one is."""
-
-
-READ_ONLY: Final = Accepts()
-
-
 class HttpServer:
-    """`answer` is called for each complete request. An exception is logged and answered with 500."""
+    """`answer` is called for each complete request. An exception is logged and answered with 500. `hosts` says whether
+    a header `Host` is one of the server's; None: every one is."""
 
     def __init__(
         self,
-        endpoint: TcpEndpoint | UnixEndpoint,
+        endpoint: TcpEndpoint,
         answer: Callable[[Request], Awaitable[Response]],
-        accepts: Accepts = READ_ONLY,
+        hosts: Callable[[str], bool] | None = None,
     ) -> None:
         self._endpoint: Final = endpoint
         self._answer: Final = answer
-        self.accepts: Final = accepts
+        self._hosts: Final = hosts
         self._open: Final[dict[_Exchange, None]] = {}
 
     @property
@@ -145,7 +125,7 @@ class HttpServer:
             idle = next((exchange for exchange in self._open if exchange.answering is None), oldest)
             del self._open[idle]
             idle.abort()
-        exchange = _Exchange(self._answer, self.accepts, self._on_lost)
+        exchange = _Exchange(self._answer, self._hosts, self._on_lost)
         self._open[exchange] = None
         return exchange
 
@@ -159,20 +139,17 @@ class _Exchange(asyncio.Protocol):
     def __init__(
         self,
         answer: Callable[[Request], Awaitable[Response]],
-        accepts: Accepts,
+        hosts: Callable[[str], bool] | None,
         on_lost: "Callable[[_Exchange], None]",
     ) -> None:
         self._answer: Final = answer
-        self._accepts: Final = accepts
+        self._hosts: Final = hosts
         self._on_lost: Final = on_lost
         self._loop: Final = asyncio.get_running_loop()
-        self._http: Final = h11.Connection(h11.SERVER, max_incomplete_event_size=accepts.head_bytes)
+        self._http: Final = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._heard_bytes = 0
-        self._head: h11.Request | None = None
-        """The head of a request whose body is still arriving."""
-        self._body = b""
         self._is_heard = False
         """Whether the request is complete. Later bytes are ignored."""
         self._is_answered = False
@@ -192,53 +169,29 @@ class _Exchange(asyncio.Protocol):
         try:
             self._http.receive_data(data)
             self._heard_bytes += len(data)
-            while not self._is_heard:
-                event = self._http.next_event()
-                if event is h11.NEED_DATA:
-                    self._ask_for_body()
-                    return
-                if isinstance(event, h11.Request):
-                    self._on_head(event)
-                elif isinstance(event, h11.Data):
-                    self._on_data(event.data)
-                else:
-                    assert self._head is not None, "a request with a body has a head"
-                    self._begin(self._head)
+            event = self._http.next_event()
+            if isinstance(event, h11.Request):
+                self._on_head(event)
         except h11.RemoteProtocolError as error:
             self._refuse(error.error_status_hint, f"This is not a request that is served here: {error}.")
 
     def _on_head(self, head: h11.Request) -> None:
-        limit, methods = self._accepts.head_bytes, ", ".join(self._accepts.methods)
-        if self._heard_bytes - len(self._http.trailing_data[0]) > limit:  # h11 does not limit one piece
-            self._refuse(431, f"The request is longer than {limit} bytes.")
+        if self._heard_bytes - len(self._http.trailing_data[0]) > HEAD_BYTES:  # h11 does not limit one piece
+            self._refuse(431, f"The request is longer than {HEAD_BYTES} bytes.")
         elif not self._is_for_us(head):
             self._refuse(421, "This is served here as localhost only.")
-        elif head.method.decode("ascii") not in self._accepts.methods:
-            only = " and ".join(methods.rsplit(", ", 1))
-            self._refuse(405, f"Only {only} are served here.", (b"Allow", methods.encode()))
-        elif head.method in (b"GET", b"HEAD"):
-            self._begin(head)
+        elif head.method not in (b"GET", b"HEAD"):
+            self._refuse(405, "Only GET and HEAD are served here.", (b"Allow", b"GET, HEAD"))
         else:
-            self._head = head
+            self._begin(head)
 
     def _is_for_us(self, head: h11.Request) -> bool:
         hosts = [value.decode("latin-1") for name, value in head.headers if name == b"host"]
-        return self._accepts.hosts is None or not hosts or self._accepts.hosts(hosts[0])
-
-    def _on_data(self, data: bytes) -> None:
-        self._body += data
-        if len(self._body) > self._accepts.body_bytes:
-            self._refuse(413, f"The body is longer than {self._accepts.body_bytes} bytes.")
-
-    def _ask_for_body(self) -> None:
-        """Answer `Expect: 100-continue`, which curl sends before a longer body."""
-        if self._http.they_are_waiting_for_100_continue and self._transport is not None:
-            proceed = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
-            self._transport.write(self._http.send(proceed) or b"")
+        return self._hosts is None or not hosts or self._hosts(hosts[0])
 
     def _refuse(self, status: int, text: str, *headers: tuple[bytes, bytes]) -> None:
         self._is_heard = True
-        self._respond(self._accepts.error(status, text), *headers)
+        self._respond(sentence(status, text), *headers)
 
     def eof_received(self) -> bool:
         """A client may close its sending side after its request. Before that, close the connection."""
@@ -267,7 +220,7 @@ class _Exchange(asyncio.Protocol):
         self._expire_in(ANSWER_S)
         self._wants_body = head.method != b"HEAD"
         try:
-            asked = _parse(head.method.decode("ascii"), head.target.decode("ascii"), self._body)
+            asked = _parse(head.target.decode("ascii"))
         except ValueError:
             self._refuse(400, "The URL cannot be read.")
             return
@@ -278,8 +231,8 @@ class _Exchange(asyncio.Protocol):
             response = await self._answer(request)
         except Exception:
             _log.exception("%s: the answer failed", request.path)
-            response = self._accepts.error(500, "The answer failed; the broker's log says why.")
-        self._respond(response, *response.headers)
+            response = sentence(500, "The answer failed; the broker's log says why.")
+        self._respond(response)
         self.answering = None
 
     def _respond(self, response: Response, *headers: tuple[bytes, bytes]) -> None:
@@ -311,14 +264,8 @@ class _Exchange(asyncio.Protocol):
             transport.abort()
 
 
-def _parse(method: str, target: str, body: bytes) -> Request:
-    """Parse a request. Raises `ValueError`, also for invalid UTF-8."""
+def _parse(target: str) -> Request:
+    """Parse a request's target. Raises `ValueError`, also for invalid UTF-8."""
     parts = urlsplit(target)
     found = parse_qs(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
-    return Request(
-        unquote(parts.path, errors="strict"),
-        {name: values[0] for name, values in found.items()},
-        tuple(unquote(each, errors="strict") for each in parts.path.removeprefix("/").split("/")),
-        method,
-        body,
-    )
+    return Request(unquote(parts.path, errors="strict"), {name: values[0] for name, values in found.items()})

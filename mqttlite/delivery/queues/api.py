@@ -97,7 +97,7 @@ class QueuesApi:
         segments: Sequence[str],
         query: Mapping[str, str],
         body: bytes,
-        who: str = "admin socket",
+        who: str,
         mount_point: bytes = b"",
     ) -> Answer:
         """Answer a request for `/queues…` or `/dead-letters…`. `who` is for the log."""

@@ -1,6 +1,6 @@
 """The HTTP interface of the registry, with the paths, bodies and error codes of Confluent's Schema Registry.
 
-The admin socket and the gateway serve it and check permissions. `RegistryApi.answer` takes a parsed request, and
+The routes serve it and check permissions. `RegistryApi.answer` takes a parsed request, and
 `is_change` says whether it changes data. Invariant: a failed request changes nothing.
 """
 

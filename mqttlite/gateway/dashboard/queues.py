@@ -1,7 +1,7 @@
 """The queues of `$queue/…`: a list, a page for each with its push, snapshots and dead letters, and what an operator or
 administrator does with them.
 
-What is done is in `delivery.queues.api`, as over the API and the admin socket. Invariant: payloads are shown to
+What is done is in `delivery.queues.api`, as over the API. Invariant: payloads are shown to
 operators only.
 """
 
