@@ -5,6 +5,7 @@ only, whatever the rules say of their topics.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -39,31 +40,10 @@ Number = Annotated[int, Meta(ge=0, description="Of one dead letter; without it a
 Rate = Annotated[int, Meta(ge=0, le=10_000, description="So many in a second at most; 0: as fast as it goes.")]
 
 
-class QueueDetails(msgspec.Struct):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDetails(QueueState):
     """What is in a queue, what became of its messages since the start, and its options."""
 
-    name: str
-    filters: list[str]
-    paused: bool
-    origin: str
-    depth: int
-    waiting: int
-    leased: int
-    scheduled: int
-    size_bytes: int
-    oldest_age_s: float
-    consumers: int
-    dead_letters: int
-    published: int
-    refused: int
-    attempts: int
-    ends: dict[str, int]
-    failures: dict[str, int]
-    dead_letters_total: int
-    filtered: int
-    retained: int
-    snapshots: int
-    returned: int
     options: dict[str, Any]
     push: PushState | None = None
     """How its messages are pushed, if they are."""
