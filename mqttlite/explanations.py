@@ -91,6 +91,8 @@ class SubscribeExplanation:
     allowed: bool
     reason_code: int
     reason: str
+    has_hook: bool
+    """Whether a hook of the broker is asked, too, which may refuse the subscription. It is not asked here."""
     retained: int
     """Retained messages that the client would get at once."""
     retained_denied: int
@@ -189,6 +191,7 @@ class Explanations:
             allowed=is_allowed,
             reason_code=_REFUSED if shut_out else plan.code,
             reason=shut_out or plan.reason or _default_reason(0 if is_allowed else plan.code),
+            has_hook=plan.has_hook,
             retained=plan.retained,
             retained_denied=plan.retained_denied,
         )

@@ -248,6 +248,8 @@ def _about_subscribe(found: dict[str, Any]) -> Iterator[str]:
     yield from _head(found)
     if found["allowed"]:
         yield f"granted: QoS {found['reason_code']}"
+    if found["allowed"] and found["has_hook"]:
+        yield "hook: one is asked, too, and may refuse the subscription"
     if found["allowed"] and found["live"]:
         yield f"retained messages that would come: {found['retained']}"
     if found["allowed"] and found["retained_denied"]:

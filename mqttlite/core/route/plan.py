@@ -109,7 +109,7 @@ class PublishPlan:
 class SubscribePlan:
     """The predicted outcome of a subscription."""
 
-    __slots__ = ("code", "is_connected", "reason", "retained", "retained_denied", "topic_filter")
+    __slots__ = ("code", "has_hook", "is_connected", "reason", "retained", "retained_denied", "topic_filter")
 
     def __init__(self, topic_filter: bytes) -> None:
         self.topic_filter: bytes = topic_filter
@@ -117,6 +117,8 @@ class SubscribePlan:
         self.code: int = 0
         """The reason code of SUBACK: the granted QoS, or a refusal from 0x80 on."""
         self.reason: str = ""
+        self.has_hook: bool = False
+        """Whether a hook is asked, too, which may refuse the subscription. It is not asked here."""
         self.retained: int = 0
         """The retained messages that the client would get, among the first `MAX_RETAINED`."""
         self.retained_denied: int = 0
@@ -218,6 +220,7 @@ class Planner:
             plan.code = self._subscriptions.judge(capabilities, session, request, parts, 0, False, outcome)
             plan.reason = outcome.reason
             is_granted = plan.code == 0
+            plan.has_hook = self._subscriptions.hook is not None
             if is_granted or plan.code == NOT_AUTHORIZED_CODE:
                 asked = asked_filter(topic_filter, parts)
                 plan.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, asked)

@@ -152,6 +152,8 @@ def test_a_hook_may_refuse_what_the_rules_allow(version: int, code: int) -> None
     client = world.connect("c", version)
     assert client.subscribe(request("a", 1), request("b", 2)) == bytes([1, code])
     assert hook.asked == [("c", b"a", 1), ("c", b"b", 2)]
+    assert world.broker.planner.subscribe("c", None, b"a", 1).has_hook
+    assert len(hook.asked) == 2, "a plan does not ask"
     assert list(world.session("c").subscriptions) == [b"a"]
     own = world.open(is_trusted=True)
     own.connect("own")
