@@ -579,7 +579,7 @@ async def test_a_stop_closes_sockets(tmp_path: Path) -> None:
 async def test_metrics_count_what_is_asked_and_sent(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "UNREAD_S", 0.05)
     assert gateway.broker.monitor is None
-    reports = gateway.gateway._context.reports
+    reports = gateway.gateway.context.reports
     client = gateway.client(Role.ADMIN)
     await client.put("/topics/a", content=b"x")
     await client.get("/api/v1/none")
