@@ -245,8 +245,7 @@ class Broker:
             self._closing.end_overflowed()
 
     def ask_about_clients(self) -> None:
-        """From now on ask an `Authenticate` question about each client but the program's own, also where no login is
-        needed."""
+        """From now on ask an `Authenticate` question about each client with a socket, also where no login is needed."""
         self._connecting.asks_always = True
 
     def ask_about_subscriptions(self, hook: SubscriptionHook) -> None:

@@ -65,7 +65,8 @@ class Hooks:
 
         It returns None, or a `Reject`. A coroutine may take `deadline_s` seconds; if the function raises or is late,
         the client is refused with 0x88, or with `on_error="accept"` accepted. The first refusal ends the chain. The
-        program's own sessions and callers over HTTP are not asked about. Raises `ValueError` for a wrong option.
+        program's own sessions and callers over HTTP, who send no CONNECT, are not asked about. Raises `ValueError` for
+        a wrong option.
         """
         accepts = _accepts("on_connect", deadline_s, on_error)
 

@@ -99,6 +99,7 @@ class LocalLink(LinkPort):
             client.username,
             capabilities=_TOLD if client.is_told else EVERYTHING,
             is_trusted=client.is_trusted,
+            is_inside=True,
             quotas=client.quotas,
             mount_point=client.mount_point,
             sees_publishers=client.sees_publishers,

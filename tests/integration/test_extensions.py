@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
 
 from mqttlite import (
@@ -22,6 +23,7 @@ from mqttlite import (
 from mqttlite.client.errors import ConnectRefused, SubscribeRefused
 from mqttlite.config import load_config
 from mqttlite.config.extensions import ExtensionOptions
+from mqttlite.config.http import HttpOptions
 from mqttlite.extensions.publish_hook import Result
 
 pytestmark = pytest.mark.slow
@@ -194,3 +196,19 @@ async def test_hooks_are_asked_about_clients() -> None:
                 await client.subscribe("#")
             await client.publish("a/b", "x", qos=1)
     assert [(each.client_id, each.reason) for each in gone] == [("c", "client_disconnected")]
+
+
+async def test_streams_over_http_are_asked_about_what_they_subscribe_to() -> None:
+    hooks = Hooks()
+    hooks.on_connect()(lambda client: Reject(0x87, "nobody"))
+    hooks.on_subscribe()(lambda request: Reject(0x87, "too much") if request.topic_filter == "secret" else None)
+    config = Config(listeners=(ListenerOptions(port=0),), http=HttpOptions(port=0, anonymous_role="user"))
+    async with Broker(config, extensions=[hooks]) as broker:
+        assert broker.gateway is not None
+        url = f"http://127.0.0.1:{broker.gateway.port}/events?filter="
+        async with httpx.AsyncClient() as client:
+            async with client.stream("GET", url + "a") as accepted:
+                assert accepted.status_code == 200
+            refused = await client.get(url + "secret")
+        assert refused.status_code == 403
+        assert "too much" in refused.text

@@ -87,7 +87,7 @@ class Connecting:
         self._paced: Final = paced
         self._overload: Final = overload
         self.asks_always: bool = False
-        """Whether a question is asked about each client, also where no login is needed."""
+        """Whether a question is asked about each client with a socket, also where no login is needed."""
         self.ban_of: BanOf | None = None
         """None: no client is banned."""
 
@@ -121,7 +121,7 @@ class Connecting:
         connection.problem_information = packet.properties.request_problem_information != 0
         if packet.properties.authentication_method is not None or connection.peer.must_authenticate:
             return False
-        return connection.peer.is_trusted or not self.asks_always
+        return connection.peer.is_inside or not self.asks_always
 
     def accept(self, connection: Connection, packet: Connect, data: bytes | None) -> None:
         """Accept the client: take over from a former connection, find its session, send CONNACK, resume.

@@ -78,7 +78,8 @@ class Peer:
     """What the listener knows about the remote end.
 
     `identity` is the name in a verified client certificate; `methods` are the authentication methods that a client may
-    use; `tls_bytes` is the memory that TLS takes. `is_trusted` marks the program itself, which no rules restrict.
+    use; `tls_bytes` is the memory that TLS takes. `is_trusted` marks the program itself, which no rules restrict;
+    `is_inside` marks all that need no socket, such as callers over HTTP, whose logins were judged there.
     `quotas` limit the traffic of the listener's clients, `connect_limits` how often they connect. `mount_point` is the
     prefix of all their topics. With `sees_publishers`, messages may name their publishers to it, whatever the topic
     policies say.
@@ -88,6 +89,7 @@ class Peer:
         "capabilities",
         "connect_limits",
         "identity",
+        "is_inside",
         "is_trusted",
         "methods",
         "mount_point",
@@ -109,8 +111,10 @@ class Peer:
         connect_limits: ConnectLimits | None = None,
         mount_point: bytes = b"",
         sees_publishers: bool = False,
+        is_inside: bool = False,
     ) -> None:
         self.sees_publishers: Final = sees_publishers
+        self.is_inside: Final = is_inside
         self.is_trusted: Final = is_trusted
         self.identity: Final = identity
         self.must_authenticate: Final = must_authenticate

@@ -91,6 +91,7 @@ def test_a_question_can_be_asked_where_no_login_is_needed_and_trusts_no_name(ver
     (connack,) = refused.received()
     assert isinstance(connack, Connack)
     assert refused.connection.close_detail == "not on the list"
+    assert world.open(version, is_inside=True).connect("page") is not None, "its login was judged by another door"
 
 
 @pytest.mark.parametrize(
