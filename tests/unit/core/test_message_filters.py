@@ -227,6 +227,16 @@ def test_messages_of_a_run_that_pass_different_subscriptions_arrive_once_and_in_
     assert world.broker.router.drops.filtered == 3
 
 
+def test_a_run_that_two_clients_share_has_nobody_without_a_receiver() -> None:
+    world = filtered_world()
+    low, high, publisher = world.connect("low"), world.connect("high"), world.connect("p")
+    low.subscribe("t", where="payload < 5")
+    high.subscribe("t", where="payload >= 5")
+    send_numbers(publisher, range(10))
+    assert low.payloads() + high.payloads() == [str(number) for number in range(10)]
+    assert world.broker.router.drops.by_reason == {}
+
+
 def test_combinations_that_are_not_kept_work_all_the_same() -> None:
     world = filtered_world()
     client = world.connect("c")
