@@ -4,9 +4,11 @@ from typing import Final, final
 
 from mqttlite.core.inbound.priority import LOW, NORMAL
 from mqttlite.core.limits import BLOCK, DROP_NEWEST, REJECT
-from mqttlite.core.message import Message
+from mqttlite.core.message import Message, PublishBatch, RawProperties, reframed
 from mqttlite.core.payload_check import PayloadCheck
-from mqttlite.core.retained.expiry_caps import expiring
+from mqttlite.core.retained.expiry_caps import expiring, with_expiry
+from mqttlite.wire.constants import PUBLISH, V5
+from mqttlite.wire.properties import encode_properties
 
 EPHEMERAL: Final = "ephemeral"
 STANDARD: Final = "standard"
@@ -70,8 +72,8 @@ class TopicPolicy:
         """What a receiver without room does with a message; empty: as in `Limits.on_overflow`."""
         self.tells_publisher: Final = tells_publisher
         """Whether receivers may see the publisher of a message. It does not restrict messages."""
-        self.passes_batches: Final = not (ttl_s or payload_check is not None or self.asks_room)
-        """Whether batches may stay batches: no message is checked or changed on its own."""
+        self.passes_batches: Final = not (payload_check is not None or self.asks_room)
+        """Whether batches may stay batches: no message is checked on its own."""
         self.is_plain: Final = not (
             max_payload_bytes
             or min_qos
@@ -103,6 +105,17 @@ class TopicPolicy:
         else:
             limited = expiring(message, min(message.qos, self.max_qos), self.ttl_s, now)
             limited.trace = message.trace
+        limited.on_overflow = self.on_overflow
+        return limited
+
+    def limited_batch(self, batch: PublishBatch, now: float) -> PublishBatch:
+        """The same for a batch of a QoS that it allows."""
+        limited, raw = batch, batch.raw
+        if self.ttl_s and not 0 <= raw.expiry_s <= self.ttl_s:
+            raw = RawProperties(encode_properties(with_expiry(raw.properties, self.ttl_s), PUBLISH), self.ttl_s)
+            packets, head = reframed(batch.topic, batch.data, batch.size, batch.head, batch.qos, V5, raw)
+            size = len(packets) // batch.count
+            limited = PublishBatch(batch.topic, packets, size, head, batch.qos, V5, raw, raw.expires_at(now))
         limited.on_overflow = self.on_overflow
         return limited
 

@@ -103,7 +103,7 @@ class DisconnectListener(Listener):
 
     def on_closed(self, link: Link) -> None:
         connection = link.connection
-        if connection.peer.is_trusted:
+        if connection.peer.is_inside:
             return
         client = DisconnectedClient(
             connection.client_id, connection.username, link.address, link.listener, connection.close_reason.value

@@ -50,3 +50,8 @@ async def in_time(waits: Awaitable[T], deadline_s: float) -> T:
         if late.expired():
             raise HookFailed(f"was not done after {deadline_s:g} s") from None
         raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise HookFailed("waited for something that was cancelled") from None

@@ -95,7 +95,7 @@ class Hooks:
     def on_disconnect(self) -> Callable[[D], D]:
         """Decorate a function that is told of each accepted client whose connection ended (`DisconnectedClient`).
 
-        The program's own sessions are left out.
+        The program's own sessions, and callers over HTTP, are left out.
         """
 
         def register(function: D) -> D:

@@ -12,6 +12,10 @@ CODES: Final = frozenset({0x80, 0x83, 0x86, 0x87, 0x88, 0x89, 0x90, 0x97, 0x99, 
 """The reason codes that refuse a message (5.0 §3.4.2.1), a connection (§3.2.2.2) or a subscription (§3.9.3)."""
 
 
+MAX_REASON_BYTES: Final = 1_000
+"""The rest of a longer reason is cut off: it goes into packets and log lines."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
     """A hook returns it to refuse a message, a connection or a subscription. A client of 5.0 gets `code` and `reason`.
@@ -28,6 +32,10 @@ class Reject:
         if self.code not in CODES:
             allowed = ", ".join(f"0x{each:02X}" for each in sorted(CODES))
             raise ValueError(f"code is {self.code!r}: a hook refuses with one of {allowed}")
+        if not isinstance(self.reason, str):
+            raise ValueError(f"reason is {type(self.reason).__name__}: it is a sentence")
+        told = self.reason.replace("\0", "?").encode(errors="replace")[:MAX_REASON_BYTES].decode(errors="ignore")
+        object.__setattr__(self, "reason", told)
 
 
 Result = Incoming | Reject | None

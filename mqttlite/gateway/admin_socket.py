@@ -30,8 +30,8 @@ class AdminSocket:
     def __init__(self, directory: str, build: "Callable[[UnixEndpoint], HttpServer]") -> None:
         self._build: Final = build
         self._endpoint: Final = UnixEndpoint(os.path.join(directory, SOCKET_NAME), SOCKET_MODE)
-        self._early: Final[set[asyncio.Task[None]]] = set()
-        """Each gives a connection to the server."""
+        self._early: Final[dict[asyncio.Task[None], _Early]] = {}
+        """The connections that wait for the server, by the task that gives it to them."""
         self._server: HttpServer | None = None
 
     async def start(self) -> None:
@@ -51,10 +51,12 @@ class AdminSocket:
     async def stop(self) -> None:
         """Stop to accept, end requests under way, and remove the socket. Harmless if it does not listen."""
         self._endpoint.close()
-        for task in self._early:
+        early = dict(self._early)
+        for task, connection in early.items():
             task.cancel()
-        if self._early:
-            await asyncio.wait(self._early)
+            connection.transport.abort()
+        if early:
+            await asyncio.wait(early)
         if self._server is not None:
             await self._server.abort()
 
@@ -63,8 +65,8 @@ class AdminSocket:
 
     def _give(self, early: "_Early") -> None:
         task = asyncio.get_running_loop().create_task(self._give_to_server(early))
-        self._early.add(task)
-        task.add_done_callback(self._early.discard)
+        self._early[task] = early
+        task.add_done_callback(self._early.pop)
 
     async def _give_to_server(self, early: "_Early") -> None:
         try:

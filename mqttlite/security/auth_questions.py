@@ -93,10 +93,11 @@ class AuthQuestions(Listener):
             link.listener,
         )
         is_new = not link.connection.accepted
-        verdict = self._jail.refusal(credentials) if is_new else None
+        needs_login = not chain.is_open or question.method != ""
+        verdict = self._jail.refusal(credentials) if is_new and needs_login else None
         if verdict is not None:
             await self._jail.delay()
-        elif chain.is_open and not question.method:
+        elif not needs_login:
             verdict = Verdict(ReasonCode.SUCCESS)
         else:
             verdict = await chain.verdict(question, credentials)
@@ -104,6 +105,7 @@ class AuthQuestions(Listener):
                 verdict = self._jail.judge(credentials, verdict)
         hooks = self.hooks()
         if is_new and verdict.reason_code == 0 and hooks is not None:
-            refusal = await hooks.verdict(link, verdict.username or link.connection.username)
+            identity = link.connection.peer.identity if question.method else None  # as the core names the client
+            refusal = await hooks.verdict(link, identity or verdict.username or link.connection.username)
             verdict = refusal if refusal.reason_code else verdict
         self._answer(question.id, verdict)

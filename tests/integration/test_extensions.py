@@ -24,6 +24,7 @@ from mqttlite.client.errors import ConnectRefused, SubscribeRefused
 from mqttlite.config import load_config
 from mqttlite.config.extensions import ExtensionOptions
 from mqttlite.config.http import HttpOptions
+from mqttlite.delivery.queues.options import DeliveryOptions
 from mqttlite.extensions.publish_hook import Result
 
 pytestmark = pytest.mark.slow
@@ -212,3 +213,14 @@ async def test_streams_over_http_are_asked_about_what_they_subscribe_to() -> Non
             refused = await client.get(url + "secret")
         assert refused.status_code == 403
         assert "too much" in refused.text
+
+
+async def test_a_hook_that_refuses_a_subscription_keeps_its_queue_from_being_made() -> None:
+    hooks = Hooks()
+    hooks.on_subscribe()(lambda request: Reject(0x87, "no") if "secret" in request.topic_filter else None)
+    config = Config(listeners=(ListenerOptions(port=0),), delivery=DeliveryOptions(create_by_subscribing=True))
+    async with Broker(config, extensions=[hooks]) as broker, Client("127.0.0.1", broker.port) as client:
+        await client.subscribe("$queue/q1/open/#")
+        with pytest.raises(SubscribeRefused):
+            await client.subscribe("$queue/q2/secret/#")
+        assert broker.queues.names() == ["q1"]

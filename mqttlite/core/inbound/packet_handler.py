@@ -25,6 +25,7 @@ from mqttlite.core.limits import (
     DISCONNECT,
     MAX_RAW_PROPERTIES_BYTES,
     MOST_WHOLE,
+    PACKET_WORK,
     Limits,
 )
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
@@ -144,7 +145,8 @@ class PacketHandler:
                 or self._router.forwards(route, topic, session)
             )
             size = stop - at
-            if stop < end and (forwards or self._may_batch_qos0(route, topic, stop - head_end, session)):
+            is_refused = not forwards and self._router.refuses(route, topic, session)
+            if stop < end and (forwards or is_refused or self._may_batch_qos0(route, topic, stop - head_end, session)):
                 if route.special or not forwards:
                     end = min(end, at + size * BATCH_MESSAGES)
                 same = head_end - at
@@ -162,11 +164,15 @@ class PacketHandler:
                 if fan_out is not None:
                     self._wait_for(connection, fan_out)
                 return stop
+            if is_refused:
+                self._router.refuse(route, topic, messages, stop - head_end, session)
+                return stop
             expires_at = raw.expires_at(self._effects.now)
             if messages > 1:
                 batch = PublishBatch(topic, data[at:stop], size, head_end - at, 0, connection.version, raw, expires_at)
                 self._wait_for(connection, self._router.publish_batch(batch, route, session, False))
             else:
+                self._effects.work += PACKET_WORK
                 message = Message(topic, data[head_end:stop], 0, False, NONE, expires_at, raw)
                 self._publish_qos0(connection, message, route)
             return stop

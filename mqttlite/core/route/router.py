@@ -136,6 +136,21 @@ class Router:
         """Whether QoS 0 packets of a source may be forwarded as they are: nothing checks or changes one of them."""
         return route.is_open or (route.is_direct and self.may_publish(route, topic, source))
 
+    def refuses(self, route: Route, topic: bytes, source: Source) -> bool:
+        """Whether a source may publish nothing to a topic that is not a delayed one."""
+        return route.delayed is None and not self.may_publish(route, topic, source)
+
+    def refuse(self, route: Route, topic: bytes, messages: int, payload_bytes: int, source: Source) -> None:
+        """Count and report a run of QoS 0 messages that the router `refuses`, each with a payload of this size."""
+        observed = route.observed
+        if observed is not None:
+            traces = self._tracing.begin(observed, route, topic, 0, messages, payload_bytes, source, False)
+            for trace in traces:
+                self._deny(route, source, topic, 1, trace)
+            messages -= len(traces)
+        if messages:
+            self._deny(route, source, topic, messages)
+
     def publish(
         self, message: Message, route: Route, source: Source, at_once: bool = False, is_allowed: bool = False
     ) -> FanOut:
@@ -220,7 +235,7 @@ class Router:
         """
         tally = Tally()
         if route.policy is not None:
-            batch.on_overflow = route.policy.on_overflow
+            batch = route.policy.limited_batch(batch, self._effects.now)
         if route.observed is not None:
             payload_bytes = batch.size - batch.head
             batch.traces = self._tracing.begin(

@@ -171,6 +171,13 @@ class Subscriptions:
             existing = tracer is not None and request.topic_filter in session.subscriptions
             parts = namespaces.parse_filter(request.topic_filter)
             code = self.judge(capabilities, session, request, parts, identifier, message_filter is not None, outcome)
+            if code == _NOT_AUTHORIZED:
+                self._routes.permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
+                if not outcome.reason and connection.problem_information:
+                    outcome.reason = self._routes.permissions.told(session, SUBSCRIBE_ACTION, request.topic_filter)
+            if code == 0 and self.hook is not None and not session.is_trusted:
+                code, sentence = self.hook.refusal(session, request.topic_filter, request.qos)
+                outcome.reason = outcome.reason or sentence
             if outcome.used_up is not None:
                 outcome.used_up.limits.count_refused(outcome.used_up.limits.subscriptions_name)
                 outcome.used_up = None
@@ -182,13 +189,6 @@ class Subscriptions:
                 message_filter = None  # the feature applies the filter
             if code == 0 and refusal:
                 code = _TOPIC_FILTER_INVALID
-                outcome.reason = outcome.reason or refusal
-            if code == _NOT_AUTHORIZED:
-                self._routes.permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
-                if not outcome.reason and connection.problem_information:
-                    outcome.reason = self._routes.permissions.told(session, SUBSCRIBE_ACTION, request.topic_filter)
-            if code == 0 and self.hook is not None and not session.is_trusted:
-                code, refusal = self.hook.refusal(session, request.topic_filter, request.qos)
                 outcome.reason = outcome.reason or refusal
             if code == 0:
                 code = granted_qos(request.qos, parts)  # [MQTT-3.8.4-7]

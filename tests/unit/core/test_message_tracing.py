@@ -5,10 +5,12 @@ import pytest
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import DROP_OLDEST, Limits
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
+from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish, Will
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World, publishes, request
 from tests.support.recorder import NOBODY, Everything, Recorder
+from tests.support.rules import OpenRules
 
 
 def watched(recorder: Recorder | None = None, limits: Limits | None = None) -> tuple[World, Recorder]:
@@ -464,3 +466,34 @@ def test_a_tracer_that_changes_its_mind_is_asked_again() -> None:
     assert world.broker.effects.until_sample == until_sample
     client.publish("a", "x")
     assert recorder.traces == 1
+
+
+class NoWriters(OpenRules):
+    def is_open(self, topic: bytes) -> bool:
+        return False
+
+    def may_publish(self, role: int, topic: bytes) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_run_that_nobody_may_publish_is_refused_together(is_watched: bool) -> None:
+    world, recorder = watched(Recorder(topics=(b"t",) if is_watched else (b"other",)))
+    world.broker.authorize(built_in_rules(authorizer=NoWriters()))
+    world.connect("r").subscribe("t")
+    writer = world.connect("w")
+    world.broker.effects.work = 0
+    world.broker.feed(writer.connection, b"".join(encode(each, V5) for each in alike("abcdefghij", 0)), world.now)
+    assert world.broker.effects.work < 2 * 10
+    assert world.broker.router.drops.by_reason == {"not_authorized": 10}
+    assert received(recorder) == ["t"] * 10 * is_watched
+    assert writer.connection.received_qos0 == 10
+
+
+def test_a_run_of_which_some_are_sampled_is_refused_in_full() -> None:
+    world, recorder = watched(Recorder(one_in=4))
+    world.broker.authorize(built_in_rules(authorizer=NoWriters()))
+    writer = world.connect("w")
+    writer.send(*alike("abcdefghij", 0))
+    assert 0 < len(received(recorder)) < 10
+    assert world.broker.router.drops.by_reason == {"not_authorized": 10}

@@ -9,7 +9,7 @@ from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish
 from mqttlite.wire.properties import Properties
-from tests.support.core_driver import Client, World
+from tests.support.core_driver import Client, World, publishes
 from tests.support.rules import OpenRules
 
 
@@ -154,7 +154,7 @@ def test_a_traced_message_keeps_its_number() -> None:
         (TopicPolicy("t", priority="low", max_payload_bytes=9, min_qos=1), True),
         (TopicPolicy("t", on_overflow="drop_oldest"), True),
         (TopicPolicy("t", max_qos=0), False),
-        (TopicPolicy("t", ttl_s=5), False),
+        (TopicPolicy("t", ttl_s=5), True),
         (TopicPolicy("t", on_overflow="reject"), False),
     ],
 )
@@ -184,3 +184,23 @@ def test_a_batch_overflows_as_its_policy_says() -> None:
 def test_a_policy_that_asks_nothing_changes_nothing() -> None:
     assert TopicPolicy("t").is_plain
     assert not TopicPolicy("t", EPHEMERAL).is_plain
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize(("expiry_s", "told_s"), [(None, 30), (10, 10), (60, 30)])
+def test_a_run_stays_together_and_expires_early(qos: int, expiry_s: int | None, told_s: int) -> None:
+    world = World()
+    world.broker.authorize(built_in_rules(authorizer=Policies(TopicPolicy("t", ttl_s=30))))
+    reader, old, publisher = world.connect("r"), world.connect("old", V311), world.connect("p")
+    reader.subscribe("t", qos=1)
+    old.subscribe("t", qos=1)
+    properties = Properties(message_expiry_interval=expiry_s, user_properties=[("a", "b")])
+    publisher.send(
+        *(Publish(b"t", b"%d" % at, qos, packet_id=qos and at + 1, properties=properties) for at in range(5))
+    )
+    got = publishes(reader.received())
+    assert [(each.payload, each.qos, each.properties.message_expiry_interval) for each in got] == [
+        (b"%d" % at, qos, told_s) for at in range(5)
+    ]
+    assert got[0].properties.user_properties == [("a", "b")]
+    assert old.payloads() == ["0", "1", "2", "3", "4"]

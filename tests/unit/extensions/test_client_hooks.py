@@ -24,12 +24,12 @@ from mqttlite.extensions.hooks import Hooks
 from mqttlite.extensions.publish_hook import Reject
 
 
-def link(is_trusted: bool = False) -> Link:
+def link(is_inside: bool = False) -> Link:
     connection = SimpleNamespace(
         client_id="c",
         username="ann",
         close_reason=CloseReason.CLIENT_DISCONNECTED,
-        peer=SimpleNamespace(is_trusted=is_trusted),
+        peer=SimpleNamespace(is_inside=is_inside),
     )
     return cast("Link", SimpleNamespace(connection=connection, address="10.0.0.1:1", listener="tcp"))
 
@@ -143,10 +143,35 @@ def test_a_hook_learns_who_is_gone_and_may_fail() -> None:
     counted, seen = failures(), list[DisconnectedClient]()
     listener = DisconnectListener(DisconnectHook("h", seen.append), counted)
     listener.on_closed(link())
-    listener.on_closed(link(is_trusted=True))
+    listener.on_closed(link(is_inside=True))
     assert seen == [DisconnectedClient("c", "ann", "10.0.0.1:1", "tcp", "client_disconnected")]
     DisconnectListener(DisconnectHook("h", lambda client: 1 / 0), counted).on_closed(link())  # type: ignore[arg-type, return-value]
     assert counted.counts == {"h": 1}
+
+
+async def test_a_hook_that_waits_for_something_cancelled_has_failed() -> None:
+    hooks, counted = Hooks(), failures()
+
+    @hooks.on_connect()
+    async def ask(client: ConnectingClient) -> None:
+        task = asyncio.create_task(asyncio.sleep(60))
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await task
+
+    assert (await connect(hooks, counted)).reason_code == 0x88
+    assert sum(counted.counts.values()) == 1
+    stopped = asyncio.create_task(connect(hooks, counted))
+    await asyncio.sleep(0)
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+
+
+def test_a_reason_fits_into_a_packet() -> None:
+    assert Reject(0x87, "\ud800 a\0b").reason == "? a?b"
+    assert len(Reject(0x87, "ä" * 70_000).reason.encode()) == 1_000
+    with pytest.raises(ValueError, match="reason is int"):
+        Reject(0x87, 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{"deadline_s": 0.0}, {"on_error": "ignore"}])
