@@ -223,4 +223,4 @@ async def test_a_hook_that_refuses_a_subscription_keeps_its_queue_from_being_mad
         await client.subscribe("$queue/q1/open/#")
         with pytest.raises(SubscribeRefused):
             await client.subscribe("$queue/q2/secret/#")
-        assert broker.queues.names() == ["q1"]
+        assert broker.queues.names == ["q1"]
