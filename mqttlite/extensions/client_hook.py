@@ -70,7 +70,7 @@ class SubscribeHook:
 
 @dataclass(frozen=True, slots=True)
 class DisconnectHook:
-    """One function that is told when the connection of an accepted client with a socket has ended."""
+    """One function that is called when the connection of an accepted client with a socket has ended."""
 
     name: str
     function: OnDisconnect

@@ -93,7 +93,7 @@ class Hooks:
         return register
 
     def on_disconnect(self) -> Callable[[D], D]:
-        """Decorate a function that is told of each accepted client whose connection ended (`DisconnectedClient`).
+        """Decorate a function that gets each accepted client whose connection has ended (`DisconnectedClient`).
 
         The program's own sessions, and callers over HTTP, are left out.
         """
