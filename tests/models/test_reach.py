@@ -17,8 +17,8 @@ from mqttlite.core.authentication import Grants
 from mqttlite.core.limits import Limits
 from mqttlite.core.route import routes
 from mqttlite.core.route.filtered_receivers import FilteredReceivers
-from mqttlite.core.route.restricted_share import share_of
 from mqttlite.core.route.share_members import SHARE_POLICIES
+from mqttlite.core.route.shared_subscription import SharedSubscription
 from mqttlite.core.sink import Sink
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
 from mqttlite.extensions.namespaces import NAMESPACES
@@ -344,9 +344,8 @@ class Site:
 
 def identity(sink: Sink) -> int | tuple[str, ...]:
     """What makes two sinks the same: some are made for one route."""
-    share = share_of(sink)
-    if share is not None:
-        return id(share)
+    if isinstance(sink, SharedSubscription):
+        return id(sink)
     assert isinstance(sink, FilteredReceivers)
     return tuple(sorted(each.session.client_id for each in sink.receivers))
 

@@ -139,14 +139,15 @@ class PacketHandler:
         if first == 0x30:
             session = connection.session
             assert session is not None
-            forwards = (
+            is_allowed = (
                 route.is_open
-                or (route.is_direct and session.role == route.allowed_role and session.rules == self._permissions.rules)
-                or self._router.forwards(route, topic, session)
+                or (session.role == route.allowed_role and session.rules == self._permissions.rules)
+                or self._router.may_publish(route, topic, session)
             )
+            forwards = is_allowed and route.is_direct
+            is_refused = not is_allowed and route.delayed is None
             size = stop - at
-            is_refused = not forwards and self._router.refuses(route, topic, session)
-            if stop < end and (forwards or is_refused or self._may_batch_qos0(route, topic, stop - head_end, session)):
+            if stop < end and (forwards or is_refused or (is_allowed and route.batches(0, stop - head_end))):
                 if route.special or not forwards:
                     end = min(end, at + size * BATCH_MESSAGES)
                 same = head_end - at
@@ -186,7 +187,8 @@ class PacketHandler:
         assert session is not None
         if (
             route.sinks
-            or not (route.is_open or self._router.may_batch(route, topic, qos, stop - head_end, session))
+            or not (route.is_open or self._router.may_publish(route, topic, session))
+            or not (route.is_direct or route.batches(qos, stop - head_end))
             or (capabilities.tell_delivery and connection.version == V5)
             or (self._effects.sheds_low_priority and (route.is_low or raw_is_low(raw)))
             or (self._effects.filling and self._readers.are_on(route))
@@ -401,9 +403,6 @@ class PacketHandler:
         assert session is not None
         if self._takes(connection, session, message, route, None):
             self._wait_for(connection, self._router.publish(message, route, session))
-
-    def _may_batch_qos0(self, route: Route, topic: bytes, payload_bytes: int, session: Session) -> bool:
-        return not route.sinks and self._router.may_batch(route, topic, 0, payload_bytes, session)
 
     def _sheds_qos0(self, route: Route, topic: bytes, has_low_priority: bool, messages: int) -> bool:
         """Drop QoS 0 messages if the stage of overload requires it. Return whether it does."""

@@ -28,8 +28,8 @@ from mqttlite.core.limits import (
     Limits,
 )
 from mqttlite.core.message import Message
-from mqttlite.core.route.restricted_share import share_of
 from mqttlite.core.route.route import Route
+from mqttlite.core.route.shared_subscription import SharedSubscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.session_backlog import EMPTYING, FILLING, SLOW
 from mqttlite.core.source import Source
@@ -100,8 +100,7 @@ class Readers:
     def _members(self, message: Message, route: Route, publisher: Source) -> Iterator[Session]:
         """One reading member of each shared subscription without room."""
         for sink in route.sinks:
-            share = share_of(sink)
-            member = None if share is None else share.reader(message, publisher)
+            member = sink.reader(message, publisher) if isinstance(sink, SharedSubscription) else None
             if member is not None:
                 yield member
 

@@ -15,8 +15,8 @@ from mqttlite.core.limits import CROWD, DELIVERY_WORK, ITERATION_BYTES, ITERATIO
 from mqttlite.core.memory import Holdable
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.reasons import FILTER_MISMATCH, NO_SUBSCRIBERS
+from mqttlite.core.route.filtered_receivers import FilteredReceivers
 from mqttlite.core.route.permissions import Permissions
-from mqttlite.core.route.restricted_share import restricted
 from mqttlite.core.route.route import Receiver
 from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, Tally
 from mqttlite.core.sink import Sink
@@ -121,7 +121,9 @@ class _Delivering(FanOut):
 
     def on_new_rules(self, permissions: Permissions) -> None:
         self._asks = True
-        self._sinks = restricted(self._sinks, self._topic)
+        self._sinks = [
+            each.allowed(self._topic) if isinstance(each, FilteredReceivers) else each for each in self._sinks
+        ]
 
     def _to_receivers(self) -> bool:
         effects, tally, source = self._effects, self.tally, self._source

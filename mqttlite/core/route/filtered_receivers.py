@@ -124,35 +124,32 @@ class FilteredReceivers:
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         self._begin(tally, batch.message_bytes() * batch.count)
-        places = self._places(batch)
-        masks = [mask for mask in places if mask]
-        passing = batch.select(places[masks[0]]) if len(masks) == 1 < len(places) else batch
+        masks = self._masks(batch)
+        passing = [at for at, mask in enumerate(masks) if mask]
+        is_mixed = len({masks[at] for at in passing}) > 1
+        part = batch.select(passing) if passing and not is_mixed and len(passing) < batch.count else batch
         for each in self._sessions:
             if each.receiver.for_messages_of(source) is None:
                 continue
-            if len(masks) > 1:
-                self._accept_mixed(each, batch, places, source, tally)
+            if is_mixed:
+                self._accept_mixed(each, batch, masks, source, tally)
                 continue
-            receiver = each.passing(masks[0], source) if masks else None
+            receiver = each.passing(masks[passing[0]], source) if passing else None
             taken = 0
             if receiver is not None:
-                self._effects.pending_bytes += passing.message_bytes() * passing.count
-                self._effects.work += DELIVERY_WORK * (1 + receiver.accept_batch(passing, tally))
-                tally.reach(places[masks[0]], batch.count)
-                taken = passing.count
+                self._effects.pending_bytes += part.message_bytes() * part.count
+                self._effects.work += DELIVERY_WORK * (1 + receiver.accept_batch(part, tally))
+                tally.reach(passing, batch.count)
+                taken = part.count
             if taken < batch.count:
                 self._keep_out(each, batch.count - taken, NOT_TRACED, tally)
-        if passing is not batch:
-            passing.forget_forms()
+        if part is not batch:
+            part.forget_forms()
 
     def _accept_mixed(
-        self, session: FilteredSession, batch: PublishBatch, places: dict[int, list[int]], source: Source, tally: Tally
+        self, session: FilteredSession, batch: PublishBatch, masks: list[int], source: Source, tally: Tally
     ) -> None:
         """Take the messages of a batch that pass different subscriptions, one by one, in order."""
-        masks = [0] * batch.count
-        for mask, positions in places.items():
-            for at in positions:
-                masks[at] = mask
         reached: list[int] = []
         for at, mask in enumerate(masks):
             receiver = session.passing(mask, source)
@@ -163,17 +160,11 @@ class FilteredReceivers:
                 self._hand_over(receiver, batch.delivery(at, 0, receiver.identifiers), tally)
         tally.reach(reached, batch.count)
 
-    def _places(self, batch: PublishBatch) -> dict[int, list[int]]:
-        """The positions in a batch of the messages that pass the same subscriptions, by the mask of these."""
+    def _masks(self, batch: PublishBatch) -> list[int]:
+        """The subscriptions that let each message of a batch pass, as a mask for each."""
         if not self._reads_payload:
-            return {self._passing(batch.delivery(0, 0).message): list(range(batch.count))}
-        places: dict[int, list[int]] = {}
-        for at in range(batch.count):
-            mask = self._passing(batch.delivery(at, 0).message)
-            if mask not in places:
-                places[mask] = []
-            places[mask].append(at)
-        return places
+            return [self._passing(batch.delivery(0, 0).message)] * batch.count
+        return [self._passing(batch.delivery(at, 0).message) for at in range(batch.count)]
 
     def _passing(self, message: Message) -> int:
         """The subscriptions that let a message pass, as a mask."""

@@ -17,6 +17,9 @@ from mqttlite.core.reasons import NOT_AUTHORIZED
 from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import CLIENT, Source
 
+_EVERYBODY: Final = -1
+"""In place of a role, which is 0 or more: all clients."""
+
 
 @final
 class Permissions:
@@ -47,6 +50,7 @@ class Permissions:
         self.trusts_names: bool = True
         """Whether unverified user names identify users. True only if no listener verifies them."""
         self._received: Final[dict[tuple[int, bytes], bool]] = {}
+        """The cached verdicts on who may receive a topic, by role."""
         self.denied: Final[dict[str, int]] = dict.fromkeys(ACTIONS, 0)
         """The number of denied messages or topic filters, by action."""
         self.on_denied: Callable[[str, str | None, str, bytes, str], None] | None = None
@@ -89,12 +93,19 @@ class Permissions:
 
     def may_receive(self, source: Source, topic: bytes) -> bool:
         """Whether a session may receive messages of a topic now."""
-        if not self.restricts or source.is_trusted:
-            return True
-        key = (self.role_of(source), topic)
+        return not self.restricts or source.is_trusted or self._may_receive(self.role_of(source), topic)
+
+    def hides(self, topic: bytes) -> bool:
+        """Whether some clients may not receive messages of a topic now."""
+        return self.restricts and not self._may_receive(_EVERYBODY, topic)
+
+    def _may_receive(self, role: int, topic: bytes) -> bool:
+        key = (role, topic)
         verdict = self._received.get(key)
         if verdict is None:
-            verdict = self.authorizer.is_readable(topic) or self.authorizer.may_receive(key[0], topic)
+            verdict = self.authorizer.is_readable(topic)
+            if not verdict and role != _EVERYBODY:
+                verdict = self.authorizer.may_receive(role, topic)
             if len(topic) <= VERDICT_TOPIC_BYTES:
                 if len(self._received) >= MAX_VERDICTS:
                     self._received.clear()

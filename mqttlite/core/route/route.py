@@ -241,7 +241,7 @@ class Route:
         """What is asked about each message before it is published, if there is something. The route is then not
         open."""
         self.is_direct: Final = policy is None and hook is None
-        """Whether nothing but a permission is asked before QoS 0 messages are forwarded."""
+        """Whether nothing but a permission is asked about messages: QoS 0 packets may be forwarded as they are."""
         self.is_gated: Final = asks_room or hook is not None
         """Whether messages come one by one, and each may have to wait or be refused before it is published."""
         self.special: bool = len(sinks) > 0 or delayed is not None or self.is_gated
@@ -269,6 +269,16 @@ class Route:
     def is_low(self) -> bool:
         """Whether its messages have low priority under overload."""
         return self.policy is not None and self.policy.is_low
+
+    def batches(self, qos: int, payload_bytes: int) -> bool:
+        """Whether messages that may be published may stay a batch: no policy, hook or receiver takes each on its own. A
+        sink does, because its choice of a receiver may depend on the outcome of the previous message."""
+        if self.sinks or self.hook is not None:
+            return False
+        policy = self.policy
+        return policy is None or (
+            policy.passes_batches and qos <= policy.max_qos and not policy.refusal(qos, False, payload_bytes)
+        )
 
     def has_room(self, message: Message, qos: int, source: Source) -> bool:
         """Whether each receiver would take a message published with `qos` without a drop."""

@@ -79,8 +79,8 @@ class Router:
         source: Source,
         raw: RawProperties = NO_PROPERTIES,
     ) -> FanOut | None:
-        """Forward QoS 0 packets of one topic, `size` bytes each, with the payload at offset `head`, to a route that
-        `forwards` for this source.
+        """Forward QoS 0 packets of one topic, `size` bytes each, with the payload at offset `head`. The route must be
+        direct, and the source allowed to publish to it.
 
         All have the properties in `raw`. Receivers with the publisher's protocol version get the bytes unchanged. The
         others are served by a fan-out; until it is done, the publisher's next messages must wait.
@@ -132,16 +132,9 @@ class Router:
             self.drops.add(NO_SUBSCRIBERS, messages, topic)
         return None
 
-    def forwards(self, route: Route, topic: bytes, source: Source) -> bool:
-        """Whether QoS 0 packets of a source may be forwarded as they are: nothing checks or changes one of them."""
-        return route.is_open or (route.is_direct and self.may_publish(route, topic, source))
-
-    def refuses(self, route: Route, topic: bytes, source: Source) -> bool:
-        """Whether a source may publish nothing to a topic that is not a delayed one."""
-        return route.delayed is None and not self.may_publish(route, topic, source)
-
     def refuse(self, route: Route, topic: bytes, messages: int, payload_bytes: int, source: Source) -> None:
-        """Count and report a run of QoS 0 messages that the router `refuses`, each with a payload of this size."""
+        """Count and report a run of QoS 0 messages that the source may not publish, each with a payload of this
+        size."""
         observed = route.observed
         if observed is not None:
             traces = self._tracing.begin(observed, route, topic, 0, messages, payload_bytes, source, False)
@@ -216,22 +209,11 @@ class Router:
         )
         return (POLICY_REFUSES, refusal) if refusal else (0, "")
 
-    def may_batch(self, route: Route, topic: bytes, qos: int, payload_bytes: int, source: Source) -> bool:
-        """Whether messages may use `publish_batch` on a route that is not open: the source may publish, and the topic's
-        policy neither changes messages nor checks them one by one."""
-        if route.hook is not None or not self.may_publish(route, topic, source):
-            return False
-        policy = route.policy
-        return policy is None or (
-            policy.passes_batches and qos <= policy.max_qos and not policy.refusal(qos, False, payload_bytes)
-        )
-
     def publish_batch(self, batch: PublishBatch, route: Route, source: Source, at_once: bool) -> FanOut:
         """Like `publish`, for a batch, receiver by receiver.
 
-        The tally's code is for all messages except those at `rejected` positions, which get 0x97. The route must be
-        open, or `may_batch`. It must have no sinks, because a sink's choice of a receiver may depend on the outcome of
-        the previous message.
+        The tally's code is for all messages except those at `rejected` positions, which get 0x97. The source may
+        publish to the route, and the route `batches`.
         """
         tally = Tally()
         if route.policy is not None:

@@ -22,7 +22,6 @@ from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.namespace import Namespace
 from mqttlite.core.route.filtered_receivers import filtered_receivers
 from mqttlite.core.route.permissions import Permissions
-from mqttlite.core.route.restricted_share import restricted
 from mqttlite.core.route.route import NO_RECEIVERS, Observed, Receiver, Route
 from mqttlite.core.route.share_members import ROUND_ROBIN
 from mqttlite.core.route.shared_subscription import SharedSubscription
@@ -246,9 +245,8 @@ class Routes:
         if self._ending:
             self._leave_out_ended(plan)
         authorizer = self.permissions.authorizer
-        if self.permissions.restricts and not authorizer.is_readable(topic):
+        if self.permissions.hides(topic):
             self._leave_out_denied(plan, topic)
-            plan.sinks = restricted(plan.sinks, topic)
         filtered, sinks = NO_RECEIVERS, plan.sinks
         if plan.filtering:
             found = filtered_receivers(plan, self._sessions, self._effects, self.permissions.drops)
@@ -300,7 +298,7 @@ class Routes:
 
     def denied(self, topic: bytes) -> list[str]:
         """The clients that subscribe to a valid topic and may not receive it."""
-        if not self.permissions.restricts or self.permissions.authorizer.is_readable(topic):
+        if not self.permissions.hides(topic):
             return []
         plan = RoutePlan()
         for binding in self._tree.match(topic):
@@ -330,7 +328,7 @@ class Routes:
                     plan.by_client.setdefault(member.session.client_id, [member.subscription])
             else:
                 others += 1
-        if self.permissions.restricts and not self.permissions.authorizer.is_readable(topic):
+        if self.permissions.hides(topic):
             self._leave_out_denied(plan, topic)
         return [theirs[0] for theirs in plan.by_client.values()], others
 

@@ -34,8 +34,8 @@ _COPY: Final = b""
 class SharedSubscription(Binding):
     """The members of one share name and filter.
 
-    Some members may not get every message, because the rules forbid the topic (`RestrictedShare`) or their filters do
-    not let it pass. Invariant: a message goes to a member that may get it. If there is none, the reason is counted.
+    Some members may not get every message, because the rules forbid the topic or their filters do not let it pass.
+    Invariant: a message goes to a member that may get it. If there is none, the reason is counted.
     """
 
     __slots__ = (
@@ -148,9 +148,10 @@ class SharedSubscription(Binding):
         return found
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        """Give a message to the first member that has room for it and whose filter lets it pass."""
-        if self._filters:
-            self.accept_allowed(message, tally)
+        """Give a message to the first member that may get it and has room for it."""
+        if self._must_ask(message.topic):
+            if not self._offer(message, tally):
+                tally.reached -= 1
             return
         if not len(self.members):  # the last member left meanwhile
             tally.reached -= 1
@@ -158,15 +159,9 @@ class SharedSubscription(Binding):
         member, delivery = self._choose(message)
         self._hand_over(member, delivery, tally)
 
-    def accept_allowed(self, message: Message, tally: Tally) -> None:
-        """The same among the members that may receive the message."""
-        if not self._offer(message, tally):
-            tally.reached -= 1
-
-    def accept_batch_allowed(self, batch: PublishBatch, tally: Tally) -> None:
-        """The same for each message of a batch."""
-        tally.reached -= 1
-        tally.reach([at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)], batch.count)
+    def _must_ask(self, topic: bytes) -> bool:
+        """Whether some members may not get messages of a topic, so that each is asked."""
+        return self._filters > 0 or self._permissions.hides(topic)
 
     def _offer(self, message: Message, tally: Tally) -> bool:
         """Offer a message to the members that may get it. Return whether the group counts as a receiver."""
@@ -196,8 +191,10 @@ class SharedSubscription(Binding):
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Dispatch QoS 0 messages of one topic and size to the members."""
-        if self._filters:
-            self.accept_batch_allowed(batch, tally)
+        if self._must_ask(batch.topic):
+            tally.reached -= 1
+            reached = [at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)]
+            tally.reach(reached, batch.count)
             return
         if not len(self.members):
             tally.reached -= 1

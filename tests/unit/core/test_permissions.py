@@ -21,7 +21,6 @@ from mqttlite.core.limits import (
 )
 from mqttlite.core.message import Message
 from mqttlite.core.route.permissions import Permissions
-from mqttlite.core.route.restricted_share import restricted
 from mqttlite.core.route.share_members import HASH_TOPIC, LEAST_INFLIGHT, ROUND_ROBIN
 from mqttlite.core.route.shared_subscription import SharedSubscription
 from mqttlite.core.route.tally import Tally
@@ -389,8 +388,8 @@ def test_new_rules_hold_for_a_batch_that_is_on_its_way() -> None:
 def test_a_share_whose_last_member_has_left_gets_nothing() -> None:
     tally = Tally()
     tally.reached = 1
-    [sink] = restricted([SharedSubscription(b"$share/g/#", ROUND_ROBIN, Effects(), permissions())], b"a")
-    sink.accept(Message(b"a", b"x"), THE_BROKER, tally)
+    share = SharedSubscription(b"$share/g/#", ROUND_ROBIN, Effects(), permissions())
+    share.accept(Message(b"a", b"x"), THE_BROKER, tally)
     assert (tally.reached, tally.dropped) == (0, {})
 
 
