@@ -19,12 +19,11 @@ from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.hook import HookAnswer, HookFinder, SubscriptionHook
+from mqttlite.core.inbound.back_pressure import BackPressure
 from mqttlite.core.inbound.held_message import HeldMessage
 from mqttlite.core.inbound.inbound import Inbound, Ticket
 from mqttlite.core.inbound.packet_handler import PacketHandler
 from mqttlite.core.inbound.packet_loop import PacketLoop
-from mqttlite.core.inbound.readers import Readers
-from mqttlite.core.inbound.room import Room
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
@@ -166,13 +165,12 @@ class Broker:
         subscriptions = Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits, self._filters)
         self._subscriptions: Final = subscriptions
         self._check: SubscriptionCheck | None = None
-        room = Room(self._routes, self.router, deadlines, effects, limits)
-        readers = Readers(deadlines, effects, limits)
-        self.inbound: Final = Inbound(self._routes, self.router, room, readers, self.router.drops, effects)
+        back_pressure = BackPressure(self._routes, self.router, deadlines, effects, limits)
+        self.inbound: Final = Inbound(self._routes, self.router, back_pressure, self.router.drops, effects)
         self.sessions.inbound = self.inbound
-        handler = PacketHandler(self._routes, self.router, self.inbound, readers, effects, limits)
+        handler = PacketHandler(self._routes, self.router, self.inbound, back_pressure, effects, limits)
         self.planner: Final = Planner(
-            online, self.sessions, self._routes, self.router, subscriptions, readers, effects, limits
+            online, self.sessions, self._routes, self.router, subscriptions, back_pressure, effects, limits
         )
         self._packet_loop: Final = PacketLoop(
             handler,

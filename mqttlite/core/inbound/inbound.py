@@ -1,22 +1,19 @@
 """The way in for messages: of clients, HTTP callers, the program that embeds the broker, and the broker itself.
 
-`takes` asks about every message: hooks, overload, readers whose queues fill up, room under `block` and `reject`. The
-router asks for permissions, policies and schemas. `admit` asks what a connection answers with its link: bans, expiry,
-quotas.
+`takes` asks about every message: hooks, overload, back-pressure. The router asks for permissions, policies and schemas.
+`admit` asks what a connection answers with its link: bans, expiry, quotas.
 Invariant: a ticket is done once, and only when every receiver has the message, or nobody gets it.
 """
 
 from collections.abc import Callable
-from math import inf
 from typing import Final, final
 
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.hook import Hook, HookAnswer
+from mqttlite.core.inbound.back_pressure import BackPressure
 from mqttlite.core.inbound.held_message import INSIDE, HeldMessage
 from mqttlite.core.inbound.priority import OVERLOADED, is_low, shed_reason
-from mqttlite.core.inbound.readers import Readers
-from mqttlite.core.inbound.room import NO_ROOM, Room
 from mqttlite.core.limits import MAX_WAITING_INSIDE
 from mqttlite.core.message import Message
 from mqttlite.core.ports import BanOf
@@ -45,15 +42,14 @@ MANY_WAIT: Final = f"{MAX_WAITING_INSIDE} messages from inside wait for receiver
 class Inbound:
     """One for each broker."""
 
-    __slots__ = ("_drops", "_effects", "_readers", "_room", "_router", "_routes", "ban_of", "waiting")
+    __slots__ = ("_back_pressure", "_drops", "_effects", "_router", "_routes", "ban_of", "waiting")
 
     def __init__(
-        self, routes: Routes, router: Router, room: Room, readers: Readers, drops: Drops, effects: Effects
+        self, routes: Routes, router: Router, back_pressure: BackPressure, drops: Drops, effects: Effects
     ) -> None:
         self._routes: Final = routes
         self._router: Final = router
-        self._room: Final = room
-        self._readers: Final = readers
+        self._back_pressure: Final = back_pressure
         self._drops: Final = drops
         self._effects: Final = effects
         self.ban_of: BanOf | None = None
@@ -89,8 +85,7 @@ class Inbound:
     def takes(self, held: HeldMessage, route: Route) -> bool:
         """Whether a message can be published now. If not, it waits, or its publisher is told why nobody gets it.
 
-        The broker's own messages are not shed, because they tell what goes on. They wait for readers, but `block` and
-        `reject` do not concern them: they come from messages that were accepted before.
+        The broker's own messages are not shed, because they tell what goes on.
         """
         effects, message, source = self._effects, held.message, held.source
         if route.hook is not None and not held.is_hooked:
@@ -103,20 +98,7 @@ class Inbound:
             if reason and (route.is_open or self._router.may_publish(route, message.topic, source)):
                 held.end(reason, OVERLOADED if message.qos else "")
                 return False
-        if message.qos and effects.filling:
-            reader = self._readers.full(message, route, source, held.number)
-            if reader is not None:
-                if held.may_wait():
-                    self._readers.hold(reader, held, route)
-                return False
-        if not route.asks_room or source.kind == BROKER or not self._room.is_missing(message, route, source):
-            return True
-        until = source.blocks_until if isinstance(source, Publisher) else inf
-        if not self._room.may_wait(route) or until <= effects.now:
-            held.end(QUEUE_FULL, NO_ROOM)
-        elif held.may_wait():
-            self._room.hold(held, until)
-        return False
+        return self._back_pressure.takes(held, route)
 
     def _may_publish(self, route: Route, topic: bytes, source: Source) -> bool:
         """Whether a source may publish to a topic, or, if it is delayed, to the one behind the seconds."""

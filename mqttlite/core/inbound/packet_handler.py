@@ -14,10 +14,10 @@ from mqttlite.core.connect.capabilities import check_publish, payload_is_valid
 from mqttlite.core.connect.connection import A_FAN_OUT, CLOSED, NOTHING, ROOM, Connection
 from mqttlite.core.effects import Effects
 from mqttlite.core.inbound.acknowledgements import Acknowledgements
+from mqttlite.core.inbound.back_pressure import BackPressure
 from mqttlite.core.inbound.held_message import HeldMessage
 from mqttlite.core.inbound.inbound import Inbound
 from mqttlite.core.inbound.priority import raw_is_low, shed_reason
-from mqttlite.core.inbound.readers import Readers
 from mqttlite.core.inbound.receipts import Receipt, Receipts
 from mqttlite.core.limits import (
     BATCH_MESSAGES,
@@ -76,12 +76,12 @@ _FAULTS: Final[dict[int, str]] = {
 class PacketHandler:
     __slots__ = (
         "_acknowledgements",
+        "_back_pressure",
         "_batch_messages",
         "_effects",
         "_inbound",
         "_limits",
         "_permissions",
-        "_readers",
         "_receipts",
         "_router",
         "_routes",
@@ -92,7 +92,7 @@ class PacketHandler:
         routes: Routes,
         router: Router,
         inbound: Inbound,
-        readers: Readers,
+        back_pressure: BackPressure,
         effects: Effects,
         limits: Limits,
     ) -> None:
@@ -106,7 +106,7 @@ class PacketHandler:
         self._batch_messages: Final = min(BATCH_MESSAGES, part_of_queue) if limits.min_drain_rate else BATCH_MESSAGES
         self._receipts: Final = Receipts(self._acknowledgements, effects)
         self._inbound: Final = inbound
-        self._readers: Final = readers
+        self._back_pressure: Final = back_pressure
 
     def publish_in_place(self, connection: Connection, data: bytes, at: int, body: int, stop: int, end: int) -> int:
         """Handle the PUBLISH at `at` and the similar ones that follow it. Return where the next packet begins.
@@ -191,7 +191,7 @@ class PacketHandler:
             or not (route.is_direct or route.batches(qos, stop - head_end))
             or (capabilities.tell_delivery and connection.version == V5)
             or (self._effects.sheds_low_priority and (route.is_low or raw_is_low(raw)))
-            or (self._effects.filling and self._readers.are_on(route))
+            or (self._effects.filling and self._back_pressure.asks_readers(route))
         ):
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, raw)

@@ -12,9 +12,8 @@ from mqttlite.core.authorizer import SUBSCRIBE as SUBSCRIBE_ACTION
 from mqttlite.core.connect.capabilities import EVERYTHING, check_publish
 from mqttlite.core.connect.connection import Connection
 from mqttlite.core.effects import Effects
+from mqttlite.core.inbound.back_pressure import NO_ROOM, BackPressure
 from mqttlite.core.inbound.priority import OVERLOADED, is_low
-from mqttlite.core.inbound.readers import Readers
-from mqttlite.core.inbound.room import NO_ROOM
 from mqttlite.core.limits import DISCONNECT, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.payload_check import PayloadCheck
@@ -130,10 +129,10 @@ class Planner:
     """One for each broker."""
 
     __slots__ = (
+        "_back_pressure",
         "_effects",
         "_limits",
         "_online",
-        "_readers",
         "_router",
         "_routes",
         "_sessions",
@@ -148,7 +147,7 @@ class Planner:
         routes: Routes,
         router: Router,
         subscriptions: Subscriptions,
-        readers: Readers,
+        back_pressure: BackPressure,
         effects: Effects,
         limits: Limits,
     ) -> None:
@@ -157,7 +156,7 @@ class Planner:
         self._routes: Final = routes
         self._router: Final = router
         self._subscriptions: Final = subscriptions
-        self._readers: Final = readers
+        self._back_pressure: Final = back_pressure
         self._effects: Final = effects
         self._limits: Final = limits
         self._topic_limits: Final = topic_limits(limits)
@@ -295,7 +294,7 @@ class Planner:
             assert policy is not None, "it asks for room"
             self._find_no_room(plan, policy.blocks)
         elif is_bound and message.qos and self._limits.max_block_s > 0.0:
-            reader = self._readers.would_wait_for(message, route, source)
+            reader = self._back_pressure.would_wait_for(message, route, source)
             if reader is not None:
                 self._find_reader(plan, reader.client_id)
 

@@ -51,7 +51,7 @@ class SessionBacklog(SessionRecord):
         """Whether the session has ended. A message that a fan-out still delivers to it is dropped."""
         self.queue_high_water: int = 0
         self.filling: int = EMPTYING
-        """The state of its queue; see `Readers`."""
+        """The state of its queue; see `BackPressure`."""
 
     def fill(self) -> None:
         """Send what waits, as far as window and link allow; a long backlog in several iterations."""

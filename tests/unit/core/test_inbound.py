@@ -6,9 +6,9 @@ import pytest
 
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.inbound.back_pressure import NO_ROOM
 from mqttlite.core.inbound.inbound import MANY_WAIT, Ticket
 from mqttlite.core.inbound.priority import OVERLOADED
-from mqttlite.core.inbound.room import NO_ROOM
 from mqttlite.core.limits import ITERATION_WORK, MAX_WAITING_INSIDE, READER_LOOK_S, ROOM_LOOK_S
 from mqttlite.core.load.rate_limits import Buckets, Rate
 from mqttlite.core.message import Message
@@ -27,7 +27,7 @@ from mqttlite.core.source import CLIENT, THE_BROKER, THE_PROGRAM, Source
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import World
 from tests.support.rules import OpenRules
-from tests.unit.core.test_readers import LIMITS, QUEUE, Reader, burst
+from tests.unit.core.test_back_pressure import LIMITS, QUEUE, Reader, burst
 from tests.unit.core.test_topic_overflow import QUEUE as TWO
 from tests.unit.core.test_topic_overflow import away, back, world_of
 

@@ -8,8 +8,8 @@ import pytest
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
 from mqttlite.core.connect.capabilities import Capabilities
+from mqttlite.core.inbound.back_pressure import NO_ROOM
 from mqttlite.core.inbound.priority import OVERLOADED
-from mqttlite.core.inbound.room import NO_ROOM
 from mqttlite.core.limits import Limits
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import BucketTable, Rate

@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.built_in_rules import built_in_rules
-from mqttlite.core.inbound.room import NO_ROOM
+from mqttlite.core.inbound.back_pressure import NO_ROOM
 from mqttlite.core.limits import ITERATION_WORK, MAX_ROOM_LOOKS, ROOM_LOOK_S, Limits
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import BucketTable, Rate

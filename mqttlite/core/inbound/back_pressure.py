@@ -1,15 +1,19 @@
-"""Back-pressure from connected clients whose queues fill up: while such a client reads, publishers of QoS 1 and 2
-messages wait for it.
+"""Back-pressure: the publisher waits, for up to `Limits.max_block_s`, while a receiver has no room for its message.
 
-An acknowledged message must not be dropped because its receiver reads more slowly than the publisher sends; and a
-receiver that hardly reads must cost publishers nothing. So each reader's pace is measured. Publishers do not wait for a
-reader that takes fewer than `min_drain_rate` messages a second; it loses messages, like an absent one. Invariant: a
-message waits for one reader at a time, and is charged to the memory account; the publishers of a reader continue in
-turn.
+The topic decides which of two promises makes it wait. Under the policy `block` or `reject`, a message goes to no
+receiver while one of them has no room; after the wait it is refused. On topics without `on_overflow`, publishers of QoS
+1 and 2 messages wait for connected clients whose queues fill up: an acknowledged message must not be dropped because
+its receiver reads more slowly than the publisher sends. After the wait it is published all the same. A receiver that
+hardly reads must cost publishers nothing, so each reader's pace is measured, and nobody waits for one that takes fewer
+than `min_drain_rate` messages a second: it loses messages, like an absent one.
+
+Invariant: a message waits in one place at a time, and is charged to the memory account; the publishers of a reader
+continue in turn.
 """
 
 from collections import deque
 from collections.abc import Iterator
+from math import inf
 from typing import Final, final
 
 from mqttlite.core.deadlines import Deadline, Deadlines
@@ -23,33 +27,105 @@ from mqttlite.core.limits import (
     PACE_S,
     READER_GOES_ON_S,
     READER_LOOK_S,
+    ROOM_LOOK_S,
     SLOW_LOOK_S,
     TURN_MESSAGES,
     Limits,
 )
 from mqttlite.core.message import Message
+from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.route.route import Route
+from mqttlite.core.route.router import Router
+from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.shared_subscription import SharedSubscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.session_backlog import EMPTYING, FILLING, SLOW
-from mqttlite.core.source import Source
+from mqttlite.core.source import BROKER, Publisher, Source
+
+NO_ROOM: Final = "a receiver has no room for the message, and the topic's policy is that nobody gets it then"
 
 
 @final
-class Readers:
+class BackPressure:
     """One for each broker."""
 
-    __slots__ = ("_by_number", "_deadlines", "_effects", "_limits")
+    __slots__ = ("_deadlines", "_effects", "_limits", "_readers", "_router", "_routes")
 
-    def __init__(self, deadlines: Deadlines, effects: Effects, limits: Limits) -> None:
+    def __init__(self, routes: Routes, router: Router, deadlines: Deadlines, effects: Effects, limits: Limits) -> None:
+        self._routes: Final = routes
+        self._router: Final = router
         self._deadlines: Final = deadlines
         self._effects: Final = effects
         self._limits: Final = limits
-        self._by_number: Final[dict[int, Reader]] = {}
+        self._readers: Final[dict[int, Reader]] = {}
         """By connection number."""
 
-    def are_on(self, route: Route) -> bool:
-        """Whether messages of a route may have to wait, not counting shared subscriptions. Ask only while
+    def takes(self, held: HeldMessage, route: Route) -> bool:
+        """Whether the receivers of a message have room for it. If not, it waits, or its publisher is told why nobody
+        gets it."""
+        if route.asks_room:
+            if self._has_room(held.message, route, held.source):
+                return True
+            self._block(held, route)
+            return False
+        if not held.message.qos or not self._effects.filling:
+            return True
+        reader = self._full(held.message, route, held.source, held.number)
+        if reader is None:
+            return True
+        if held.may_wait():
+            self._effects.held_back += 1
+            reader.waiting.append(self._hold(held, inf))
+        return False
+
+    def _hold(self, held: HeldMessage, until: float) -> "_Waiting":
+        """Make a message wait, at most until then."""
+        held.wait()
+        self._effects.memory.hold(held.message)
+        return _Waiting(self, held, min(until, self._effects.now + self._limits.max_block_s))
+
+    # ------------------------------------------------------------------ topics with `block` or `reject`
+
+    def _has_room(self, message: Message, route: Route, source: Source) -> bool:
+        """Whether each receiver has room. True also if the message is refused for another reason, and for the broker's
+        own messages: they come from messages that were accepted before."""
+        policy = route.policy
+        assert policy is not None, "it asks for room"
+        if source.kind == BROKER or policy.refusal(message.qos, message.retain, len(message.payload)):
+            return True
+        self._effects.work += len(route.receivers) // OUTBOXES_PER_WORK_UNIT
+        return not self._router.may_publish(route, message.topic, source) or route.has_room(
+            message, min(message.qos, policy.max_qos), source
+        )
+
+    def _block(self, held: HeldMessage, route: Route) -> None:
+        """Make a message wait for room, or refuse it."""
+        now, policy = self._effects.now, route.policy
+        assert policy is not None, "it asks for room"
+        until = held.source.blocks_until if isinstance(held.source, Publisher) else inf
+        if not policy.blocks or self._limits.max_block_s <= 0.0 or until <= now:
+            held.end(QUEUE_FULL, NO_ROOM)
+        elif held.may_wait():
+            self._deadlines.arm(self._hold(held, until), now + ROOM_LOOK_S)
+
+    def look_for_room(self, waiting: "_Waiting") -> None:
+        """Check again for room."""
+        held, now = waiting.held, self._effects.now
+        if not held.is_over():
+            route = self._routes.find(held.message.topic)
+            if not route.asks_room or self._has_room(held.message, route, held.source):
+                held.go_on()
+            elif now < waiting.until:
+                self._deadlines.arm(waiting, now + ROOM_LOOK_S)
+                return
+            else:
+                held.end(QUEUE_FULL, NO_ROOM)
+        self._effects.memory.let_go(held.message)
+
+    # ------------------------------------------------------------------ clients whose queues fill up
+
+    def asks_readers(self, route: Route) -> bool:
+        """Whether messages of a route may have to wait for a reader, not counting shared subscriptions. Ask only while
         `Effects.filling` is not empty."""
         receivers = route.receivers
         if len(receivers) > MAX_ROOM_LOOKS:
@@ -57,37 +133,27 @@ class Readers:
         self._effects.work += len(receivers) // OUTBOXES_PER_WORK_UNIT
         return any(receiver.qos and receiver.session.filling == FILLING for receiver in receivers)
 
-    def full(self, message: Message, route: Route, publisher: Source, number: int) -> "Reader | None":
-        """The reader for which a message must wait, which the caller then makes it do with `hold`."""
-        if route.policy is not None and route.policy.on_overflow:
-            return None  # the topic policy says what happens instead
-        return self._full(message, route, publisher, number)
-
-    def hold(self, reader: "Reader", held: HeldMessage, route: Route) -> None:
-        """Make a message wait for a reader."""
-        self._effects.held_back += 1
-        held.wait()
-        self._effects.memory.hold(held.message)
-        reader.waiting.append(_HeldBack(held, route, self._effects.now + self._limits.max_block_s))
-
     def would_wait_for(self, message: Message, route: Route, publisher: Session) -> Session | None:
         """The session for which a QoS 1 or 2 message would have to wait. Measures and changes nothing."""
         if not self._effects.filling or (route.policy is not None and route.policy.on_overflow):
             return None
         number = 0 if publisher.outbox is None else publisher.outbox.number
-        for receiver in route.receivers if self.are_on(route) else ():
+        for receiver in route.receivers if self.asks_readers(route) else ():
             session = receiver.session
             if not receiver.qos or session.filling != FILLING or session is publisher:
                 continue
             outbox = session.outbox
-            reader = None if outbox is None else self._by_number.get(outbox.number)
+            reader = None if outbox is None else self._readers.get(outbox.number)
             if not session.has_room_to_spare(message) or (reader is not None and not reader.is_turn_of(number)):
                 return session
         return next(self._members(message, route, publisher), None)
 
     def _full(self, message: Message, route: Route, publisher: Source, number: int) -> "Reader | None":
-        """The first reader for which the publisher must wait: it has no room, or other publishers wait before."""
-        for receiver in route.receivers if self.are_on(route) else ():
+        """The first reader for which the publisher must wait: it has no room, or other publishers wait before. None if
+        the topic policy says what happens instead."""
+        if route.policy is not None and route.policy.on_overflow:
+            return None
+        for receiver in route.receivers if self.asks_readers(route) else ():
             session = receiver.session
             if not receiver.qos or session.filling != FILLING or session is publisher:
                 continue  # a client that publishes to itself would wait for its own acknowledgements
@@ -108,14 +174,14 @@ class Readers:
         """The reader of a session. A new one is measured from now on."""
         outbox = session.outbox
         assert outbox is not None, "the queue of a client that is away does not fill"
-        reader = self._by_number.get(outbox.number)
+        reader = self._readers.get(outbox.number)
         if reader is None:
             now = self._effects.now
-            reader = self._by_number[outbox.number] = Reader(self, session, outbox.number, now)
+            reader = self._readers[outbox.number] = Reader(self, session, outbox.number, now)
             self._deadlines.arm(reader, now + READER_LOOK_S)
         return reader
 
-    def look(self, reader: "Reader") -> None:
+    def look_at(self, reader: "Reader") -> None:
         """Measure a reader, and release publishers for which there is room."""
         now = self._effects.now
         session = reader.session
@@ -137,24 +203,23 @@ class Readers:
             return
         reader.turns.clear()
         if not is_connected:
-            del self._by_number[reader.number]
+            del self._readers[reader.number]
         elif not session.fills:
             session.fill_up(EMPTYING)
-            del self._by_number[reader.number]
+            del self._readers[reader.number]
         else:
             self._deadlines.arm(reader, now + (READER_LOOK_S if reader.reads else SLOW_LOOK_S))
 
-    def _let_go_on(self, reader: "Reader", waited: "_HeldBack") -> None:
+    def _let_go_on(self, reader: "Reader", waited: "_Waiting") -> None:
         """Publish a message that waited, or make it wait for another reader."""
         held = waited.held
         if not held.is_over():
             if held.number != INSIDE:  # many wait there, and would overtake each other
                 reader.turns[held.number] = TURN_MESSAGES
-            other = (
-                self._full(held.message, waited.route, held.source, held.number)
-                if self._effects.now < waited.until
-                else None
-            )
+            other: Reader | None = None
+            if self._effects.now < waited.until:
+                route = self._routes.find(held.message.topic)
+                other = self._full(held.message, route, held.source, held.number)
             if other is not None and other is not reader:
                 other.waiting.append(waited)
                 return
@@ -166,14 +231,14 @@ class Readers:
 class Reader(Deadline):
     """A connected client whose queue fills up."""
 
-    __slots__ = ("_measured_at", "_readers", "_taken", "number", "reads", "session", "turns", "waiting")
+    __slots__ = ("_back_pressure", "_measured_at", "_taken", "number", "reads", "session", "turns", "waiting")
 
-    def __init__(self, readers: Readers, session: Session, number: int, now: float) -> None:
+    def __init__(self, back_pressure: BackPressure, session: Session, number: int, now: float) -> None:
         super().__init__()
-        self._readers: Final = readers
+        self._back_pressure: Final = back_pressure
         self.session: Final = session
         self.number: Final = number
-        self.waiting: Final[deque[_HeldBack]] = deque()
+        self.waiting: Final[deque[_Waiting]] = deque()
         """The publishers that wait for it, first come, first served."""
         self.turns: Final[dict[int, int]] = {}
         """How many messages each released publisher may still publish before it has to queue again."""
@@ -206,16 +271,20 @@ class Reader(Deadline):
             self._measured_at, self._taken = now, taken
 
     def on_due(self) -> None:
-        self._readers.look(self)
+        self._back_pressure.look_at(self)
 
 
 @final
-class _HeldBack:
-    """A message that waits, until the end of its patience."""
+class _Waiting(Deadline):
+    """A message that waits, until the end of its patience. The deadline is armed if it waits for room."""
 
-    __slots__ = ("held", "route", "until")
+    __slots__ = ("_back_pressure", "held", "until")
 
-    def __init__(self, held: HeldMessage, route: Route, until: float) -> None:
+    def __init__(self, back_pressure: BackPressure, held: HeldMessage, until: float) -> None:
+        super().__init__()
+        self._back_pressure: Final = back_pressure
         self.held: Final = held
-        self.route: Final = route
         self.until: Final = until
+
+    def on_due(self) -> None:
+        self._back_pressure.look_for_room(self)
