@@ -23,8 +23,8 @@ from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.delivery.queues.service import Queues
 from mqttlite.extensions.extension import Extension
+from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
-from mqttlite.monitor import Monitor
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.loop_thread import LoopThread
@@ -105,7 +105,7 @@ class Broker:
         self._assembly: Assembly
         self._core: Core
         self._loop_driver: LoopDriver
-        self.monitor: Monitor | None = None
+        self.monitor: MetricsPort | None = None
         """Serves metrics, health and status if the config has a section `metrics`."""
         self._subscriptions: Final = LocalSubscriptions()
         self._stop: asyncio.Task[None] | None = None

@@ -69,7 +69,6 @@ BELOW: Final[dict[str, set[str]]] = {
     "overload_watch": {*PURE, "event_hub"},
     "standstill": {"event_hub"},
     "reports": {*PURE, "build", "certificate_watch", "event_hub", "net", "telemetry"},
-    "monitor": {*PURE, "admin", "net", "reports", "telemetry"},
     "gateway": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "atomic_file", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations"}
@@ -87,7 +86,6 @@ BELOW: Final[dict[str, set[str]]] = {
         "extensions",
         "gateway",
         "manifests",
-        "monitor",
     }
     | {"overload_watch", "reports", "standstill", *FEATURES},
     "server": ADAPTER_PACKAGES
@@ -100,7 +98,6 @@ BELOW: Final[dict[str, set[str]]] = {
         "extensions",
         "gateway",
         "local_subscription",
-        "monitor",
         "published",
     },
     "cli": ADAPTER_PACKAGES

@@ -10,13 +10,12 @@ from mqttlite.assembly.logins import Logins
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.explanations import Explanations
 from mqttlite.gateway.admin_socket import AdminSocket
-from mqttlite.monitor import Monitor, StatePages
-from mqttlite.net.endpoints import UnixEndpoint
+from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.reports import Reports
 
 if TYPE_CHECKING:
     from mqttlite.extensions.schemas.schemas import Schemas
-    from mqttlite.gateway.http_server import HttpServer
+    from mqttlite.gateway.context import OperatorContext
 
 _log = logging.getLogger("mqttlite")
 
@@ -39,13 +38,11 @@ class Administration:
             runtime.queue_reader.page,
         )
         self.explanations: Final = Explanations(runtime.core, logins.explain, runtime.clock)
-        pages = StatePages(reports, self.admin)
 
-        def build_server(endpoint: UnixEndpoint) -> "HttpServer":
-            from mqttlite.gateway.context import OperatorContext  # imported by the socket, at its first connection
-            from mqttlite.gateway.socket_server import build_socket_server
+        def context() -> "OperatorContext":
+            from mqttlite.gateway.context import OperatorContext  # imported by the listener, at its first connection
 
-            context = OperatorContext(
+            return OperatorContext(
                 config=config,
                 admin=self.admin,
                 reports=reports,
@@ -55,15 +52,16 @@ class Administration:
                 explanations=self.explanations,
                 reload=reload,
             )
-            return build_socket_server(context, endpoint, runtime.clock)
 
-        self._socket: Final = AdminSocket(config.data_dir, build_server) if config.data_dir else None
-        self.monitor: Final = None if config.metrics is None else Monitor(config.metrics, reports, pages)
+        self._socket: Final = AdminSocket(config.data_dir, context, runtime.clock) if config.data_dir else None
+        self.monitor: Final = (
+            None if config.metrics is None else MetricsPort(config.metrics, reports, context, runtime.clock)
+        )
 
     async def open_socket(self) -> None:
         """Open the admin socket."""
         if self._socket is not None:
-            await self._socket.start()
+            await self._socket.open()
 
     async def close_socket(self) -> None:
         """Close the admin socket, so that operators can change nothing more."""
@@ -73,7 +71,7 @@ class Administration:
     async def start_monitor(self) -> None:
         """Start to serve metrics over HTTP."""
         if self.monitor is not None:
-            await self.monitor.start()
+            await self.monitor.open()
 
     async def stop_monitor(self) -> None:
         """Stop to serve metrics."""

@@ -17,8 +17,8 @@ from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.config.file import Reading
 from mqttlite.config.http import HttpOptions
+from mqttlite.config.metrics import MetricsOptions
 from mqttlite.config.shape import Problem
-from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions

@@ -16,13 +16,13 @@ from mqttlite.config.connects import ConnectOptions
 from mqttlite.config.extensions import ExtensionOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.login_methods import LoginMethod
+from mqttlite.config.metrics import MetricsOptions
 from mqttlite.config.mount_points import check_mount_point
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
 from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions
 from mqttlite.extensions.built_in import refusal
-from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions

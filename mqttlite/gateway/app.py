@@ -21,7 +21,7 @@ from starlette.responses import Response
 from mqttlite.event_hub import EventHub
 from mqttlite.extensions.built_in import BUILT_IN, resolve
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, may_be_large, replay
-from mqttlite.gateway.caller import Caller, Callers, SocketCallers, check_role, peer_of
+from mqttlite.gateway.caller import Caller, Callers, MetricsCallers, SocketCallers, check_role, peer_of
 from mqttlite.gateway.counters import HttpCounters, group_of
 from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.openapi import PROBLEM_ANSWER, document
@@ -34,7 +34,9 @@ NO_ERRORS: Final[Mapping[str, ErrorFormat]] = {}
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """They change nothing."""
 
-_PROTECTION: Final = (
+Headers = Sequence[tuple[bytes, bytes]]
+
+PROTECTION: Final[Headers] = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -58,24 +60,27 @@ _audit = logging.getLogger("mqttlite.audit")
 
 class HttpApp:
     """The application of one listener, for an ASGI server or a test client. `errors` are formats of problems, by the
-    beginning of paths; those of extensions are in their manifests."""
+    beginning of paths; those of extensions are in their manifests. `headers` are the default ones of answers."""
 
     def __init__(
         self,
-        callers: Callers | SocketCallers,
+        callers: Callers | SocketCallers | MetricsCallers,
         hub: EventHub,
         *,
         counters: HttpCounters,
         max_body_bytes: int,
         allowed_origins: Sequence[str] = (),
         errors: Mapping[str, ErrorFormat] = NO_ERRORS,
+        table: Table | None = None,
+        headers: Headers = PROTECTION,
     ) -> None:
-        self.table: Final = Table()
+        self.table: Final = Table() if table is None else table
         self.callers: Final = callers
         self.bodies: Final = Bodies(max_body_bytes)
         self.stopping: Final = asyncio.Event()
         """Set when the server stops: endless answers then end."""
         self._hub: Final = hub
+        self._headers: Final = headers
         self._counters: Final = counters
         of_extensions = {path: each for manifest in BUILT_IN.values() for path, each in manifest.errors.items()}
         self._errors: Final = {**errors, **{path: resolve(each) for path, each in of_extensions.items()}}
@@ -160,7 +165,7 @@ class HttpApp:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 present = {name.lower() for name, _ in message["headers"]}
-                headers = [*message["headers"], *(each for each in _PROTECTION if each[0] not in present)]
+                headers = [*message["headers"], *(each for each in self._headers if each[0] not in present)]
                 if b"cache-control" not in present:
                     headers.append((b"cache-control", b"no-store"))
                 message = {**message, "headers": headers}
@@ -224,7 +229,7 @@ class HttpApp:
                 return
             prefix = "websocket.http"
         response = self._answer_to(problem, scope)
-        headers = [*response.raw_headers, (b"cache-control", b"no-store"), *_PROTECTION]
+        headers = [*response.raw_headers, (b"cache-control", b"no-store"), *self._headers]
         await send({"type": f"{prefix}.response.start", "status": response.status_code, "headers": headers})
         await send({"type": f"{prefix}.response.body", "body": response.body})
 

@@ -341,6 +341,22 @@ class SocketCallers:
         return Role.USER
 
 
+class MetricsCallers:
+    """Callers of the metrics port, who may look. If that `is_local_only`, it was asked by a name of this machine."""
+
+    _CALLER: Final = Caller(None, Role.VIEWER, how="metrics port")
+
+    def __init__(self, is_local_only: bool) -> None:
+        self._is_local_only: Final = is_local_only
+
+    async def admit(self, request: HTTPConnection, *, token_in_query: bool = False, is_counted: bool = True) -> Caller:
+        """As `Callers.admit`."""
+        host = request.headers.get("host")
+        if self._is_local_only and host and not is_local(host):
+            raise Problem(Code.WRONG_HOST, "this is served here as localhost only")
+        return self._CALLER
+
+
 def check_role(caller: Caller, role: Role) -> None:
     """Raises `Problem` for a caller with a lower role."""
     if not caller.may(role):

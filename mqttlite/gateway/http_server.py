@@ -15,6 +15,7 @@ from email.utils import formatdate
 from functools import partial
 from typing import Any, Final, cast
 
+from starlette.responses import Response
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
@@ -23,7 +24,7 @@ from uvicorn.server import ServerState
 from mqttlite.config.http import HttpOptions
 from mqttlite.gateway.bodies import App
 from mqttlite.gateway.counters import NO_REQUEST, HttpCounters
-from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem
+from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.request_turns import RequestTurns
 from mqttlite.gateway.strangers import Strangers
 from mqttlite.gateway.waker import Waker
@@ -77,9 +78,14 @@ class _State(ServerState):
         state_of: Callable[[ssl.SSLObject], dict[str, Any]],
         strangers: Strangers,
         head_bytes: int,
+        for_operators: bool,
+        answer_to: Callable[[Problem], Response],
     ) -> None:
         super().__init__()
+        self.connections: Any = _Connections()
         self.head_bytes: Final = head_bytes
+        self.for_operators: Final = for_operators
+        self.answer_to: Final = answer_to
         self.turns: Final = RequestTurns()
         self.strangers: Final = strangers
         self.state_of: Final = state_of
@@ -100,6 +106,18 @@ class _State(ServerState):
     @default_headers.setter
     def default_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         pass  # uvicorn begins with an empty list
+
+
+class _Connections(dict[Any, None]):
+    """Connections, in the order in which they came."""
+
+    __slots__ = ()
+
+    def add(self, connection: Any) -> None:
+        self[connection] = None
+
+    def discard(self, connection: Any) -> None:
+        self.pop(connection, None)
 
 
 class _Pipeline(list[Any]):
@@ -149,7 +167,7 @@ class HttpProtocol(HttpToolsProtocol):
         if tls is not None:
             self.app_state: dict[str, Any] = self.state.state_of(tls)
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
-        if len(self.connections) > self.state.options.max_connections:
+        if len(self.connections) > self.state.options.max_connections and not self._replaces_another():
             self.state.turned_away += 1
             if self.state.turned_away & (self.state.turned_away - 1) == 0:  # the 1st, 2nd, 4th, 8th …
                 _log.warning(
@@ -162,6 +180,27 @@ class HttpProtocol(HttpToolsProtocol):
         if kernel is not None and kernel.family != AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
             kernel.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_S * 1_000))
         self._await_request()
+
+    def _replaces_another(self) -> bool:
+        """Close another connection in favour of this one, where operators are served: the oldest that waits for no
+        answer, or the oldest of all. Programs that say nothing then keep no operator out."""
+        if self.state.for_operators:
+            others = [each for each in self.state.connections if each is not self]
+            next((each for each in others if each.is_idle), others[0]).transport.abort()
+        return self.state.for_operators
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is being made."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a request before the connection is closed, where operators are served: their programs may shut down
+        their sending side after it. Elsewhere a client that ends is no longer worked for."""
+        is_answered = not self._is_whole or self.is_idle or not self.state.for_operators
+        if not is_answered:
+            self.cycle.keep_alive = False
+        return not is_answered
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
@@ -337,17 +376,17 @@ class HttpProtocol(HttpToolsProtocol):
         """Answer without the application, and close as soon as the client has, or after `LINGER_S`."""
         if self.transport.is_closing() or self._lingering is not None:
             return
-        body = problem.body()
+        answer = self.state.answer_to(problem)
         self.state.counters.requests[NO_REQUEST, problem.status_code] += 1
         headers = b"".join(b"%s: %s\r\n" % header for header in self.server_state.default_headers)
-        for name, value in (problem.headers or {}).items():
-            headers += f"{name}: {value}\r\n".encode()
-        self.transport.write(
-            b"%s%scontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
-            % (STATUS_LINE[problem.status_code], headers, PROBLEM_JSON.encode(), len(body), body)
-        )
+        headers += b"".join(b"%s: %s\r\n" % header for header in answer.raw_headers)
+        status = STATUS_LINE[problem.status_code]
+        self.transport.write(b"%s%sconnection: close\r\n\r\n%s" % (status, headers, bytes(answer.body)))
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            try:
+                self.transport.write_eof()
+            except OSError:  # the client reset the connection, and the loop has not noticed yet
+                self.transport.abort()
         for cycle in (self.cycle, self.answering):
             if cycle is not None:
                 cycle.disconnected = True
@@ -368,6 +407,8 @@ def _too_long(most: int) -> Problem:
 
 class SocketProtocol(WSProtocol):
     """uvicorn's WebSocket, quiet."""
+
+    is_idle: Final = False
 
     def __init__(
         self,
@@ -392,7 +433,9 @@ class SocketProtocol(WSProtocol):
 
 class HttpServer:
     """One for each listener. `context` is the present TLS context, asked for at each handshake, and `state_of` what the
-    requests of a connection with TLS have in their state."""
+    requests of a connection with TLS have in their state. With `for_operators`, a connection too many replaces another,
+    and a request is answered whose client has shut down its sending side. `answer_to` makes the answer to a problem
+    before the application is reached."""
 
     def __init__(
         self,
@@ -405,11 +448,15 @@ class HttpServer:
         *,
         endpoint: TcpEndpoint | UnixEndpoint,
         head_bytes: int = MAX_HEAD_BYTES,
+        for_operators: bool = False,
+        answer_to: Callable[[Problem], Response] = Problem.response,
     ) -> None:
         self._options: Final = options
         self._context: Final = context
         self._endpoint: Final = endpoint
-        self._state: Final = _State(options, counters, state_of, strangers, head_bytes)
+        self._state: Final = _State(
+            *(options, counters, state_of, strangers, head_bytes, for_operators, answer_to),
+        )
         self._config: Final = Config(
             cast(Any, app),
             http=HttpProtocol,

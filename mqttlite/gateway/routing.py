@@ -24,6 +24,8 @@ class ServedOn(Flag):
     """That of the section `http`."""
     ADMIN_SOCKET = auto()
     """The Unix socket in the data directory, for the commands."""
+    METRICS_PORT = auto()
+    """That of the section `metrics`, for scrapers and supervisors."""
 
 
 OPERATORS: Final = ServedOn.GATEWAY | ServedOn.ADMIN_SOCKET
@@ -148,9 +150,11 @@ class PathPattern:
 
 
 class Table:
-    """The routes of one application, by method. The first that matches a path answers."""
+    """The routes of one application, by method. The first that matches a path answers. `catalogue` says where the paths
+    are listed."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalogue: str = "/docs lists what there is") -> None:
+        self._catalogue: Final = catalogue
         self._by_method: Final[dict[str, list[tuple[PathPattern, Route]]]] = {}
 
     @property
@@ -177,9 +181,10 @@ class Table:
             if any(pattern.match(path) is not None for pattern, _ in self._by_method.get(each, ()))
         ]
         if allowed:
-            headers = {"Allow": ", ".join(allowed)}
-            raise Problem(Code.METHOD_NOT_ALLOWED, "this path has other methods; /docs lists them", headers=headers)
-        raise Problem(Code.NOT_FOUND, "there is nothing at this path; /docs lists what there is")
+            headers = {"Allow": ", ".join(allowed).replace("GET", "GET, HEAD")}
+            detail = f"this path has the methods {headers['Allow']}"
+            raise Problem(Code.METHOD_NOT_ALLOWED, detail, headers=headers)
+        raise Problem(Code.NOT_FOUND, f"there is nothing at this path; {self._catalogue}")
 
 
 def _expression_of(path: str) -> str:

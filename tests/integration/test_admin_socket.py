@@ -16,10 +16,10 @@ from urllib.parse import quote
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.metrics import MetricsOptions
 from mqttlite.core.limits import Limits
 from mqttlite.gateway.admin_socket import SOCKET_NAME
-from mqttlite.gateway.socket_server import HEAD_BYTES, LIMITS
-from mqttlite.net.http import Options
+from mqttlite.gateway.operator_servers import HEAD_BYTES, LIMITS
 from mqttlite.server import Broker
 from mqttlite.store.sqlite.files import StoreError
 from mqttlite.wire.packets import Disconnect
@@ -166,13 +166,15 @@ async def test_the_first_connections_are_all_answered_and_their_libraries_are_lo
     program = f"""
 import asyncio, sys
 from mqttlite import Broker, Config, ListenerOptions
+from mqttlite.config.metrics import MetricsOptions
 async def ask():
     reader, writer = await asyncio.open_unix_connection({str(directory / SOCKET_NAME)!r})
     writer.write(b"GET /api/v1/readyz HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
     return await reader.read()
 async def main():
-    async with Broker(Config(listeners=(ListenerOptions(port=0),), data_dir={str(directory)!r})):
-        assert not {{"starlette", "uvicorn"}} & set(sys.modules)
+    metrics = MetricsOptions(port=0)
+    async with Broker(Config(listeners=(ListenerOptions(port=0),), data_dir={str(directory)!r}, metrics=metrics)):
+        assert not {{"starlette", "uvicorn", "prometheus_client"}} & set(sys.modules)
         for answer in await asyncio.gather(*(ask() for _ in range(10))):
             assert answer.startswith(b"HTTP/1.1 200 "), answer
     async with Broker(Config(listeners=(ListenerOptions(port=0),), data_dir={str(directory)!r})):
@@ -223,19 +225,8 @@ async def test_requests_are_limited_in_size(broker: Broker, directory: Path) -> 
     assert (await send(directory, too_long.encode())).status == 413
 
 
-async def test_one_connection_more_than_the_limit_is_closed(broker: Broker, directory: Path) -> None:
-    assert (await ask(directory, "GET", "/api/v1/bans")).status == 200
-    path = str(directory / SOCKET_NAME)
-    idle = [await asyncio.open_unix_connection(path) for _ in range(LIMITS.max_connections)]
-    reader, writer = await asyncio.open_unix_connection(path)
-    async with asyncio.timeout(60):
-        assert await reader.read() == b""
-    for _, each in (*idle, (reader, writer)):
-        each.close()
-
-
 async def test_the_port_of_metrics_changes_nothing(rig: Rig, directory: Path) -> None:
-    broker = await rig.broker(config(directory, metrics=Options(port=0)))
+    broker = await rig.broker(config(directory, metrics=MetricsOptions(port=0)))
     await rig.device(broker.port, "c")
     assert broker.monitor is not None
     for request in (b"DELETE /sessions/c", b"POST /sessions/c/kick", b"GET /sessions/c"):

@@ -19,13 +19,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from mqttlite import reports
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
+from mqttlite.config.metrics import MetricsOptions
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import DELAYED_BYTES, ENTRY_BYTES, MESSAGE_BYTES, RETAINED_BYTES
-from mqttlite.monitor import Monitor
+from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.net.endpoints import CannotListen
-from mqttlite.net.http import Options
 from mqttlite.security.certificate_files import ends_at
 from mqttlite.security.tls import TlsOptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
@@ -63,12 +63,11 @@ class Sample:
 
 def config(*listeners: ListenerOptions, **options: Any) -> Config:
     quiet = SysOptions(interval_s=0, presence=False)
-    return Config(
-        listeners=listeners or (ListenerOptions(port=0, name="front"),), metrics=Options(port=0), sys=quiet, **options
-    )
+    listeners = listeners or (ListenerOptions(port=0, name="front"),)
+    return Config(listeners=listeners, metrics=MetricsOptions(port=0), sys=quiet, **options)
 
 
-def of(broker: Broker) -> Monitor:
+def of(broker: Broker) -> MetricsPort:
     assert broker.monitor is not None
     return broker.monitor
 
@@ -477,6 +476,7 @@ async def test_another_path_says_which_there_are(rig: Rig) -> None:
 async def test_without_prometheus_client_metrics_say_what_to_install(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.setitem(sys.modules, "mqttlite.telemetry.metrics", None)
     broker = await rig.broker(config())
     assert "there will be no /metrics: they need prometheus-client: pip install 'mqttlite[metrics]'" in caplog.messages
@@ -499,7 +499,7 @@ async def test_many_who_ask_at_once_cost_one_snapshot(rig: Rig, monkeypatch: pyt
 
 async def test_a_port_in_use_stops_the_start_and_is_said(rig: Rig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        options = Options(port=taken.getsockname()[1])
+        options = MetricsOptions(port=taken.getsockname()[1])
         with pytest.raises(CannotListen, match=r"\(metrics\): the port is in use"):
             await rig.broker(Config(listeners=(ListenerOptions(port=0),), metrics=options))
 
@@ -508,7 +508,7 @@ async def test_a_port_in_use_stops_the_start_and_is_said(rig: Rig) -> None:
 async def test_a_port_that_is_open_to_the_network_is_warned_of(
     rig: Rig, caplog: pytest.LogCaptureFixture, host: str, warns: bool
 ) -> None:
-    await rig.broker(Config(listeners=(ListenerOptions(port=0),), metrics=Options(host=host, port=0)))
+    await rig.broker(Config(listeners=(ListenerOptions(port=0),), metrics=MetricsOptions(host=host, port=0)))
     assert any("are open to the network" in line for line in caplog.messages) is warns
 
 
@@ -605,5 +605,5 @@ async def test_a_page_that_had_its_name_lead_here_reads_no_metrics(rig: Rig) -> 
     ):
         for target in ("/metrics", "/clients", "/healthz"):
             assert (await get(broker, target, host=host))[0] == status, host
-    everywhere = await rig.broker(msgspec.structs.replace(config(), metrics=Options(host="0.0.0.0", port=0)))
+    everywhere = await rig.broker(msgspec.structs.replace(config(), metrics=MetricsOptions(host="0.0.0.0", port=0)))
     assert (await get(everywhere, "/healthz", host="broker.example"))[0] == 200

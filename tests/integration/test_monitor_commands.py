@@ -24,8 +24,8 @@ from mqttlite.cli.main import main
 from mqttlite.cli.top_words import duration, size
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
+from mqttlite.config.metrics import MetricsOptions
 from mqttlite.core.connect.capabilities import Capabilities
-from mqttlite.net.http import Options
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions
@@ -51,7 +51,7 @@ def url(broker: Broker) -> str:
 
 async def watched(rig: Rig, **options: Any) -> Broker:
     options.setdefault("listeners", (ListenerOptions(port=0, name="front"),))
-    return await rig.broker(Config(metrics=Options(port=0), **options))
+    return await rig.broker(Config(metrics=MetricsOptions(port=0), **options))
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.config.metrics import MetricsOptions
 from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
 from mqttlite.delivery.queues.properties import time_text
-from mqttlite.net.http import Options as MetricsOptions
 from mqttlite.server import Broker
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions

@@ -12,7 +12,7 @@ import pytest
 
 from mqttlite.certificate_watch import WARN_EVERY_S
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.net.http import Options as MetricsOptions
+from mqttlite.config.metrics import MetricsOptions
 from mqttlite.security.authority import revoke
 from mqttlite.security.certificate_files import ends_at
 from mqttlite.security.certificates import init, issue

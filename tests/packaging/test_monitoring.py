@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
-from mqttlite.net.http import Options as MetricsOptions
+from mqttlite.config.metrics import MetricsOptions
 from mqttlite.security.certificates import init
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker

@@ -142,7 +142,7 @@ async def test_every_error_is_a_problem(gateway: GatewayUnderTest, caplog: pytes
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.headers["cache-control"] == "no-store"
     assert "GET /test/bug failed" in caplog.text
-    assert (await client.put("/api/v1/topics")).headers["allow"] == "GET, POST"
+    assert (await client.put("/api/v1/topics")).headers["allow"] == "GET, HEAD, POST"
 
 
 async def test_head_answers_as_get_without_its_body(gateway: GatewayUnderTest) -> None:

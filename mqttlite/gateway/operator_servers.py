@@ -1,0 +1,93 @@
+"""The HTTP application as the admin socket and the metrics port serve it: the routes for operators, without logins.
+
+Invariant: programs that connect and say nothing keep no operator out.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from mqttlite.config.http import HttpOptions
+from mqttlite.extensions.built_in import BUILT_IN, resolve
+from mqttlite.gateway import (
+    clients,
+    metrics_routes,
+    operation_routes,
+    queue_routes,
+    retained,
+    snapshot_routes,
+)
+from mqttlite.gateway.app import PROTECTION, HttpApp
+from mqttlite.gateway.caller import MetricsCallers, SocketCallers
+from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.counters import HttpCounters
+from mqttlite.gateway.http_server import HttpServer
+from mqttlite.gateway.problems import ErrorFormat
+from mqttlite.gateway.routing import Route, ServedOn, Table
+from mqttlite.gateway.strangers import Strangers
+from mqttlite.net.endpoints import TcpEndpoint, UnixEndpoint
+
+HEAD_BYTES: Final = 131_072
+"""Of a request's line and headers at the socket: a topic filter may have 65,535 bytes, and bytes that come in parts
+count twice."""
+
+LIMITS: Final = HttpOptions(
+    max_connections=32, request_timeout_s=5.0, keep_alive_s=5.0, max_body_bytes=262_144, requests_per_s=0
+)
+"""Some commands and dashboards at a time; a body may be a schema with its topic."""
+
+FEATURES: Final[tuple[Callable[[OperatorContext], Sequence[Route]], ...]] = (
+    clients.routes,
+    retained.routes,
+    queue_routes.routes,
+    snapshot_routes.routes,
+    operation_routes.routes,
+    metrics_routes.routes,
+)
+"""Each makes the routes of one feature. Those of extensions, in their manifests, come behind them."""
+
+
+def build_socket_server(context: OperatorContext, endpoint: UnixEndpoint, clock: Callable[[], float]) -> HttpServer:
+    """Build the server of the admin socket, whose callers may do everything."""
+    table = Table("the reference of the HTTP API lists what there is, and some is not served at the socket")
+    table.add(_routes(context, ServedOn.ADMIN_SOCKET))
+    counters = HttpCounters()
+    app = HttpApp(SocketCallers(), context.hub, counters=counters, max_body_bytes=LIMITS.max_body_bytes, table=table)
+    return _server(app, counters, endpoint, clock, head_bytes=HEAD_BYTES)
+
+
+def build_metrics_server(
+    context: OperatorContext, endpoint: TcpEndpoint, clock: Callable[[], float], *, is_local_only: bool
+) -> HttpServer:
+    """Build the server of the metrics port, whose callers may look."""
+    routes = _routes(context, ServedOn.METRICS_PORT)
+    table = Table(f"there are {', '.join(route.path for route in routes)}")
+    table.add(routes)
+    counters = HttpCounters()
+    app = HttpApp(
+        MetricsCallers(is_local_only),
+        context.hub,
+        counters=counters,
+        max_body_bytes=LIMITS.max_body_bytes,
+        errors={"": ErrorFormat(metrics_routes.as_sentence, {})},
+        table=table,
+        headers=(*PROTECTION, (b"connection", b"close")),
+    )
+    return _server(app, counters, endpoint, clock, answer_to=metrics_routes.as_sentence)
+
+
+def _routes(context: OperatorContext, listener: ServedOn) -> list[Route]:
+    extensions = [resolve(reference) for manifest in BUILT_IN.values() for reference in manifest.routes]
+    return [route for make in (*FEATURES, *extensions) for route in make(context) if listener in route.served_on]
+
+
+def _server(
+    app: HttpApp,
+    counters: HttpCounters,
+    endpoint: TcpEndpoint | UnixEndpoint,
+    clock: Callable[[], float],
+    **options: Any,
+) -> HttpServer:
+    strangers = Strangers(0, is_known=lambda _scope: True, is_loaded=lambda: False, clock=clock)
+    return HttpServer(
+        *(app, LIMITS, counters, None, lambda _tls: {}, strangers), endpoint=endpoint, for_operators=True, **options
+    )
