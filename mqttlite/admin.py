@@ -201,7 +201,7 @@ class Admin(MessageAdmin, Listener):
             last_heard_at=None if link is None else self._wall(link.connection.last_heard),
             keeps=len(session.received),
             queue_stored=session.queue.stored,
-            mount_point=session.mount_point.decode(),
+            mount_point=session.identity.mount_point.decode(),
             subscriptions=subscriptions,
         )
 

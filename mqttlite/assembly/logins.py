@@ -90,7 +90,7 @@ class Logins:
         found = [
             link.connection.client_id
             for link in loop_driver.links.values()
-            if link.connection.username in users and not link.connection.peer.is_trusted
+            if link.connection.username in users and not link.connection.identity.is_trusted
         ]
         for number, client_id in enumerate(found, 1):
             core.kick(client_id, self._runtime.clock())

@@ -6,6 +6,7 @@ are in the broker's seconds; a store on disk translates them.
 
 from typing import Final, final
 
+from mqttlite.core.identity import ANONYMOUS, Identity
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.wire.constants import V5
@@ -26,29 +27,25 @@ class SaveSession:
 
     One with the expiry interval 0 ends with its connection, and is saved only for its will.
 
-    `expires_at` is 0.0 while it is connected or never expires. `username` (None: anonymous), protocol `version`,
-    `mount_point` and `is_trusted` (it is the program's own) are those of its latest connection.
+    `expires_at` is 0.0 while it is connected or never expires. `identity` and the protocol `version` are those of its
+    latest connection.
     """
 
-    __slots__ = ("client_id", "expires_at", "expiry_interval", "is_trusted", "mount_point", "username", "version")
+    __slots__ = ("client_id", "expires_at", "expiry_interval", "identity", "version")
 
     def __init__(
         self,
         client_id: str,
         expiry_interval: int,
         expires_at: float,
-        username: str | None = None,
+        identity: Identity = ANONYMOUS,
         version: int = V5,
-        mount_point: bytes = b"",
-        is_trusted: bool = False,
     ) -> None:
         self.client_id: Final = client_id
-        self.is_trusted: Final = is_trusted
         self.expiry_interval: Final = expiry_interval
         self.expires_at: Final = expires_at
-        self.username: Final = username
+        self.identity: Final = identity
         self.version: Final = version
-        self.mount_point: Final = mount_point
 
 
 @final

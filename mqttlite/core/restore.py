@@ -53,7 +53,7 @@ def restore(
             elif isinstance(change, SaveSession):
                 sessions.restore(change, now)
             elif isinstance(change, SaveSubscription):
-                mount_point = _session(sessions, change.client_id).mount_point
+                mount_point = _session(sessions, change.client_id).identity.mount_point
                 sessions.restore_subscription(_with_filter(change.subscription, filters, mount_point))
             elif isinstance(change, SaveWill):
                 sessions.restore_will(change, now)

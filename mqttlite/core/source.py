@@ -7,6 +7,7 @@ from math import inf
 from typing import Final, final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.identity import ANONYMOUS, Identity
 from mqttlite.core.load.rate_limits import Buckets
 from mqttlite.core.retained.writer import Writer
 from mqttlite.core.route.topic_limits import NO_TOPIC_LIMITS, TopicLimits
@@ -23,20 +24,19 @@ class Source:
         "_writer",
         "client_id",
         "grants",
-        "is_trusted",
+        "identity",
         "kind",
         "role",
         "rules",
         "topic_limits",
         "traced",
-        "username",
     )
 
-    def __init__(self, kind: int, client_id: str) -> None:
+    def __init__(self, kind: int, client_id: str, identity: Identity = ANONYMOUS) -> None:
         self.kind: Final = kind
         self.client_id: Final = client_id
         """Empty for a publisher that is not a client."""
-        self.username: str | None = None
+        self.identity: Identity = identity
         self.grants: Grants = NO_GRANTS
         """The grants of a client's credentials. After a restart of the broker there are none until the client is
         back."""
@@ -45,27 +45,26 @@ class Source:
         `Permissions.role_of`."""
         self.rules: int = 0
         """The generation of the rules that gave the role; 0: the role is not known."""
-        self.is_trusted: bool = False
-        """Whether it is one of the program's own sessions, which no rules restrict."""
         self.topic_limits: TopicLimits = NO_TOPIC_LIMITS
         """The limits of its topics and payloads."""
         self.traced: bool = False
         """Whether every message from and to this client is traced."""
         self._writer: Writer | None = None
 
-    def set_user(self, username: str | None) -> None:
-        """Set the user that the client belongs to."""
-        self.username = username
+    @property
+    def username(self) -> str | None:
+        """The user that the client belongs to; None if there is none."""
+        return self.identity.username
 
     def writer(self) -> Writer | None:
         """Who writes its retained messages; None where nobody can be asked about later: it is no client, or its rights
         come with its credentials, which are not kept."""
-        grants = self.grants
-        if self.kind != CLIENT or self.is_trusted or grants.publish is not None or grants.groups:
+        grants, username = self.grants, self.identity.username
+        if self.kind != CLIENT or self.identity.is_trusted or grants.publish is not None or grants.groups:
             return None
         writer = self._writer
-        if writer is None or writer.username != self.username:
-            writer = self._writer = Writer(self.client_id, self.username)
+        if writer is None or writer.username != username:
+            writer = self._writer = Writer(self.client_id, username)
         return writer
 
 
@@ -83,14 +82,13 @@ class Publisher(Source):
     def __init__(
         self,
         client_id: str,
-        username: str | None,
+        identity: Identity,
         grants: Grants,
         topic_limits: TopicLimits,
         address: str,
         buckets: list[tuple[str, Buckets]],
     ) -> None:
-        super().__init__(CLIENT, client_id)
-        self.username = username
+        super().__init__(CLIENT, client_id, identity)
         self.grants = grants
         self.topic_limits = topic_limits
         self.address: Final = address
@@ -113,7 +111,7 @@ class Publisher(Source):
     def for_request(self, blocks_until: float) -> "Publisher":
         """The same publisher, for the messages of one request: they were charged together, and wait for room no longer
         than one message."""
-        found = Publisher(self.client_id, self.username, self.grants, self.topic_limits, self.address, NO_BUCKETS)
+        found = Publisher(self.client_id, self.identity, self.grants, self.topic_limits, self.address, NO_BUCKETS)
         found.blocks_until = blocks_until
         return found
 

@@ -19,6 +19,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.connect.connect_limits import ConnectLimits
 from mqttlite.core.connect.connection import Connection, Peer
+from mqttlite.core.identity import Identity
 from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.memory import TLS_BYTES
 from mqttlite.net.acceptor import Acceptor
@@ -97,14 +98,13 @@ class Listener:
         self._half_open: Final = HalfOpen(max_half_open)
         self._handshake_timeout_s: Final = handshake_timeout_s
         self._anonymous: Final = Peer(
-            None,
+            Identity(None, mount_point),
             must_authenticate,
             capabilities,
             methods,
             0 if context is None else TLS_BYTES,
             quotas=quotas,
             connect_limits=connect_limits,
-            mount_point=mount_point,
         )
         """The `Peer` of clients without certificate."""
         self._identity_of: Final = identity_of
@@ -333,14 +333,13 @@ class Listener:
             )
         if identity is not None:
             peer = Peer(
-                identity,
+                peer.identity.of(identity),
                 peer.must_authenticate,
                 peer.capabilities,
                 peer.methods,
                 peer.tls_bytes,
                 quotas=peer.quotas,
                 connect_limits=peer.connect_limits,
-                mount_point=peer.mount_point,
             )
         if certificate is not None and self._certificate_id_of is not None:
             self._certificates[link] = certificate_id = self._certificate_id_of(link.peer_certificate_der())

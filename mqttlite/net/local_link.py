@@ -14,6 +14,7 @@ from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.broker import Broker
 from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connect.connection import CONNECTED, Connection, Peer
+from mqttlite.core.identity import Identity
 from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.address_key import address_key
@@ -96,12 +97,10 @@ class LocalLink(LinkPort):
         properties = Properties(receive_maximum=receive_maximum, session_expiry_interval=client.session_expiry_s)
         frame = encode(Connect(client.client_id, V5, client.clean_start, properties=properties), V5)
         peer = Peer(
-            client.username,
+            Identity(client.username, client.mount_point, client.is_trusted),
             capabilities=_TOLD if client.is_told else EVERYTHING,
-            is_trusted=client.is_trusted,
             is_inside=True,
             quotas=client.quotas,
-            mount_point=client.mount_point,
             sees_publishers=client.sees_publishers,
         )
         connection = self.connection = self._broker.open(peer, self._loop.time())

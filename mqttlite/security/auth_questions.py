@@ -88,7 +88,7 @@ class AuthQuestions(Listener):
             question.client_id,
             question.username,
             question.password,
-            link.connection.peer.identity,
+            link.connection.peer.identity.username,
             link.address,
             link.listener,
         )
@@ -105,7 +105,8 @@ class AuthQuestions(Listener):
                 verdict = self._jail.judge(credentials, verdict)
         hooks = self.hooks()
         if is_new and verdict.reason_code == 0 and hooks is not None:
-            identity = link.connection.peer.identity if question.method else None  # as the core names the client
-            refusal = await hooks.verdict(link, identity or verdict.username or link.connection.username)
+            peer = link.connection.peer
+            verified = peer.identity.username if question.method else None  # as the core names the client
+            refusal = await hooks.verdict(link, verified or verdict.username or link.connection.username)
             verdict = refusal if refusal.reason_code else verdict
         self._answer(question.id, verdict)

@@ -31,6 +31,7 @@ from mqttlite.core.changes import (
     Sent,
     Settled,
 )
+from mqttlite.core.identity import Identity
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.ports import Store
 from mqttlite.core.route.subscription import Subscription
@@ -98,7 +99,9 @@ class Workload:
 
     def _begin(self, client_id: str) -> Change:
         self._clients[client_id] = _Client()
-        return SaveSession(client_id, self._rng.choice([60, 0xFFFF_FFFF]), 0.0, self._rng.choice([None, "someone"]), 5)
+        return SaveSession(
+            client_id, self._rng.choice([60, 0xFFFF_FFFF]), 0.0, Identity(self._rng.choice([None, "someone"])), 5
+        )
 
     def _enqueue(self, client_ids: list[str]) -> list[Change]:
         rng = self._rng
@@ -155,7 +158,7 @@ class Workload:
             del self._clients[client_id]
             return [EndSession(client_id)]
         if step == 1:
-            return [SaveSession(client_id, rng.randrange(1_000), 0.0, "another", 4)]
+            return [SaveSession(client_id, rng.randrange(1_000), 0.0, Identity("another"), 4)]
         if step in (2, 3):
             return [SaveSubscription(client_id, Subscription(client_id, topic, rng.randrange(3), False, True, 7))]
         if step == 4:
@@ -211,7 +214,7 @@ def contents_of(changes: Iterable[Change]) -> Contents:
         client_id = change.client_id
         if isinstance(change, SaveSession):
             assert client_id not in contents, "a session is loaded once"
-            saved = change.expiry_interval, change.expires_at, change.username, change.version
+            saved = change.expiry_interval, change.expires_at, change.identity.username, change.version
             contents[client_id] = {
                 "saved": saved,
                 "sent": [],

@@ -24,6 +24,7 @@ from mqttlite.core.changes import (
     SaveWill,
     Sent,
 )
+from mqttlite.core.identity import Identity
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.store.sqlite.files import DATABASE
@@ -45,7 +46,7 @@ def kept() -> list[Change]:
         for at in range(8)
     ]
     return [
-        SaveSession("device", NEVER_EXPIRES, 0.0, "user", V311),
+        SaveSession("device", NEVER_EXPIRES, 0.0, Identity("user"), V311),
         SaveSubscription("device", Subscription("device", b"topic/+", 2, True, True, 7)),
         SaveSubscription("device", Subscription("device", b"$share/group/jobs", 1)),
         SaveWill("device", Will(b"gone", b"device", 1, True, properties), 60.0),
@@ -75,7 +76,8 @@ def told(changes: list[Change]) -> set[str]:
         elif isinstance(change, SaveRetained | SaveDelayed):
             found.add(f"{type(change).__name__} {change.message.topic!r} {change.message.payload!r}")
         elif isinstance(change, SaveSession):
-            found.add(f"session {change.client_id} {change.expiry_interval} {change.username} {change.version}")
+            username = change.identity.username
+            found.add(f"session {change.client_id} {change.expiry_interval} {username} {change.version}")
         elif isinstance(change, SaveSubscription):
             each = change.subscription
             options = each.qos, each.no_local, each.retain_as_published, each.identifier

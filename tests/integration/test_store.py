@@ -25,6 +25,7 @@ from mqttlite.core.changes import (
     Sent,
     Settled,
 )
+from mqttlite.core.identity import Identity
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import StoredFilter
 from mqttlite.core.ports import Store
@@ -91,7 +92,8 @@ def shown(changes: list[Change]) -> list[tuple[object, ...]]:
             rows.append((kind, change.message.topic, change.message.payload))
         elif isinstance(change, SaveSession):
             rows.append((kind, change.client_id, change.expiry_interval, round(change.expires_at, 3)))
-            rows.append((change.username, change.version, change.mount_point, change.is_trusted))
+            identity = change.identity
+            rows.append((identity.username, change.version, identity.mount_point, identity.is_trusted))
         elif isinstance(change, SaveSubscription):
             rows.append((kind, change.client_id, change.subscription.topic_filter, change.subscription.qos))
             message_filter = change.subscription.message_filter
@@ -120,7 +122,7 @@ async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(sto
         retained(b"r", b"1"),
         delayed(3, b"by a", 1.5, "a"),
         delayed(7),
-        SaveSession("a", 60, 0.0, "somebody", V311),
+        SaveSession("a", 60, 0.0, Identity("somebody"), V311),
         will(),
         subscription(b"x"),
         filtered(b"y", 'attributes."é" = "x"'),
@@ -131,7 +133,7 @@ async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(sto
         SaveReleased("a", 3, 8),
         SaveReceived("a", 9),
         session("b", 0xFFFF_FFFF),
-        SaveSession("c", 60, 0.0, None, V5, b"site/", is_trusted=True),
+        SaveSession("c", 60, 0.0, Identity(None, b"site/", is_trusted=True), V5),
     ]
     await commit(store, *changes[:4])
     await commit(store, *changes[4:])

@@ -13,6 +13,7 @@ from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connect.connect_limits import ConnectLimits
 from mqttlite.core.connect.connection import Connection, Peer
 from mqttlite.core.effects import Effects
+from mqttlite.core.identity import Identity
 from mqttlite.core.limits import Limits, OverloadLimits
 from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.message_filter import FilterCompiler
@@ -108,15 +109,13 @@ class World:
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
         peer = Peer(
-            identity,
+            Identity(identity, mount_point, is_trusted),
             must_authenticate,
             capabilities,
             methods,
-            is_trusted=is_trusted,
             is_inside=is_inside,
             quotas=quotas,
             connect_limits=connect_limits,
-            mount_point=mount_point,
             sees_publishers=sees_publishers,
         )
         client = Client(self, self.broker.open(peer, self.now), version)

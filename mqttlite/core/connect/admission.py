@@ -89,7 +89,7 @@ class Admission:
             else:
                 packet = _take_connect(connection)
                 assert packet is not None
-                connection.username = answer.username or connection.username
+                connection.identity = connection.identity.of(answer.username or connection.username)
                 if answer.reason_code:
                     raise refusal_of(answer, "")
                 connection.waits_for = NOTHING
@@ -128,9 +128,9 @@ class Admission:
             return
         exchange.steps = 0
         packet = _take_connect(connection)
-        username = connection.peer.identity or verdict.username
+        username = connection.peer.identity.username or verdict.username
         if packet is not None:
-            connection.username = username
+            connection.identity = connection.identity.of(username)
             if verdict.reason_code:
                 raise refusal_of(verdict, exchange.method)  # [MQTT-4.12.0-4]
             connection.grants = verdict.grants

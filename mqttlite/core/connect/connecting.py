@@ -14,6 +14,7 @@ from mqttlite.core.connect.closing import Closing
 from mqttlite.core.connect.connection import CONNECTED, Connection
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
+from mqttlite.core.identity import Identity
 from mqttlite.core.limits import CONNECT_WORK, KEEP_ALIVE_FACTOR, Limits
 from mqttlite.core.load.overload import Overload
 from mqttlite.core.load.rate_limits import Buckets
@@ -103,18 +104,19 @@ class Connecting:
         """
         connection.client_id = packet.client_id  # the log also names refused clients
         is_name_good = connection.peer.must_authenticate or self._routes.permissions.trusts_names
-        connection.username = connection.peer.identity or (packet.username if is_name_good else None)
+        if is_name_good and connection.identity.username is None:
+            connection.identity = connection.identity.of(packet.username)
         connection.outbox.limit_packets(packet.properties.maximum_packet_size or 0)
-        if connection.peer.mount_point:
-            connection.outbox.mount(connection.peer.mount_point)
+        if connection.identity.mount_point:
+            connection.outbox.mount(connection.identity.mount_point)
         if connection.peer.capabilities.tell_message and packet.version == V5:
             connection.outbox.tell(connection.peer.sees_publishers)
         routes = self._routes
         connect.check(packet, connection.peer, routes.permissions.authorizer, routes.namespaces)
-        if self._effects.refuses_connects and not connection.peer.is_trusted:
+        if self._effects.refuses_connects and not connection.identity.is_trusted:
             self._overload.connects_refused += 1
             raise ServerBusy("the broker is overloaded: come again later")
-        if not connection.peer.is_trusted:
+        if not connection.identity.is_trusted:
             self._limit_topics(connection)
         if packet.will is not None:
             connection.topic_limits.check_will(self._mounted_will(connection, packet.will))
@@ -139,7 +141,7 @@ class Connecting:
         connection.keep_alive_s = connect.keep_alive(packet, limits)
         if packet.properties.maximum_packet_size is not None:
             connection.check_size(connect.acceptance(connection, packet, limits, data), "CONNACK")
-        if self.ban_of is not None and not connection.peer.is_trusted:
+        if self.ban_of is not None and not connection.identity.is_trusted:
             ban = self.ban_of(client_id, connection.username, connection.address)
             if ban:
                 raise Banned(ban)
@@ -150,7 +152,7 @@ class Connecting:
         known = self._sessions.known(client_id)
         if known is not None and permissions.is_anothers(known.username, connection.username):
             raise ClientIdentifierNotValid("the client identifier is in use by another user's session")
-        if known is not None and known.is_trusted and not connection.peer.is_trusted:
+        if known is not None and known.identity.is_trusted and not connection.identity.is_trusted:
             raise ClientIdentifierNotValid("the client identifier is in use by the program that runs the broker")
         former = self._online.get(client_id)
         if connection.peer.connect_limits is not None:
@@ -168,10 +170,8 @@ class Connecting:
             client_id,
             packet.clean_start,
             expiry,
-            connection.username,
+            connection.identity,
             connection.version,
-            connection.peer.mount_point,
-            connection.peer.is_trusted,
         )
         will = None if packet.will is None else self._mounted_will(connection, packet.will)
         if will is not None:
@@ -260,13 +260,13 @@ class Connecting:
         of its user, if it has any."""
         limits = self._publisher_limits if own is None else lower_of(self._publisher_limits, own)
         self._routes.limit_topics(limits)
-        return Publisher(client_id, username, grants, limits, address, buckets)
+        return Publisher(client_id, Identity(username), grants, limits, address, buckets)
 
     def _limit_topics(self, connection: Connection) -> None:
         """Set the limits of the client's topics and payloads."""
         peer = connection.peer
         limits = connection.topic_limits = narrowed(self._topic_limits, peer.capabilities)
-        if peer.mount_point:
+        if peer.identity.mount_point:
             connection.in_place_bytes = 0
         elif limits.max_payload_bytes < connection.in_place_bytes:
             connection.in_place_bytes = limits.max_payload_bytes
@@ -286,7 +286,7 @@ class Connecting:
 
     def _mounted_will(self, connection: Connection, will: Will) -> Will:
         """A client's will with the topic below the mount point."""
-        mount_point = connection.peer.mount_point
+        mount_point = connection.identity.mount_point
         if not mount_point:
             return will
         topic = self._routes.namespaces.mounted_name(mount_point, will.topic)

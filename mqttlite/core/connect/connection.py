@@ -11,6 +11,7 @@ from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.connect.connect_limits import ConnectLimits
 from mqttlite.core.deadlines import Deadline
 from mqttlite.core.effects import Effects
+from mqttlite.core.identity import ANONYMOUS, Identity
 from mqttlite.core.limits import LIGHT_BYTES, LONG_PACKET_BYTES, Limits
 from mqttlite.core.load.quotas import Quotas, Throttle
 from mqttlite.core.message import NO_PROPERTIES, RawProperties
@@ -77,12 +78,11 @@ A client without an authentication method may send packets before CONNACK (§3.1
 class Peer:
     """What the listener knows about the remote end.
 
-    `identity` is the name in a verified client certificate; `methods` are the authentication methods that a client may
-    use; `tls_bytes` is the memory that TLS takes. `is_trusted` marks the program itself, which no rules restrict;
-    `is_inside` marks all that need no socket, such as callers over HTTP, whose logins were judged there.
-    `quotas` limit the traffic of the listener's clients, `connect_limits` how often they connect. `mount_point` is the
-    prefix of all their topics. With `sees_publishers`, messages may name their publishers to it, whatever the topic
-    policies say.
+    `identity` has the name in a verified client certificate, if there is one; `methods` are the authentication methods
+    that a client may use; `tls_bytes` is the memory that TLS takes. `is_inside` marks all that need no socket, such as
+    callers over HTTP, whose logins were judged there. `quotas` limit the traffic of the listener's clients,
+    `connect_limits` how often they connect. With `sees_publishers`, messages may name their publishers to it, whatever
+    the topic policies say.
     """
 
     __slots__ = (
@@ -90,9 +90,7 @@ class Peer:
         "connect_limits",
         "identity",
         "is_inside",
-        "is_trusted",
         "methods",
-        "mount_point",
         "must_authenticate",
         "quotas",
         "sees_publishers",
@@ -101,21 +99,18 @@ class Peer:
 
     def __init__(
         self,
-        identity: str | None = None,
+        identity: Identity = ANONYMOUS,
         must_authenticate: bool = False,
         capabilities: Capabilities = EVERYTHING,
         methods: frozenset[str] = frozenset(),
         tls_bytes: int = 0,
-        is_trusted: bool = False,
         quotas: Quotas | None = None,
         connect_limits: ConnectLimits | None = None,
-        mount_point: bytes = b"",
         sees_publishers: bool = False,
         is_inside: bool = False,
     ) -> None:
         self.sees_publishers: Final = sees_publishers
         self.is_inside: Final = is_inside
-        self.is_trusted: Final = is_trusted
         self.identity: Final = identity
         self.must_authenticate: Final = must_authenticate
         self.capabilities: Final = capabilities
@@ -123,7 +118,6 @@ class Peer:
         self.tls_bytes: Final = tls_bytes
         self.quotas: Final = quotas
         self.connect_limits: Final = connect_limits
-        self.mount_point: Final = mount_point
 
 
 @final
@@ -154,6 +148,7 @@ class Connection:
         "framer",
         "grants",
         "hold_reasons",
+        "identity",
         "in_place_bytes",
         "inflight_high_water",
         "input_bytes",
@@ -182,7 +177,6 @@ class Connection:
         "subscriptions",
         "throttle",
         "topic_limits",
-        "username",
         "version",
         "waits_for",
         "will_published",
@@ -209,7 +203,8 @@ class Connection:
         self.exchange: Exchange | None = None
         """Set if the client uses an authentication method, and only then [MQTT-4.12.0-6]."""
         self.client_id: str = ""
-        self.username: str | None = None
+        self.identity: Identity = peer.identity
+        """With the user that the client says it is, once its CONNECT has come, or the one who logged in."""
         self.address: str = ""
         """`address:port` of the remote end, set by the listener; empty if it has none."""
         self.quota_address: str = ""
@@ -272,6 +267,11 @@ class Connection:
         self.subscriptions: int = 0
 
     @property
+    def username(self) -> str | None:
+        """The user that the client belongs to; None if there is none."""
+        return self.identity.username
+
+    @property
     def accepted(self) -> bool:
         """Whether its CONNECT was accepted; stays true after the end."""
         return self.connected_at > 0.0
@@ -316,5 +316,5 @@ class Connection:
         state = STATE_NAMES[self.state] + WAITS_FOR_NAMES[self.waits_for]
         return (
             f"Connection({self.number}, {self.client_id!r}, {state}, version={self.version}, "
-            f"identity={self.peer.identity!r})"
+            f"identity={self.peer.identity.username!r})"
         )

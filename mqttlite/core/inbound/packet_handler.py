@@ -292,8 +292,8 @@ class PacketHandler:
             connect.check_response_topic(properties)
         if not topic:
             raise ProtocolError("PUBLISH with neither a topic name nor a topic alias (§3.3.2.1)")
-        if connection.peer.mount_point:
-            topic = self._routes.namespaces.mounted_name(connection.peer.mount_point, topic)
+        if connection.identity.mount_point:
+            topic = self._routes.namespaces.mounted_name(connection.identity.mount_point, topic)
         capabilities = connection.peer.capabilities
         check_publish(capabilities, packet.qos, packet.retain)
         message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)

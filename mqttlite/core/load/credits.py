@@ -69,7 +69,7 @@ class Credits:
     def charge(self, connection: Connection, work: int) -> None:
         """Charge a connection for the work that its packets caused. A client that only acknowledges messages is not
         charged: slowing it would only make more messages wait."""
-        if connection.state == CLOSED or connection.peer.is_trusted:
+        if connection.state == CLOSED or connection.identity.is_trusted:
             return
         messages = connection.received_qos0 + connection.received_qos1 + connection.received_qos2
         account = self._account(connection)

@@ -15,6 +15,7 @@ from typing import Final, final
 from mqttlite.core.changes import RemoveDelayed, SaveDelayed
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
+from mqttlite.core.identity import Identity
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import DELAYED_BYTES
 from mqttlite.core.message import Message
@@ -28,6 +29,9 @@ from mqttlite.core.source import CLIENT, Source
 
 DELAYS_FULL: Final = "$delayed/…: the broker has no room for more delayed messages"
 """The reason that a refused publisher gets."""
+
+_ASKED_BEFORE: Final = Identity(is_trusted=True)
+"""The identity of a publisher without a session: the rules were asked when its message came."""
 
 
 @final
@@ -131,8 +135,7 @@ class DelayedMessages:
         client_id = delayed.client_id
         source: Source | None = self._sessions.get(client_id)
         if source is None:
-            source = Source(CLIENT, client_id)
-            source.is_trusted = True  # the rules were asked when the message came
+            source = Source(CLIENT, client_id, _ASKED_BEFORE)
         return self._router.publish(message, self._routes.find(message.topic), source, is_allowed=True)
 
     def remove(self, delayed: "DelayedMessage") -> None:

@@ -75,7 +75,7 @@ class Permissions:
 
     def may_publish(self, source: Source, topic: bytes) -> bool:
         """Whether a session may publish to a topic now."""
-        if not self.restricts or source.is_trusted:
+        if not self.restricts or source.identity.is_trusted:
             return True
         return self.authorizer.is_open(topic) or self.authorizer.may_publish(self.role_of(source), topic)
 
@@ -85,15 +85,15 @@ class Permissions:
 
     def may_subscribe(self, source: Source, topic_filter: bytes) -> bool:
         """Whether a session may subscribe to a filter. The program's own sessions may subscribe to any."""
-        return source.is_trusted or self.authorizer.may_subscribe(self.role_of(source), topic_filter)
+        return source.identity.is_trusted or self.authorizer.may_subscribe(self.role_of(source), topic_filter)
 
     def may_unsubscribe(self, source: Source, topic_filter: bytes) -> bool:
         """Whether a session may end its subscription to a filter."""
-        return source.is_trusted or allows_unsubscribe(self.authorizer, self.role_of(source), topic_filter)
+        return source.identity.is_trusted or allows_unsubscribe(self.authorizer, self.role_of(source), topic_filter)
 
     def may_receive(self, source: Source, topic: bytes) -> bool:
         """Whether a session may receive messages of a topic now."""
-        return not self.restricts or source.is_trusted or self._may_receive(self.role_of(source), topic)
+        return not self.restricts or source.identity.is_trusted or self._may_receive(self.role_of(source), topic)
 
     def hides(self, topic: bytes) -> bool:
         """Whether some clients may not receive messages of a topic now."""

@@ -12,6 +12,7 @@ from mqttlite.core.authorizer import SUBSCRIBE as SUBSCRIBE_ACTION
 from mqttlite.core.connect.capabilities import EVERYTHING, check_publish
 from mqttlite.core.connect.connection import Connection
 from mqttlite.core.effects import Effects
+from mqttlite.core.identity import Identity
 from mqttlite.core.inbound.back_pressure import NO_ROOM, BackPressure
 from mqttlite.core.inbound.priority import OVERLOADED, is_low
 from mqttlite.core.limits import DISCONNECT, Limits
@@ -183,8 +184,8 @@ class Planner:
         try:
             if connection is not None:
                 check_publish(connection.peer.capabilities, qos, retain)
-                if connection.peer.mount_point and topic:
-                    topic = plan.topic = self._routes.namespaces.mounted_name(connection.peer.mount_point, topic)
+                if connection.identity.mount_point and topic:
+                    topic = plan.topic = self._routes.namespaces.mounted_name(connection.identity.mount_point, topic)
             route = self._routes.look(topic)
             message = Message(topic, payload, qos, retain, properties)
             plan.has_hook = route.hook is not None
@@ -210,8 +211,9 @@ class Planner:
         plan.is_connected = connection is not None
         capabilities = EVERYTHING if connection is None else connection.peer.capabilities
         try:
-            if connection is not None and connection.peer.mount_point and topic_filter:
-                topic_filter = plan.topic_filter = namespaces.mounted_filter(connection.peer.mount_point, topic_filter)
+            mount_point = b"" if connection is None else connection.identity.mount_point
+            if mount_point and topic_filter:
+                topic_filter = plan.topic_filter = namespaces.mounted_filter(mount_point, topic_filter)
             request = SubscriptionRequest(topic_filter, qos)
             check(request)
             parts = namespaces.parse_filter(topic_filter)
@@ -238,7 +240,7 @@ class Planner:
         if session is not None and session.username == username:
             return session
         session = Session(client_id, 0, self._effects, self._limits, None, self._routes.permissions)
-        session.identify(username, session.version)
+        session.identify(Identity(username), session.version)
         session.grants = grants
         session.topic_limits = self._topic_limits
         return session

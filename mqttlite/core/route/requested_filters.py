@@ -52,7 +52,7 @@ class RequestedFilters:
         self._compiler: Final = compiler
         self._effects: Final = effects
         self._has_suffixes: Final = connection.peer.capabilities.filter_suffix
-        self._mount_point: Final = connection.peer.mount_point
+        self._mount_point: Final = connection.identity.mount_point
         self._has_property: Final = len(expressions) > 0
         if len(expressions) > 1:
             self._for_all = RequestedFilter(None, f"the user property {PROPERTY} comes {len(expressions)} times")

@@ -74,7 +74,7 @@ class Receiver:
         if not self.has_no_local:
             return self
         session = self.session
-        return self.own if session is source or (session.is_trusted and source is THE_PROGRAM) else self
+        return self.own if session is source or (session.identity.is_trusted and source is THE_PROGRAM) else self
 
     def outlook(self, message: Message, source: Source, detail: str = "") -> PlannedReceiver:
         """Predict the outcome of a message for the session."""

@@ -406,7 +406,7 @@ class Routes:
         denied: list[str] = []
         for client_id in plan.by_client:
             session = self._sessions[client_id]
-            if session.is_trusted:
+            if session.identity.is_trusted:
                 continue
             role = permissions.role_of(session)
             verdict = verdicts.get(role)

@@ -157,7 +157,7 @@ class Subscriptions:
         identifier = identifiers[0] if identifiers else 0
         capabilities = connection.peer.capabilities
         tracer = self._effects.tracer
-        mount_point = connection.peer.mount_point
+        mount_point = connection.identity.mount_point
         namespaces = self._routes.namespaces
         for request in requests:
             message_filter: MessageFilter | None = None
@@ -175,7 +175,7 @@ class Subscriptions:
                 self._routes.permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
                 if not outcome.reason and connection.problem_information:
                     outcome.reason = self._routes.permissions.told(session, SUBSCRIBE_ACTION, request.topic_filter)
-            if code == 0 and self.hook is not None and not session.is_trusted:
+            if code == 0 and self.hook is not None and not session.identity.is_trusted:
                 code, sentence = self.hook.refusal(session, request.topic_filter, request.qos)
                 outcome.reason = outcome.reason or sentence
             if outcome.used_up is not None:
@@ -254,8 +254,8 @@ class Subscriptions:
     def unsubscribe_if_allowed(self, session: Session, topic_filter: bytes) -> int:
         """End a subscription by the filter that its client names, if the rules allow it. Return the code for
         UNSUBACK."""
-        if session.mount_point:
-            topic_filter = self._routes.namespaces.mounted_filter(session.mount_point, topic_filter)
+        if session.identity.mount_point:
+            topic_filter = self._routes.namespaces.mounted_filter(session.identity.mount_point, topic_filter)
         permissions = self._routes.permissions
         if permissions.restricts and not permissions.may_unsubscribe(session, self.asked(topic_filter)):
             permissions.deny(session, SUBSCRIBE_ACTION, topic_filter, reason=_MAY_NOT_UNSUBSCRIBE)

@@ -6,6 +6,7 @@
 from typing import Final
 
 from mqttlite.core.deadlines import Deadline
+from mqttlite.core.identity import Identity
 from mqttlite.core.memory import SESSION_BYTES, SUBSCRIPTION_BYTES, MemoryAccount, text_bytes, will_bytes
 from mqttlite.core.retained.retained_replay import RetainedReplays
 from mqttlite.core.route.subscription import FilteredSubscription, Subscription
@@ -32,12 +33,10 @@ class SessionRecord(Source):
         "expiry",
         "expiry_interval",
         "filters",
-        "mount_point",
         "queue",
         "received",
         "saved_will",
         "subscriptions",
-        "username",
         "version",
         "will",
         "will_delay",
@@ -51,8 +50,6 @@ class SessionRecord(Source):
         """How many seconds the session outlives its connection; 0: it ends with it."""
         self.ends_with_connection: bool = False
         """Whether it is in the store only because some of its messages are only there."""
-        self.mount_point: bytes = b""
-        """The prefix of its topic filters. A client below another mount point has another session."""
         self.version: int = V5
         """The protocol version of its client's latest connection."""
         self.subscriptions: Final[dict[bytes, Subscription]] = {}
@@ -126,10 +123,10 @@ class SessionRecord(Source):
         """The memory of the session, as if no other session held the same messages."""
         return self.base_bytes + self.queue.size_bytes + self.window.size_bytes
 
-    def identify(self, username: str | None, version: int) -> None:
-        """Set the user name of its client, and its protocol version."""
-        self._charge(text_bytes(username or "") - text_bytes(self.username or ""))
-        self.set_user(username)
+    def identify(self, identity: Identity, version: int) -> None:
+        """Set whose its client is, and its protocol version."""
+        self._charge(text_bytes(identity.username or "") - text_bytes(self.identity.username or ""))
+        self.identity = identity
         self.version = version
 
     def keep_will(self, will: Will) -> None:

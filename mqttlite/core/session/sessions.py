@@ -8,6 +8,7 @@ from typing import Final, final
 from mqttlite.core.changes import IF_LOST, EndSession, Enqueue, RemoveWill, SaveSession, SaveWill
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
+from mqttlite.core.identity import ANONYMOUS, Identity
 from mqttlite.core.inbound.inbound import Inbound
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import WILL_GRACE_S, Limits
@@ -111,10 +112,8 @@ class Sessions:
         client_id: str,
         clean_start: bool,
         expiry_interval: int,
-        username: str | None = None,
+        identity: Identity = ANONYMOUS,
         version: int = V5,
-        mount_point: bytes = b"",
-        is_trusted: bool = False,
     ) -> tuple[Session, bool]:
         """The session of a client that connects, and whether it existed before [MQTT-3.1.3-2] [MQTT-3.1.4-4].
 
@@ -125,7 +124,7 @@ class Sessions:
         """
         session = self._by_client_id.get(client_id)
         self._find_again(client_id)
-        if session is not None and (clean_start or session.mount_point != mount_point):
+        if session is not None and (clean_start or session.identity.mount_point != identity.mount_point):
             self.end(session)
             session = None
         present = session is not None
@@ -140,9 +139,7 @@ class Sessions:
         self._cancel_deadlines(session)
         was_durable = session.durable
         session.expiry_interval = expiry_interval
-        session.identify(username, version)
-        session.mount_point = mount_point
-        session.is_trusted = is_trusted
+        session.identify(identity, version)
         session.ends_with_connection = False
         if was_durable and not session.durable and session.queue.stored:
             # Some waiting messages are only in the store: keep the session there until the connection, or a crash, ends
@@ -245,9 +242,7 @@ class Sessions:
             session = self.begin(client_id, saved.expiry_interval)
         else:
             session = self._lost[client_id] = self._new(client_id, 0)
-        session.identify(saved.username, saved.version)
-        session.mount_point = saved.mount_point
-        session.is_trusted = saved.is_trusted
+        session.identify(saved.identity, saved.version)
         if 0 < saved.expiry_interval < NEVER_EXPIRES:
             session.expiry = SessionExpiry(self, client_id)
             self._deadlines.arm(session.expiry, saved.expires_at or now + saved.expiry_interval)
@@ -305,7 +300,7 @@ class Sessions:
         self._jobs.start(end)
         if session.client_id in self._stored:  # an earlier end is unfinished
             now = self._effects.now
-            self._effects.record(SaveSession(session.client_id, 1, now, session.username, session.version))
+            self._effects.record(SaveSession(session.client_id, 1, now, session.identity, session.version))
         if will is not None:  # the end of the session overrides the delay [MQTT-3.1.3-9]
             self._publish_will(session, will)
 
@@ -327,15 +322,7 @@ class Sessions:
 
     def _save(self, session: Session, expires_at: float) -> None:
         self._effects.record(
-            SaveSession(
-                session.client_id,
-                session.expiry_interval,
-                expires_at,
-                session.username,
-                session.version,
-                session.mount_point,
-                session.is_trusted,
-            )
+            SaveSession(session.client_id, session.expiry_interval, expires_at, session.identity, session.version)
         )
 
     def _cancel_deadlines(self, session: Session) -> None:

@@ -30,7 +30,6 @@ from mqttlite.core.route.tally import (
     SENT,
     Tally,
 )
-from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
 from mqttlite.delivery.queues.api import Answer, QueuesApi, Refused, decode_body, options_of
 from mqttlite.delivery.queues.namespace import parts_of
@@ -131,7 +130,7 @@ class QueueCommands:
         raw_name, rest = parts_of(message.topic)
         action, _, response = rest.partition(b"/")
         name = raw_name.decode()
-        mount_point = source.mount_point if isinstance(source, Session) else b""
+        mount_point = source.identity.mount_point
         makes = action == CREATE.encode() and name not in self._queues
         if not makes and not self._queues.serves(name, source):
             tally.code = NO_MATCHING_SUBSCRIBERS

@@ -52,7 +52,7 @@ class Consumer:
         """Whether the rules in force let it subscribe to the queue. Checked once after each change of the rules or its
         role. A consumer that may not stays, and gets messages again when the rules allow it."""
         permissions, session = self._permissions, self.session
-        if not permissions.restricts or session.is_trusted:
+        if not permissions.restricts or session.identity.is_trusted:
             return True
         role = permissions.role_of(session)
         if self._rules != permissions.rules or self._role != role:

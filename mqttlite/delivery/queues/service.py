@@ -122,8 +122,9 @@ class Queues:
     def _admit(self, session: Session, parsed: ParsedTopic, asked: dict[str, Any]) -> str:
         name = parsed.name.decode()
         kept = self._kept.get(name)
-        wanted = self._core.namespaces.mounted_filter(session.mount_point, parsed.rest).decode() if parsed.rest else ""
-        if kept is not None and not self.is_below(name, session.mount_point):
+        mount_point = session.identity.mount_point
+        wanted = self._core.namespaces.mounted_filter(mount_point, parsed.rest).decode() if parsed.rest else ""
+        if kept is not None and not self.is_below(name, mount_point):
             return f"$queue/…: {name} has messages of topics that are not below the mount point"
         if kept is not None:
             if not wanted or wanted in kept.options.filters:
@@ -138,7 +139,7 @@ class Queues:
         most = self._delivery.max_queues_per_user
         if self._owned[session.username] >= most:
             return f"$queue/…: the user's subscribers made {most} queues, which is the limit ({_PER_USER})"
-        self.create(made_of(name, wanted, asked), SUBSCRIBER, session.mount_point, session.username)
+        self.create(made_of(name, wanted, asked), SUBSCRIBER, mount_point, session.username)
         return ""
 
     def add(self, session: Session, subscription: Subscription) -> None:
@@ -339,7 +340,7 @@ class Queues:
 
     def serves(self, name: str, source: Source) -> bool:
         """Whether there is such a queue for a publisher: one below a mount point has those that `is_below` finds."""
-        return name in self._kept and (not isinstance(source, Session) or self.is_below(name, source.mount_point))
+        return name in self._kept and self.is_below(name, source.identity.mount_point)
 
     def bound_to(self, topic: bytes) -> list[str]:
         """The names of the queues that take the messages of a topic."""

@@ -265,7 +265,7 @@ class TopicPresence(Listener):
         subscribes = (
             session is not None
             and session.outbox is not None
-            and not session.is_trusted
+            and not session.identity.is_trusted
             and topic_filter in session.subscriptions
             and self.members.is_relevant(topic_filter)
         )

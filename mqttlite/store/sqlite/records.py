@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mqttlite.core.changes import QUEUE_MARK, SaveQueue, SaveSession
+from mqttlite.core.identity import Identity
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.message_filter import StoredFilter
 from mqttlite.core.retained.writer import Writer
@@ -280,10 +281,11 @@ def decode_queue(data: object, number: int) -> SaveQueue:
 def encode_session(saved: SaveSession, number: int, offset: float) -> bytes:
     """Encode a session with its number in the store. Its expiry is in Unix time, 0.0 for none."""
     expires_at = saved.expires_at + offset if saved.expires_at else 0.0
-    flags = saved.version | (_ANONYMOUS if saved.username is None else 0) | (_TRUSTED if saved.is_trusted else 0)
-    names = f"{number}\0{saved.client_id}\0{saved.username or ''}".encode()
-    if saved.mount_point:
-        names += b"\0" + saved.mount_point
+    identity = saved.identity
+    flags = saved.version | (_ANONYMOUS if identity.username is None else 0) | (_TRUSTED if identity.is_trusted else 0)
+    names = f"{number}\0{saved.client_id}\0{identity.username or ''}".encode()
+    if identity.mount_point:
+        names += b"\0" + identity.mount_point
     return sealed(_SESSION.pack(saved.expiry_interval, expires_at, flags) + names)
 
 
@@ -298,6 +300,5 @@ def decode_session(data: object, number: int, offset: float) -> SaveSession:
     name = None if flags & _ANONYMOUS else username
     # A past expiry becomes a negative time. It must not become 0.0, which means none.
     due = min(-1e-9, expires_at - offset) if expires_at and expires_at <= offset else expires_at - offset
-    mounted = "".join(mount_point).encode()
-    is_trusted = bool(flags & _TRUSTED)
-    return SaveSession(client_id, expiry_interval, due if expires_at else 0.0, name, version, mounted, is_trusted)
+    identity = Identity(name, "".join(mount_point).encode(), bool(flags & _TRUSTED))
+    return SaveSession(client_id, expiry_interval, due if expires_at else 0.0, identity, version)

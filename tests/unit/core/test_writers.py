@@ -4,6 +4,7 @@ import pytest
 
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
+from mqttlite.core.identity import Identity
 from mqttlite.core.memory import WRITER_BYTES, text_bytes
 from mqttlite.core.source import CLIENT, THE_BROKER, THE_PROGRAM, Source
 from tests.support.core_driver import Client, World
@@ -148,12 +149,12 @@ def test_the_memory_of_a_writer_counts_once_and_as_long_as_it_has_messages() -> 
 
 def test_a_user_that_changes_is_another_writer() -> None:
     source = Source(CLIENT, "a")
-    source.set_user("user")
+    source.identity = Identity("user")
     writer = source.writer()
     assert writer is not None
     assert (writer.client_id, writer.username) == ("a", "user")
     assert source.writer() is writer
-    source.set_user("other")
+    source.identity = Identity("other")
     other = source.writer()
     assert other is not writer
     assert other is not None
@@ -173,5 +174,5 @@ def test_a_client_whose_rights_came_with_its_credentials_is_no_writer(grants: Gr
     source = Source(CLIENT, "a")
     source.grants = grants
     assert (source.writer() is not None) == is_known
-    source.is_trusted = True
+    source.identity = Identity(is_trusted=True)
     assert source.writer() is THE_BROKER.writer() is THE_PROGRAM.writer() is None

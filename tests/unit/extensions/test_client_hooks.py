@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from mqttlite.core.authentication import Verdict
+from mqttlite.core.identity import Identity
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.source import CLIENT, Source
 from mqttlite.event_hub import Link
@@ -51,8 +52,7 @@ def subscribe(hooks: Hooks, counted: HookFailures) -> tuple[int, str]:
     for each in hooks._hooks:
         assert isinstance(each, SubscribeHook)
         asked.add(each)
-    source = Source(CLIENT, "c")
-    source.set_user("ann")
+    source = Source(CLIENT, "c", Identity("ann"))
     return asked.refusal(source, b"a/#", 1)
 
 
