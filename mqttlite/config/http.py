@@ -12,6 +12,7 @@ import msgspec
 
 from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.mount_points import check_mount_point
+from mqttlite.net.proxy_protocol import check_networks
 from mqttlite.security.identity import IdentitySource
 from mqttlite.security.tls import TlsOptions
 
@@ -23,6 +24,16 @@ MAX_ORIGINS: Final = 100
 
 MAX_BODY_BYTES: Final = 268_435_455
 """The largest body that can be allowed: the largest payload of MQTT."""
+
+OWN_PATHS: Final = frozenset({"api", "docs", "events", "openapi.json", "registry", "topics", "ui", "v1", "ws"})
+"""The first levels of the gateway's own paths, which a `root_path` may not begin with: of a request it would not be
+known whether the proxy has taken the prefix off."""
+
+MAX_PREFIX: Final = 200
+"""Characters of a path prefix. Those of Home Assistant have some 70."""
+
+_PREFIX: Final = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)*")
+"""A path that needs no escape in any address, header or page."""
 
 _ORIGIN: Final = re.compile(r"https?://[a-z0-9.\-\[\]:_]+")
 
@@ -57,6 +68,12 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The API keys, as written by `mqttlite token`. Absent: `api-keys.json` in the data directory."""
     allowed_origins: tuple[str, ...] = ()
     """Web sites whose pages may use the gateway, for example `https://app.example` (CORS). Its own pages always may."""
+    root_path: str = ""
+    """The path of a reverse proxy below which it serves the gateway, for example `/mqtt`: links, redirects and cookies
+    begin with it. The proxy may take it off the paths of requests, or leave it."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies that say such a path in the header `X-Forwarded-Prefix`, or Home Assistant's
+    `X-Ingress-Path`. Of others these headers are ignored."""
     max_connections: int = 20_000
     """The most connections. One more is closed at once. A page that subscribes holds one."""
     request_timeout_s: float = 10.0
@@ -90,6 +107,11 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                     f"allowed_origins has {origin!r}: write a scheme and a host in lower case, and no path, such as "
                     "https://app.example"
                 )
+        if not is_prefix(self.root_path):
+            raise ValueError(f"root_path is {self.root_path!r}: write a path such as /mqtt, with no slash at its end")
+        if self.root_path.partition("/")[2].partition("/")[0] in OWN_PATHS:
+            raise ValueError(f"root_path is {self.root_path!r}: the gateway has paths of its own that begin so")
+        check_networks("trusted_proxies", self.trusted_proxies)
         seen: dict[str, str] = {}
         for role, users in self.roles.items():
             for user in users:
@@ -102,3 +124,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if username in users:
                 return role
         return "user"
+
+
+def is_prefix(path: str) -> bool:
+    """Whether a path may stand before all addresses of the gateway; an empty one does."""
+    return len(path) <= MAX_PREFIX and _PREFIX.fullmatch(path) is not None

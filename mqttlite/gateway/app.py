@@ -26,6 +26,7 @@ from mqttlite.gateway.counters import HttpCounters, group_of
 from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.openapi import PROBLEM_ANSWER, document
 from mqttlite.gateway.parameters import Parameters
+from mqttlite.gateway.path_prefix import PathPrefix
 from mqttlite.gateway.problems import Code, ErrorFormat, Problem
 from mqttlite.gateway.routing import METHODS, WEBSOCKET, Route, Table
 
@@ -73,6 +74,7 @@ class HttpApp:
         errors: Mapping[str, ErrorFormat] = NO_ERRORS,
         table: Table | None = None,
         headers: Headers = PROTECTION,
+        prefix: PathPrefix | None = None,
     ) -> None:
         self.table: Final = Table() if table is None else table
         self.callers: Final = callers
@@ -81,6 +83,7 @@ class HttpApp:
         """Set when the server stops: endless answers then end."""
         self._hub: Final = hub
         self._headers: Final = headers
+        self._prefix: Final = prefix
         self._counters: Final = counters
         of_extensions = {path: each for manifest in BUILT_IN.values() for path, each in manifest.errors.items()}
         self._errors: Final = {**errors, **{path: resolve(each) for path, each in of_extensions.items()}}
@@ -109,6 +112,8 @@ class HttpApp:
         scope.setdefault("state", {})
         send = _counted(self._counters, scope, send)
         try:
+            if self._prefix is not None:
+                send = self._prefix.enter(scope, send)
             _check_text(scope)
             if scope["type"] == "http":
                 if scope["method"] not in SAFE_METHODS or STREAMS.fullmatch(scope["path"]):

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from mqttlite.gateway.path_prefix import root_of
 from mqttlite.gateway.problems import Code, Problem
 
 COOKIE: Final = "mqttlite_session"
@@ -49,7 +50,7 @@ class BrowserSessions:
     def __len__(self) -> int:
         return len(self._by_hash)
 
-    def begin(self, response: Response, authorization: str) -> None:
+    def begin(self, request: HTTPConnection, response: Response, authorization: str) -> None:
         """Log a browser in that showed these credentials, in the form of the header `Authorization`."""
         now = self._clock()
         for each in [key for key, session in self._by_hash.items() if _is_over(session, now)]:
@@ -59,7 +60,11 @@ class BrowserSessions:
         cookie = secrets.token_urlsafe(32)
         self._by_hash[_hash(cookie)] = _Session(authorization, now + IDLE_S, now + LIFE_S)
         response.set_cookie(
-            COOKIE, cookie, max_age=int(LIFE_S), path="/", secure=self._is_secure, httponly=True, samesite="strict"
+            *(COOKIE, cookie, int(LIFE_S)),
+            path=root_of(request.scope) or "/",
+            secure=self._is_secure,
+            httponly=True,
+            samesite="strict",
         )
 
     def has(self, request: HTTPConnection) -> bool:
@@ -85,7 +90,8 @@ class BrowserSessions:
         """Log the browser of a request out; harmless if it is not logged in."""
         self._by_hash.pop(_hash(request.cookies.get(COOKIE, "")), None)
         if response is not None:
-            response.delete_cookie(COOKIE, path="/", secure=self._is_secure, httponly=True, samesite="strict")
+            path = root_of(request.scope) or "/"
+            response.delete_cookie(COOKIE, path=path, secure=self._is_secure, httponly=True, samesite="strict")
 
     def _find(self, request: HTTPConnection) -> _Session | None:
         cookie = request.cookies.get(COOKIE)

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.path_prefix import root_of
 from mqttlite.gateway.routing import Route, Routes
 
 _CSP: Final = "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
@@ -50,7 +51,7 @@ _PAGE: Final = Environment(autoescape=True).from_string(
 <body>
 <main>
 <h1>{{ info.title }} {{ info.version }}: HTTP API</h1>
-<p>For programs: <a href="/openapi.json">/openapi.json</a>. Send credentials in the header <code>Authorization</code>,
+<p>For programs: <a href="openapi.json">/openapi.json</a>. Send credentials in the header <code>Authorization</code>,
 as <code>Bearer</code> with an API key or token, or as <code>Basic</code>. Errors are
 <code>application/problem+json</code> with a <code>code</code>.</p>
 <nav aria-label="Kinds of routes">
@@ -93,7 +94,10 @@ def routes(_context: GatewayContext) -> Sequence[Route]:
 
     @route.get("/openapi.json", None)
     async def openapi(request: Request) -> Response:
-        return Response(msgspec.json.encode(request.app.openapi()), media_type="application/json")
+        found: dict[str, Any] = request.app.openapi()
+        if root := root_of(request.scope):
+            found = {**found, "servers": [{"url": root}]}
+        return Response(msgspec.json.encode(found), media_type="application/json")
 
     @route.get("/docs", None)
     async def docs(request: Request) -> HTMLResponse:

@@ -31,6 +31,7 @@ from mqttlite.gateway.bodies import Bodies
 from mqttlite.gateway.caller import Callers
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard import router as dashboard
+from mqttlite.gateway.path_prefix import PathPrefix
 from mqttlite.gateway.problems import ErrorFormat
 from mqttlite.gateway.pubsub import errors as pubsub_errors
 from mqttlite.gateway.pubsub import iam as pubsub_iam
@@ -94,6 +95,7 @@ def build_app(context: GatewayContext, callers: Callers) -> HttpApp:
         max_body_bytes=options.max_body_bytes,
         allowed_origins=options.allowed_origins,
         errors=ERRORS,
+        prefix=PathPrefix(options) if options.root_path or options.trusted_proxies else None,
     )
     for make_bare in BARE_FEATURES:
         app.table.add(make_bare(context, app.bodies))

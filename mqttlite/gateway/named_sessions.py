@@ -16,6 +16,7 @@ from mqttlite.core.session.session import Session
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.path_prefix import root_of
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Route, Routes
 from mqttlite.gateway.sessions import RETAINED_NEVER, STREAM, HttpSession, filters_of, requests_of
@@ -68,12 +69,12 @@ class NamedSessionRoutes:
         asked = await self._read(scope, receive)
         if asked.filters:
             raise Problem(Code.INVALID_VALUE, "filters: the topic is that of the path; POST /events takes filters")
-        await self._make(caller, asked, [name.encode()], scope["path"], send)
+        await self._make(caller, asked, [name.encode()], scope, send)
 
     async def by_filter(self, caller: Caller, _: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /events`."""
         asked = await self._read(scope, receive)
-        await self._make(caller, asked, filters_of(asked.filters, self._context.core.namespaces), scope["path"], send)
+        await self._make(caller, asked, filters_of(asked.filters, self._context.core.namespaces), scope, send)
 
     async def _read(self, scope: Scope, receive: Receive) -> NewSession:
         body = await self._bodies.read(scope, receive)
@@ -90,7 +91,7 @@ class NamedSessionRoutes:
             raise Problem(Code.INVALID_VALUE, "client_id is too long, or has characters that cannot be shown")
         return asked
 
-    async def _make(self, caller: Caller, asked: NewSession, filters: list[bytes], path: str, send: Send) -> None:
+    async def _make(self, caller: Caller, asked: NewSession, filters: list[bytes], scope: Scope, send: Send) -> None:
         """Make the session, or let it go on with these filters alone, and answer with its ticket. Raises `Problem`."""
         context = self._context
         known = session_of(context, caller, asked.client_id) if asked.client_id else None
@@ -99,7 +100,7 @@ class NamedSessionRoutes:
         if known is None or not self._is_as_asked(known, asked, filters):
             client_id = await self._subscribe(caller, asked, filters)
         ticket = await context.tickets.issue(client_id, caller.username)
-        url = f"{quote(path)}?ticket={ticket}"
+        url = f"{root_of(scope)}{quote(scope['path'])}?ticket={ticket}"
         made = MadeSession(client_id, asked.session_expiry_s, known is not None, dropped, ticket, url)
         body = msgspec.json.encode(made)
         headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]

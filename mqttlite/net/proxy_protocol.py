@@ -9,7 +9,7 @@ import asyncio
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -61,11 +61,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     that may open it is a proxy."""
 
     def __post_init__(self) -> None:
-        for network in self.trusted:
-            try:
-                ipaddress.ip_network(network)
-            except ValueError as error:
-                raise ValueError(f"trusted has {network!r}: {error}{_network_of(network)}") from None
+        check_networks("trusted", self.trusted)
+
+
+def check_networks(name: str, networks: Iterable[str]) -> None:
+    """Raises `ValueError`, which names the option, if one of them is no address or network."""
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise ValueError(f"{name} has {network!r}: {error}{_network_of(network)}") from None
 
 
 def _network_of(text: str) -> str:

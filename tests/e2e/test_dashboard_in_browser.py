@@ -17,6 +17,7 @@ from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from tests.support.axe import axe_core, violations
 from tests.support.browser import Page, showing
 from tests.support.gateway import GatewayUnderTest, running_gateway
+from tests.support.prefix_proxy import proxy_below
 
 pytestmark = pytest.mark.slow
 
@@ -280,3 +281,40 @@ async def test_an_admin_makes_a_key_looks_who_is_banned_and_replays_a_dead_lette
         await page.click("[action='/ui/bans/lift'] button")
         assert "Nobody is banned." in await page.find("document.body.innerText")
     assert page.errors == []
+
+
+async def test_the_dashboard_works_below_the_path_of_a_proxy(tmp_path: Path) -> None:
+    http = {"anonymous_role": "viewer", "trusted_proxies": ("127.0.0.1",)}
+    prefix = "/api/hassio_ingress/Zx-_9"
+    async with (
+        running_gateway(tmp_path / "data", http=http) as gateway,
+        proxy_below(prefix, gateway.gateway.port, headers={"X-Ingress-Path": prefix}) as base,
+        Client("127.0.0.1", gateway.broker.port, client_id="pump") as pump,
+    ):
+        await pump.publish("plant/1", "21", qos=1, retain=True)
+        async with showing(f"{base}/", tmp_path / "profile", is_offline=False) as page:
+            await until(page, "document.getElementById('live-state').textContent === 'Live'")
+            await page.click(f"nav [href='{prefix}/ui/topics']")
+            await page.click("[data-level=plant] a")
+            await until(page, "document.querySelector('#tree .value')?.textContent === '21'")
+            async with asyncio.timeout(WAIT_S):  # the stream of the page tells what comes after its beginning
+                while not await page.find("!!document.querySelector('[data-level=\"2\"] .value a')"):
+                    await pump.publish("plant/2", "22", qos=1)
+                    await asyncio.sleep(0.1)
+            await page.click("[data-level='2'] .value a")
+            assert await page.find("location.pathname") == f"{prefix}/ui/topic"
+            await page.go(f"{base}/ui/console")
+            await page.find("document.querySelector('#subscribe-form input').value = 'a'")
+            await page.find("document.querySelector('#subscribe-form button').click()")
+            await until(page, "document.getElementById('subscribed').textContent.startsWith('Subscribed')")
+            await page.find("document.querySelector('#publish input[name=topic]').value = 'a'")
+            await page.find("document.querySelector('#publish button').click()")
+            await until(page, "document.querySelectorAll('#messages .head').length")
+            await page.click(f"[href^='{prefix}/ui/login']")
+            await page.find(f"document.querySelector('[name=key]').value = '{gateway.keys[Role.OPERATOR]}'")
+            await page.click("form .primary")
+            assert await page.find("document.querySelector('.who').innerText.startsWith('key-operator')")
+            await page.click(f"[action='{prefix}/ui/logout'] button")
+            assert await page.find("location.pathname") == f"{prefix}/ui/login"
+    assert page.errors == []
+    assert all(urlsplit(each).path.startswith(f"{prefix}/") for each in page.requests)

@@ -50,7 +50,7 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
             )
         callers.sessions.end(request)
         response = RedirectResponse(target, 303)
-        callers.sessions.begin(response, given)
+        callers.sessions.begin(request, response, given)
         return response
 
     @route.post("/ui/logout", Role.USER)

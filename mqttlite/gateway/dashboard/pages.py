@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from mqttlite.build import version
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.dashboard import words
+from mqttlite.gateway.path_prefix import root_of
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes
 
@@ -81,9 +82,11 @@ class Pages:
         self, template: str, request: Request, caller: Caller | None, *, status: int = 200, **values: Any
     ) -> HTMLResponse:
         """Render a page. `caller` is None if the caller is not authenticated."""
+        path = request.scope["path"]
         text = self._templates.get_template(template).render(
-            path=request.url.path,
-            view=PART_OF.get(request.url.path, request.url.path),
+            root=root_of(request.scope),
+            path=path,
+            view=PART_OF.get(path, path),
             caller=caller,
             has_session=caller is not None and request.app.callers.sessions.has(request),
             can_act=caller is not None and caller.may(Role.OPERATOR),
@@ -104,7 +107,7 @@ class Pages:
         caller = request.scope.get("state", {}).get("caller")
         shown = caller if isinstance(caller, Caller) else None
         if problem.code in (Code.NOT_AUTHENTICATED, Code.TOO_MANY_FAILED_LOGINS):
-            target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            target = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
             page = self.login(request, target if request.method == "GET" else "/", status=problem.status_code)
         else:
             page = self.render("problem.html", request, shown, status=problem.status_code, problem=problem)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from mqttlite import Client
@@ -206,7 +206,7 @@ def test_sessions_of_browsers_have_an_end_and_a_limit() -> None:
 
     def begin() -> Response:
         response = Response()
-        sessions.begin(response, "Bearer x")
+        sessions.begin(HTTPConnection({"type": "http", "headers": []}), response, "Bearer x")
         return response
 
     assert "Secure" in begin().headers["set-cookie"]

@@ -1,6 +1,7 @@
 // Publishes over the gateway's route for that, as any program does.
 
 import { say } from "./page.js";
+import { root } from "./root.js";
 
 // Who would lose such a message now, as the answer to a publish has only numbers.
 async function receiversOfDrops(fields, reason) {
@@ -9,7 +10,7 @@ async function receiversOfDrops(fields, reason) {
     qos: fields.get("qos"),
     payload_bytes: new TextEncoder().encode(fields.get("payload")).length,
   });
-  const answer = await fetch(`/api/v1/explain/publish?${question}`);
+  const answer = await fetch(`${root}/api/v1/explain/publish?${question}`);
   if (!answer.ok) return "";
   const { receivers } = await answer.json();
   const losers = receivers.filter((each) => each.outcome === "dropped" && each.reason === reason);
@@ -24,7 +25,11 @@ document.getElementById("publish").addEventListener("submit", async (event) => {
   const outcome = document.getElementById("outcome");
   try {
     const headers = { "Content-Type": "application/octet-stream" };
-    const answer = await fetch(`/topics/${path}?${question}`, { method: "PUT", body: fields.get("payload"), headers });
+    const answer = await fetch(`${root}/topics/${path}?${question}`, {
+      method: "PUT",
+      body: fields.get("payload"),
+      headers,
+    });
     const said = await answer.json();
     const whom = `${said.delivered_to} receiver${said.delivered_to === 1 ? "" : "s"}, queued for ${said.queued_for}`;
     outcome.className = answer.ok ? "" : "notice bad";

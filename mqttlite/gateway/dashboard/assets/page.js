@@ -1,5 +1,6 @@
 // What the pages that are kept up to date have in common. What a device sent is only ever set as text.
 
+import { root } from "./root.js";
 import { forms, number } from "./words.js";
 
 const POINTS = 120; // of a line: two minutes
@@ -53,13 +54,13 @@ export function rows(body, entries, otherwise, columns, make) {
 }
 
 export function clientLink(id) {
-  return element("a", id || "(no identifier)", { href: `/ui/client?id=${encodeURIComponent(id)}` });
+  return element("a", id || "(no identifier)", { href: `${root}/ui/client?id=${encodeURIComponent(id)}` });
 }
 
 // The first two cells of a queue's row: its name and its state.
 export function queueCells(queue) {
   const name = element("th", "", { scope: "row" });
-  name.append(element("a", queue.name, { href: `/ui/queue?name=${encodeURIComponent(queue.name)}` }));
+  name.append(element("a", queue.name, { href: `${root}/ui/queue?name=${encodeURIComponent(queue.name)}` }));
   const isAlone = queue.depth && !queue.consumers && !queue.pushed;
   const [said, kind] = queue.paused ? ["paused", "warn"] : isAlone ? ["no consumer", "bad"] : ["running", "good"];
   const shown = element("td");
@@ -120,7 +121,7 @@ export function listen(address, each) {
     if (isLost) say(gone, `${text} What is below is from ${heard.toLocaleTimeString()}.`);
   };
   const open = () => {
-    source = new EventSource(address);
+    source = new EventSource(root + address);
     source.onopen = () => tell("Live", false);
     source.onmessage = (event) => {
       heard = new Date();

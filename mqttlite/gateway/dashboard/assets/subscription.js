@@ -2,6 +2,7 @@
 
 import { List } from "./lists.js";
 import { element, say } from "./page.js";
+import { root } from "./root.js";
 
 const MOST = 200; // messages in the list
 const SHOWN = 4000; // characters of a payload
@@ -18,7 +19,7 @@ function textOf(data, message) {
 
 // Subscribes to a filter over the gateway's own route. `tell` hears how it goes; the function that is returned ends it.
 function subscribe(filter, each, tell) {
-  const source = new EventSource(`/events?filter=${encodeURIComponent(filter)}`);
+  const source = new EventSource(`${root}/events?filter=${encodeURIComponent(filter)}`);
   const take = (event) => {
     const message = JSON.parse(event.data);
     each({ ...message, text: textOf(event.data, message), at: message.timestamp.slice(11, 23) });

@@ -1,6 +1,7 @@
 // Shows on the tree what comes on its topics, and how much.
 
 import { element, listen, row, say } from "./page.js";
+import { root } from "./root.js";
 import { number } from "./words.js";
 
 const MOST = 500; // levels of the table: further ones are not added
@@ -17,9 +18,10 @@ for (const line of body.querySelectorAll("[data-level]")) {
 }
 
 function link(level, name) {
-  const address = level.hasBelow ? "/ui/topics?below=" : "/ui/topic?name=";
+  const page = level.hasBelow ? "topics?below=" : "topic?name=";
+  const address = `${root}/ui/${page}${encodeURIComponent(prefix + name)}`;
   const text = `${name || "(empty)"}${level.hasBelow ? "/" : ""}`;
-  level.line.cells[0].replaceChildren(element("a", text, { href: address + encodeURIComponent(prefix + name) }));
+  level.line.cells[0].replaceChildren(element("a", text, { href: address }));
 }
 
 function added(name) {
@@ -50,7 +52,7 @@ listen(`/ui/topics/live?view=tree${question}`, (found) => {
       link(level, each.name);
     }
     if (each.value !== null) {
-      const address = `/ui/topic?name=${encodeURIComponent(prefix + each.name)}`;
+      const address = `${root}/ui/topic?name=${encodeURIComponent(prefix + each.name)}`;
       level.line.cells[1].replaceChildren(element("a", each.value, { href: address }));
     }
   }
