@@ -127,7 +127,7 @@ def test_round_trips(benchmark: BenchmarkFixture, note: Note, qos: int, durable:
     assert reader.session is not None
     assert writer.session is not None
     assert not reader.session.inflight
-    assert not reader.session.released
+    assert not reader.session.window.released
     assert not writer.session.received
     note(us_per_message=quickest(benchmark, US, messages), **allocations(exchange, messages))
 

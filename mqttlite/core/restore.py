@@ -60,7 +60,7 @@ def restore(
             elif isinstance(change, SaveDelayed):
                 delayed.restore(change)
             elif isinstance(change, SaveReleased):
-                _session(sessions, change.client_id).released.add(change.packet_id)
+                _session(sessions, change.client_id).window.released.add(change.packet_id)
             elif isinstance(change, SaveReceived):
                 _session(sessions, change.client_id).received.add(change.packet_id)
             elif isinstance(change, LatestNumber):

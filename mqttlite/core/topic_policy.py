@@ -10,9 +10,8 @@ from mqttlite.core.retained.expiry_caps import expiring, with_expiry
 from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.properties import encode_properties
 
-EPHEMERAL: Final = "ephemeral"
 STANDARD: Final = "standard"
-TOPIC_CLASSES: Final = (EPHEMERAL, STANDARD)
+EPHEMERAL: Final = "ephemeral"
 """Messages of an ephemeral topic reach connected clients at QoS 0 and are kept nowhere."""
 
 

@@ -410,14 +410,14 @@ class Observer(Listener, TraceListener):
             connection = self._core.connections.get(outbox.number)
             taken = 0.0 if connection is None else self._clock() - connection.blocked_at
             return f"the socket of {client_id} had taken nothing for {duration(taken)}"
-        if session.quota > 0:
+        if session.window.quota > 0:
             return f"others had waited for {client_id} before"
         unacknowledged = session.unacknowledged
         since = self._message_tracer.unacknowledged_since(client_id)
+        state = f"{unacknowledged} of {unacknowledged + session.window.quota} were unacknowledged"
         if since is None:
-            return f"{unacknowledged} of {unacknowledged + session.quota} were unacknowledged"
-        at = self._wall.at(self._clock() - (self._stopwatch() - since))
-        return f"{unacknowledged} of {unacknowledged + session.quota} were unacknowledged since {time_of_day(at)}"
+            return state
+        return f"{state} since {time_of_day(self._wall.at(self._clock() - (self._stopwatch() - since)))}"
 
 
 def _us(start: float | None, end: float | None) -> int | None:

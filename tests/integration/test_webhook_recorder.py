@@ -74,9 +74,9 @@ async def test_a_webhook_gets_every_message_in_order_and_its_window_holds(rig: R
         (connection,) = [each for each in core_of(broker).connections.values() if each.client_id == webhook.client_id]
         session = connection.session
         assert session is not None
-        assert (session.quota, session.queued) == (0, 7)
+        assert (session.window.quota, session.queued) == (0, 7)
         recorder.answers.set()
-        await until(lambda: session.quota == 3)
+        await until(lambda: session.window.quota == 3)
         assert recorder.posted == [(f"/alarms/{number}", b"fire") for number in range(10)]
 
 

@@ -289,14 +289,14 @@ class Delivery(RuleBasedStateMachine):
             session = self.world.broker.sessions.get(subscriber.name)
             if session is None or session.outbox is None:
                 continue
-            assert session.quota == window - len(session.inflight) - len(session.released)
-            assert len(session.inflight) + len(session.released) <= window
-            assert not session.inflight.by_id().keys() & {*session.window.resend, *session.released.all()}
-            assert not session.window.resend.keys() & {*session.released.all()}
+            assert session.window.quota == window - len(session.inflight) - len(session.window.released)
+            assert len(session.inflight) + len(session.window.released) <= window
+            assert not session.inflight.by_id().keys() & {*session.window.resend, *session.window.released.all()}
+            assert not session.window.resend.keys() & {*session.window.released.all()}
             again = sum(INFLIGHT_BYTES + each.message().memory_bytes for each in session.window.resend.values())
             waiting = sum(ENTRY_BYTES + each.message.memory_bytes for each in session.queue.deliveries)
             assert session.queued_bytes == again + waiting
-            if not session.outbox.blocked and session.quota > 0:
+            if not session.outbox.blocked and session.window.quota > 0:
                 assert not session.queued, "nothing waits that could be sent"
 
     @invariant()
@@ -315,7 +315,7 @@ class Delivery(RuleBasedStateMachine):
             ]
             assert list(map(shape, session.queue.deliveries)) == list(map(shape, restored.queue.deliveries))
             assert not session.queue.deliveries or session.queue.first == restored.queue.first
-            assert session.released.all() == restored.released.all()
+            assert session.window.released.all() == restored.window.released.all()
             assert session.received.all() == restored.received.all()
             assert session.subscriptions.keys() == restored.subscriptions.keys()
 
@@ -332,7 +332,7 @@ class Delivery(RuleBasedStateMachine):
             assert publisher.unfinished == {}
         for subscriber in self.subscribers:
             session = self.world.session(subscriber.name)
-            assert (len(session.inflight), len(session.released), session.queued) == (0, 0, 0)
+            assert (len(session.inflight), len(session.window.released), session.queued) == (0, 0, 0)
             for publisher in self.publishers:
                 mine = {
                     qos: [payload for payload in subscriber.got[qos] if payload.startswith(publisher.name.encode())]

@@ -253,8 +253,8 @@ class Side:
             )
         for session in self.broker.sessions.values():
             seen[f"session {session.client_id}"] = (
-                [len(session.inflight), session.queued, session.quota, session.drops],
-                [len(session.released), session.received.all(), session.released.all()],
+                [len(session.inflight), session.queued, session.window.quota, session.drops],
+                [len(session.window.released), session.received.all(), session.window.released.all()],
                 [session.queue_high_water, session.inflight_high_water],
             )
         return seen

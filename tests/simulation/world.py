@@ -802,7 +802,7 @@ class World:
             own = broker.sessions.get(name)
             assert own is not None
             assert set(own.received.all()) == session.received, f"{name}: {own.received.all()}, {session.received}"
-            assert set(own.released.all()) == session.released
+            assert set(own.window.released.all()) == session.released
             assert own.subscriptions.keys() == session.subscriptions.keys()
             assert (own.outbox is None) == (session.conn is None)
             assert (
@@ -865,7 +865,9 @@ class World:
             own = self.broker.sessions.get(client.name)
             if session is None or own is None:
                 continue
-            assert (len(own.inflight), len(own.released), own.queued) == (0, 0, 0), f"{client.name} was not drained"
+            assert (len(own.inflight), len(own.window.released), own.queued) == (0, 0, 0), (
+                f"{client.name} was not drained"
+            )
             assert client.unfinished == {}, f"{client.name} waits for {client.unfinished}"
             # A client that sent PUBCOMP too early may never have read the PUBREL that it was for.
             assert client.unreleased == {} or client.guessed, f"{client.name} still holds {client.unreleased}"

@@ -10,7 +10,6 @@ from mqttlite.wire.properties import Properties
 
 LOW: Final = "low"
 NORMAL: Final = "normal"
-PRIORITIES: Final = (LOW, NORMAL)
 
 OVERLOADED: Final = "the broker is overloaded, and the message has a low priority: publish it again later"
 

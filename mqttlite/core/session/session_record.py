@@ -89,16 +89,6 @@ class SessionRecord(Source):
         return len(self.window.inflight) + len(self.window.released)
 
     @property
-    def released(self) -> PacketIds:
-        """QoS 2 identifiers whose message was received and whose PUBCOMP has not arrived."""
-        return self.window.released
-
-    @property
-    def quota(self) -> int:
-        """How many more messages the client's Receive Maximum allows now."""
-        return self.window.quota
-
-    @property
     def inflight_high_water(self) -> int:
         """The most messages that were unacknowledged at one time since the connection began."""
         return self.window.high_water

@@ -193,7 +193,7 @@ def test_acknowledgements_are_understood_in_both_forms(form: str) -> None:
     acknowledge(PUBACK, 1)
     acknowledge(PUBREC, 2)
     acknowledge(PUBCOMP, 2)
-    assert (session.inflight.by_id(), session.released.all()) == ({}, [])
+    assert (session.inflight.by_id(), session.window.released.all()) == ({}, [])
     client.publish("u", "c", 2, packet_id=5)
     acknowledge(PUBREL, 5)
     assert session.received.all() == []

@@ -49,7 +49,7 @@ def test_what_was_kept_is_there_again() -> None:
         assert list(map(shape, new.queue.deliveries)) == list(map(shape, old.queue.deliveries))
         assert new.queue.first == old.queue.first
         assert (new.username, new.version) == (old.username, old.version)
-        assert new.released.all() == old.released.all()
+        assert new.window.released.all() == old.window.released.all()
         assert new.received.all() == old.received.all()
         assert new.subscriptions == old.subscriptions
         assert new.expiry_interval == old.expiry_interval

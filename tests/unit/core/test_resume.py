@@ -30,4 +30,4 @@ def test_an_answer_to_a_message_that_waits_to_be_sent_again_is_taken_and_it_is_n
             again.send(Ack(PUBCOMP, ids[number]))
         assert [packet.payload for packet in publishes(again.received())] == ([b"z"] if number == 0 else [])
     session = world.session("reader")
-    assert (session.queued, session.quota, len(session.inflight), len(session.released)) == (0, 1, 0, 0)
+    assert (session.queued, session.window.quota, len(session.inflight), len(session.window.released)) == (0, 1, 0, 0)

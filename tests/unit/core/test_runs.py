@@ -72,7 +72,7 @@ def test_what_does_not_fit_the_window_waits_in_its_order(window: int) -> None:
     assert (len(session.inflight), session.queued) == (min(window, 3), max(0, 3 - window))
     reader.send(*[Ack(PUBACK, packet_id) for packet_id in (1, 2, 3)])
     assert reader.payloads() == ["a", "b", "c"]
-    assert (len(session.inflight), session.queued, session.quota) == (0, 0, window)
+    assert (len(session.inflight), session.queued, session.window.quota) == (0, 0, window)
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -115,10 +115,10 @@ def test_who_is_acknowledged_out_of_order_is_the_right_one() -> None:
     writer.send(*alike("abcd", 2))
     reader.send(Ack(PUBREC, 2), Ack(PUBREC, 1), Ack(PUBREC, 4), Ack(PUBREC, 3))
     session = world.session("r")
-    assert session.released.all() == [2, 1, 4, 3]
+    assert session.window.released.all() == [2, 1, 4, 3]
     reader.received()
     reader.send(*[Ack(PUBCOMP, packet_id) for packet_id in (3, 4, 1, 2)])
-    assert (len(session.released), session.quota) == (0, 1_000)
+    assert (len(session.window.released), session.window.quota) == (0, 1_000)
 
 
 def test_the_qos_2_exchange_of_a_run_takes_a_block_for_each_of_its_steps() -> None:
@@ -144,7 +144,7 @@ def test_the_qos_2_exchange_of_a_run_takes_a_block_for_each_of_its_steps() -> No
     assert blocks == [("r", 27), ("w", 12), ("r", 12), ("w", 12)]
     assert not effects.changes
     session = world.session("r")
-    assert (len(session.inflight), len(session.released), session.quota) == (0, 0, 1_000)
+    assert (len(session.inflight), len(session.window.released), session.window.quota) == (0, 0, 1_000)
     assert len(world.session("w").received) == 0
 
 

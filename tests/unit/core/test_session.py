@@ -140,7 +140,7 @@ def test_no_more_are_in_flight_than_the_client_receives() -> None:
     bench.acks.on_puback(bench.session, 2, 0)
     bench.acks.on_puback(bench.session, 3, 0)
     assert bench.payloads() == "d"
-    assert bench.session.quota == 1
+    assert bench.session.window.quota == 1
 
 
 def test_no_more_are_in_flight_than_the_broker_allows() -> None:
@@ -164,10 +164,10 @@ def test_an_unknown_or_late_acknowledgement_changes_nothing(packet_id: int) -> N
     bench.deliver("a")
     bench.acks.on_puback(bench.session, packet_id, 0)
     bench.acks.on_pubcomp(bench.session, packet_id)
-    assert bench.session.quota == 1
+    assert bench.session.window.quota == 1
     bench.acks.on_puback(bench.session, 1, 0)
     bench.acks.on_puback(bench.session, 1, 0)
-    assert bench.session.quota == 2
+    assert bench.session.window.quota == 2
 
 
 def test_an_acknowledgement_of_the_wrong_kind_is_a_protocol_error() -> None:
@@ -244,7 +244,7 @@ def test_no_more_bytes_are_in_flight_than_allowed_and_the_rest_leaves_with_the_a
     bench = Bench(max_inflight_bytes=3 * each - 1)
     assert bench.deliver("abcdefg", qos) == [True] * 7
     assert bench.payloads() == "abc", "the third goes beyond the limit, and is the last"
-    assert (len(bench.session.inflight), bench.session.queued, bench.session.quota) == (3, 4, 997)
+    assert (len(bench.session.inflight), bench.session.queued, bench.session.window.quota) == (3, 4, 997)
     for packet_id, arrives in enumerate("defg", 1):
         if qos == 1:
             bench.acks.on_puback(bench.session, packet_id, 0)
@@ -485,7 +485,7 @@ def test_a_smaller_window_sends_again_only_what_fits_it() -> None:
     bench.acks.on_puback(bench.session, 2, 0)
     bench.acks.on_puback(bench.session, 3, 0)
     assert bench.payloads() == "BC"
-    assert bench.session.quota == 1
+    assert bench.session.window.quota == 1
 
 
 def test_a_released_identifier_is_released_again_and_counts_in_the_window() -> None:

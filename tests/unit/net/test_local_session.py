@@ -114,7 +114,7 @@ async def test_messages_are_acknowledged_late_and_in_any_order(qos: int) -> None
     assert bench.waiting("b") == [0, 0]
     found = bench.broker.sessions.get("b")
     assert found is not None
-    assert not found.released
+    assert not found.window.released
 
 
 async def test_no_more_than_the_window_is_unacknowledged() -> None:
