@@ -392,3 +392,20 @@ def _is_open(node: ast.ClassDef) -> bool:
     """Whether interpreted classes may inherit from it."""
     bases = {ast.unparse(base).split("[")[0] for base in node.bases}
     return bool(bases & {"Protocol", "Exception", "ValueError", "Enum", "IntEnum", "NamedTuple"})
+
+
+def test_the_architecture_page_names_places_that_exist() -> None:
+    page = (ROOT / "docs/explanation/architecture.md").read_text()
+    table = page.partition("## Where it is decided")[2].partition("## ")[0]
+    found = 0
+    for row in table.splitlines():
+        source = ""
+        for span in re.findall(r"`([^`]+)`", row):
+            if span.endswith(".py"):
+                source = (ROOT / "mqttlite" / span).read_text()
+                continue
+            *owner, name = span.split(".")
+            assert re.search(rf"^\s*(class|def|async def) {name}\b", source, re.MULTILINE), span
+            assert all(f"class {each}" in source for each in owner), span
+            found += 1
+    assert found > 15
