@@ -1,4 +1,4 @@
-"""Compiles `wire`, `topics` and `core` with mypyc when the package is built and a C compiler is there, and with them
+"""Compiles `wire`, `topics`, `log` and `core` with mypyc when the package is built and a C compiler is there, and with them
 the modules above through which every byte passes (docs/design/008).
 
 Otherwise, or with MQTTLITE_PURE=1, the same files are installed as they are: they are ordinary Python. Each step prints
@@ -33,10 +33,17 @@ COMPILED_ADAPTERS = (
     "mqttlite/delivery/queues/pace.py",
     "mqttlite/delivery/queues/properties.py",
     "mqttlite/delivery/queues/queue.py",
-    "mqttlite/delivery/queues/ranges.py",
     "mqttlite/delivery/queues/release.py",
     "mqttlite/delivery/queues/seeking.py",
     "mqttlite/delivery/queues/time_search.py",
+    "mqttlite/extensions/streams/assignor.py",
+    "mqttlite/extensions/streams/context.py",
+    "mqttlite/extensions/streams/entry.py",
+    "mqttlite/extensions/streams/group.py",
+    "mqttlite/extensions/streams/partition.py",
+    "mqttlite/extensions/streams/reader.py",
+    "mqttlite/extensions/streams/retention.py",
+    "mqttlite/extensions/streams/stream.py",
     "mqttlite/net/commits.py",
     "mqttlite/net/deferred_links.py",
     "mqttlite/net/held_links.py",
@@ -86,7 +93,7 @@ def core_extensions() -> list[Extension]:
 
     os.chdir(HERE)
     files = sorted(
-        str(path) for package in ("wire", "topics", "core") for path in Path("mqttlite", package).rglob("*.py")
+        str(path) for package in ("wire", "topics", "log", "core") for path in Path("mqttlite", package).rglob("*.py")
     )
     files += COMPILED_ADAPTERS
     say(f"translating {len(files)} modules to C")

@@ -23,7 +23,7 @@ from mqttlite.build import is_compiled
 ROOT = Path(__file__).resolve().parent.parent
 
 # Each package or top-level module with those it may import. Those of one layer do not import each other.
-PURE: Final = {"wire": set(), "topics": {"wire"}, "filters": {"wire"}, "core": {"topics", "wire"}}
+PURE: Final = {"wire": set(), "topics": {"wire"}, "filters": {"wire"}, "log": set(), "core": {"topics", "wire"}}
 ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "delivery", "testing"}
 FEATURES: Final = {f"extensions.{each.parent.name}" for each in ROOT.glob("mqttlite/extensions/*/manifest.py")}
 """The features that are a folder each. Only `assembly` imports them; what others know of them is in `manifests`."""
@@ -350,7 +350,7 @@ def meant_to_be_compiled() -> set[Path]:
     """All modules of `wire`, `topics` and `core`, and those above that setup.py names."""
     named = {ROOT / name for name in re.findall(r'"(mqttlite/[\w/]+\.py)"', (ROOT / "setup.py").read_text())}
     assert [path for path in named if not path.exists()] == []
-    return named | {path for layer in ("wire", "topics", "core") for path in sources(f"mqttlite/{layer}")}
+    return named | {path for layer in ("wire", "topics", "log", "core") for path in sources(f"mqttlite/{layer}")}
 
 
 def test_a_compiled_build_has_exactly_the_modules_that_are_meant() -> None:

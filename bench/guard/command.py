@@ -12,7 +12,7 @@ from bench.guard import counting, judge
 
 NATIVE: Final = counting.ROOT / "build" / "native"
 """Where `tools/native` leaves the compiled build; `compare` and `profile` leave one in BUILD."""
-CORE_PACKAGES: Final = ("wire", "topics", "core")
+CORE_PACKAGES: Final = ("wire", "topics", "log", "core")
 
 
 def run(*, accept: bool, kept: Path = judge.KEPT) -> int:

@@ -15,6 +15,7 @@ from mqttlite.reports import Reports
 
 if TYPE_CHECKING:
     from mqttlite.extensions.schemas.schemas import Schemas
+    from mqttlite.extensions.streams.service import Streams
     from mqttlite.gateway.context import OperatorContext
 
 _log = logging.getLogger("mqttlite")
@@ -29,6 +30,7 @@ class Administration:
         logins: Logins,
         delivery: Delivery,
         schemas: "Schemas | None",
+        streams: "Streams | None",
         reports: Reports,
         reload: Callable[[], None],
     ) -> None:
@@ -48,8 +50,11 @@ class Administration:
                 reports=reports,
                 hub=runtime.hub,
                 schemas=None if schemas is None else schemas.registry,
+                streams=streams,
                 queues_api=delivery.api,
                 explanations=self.explanations,
+                read_page=runtime.queue_reader.page,
+                commit=runtime.commit,
                 reload=reload,
             )
 

@@ -23,9 +23,9 @@ from mqttlite.assembly.runtime import Runtime
 from mqttlite.assembly.telemetry import Telemetry
 from mqttlite.config import Config, ConfigError
 from mqttlite.core.authorizer import Authorizer
+from mqttlite.core.namespace import RecordError
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate
-from mqttlite.delivery.queues.errors import QueueRecordError
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.link import LinkPort
 from mqttlite.security.auth_chain import AuthChain
@@ -33,6 +33,7 @@ from mqttlite.security.topic_policies import TopicPolicies
 
 if TYPE_CHECKING:
     from mqttlite.extensions.schemas.schemas import Schemas
+    from mqttlite.extensions.streams.service import Streams
 
 _log = logging.getLogger("mqttlite")
 
@@ -88,10 +89,11 @@ class Assembly:
         self.queues: Final = self._delivery.queues
         self.push: Final = self._delivery.push
         self.seeks: Final = self._delivery.seeks
+        self.streams: Final = _streams(runtime)
         try:
             with _no_garbage_collection():
                 self.core.restore(store.load(), runtime.clock())
-        except QueueRecordError as error:
+        except RecordError as error:
             raise ConfigError(f"data_dir: {config.data_dir}: {error}") from None
         self._extensions: Final = extensions
         extensions.build(runtime)
@@ -100,13 +102,13 @@ class Assembly:
         self.questions.hooks = lambda: extensions.connect_hooks
         self.network: Final = Network(runtime, self.logins, tls_keylog)
         self.listeners: Final = self.network.listeners
-        self.telemetry: Final = Telemetry(runtime, self._delivery, self.schemas, self.network, not_ready)
+        self.telemetry: Final = Telemetry(runtime, self._delivery, self.schemas, self.streams, self.network, not_ready)
         self.telemetry.reports.hook_failures = extensions.failures
         self.administration: Final = Administration(
-            *(runtime, self.logins, self._delivery, self.schemas, self.telemetry.reports, reload)
+            *(runtime, self.logins, self._delivery, self.schemas, self.streams, self.telemetry.reports, reload)
         )
         self.gateway: Final = build_gateway(
-            *(runtime, self.schemas, self.permissions, self.logins, self._delivery, self.network),
+            *(runtime, self.schemas, self.streams, self.permissions, self.logins, self._delivery, self.network),
             *(self.telemetry, self.administration),
             not_ready=not_ready,
             reload=reload,
@@ -187,6 +189,8 @@ class Assembly:
 
     def _on_permissions(self) -> None:
         self.queues.on_new_rules()
+        if self.streams is not None:
+            self.streams.on_new_rules()
         self.loop_driver.wake()
 
     def _on_policies(self, policies: TopicPolicies) -> None:
@@ -199,3 +203,14 @@ def _schemas(config: Config) -> "Schemas | None":
     from mqttlite.extensions.schemas.schemas import Schemas
 
     return Schemas(config.topic_policies, config.data_dir)
+
+
+def _streams(runtime: Runtime) -> "Streams | None":
+    """Before the store is loaded: they take what it has of streams."""
+    if "streams" not in BUILT_IN:
+        return None
+    from mqttlite.extensions.streams.service import Streams
+
+    streams = Streams(runtime.core, runtime.config.streams, runtime.clock, runtime.wall.ahead_us, runtime.filters)
+    runtime.core.serve(streams)
+    return streams

@@ -20,6 +20,7 @@ from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 
 if TYPE_CHECKING:
     from mqttlite.extensions.schemas.schemas import Schemas
+    from mqttlite.extensions.streams.service import Streams
     from mqttlite.gateway.gateway import Gateway
 
 _log = logging.getLogger("mqttlite")
@@ -28,6 +29,7 @@ _log = logging.getLogger("mqttlite")
 def build_gateway(
     runtime: Runtime,
     schemas: "Schemas | None",
+    streams: "Streams | None",
     permissions: Permissions,
     logins: Logins,
     delivery: Delivery,
@@ -95,6 +97,9 @@ def build_gateway(
             api_keys=api_keys,
             schemas=None if schemas is None else schemas.registry,
             lookup=NoSchemas if schemas is None else schemas.lookup,
+            streams=streams,
+            read_page=runtime.queue_reader.page,
+            commit=runtime.commit,
             queues=delivery.queues,
             queues_api=delivery.api,
             seeks=delivery.seeks,

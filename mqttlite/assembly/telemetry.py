@@ -30,6 +30,7 @@ from mqttlite.telemetry.sys_topics import SysTopics
 if TYPE_CHECKING:
     from mqttlite.extensions.presence.presence import TopicPresence
     from mqttlite.extensions.schemas.schemas import Schemas
+    from mqttlite.extensions.streams.service import Streams
 
 
 class Telemetry:
@@ -40,6 +41,7 @@ class Telemetry:
         runtime: Runtime,
         delivery: Delivery,
         schemas: "Schemas | None",
+        streams: "Streams | None",
         network: Network,
         not_ready: Callable[[], str],
     ) -> None:
@@ -57,6 +59,10 @@ class Telemetry:
         )
         if schemas is not None:
             self.reports.show(BUILT_IN["schemas"].figures, schemas.figures)
+        if streams is not None:
+            from mqttlite.extensions.streams import figures as of_streams
+
+            self.reports.show(BUILT_IN["streams"].figures, partial(of_streams.values, streams))
         self.reports.queues = delivery.figures
         if delivery.push is not None:
             from mqttlite.extensions.push import figures as push

@@ -49,6 +49,14 @@ else:
         """Stands for the options of an extension that is missing."""
 
 
+if TYPE_CHECKING or not refusal("streams"):
+    from mqttlite.extensions.streams.options import StreamOptions
+else:
+
+    class StreamOptions(msgspec.Struct, frozen=True):
+        """Stands for the options of an extension that is missing."""
+
+
 class ConfigError(ValueError):
     """A config that cannot be used: one line for each problem, with its place, the value, and what would be right."""
 
@@ -192,6 +200,7 @@ OWNERS: Final[Mapping[str, str]] = {
     "push": "push",
     "queues.push": "push",
     "sparkplug": "sparkplug",
+    "streams": "streams",
     "topic_policies.schema": "schemas",
     "topic_policies.schema_violation": "schemas",
     "topic_policies.presence": "presence",
@@ -223,6 +232,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Queues (`$queue/<name>`), which deliver each message until a consumer acknowledges it."""
     delivery: DeliveryOptions = DeliveryOptions()
     """Options for all queues together."""
+    streams: tuple[StreamOptions, ...] = ()
+    """Streams (`$stream/<name>`), which keep what is published to their topics, for any number of readers."""
     push: PushOptions = PushOptions()
     """Push endpoints that are allowed in addition to HTTPS endpoints on the Internet."""
     retained_expiry_s: dict[str, int] = {}
@@ -282,10 +293,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
         if not 0 <= self.password_cache_s < math.inf:
             raise ValueError(f"password_cache_s is {self.password_cache_s:g}: 0 at least, and finite")
-        names = [each.name for each in self.queues]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"queues has {twice[0]!r} twice: a name is that of one queue")
+        for section, kind in (("queues", "queue"), ("streams", "stream")):
+            names = [each.name for each in getattr(self, section)]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{section} has {twice[0]!r} twice: a name is that of one {kind}")
         unsigned = [each.name for each in self.queues if each.push is not None and not each.push.secret]
         if unsigned:
             raise ValueError(f"queues: {unsigned[0]}.push.secret is missing: `mqttlite queue secret` prints a new one")

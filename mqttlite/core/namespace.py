@@ -14,6 +14,10 @@ from mqttlite.core.sink import Sink
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
 
 
+class RecordError(ValueError):
+    """What a store kept of a feature is unusable. The text says what it is, and what to do."""
+
+
 class Namespace(Protocol):
     """One whose subscriptions make their clients members, for example consumers of a queue. `Broker.serve` takes it."""
 
@@ -53,5 +57,5 @@ class Namespace(Protocol):
         ...
 
     def restored(self) -> None:
-        """All kept changes were applied."""
+        """All kept changes were applied. Raises `RecordError` if the broker would lose messages by starting."""
         ...

@@ -16,6 +16,7 @@ _NAMES: Final = (
     "push",
     "schemas",
     "sparkplug",
+    "streams",
 )
 
 

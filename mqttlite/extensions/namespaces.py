@@ -8,7 +8,7 @@ from mqttlite.topics.namespaces import Namespaces, unavailable
 
 _RESERVED: Final = {
     b"$delayed": "$delayed/…: this broker has no delayed messages",
-    b"$stream": "$stream/…: this broker has no streams yet",
+    b"$stream": "$stream/…: this broker has no streams",
 }
 """The refusals of namespaces that no extension serves. They are never treated as ordinary topics."""
 

@@ -17,6 +17,7 @@ from mqttlite.config.http import HttpOptions
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.load.quotas import Quotas
+from mqttlite.core.message import Delivery
 from mqttlite.delivery.queues.api import QueuesApi
 from mqttlite.delivery.queues.seek_requests import Seeks
 from mqttlite.delivery.queues.service import Queues
@@ -42,6 +43,7 @@ from mqttlite.telemetry.snapshot import Snapshots
 
 if TYPE_CHECKING:
     from mqttlite.extensions.schemas.service import SchemaRegistry
+    from mqttlite.extensions.streams.service import Streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +58,16 @@ class OperatorContext:
     hub: EventHub
     schemas: "SchemaRegistry | None"
     """None without that extension."""
+    streams: "Streams | None"
+    """None without that extension."""
     queues_api: QueuesApi
     """What an operator does with queues and dead letters."""
     explanations: Explanations
     """Predicts the outcome of messages and subscriptions."""
+    read_page: Callable[[str, int, int], Awaitable[list[Delivery | None]]]
+    """Reads messages of the store, by the name of a log, the first number and how many."""
+    commit: Callable[[], Awaitable[None]]
+    """Carries out a change of the core, and waits until it is committed."""
     reload: Callable[[], None]
     """Begins what SIGHUP does."""
 

@@ -48,9 +48,25 @@ class Syntax:
 
     `filter_refusal` gets the second level and the rest of a filter, and returns the sentence that refuses it, or an
     empty one. `share_refusal` refuses shared subscriptions; without it, `filter_refusal` decides about them too.
+
+    `detail_mark` separates the name of what a client is a member of from a detail of its subscription, such as where to
+    begin; permissions are about the name alone. `takes_messages`: its names are published to as ordinary topics are,
+    by the program and over HTTP, too. `has_groups`: shared subscriptions are for it, too: their clients are members
+    together, in the group with the share name.
     """
 
-    __slots__ = ("filter_refusal", "first_level", "has_members", "max_qos", "name_refusal", "share_refusal", "tells")
+    __slots__ = (
+        "detail_mark",
+        "filter_refusal",
+        "first_level",
+        "has_groups",
+        "has_members",
+        "max_qos",
+        "name_refusal",
+        "share_refusal",
+        "takes_messages",
+        "tells",
+    )
 
     def __init__(
         self,
@@ -62,6 +78,9 @@ class Syntax:
         filter_refusal: Callable[[bytes, bytes], str] = _refuse_no_filter,
         share_refusal: str = "",
         tells: bool = False,
+        detail_mark: bytes = b"",
+        takes_messages: bool = False,
+        has_groups: bool = False,
     ) -> None:
         self.first_level: Final = first_level
         self.has_members: Final = has_members
@@ -72,6 +91,9 @@ class Syntax:
         """Whether its messages carry their identity (`core/outbound/told_properties`) for all receivers."""
         self.filter_refusal: Final = filter_refusal
         self.share_refusal: Final = share_refusal
+        self.detail_mark: Final = detail_mark
+        self.takes_messages: Final = takes_messages
+        self.has_groups: Final = has_groups
 
 
 def unavailable(first_level: bytes, sentence: str) -> Syntax:
@@ -107,18 +129,32 @@ class ParsedTopic:
     @property
     def has_members(self) -> bool:
         """Whether a subscription makes its client a member, and matches no topic."""
+        if self.inner is not None and self.namespace == SHARED:
+            return self.inner.syntax is not None and self.inner.syntax.has_groups
         return self.syntax is not None and self.syntax.has_members
 
     @property
     def shown(self) -> str:
         """The namespace for a sentence."""
-        return "" if self.syntax is None else f"{self.syntax.first_level.decode()}/…"
+        syntax = self.syntax if self.inner is None else self.inner.syntax
+        return "" if syntax is None else f"{syntax.first_level.decode()}/…"
 
     @property
     def target(self) -> bytes:
-        """What its client would be a member of: the first two levels. Permissions to subscribe are about it."""
-        assert self.syntax is not None, "it has members"
-        return self.syntax.first_level + b"/" + self.name
+        """What its client would be a member of: the first two levels, without the detail and without the share.
+        Permissions to subscribe are about it."""
+        if self.inner is not None:
+            return self.inner.target
+        syntax = self.syntax
+        assert syntax is not None, "it has members"
+        name = self.name.partition(syntax.detail_mark)[0] if syntax.detail_mark else self.name
+        return syntax.first_level + b"/" + name
+
+    @property
+    def max_qos(self) -> int:
+        """The highest QoS of a subscription."""
+        syntax = self.syntax if self.inner is None else self.inner.syntax
+        return 2 if syntax is None else syntax.max_qos
 
     @property
     def filter_refusal(self) -> str:
@@ -187,9 +223,11 @@ class Namespaces:
         return syntax is not None and syntax.tells
 
     def check_is_served(self, topic: bytes) -> None:
-        """Raises `TopicNameInvalid` for a name that cannot be published to."""
-        refusal = self.parse_name(topic).name_refusal
-        if refusal:
+        """Raises `TopicNameInvalid` for a name that cannot be published to. Where the namespace takes messages, the
+        route of the name says whether there is a receiver."""
+        parsed = self.parse_name(topic)
+        refusal = parsed.name_refusal
+        if refusal and (parsed.syntax is None or not parsed.syntax.takes_messages):
             raise TopicNameInvalid(refusal)
 
     def mounted_name(self, mount_point: bytes, topic: bytes) -> bytes:

@@ -71,6 +71,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     "push": "[push]\nallowed_hosts = ['a']",
     "queues.push": "[[queues]]\nname = 'q'\npush = {url = 'https://a.example/', secret = 'whsec_" + "A" * 43 + "='}",
     "sparkplug": "sparkplug = true",
+    "streams": "[[streams]]\nname = 's'",
     "topic_policies.schema": '[[topic_policies]]\nfilter = "a"\nschema = "s"',
     "topic_policies.schema_violation": '[[topic_policies]]\nfilter = "a"\nschema = "s"\nschema_violation = "count"',
     "topic_policies.presence": '[[topic_policies]]\nfilter = "a"\npresence = true',

@@ -32,7 +32,7 @@ from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.topics.known import KnownTopics
 from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own, matches
-from mqttlite.topics.namespaces import CONTROL, DELAYED
+from mqttlite.topics.namespaces import CONTROL, DELAYED, split_share
 from mqttlite.topics.tree import SubscriptionTree
 
 _DOLLAR: Final = 0x24
@@ -278,7 +278,9 @@ class Routes:
 
     def serves(self, topic_filter: bytes) -> Namespace | None:
         """The feature that takes subscriptions to a filter; None if they go to the tree."""
-        return self._served.get(topic_filter.partition(b"/")[0])
+        share, rest = split_share(topic_filter)
+        namespace = self._served.get(rest.partition(b"/")[0])
+        return None if share and namespace is not None and not namespace.syntax.has_groups else namespace
 
     @property
     def served(self) -> list[Namespace]:
@@ -478,6 +480,10 @@ class Routes:
 
     def _add_to_share(self, subscription: Subscription) -> None:
         name, topic_filter = subscription.topic_filter, subscription.filter
+        namespace = self.serves(name) if topic_filter[0] == _DOLLAR else None
+        if namespace is not None:
+            namespace.add(self._sessions[subscription.client_id], subscription)
+            return
         share = self._shares.get(name)
         if share is None:
             default = self._policies.get("*", ROUND_ROBIN)
@@ -497,6 +503,10 @@ class Routes:
         groups = self._groups.pop(subscription.client_id) - 1
         if groups:
             self._groups[subscription.client_id] = groups
+        namespace = self.serves(subscription.topic_filter) if topic_filter[0] == _DOLLAR else None
+        if namespace is not None:
+            namespace.remove(subscription)
+            return
         share = self._shares[subscription.topic_filter]
         share.remove(subscription)
         if share.traced.pop(subscription.client_id, True) is None:

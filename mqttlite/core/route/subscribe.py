@@ -446,7 +446,7 @@ def asked_filter(topic_filter: bytes, parts: ParsedTopic) -> bytes:
 
 def granted_qos(wanted: int, parts: ParsedTopic) -> int:
     """The QoS of a subscription to a filter."""
-    return wanted if parts.syntax is None else min(wanted, parts.syntax.max_qos)
+    return min(wanted, parts.max_qos)
 
 
 def _mounted(namespaces: Namespaces, request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRequest:

@@ -9,3 +9,7 @@ class Puller(Protocol):
     def on_room(self) -> None:
         """The session has room for at least one message."""
         ...
+
+    def on_gone(self) -> None:
+        """The connection of the session ended. What was lent to it goes back to its origin next."""
+        ...

@@ -104,6 +104,8 @@ class Session(SessionBacklog):
             self.fill_up(EMPTYING)
         self.outbox = None
         self.alone = NO_OUTBOXES
+        for puller in self.pullers:
+            puller.on_gone()
         if self._pages is not None and self.durable:
             self.queue.forget_page()
         watched = self.window.inflight.watched

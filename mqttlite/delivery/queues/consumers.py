@@ -48,6 +48,9 @@ class Consumer:
         if ring is not None:
             ring.on_room(self)
 
+    def on_gone(self) -> None:
+        """Implements `Puller`: its leases end as they go back."""
+
     def may_consume(self) -> bool:
         """Whether the rules in force let it subscribe to the queue. Checked once after each change of the rules or its
         role. A consumer that may not stays, and gets messages again when the rules allow it."""

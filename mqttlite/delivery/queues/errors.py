@@ -1,5 +1,7 @@
 """Errors of operations on queues."""
 
+from mqttlite.core.namespace import RecordError
+
 
 class NoSuchQueue(LookupError):
     """There is no queue of that name."""
@@ -17,7 +19,7 @@ class TooManyQueues(ValueError):
     """`delivery.max_queues` is reached."""
 
 
-class QueueRecordError(ValueError):
+class QueueRecordError(RecordError):
     """The stored record of a queue is unusable. The text says which queue, and what to do."""
 
 

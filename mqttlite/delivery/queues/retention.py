@@ -12,7 +12,7 @@ import msgspec
 from mqttlite.core.changes import QUEUE_MARK, EndSession, Retain, SaveQueue
 from mqttlite.core.effects import Effects
 from mqttlite.delivery.queues.limits import MAX_GONE, MAX_LATE, RETENTION_STEPS
-from mqttlite.delivery.queues.ranges import Ranges
+from mqttlite.log.ranges import Ranges
 
 SEEK_MARK: Final = f"{QUEUE_MARK}$seek/"
 BLOCK_MARK: Final = f"{QUEUE_MARK}$sequences/"

@@ -14,7 +14,7 @@ from mqttlite.delivery.queues.contents import Contents
 from mqttlite.delivery.queues.context import QueueContext
 from mqttlite.delivery.queues.limits import WAY_PARTS
 from mqttlite.delivery.queues.outcomes import PURGED
-from mqttlite.delivery.queues.ranges import Ranges
+from mqttlite.log.ranges import Ranges
 
 PASSED_OVER: Final = "a seek passed over it"
 

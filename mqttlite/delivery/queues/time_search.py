@@ -11,7 +11,7 @@ from mqttlite.core.message import Delivery
 from mqttlite.core.question import LoadPage
 from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.delivery.queues.contents import Contents
-from mqttlite.delivery.queues.ranges import Ranges
+from mqttlite.log.ranges import Ranges
 
 PROBED: Final = 20
 """Messages read at a time, because the first ones may be lost."""

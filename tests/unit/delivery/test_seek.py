@@ -6,8 +6,8 @@ import pytest
 
 from mqttlite.delivery.queues.errors import SeekUnderWay
 from mqttlite.delivery.queues.limits import RELEASED_PER_STEP
-from mqttlite.delivery.queues.ranges import Ranges
 from mqttlite.delivery.queues.snapshots import NoSuchSnapshot, SnapshotExists, SnapshotRefused
+from mqttlite.log.ranges import Ranges
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack

@@ -6,7 +6,16 @@ import pytest
 
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.topics.names import check_filter, check_name
-from mqttlite.topics.namespaces import DELAYED, MAX_DELAY_S, ORDINARY, RESERVED, SHARED, Namespaces, ParsedTopic
+from mqttlite.topics.namespaces import (
+    DELAYED,
+    MAX_DELAY_S,
+    ORDINARY,
+    RESERVED,
+    SHARED,
+    Namespaces,
+    ParsedTopic,
+    unavailable,
+)
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 
@@ -55,14 +64,26 @@ def test_dead_letters_have_names_of_their_own() -> None:
     assert not NAMESPACES.tells(b"dlq")
 
 
-@pytest.mark.parametrize("first", [b"$stream"])
-def test_a_namespace_is_reserved_with_and_without_anything_behind_it(first: bytes) -> None:
-    for topic in (first, first + b"/", first + b"//", first + b"/a", first + b"/a/b/c"):
-        assert NAMESPACES.parse_name(topic).namespace == NAMESPACES.parse_filter(topic).namespace != ORDINARY
-        assert NAMESPACES.parse_name(topic).name_refusal == NAMESPACES.parse_filter(topic).filter_refusal
-        assert NAMESPACES.parse_name(topic).name_refusal.startswith(first.decode() + "/…: this broker has no ")
-        with pytest.raises(TopicNameInvalid, match=r"^\$[a-z]+/…: this broker has no .* yet$"):
-            NAMESPACES.check_is_served(topic)
+def test_a_stream_can_be_published_to_and_its_position_is_not_a_part_of_its_name() -> None:
+    NAMESPACES.check_is_served(b"$stream/orders")
+    parsed = NAMESPACES.parse_filter(b"$stream/orders@earliest/shop/#")
+    assert parts(parsed) == (RESERVED, b"orders@earliest", b"shop/#")
+    assert (parsed.target, parsed.max_qos, parsed.has_members) == (b"$stream/orders", 1, True)
+    grouped = NAMESPACES.parse_filter(b"$share/g/$stream/orders@earliest")
+    assert (grouped.target, grouped.max_qos, grouped.has_members) == (b"$stream/orders", 1, True)
+    assert not NAMESPACES.parse_filter(b"$share/g/$queue/orders").has_members
+    assert not NAMESPACES.parse_filter(b"$share/g/$SYS/a").has_members
+    assert NAMESPACES.parse_filter(b"$share/g/a").max_qos == 2
+
+
+def test_a_namespace_without_a_feature_refuses_everything() -> None:
+    namespaces = Namespaces([unavailable(b"$stream", "$stream/…: this broker has no streams")])
+    for topic in (b"$stream", b"$stream/", b"$stream//", b"$stream/a", b"$stream/a/b/c"):
+        assert namespaces.parse_name(topic).namespace == namespaces.parse_filter(topic).namespace != ORDINARY
+        assert namespaces.parse_name(topic).name_refusal == namespaces.parse_filter(topic).filter_refusal
+        assert namespaces.parse_name(topic).name_refusal == "$stream/…: this broker has no streams"
+        with pytest.raises(TopicNameInvalid, match=r"^\$stream/…: this broker has no streams$"):
+            namespaces.check_is_served(topic)
 
 
 def test_the_parts_of_a_name() -> None:
@@ -101,7 +122,7 @@ def test_a_shared_filter_is_refused_where_the_filter_in_it_is() -> None:
     assert NAMESPACES.parse_filter(b"$share/g/$queue/jobs").filter_refusal.startswith(
         "$share/…: the consumers of a queue"
     )
-    for filter_ in (b"$stream/jobs", b"$delayed/5/jobs"):
+    for filter_ in (b"$stream/+", b"$delayed/5/jobs"):
         assert (
             NAMESPACES.parse_filter(b"$share/g/" + filter_).filter_refusal
             == NAMESPACES.parse_filter(filter_).filter_refusal

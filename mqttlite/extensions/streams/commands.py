@@ -1,0 +1,185 @@
+"""`mqttlite stream`: the streams of a running broker: list, make, look at, read and delete them.
+
+What is asked is in `ask_admin`. Invariant: `ls`, `show`, `readers` and `read` change nothing.
+"""
+
+from typing import Any, Final
+
+import click
+
+from mqttlite.cli.ask_admin import (
+    EPILOG,
+    Asker,
+    confirm,
+    note,
+    print_json,
+    print_table,
+    remote_options,
+    yes_option,
+)
+from mqttlite.cli.listing_group import ListingGroup
+from mqttlite.cli.session_queue import preview
+
+_HEADER: Final = ("NAME", "MESSAGES", "BYTES", "READERS", "PARTITIONS", "KEEP-S", "KEEP-BYTES", "FILTERS")
+_PARTITIONS: Final = ("PARTITION", "FIRST", "END", "MESSAGES", "BYTES")
+_READERS: Final = ("CLIENT", "SUBSCRIPTION", "GROUP", "CONNECTED", "LAG", "SKIPPED", "POSITIONS")
+_GROUPS: Final = ("GROUP", "LAG", "MOVES", "MEMBERS", "PARTITION:OFFSET=READER")
+_MESSAGES: Final = ("PARTITION", "OFFSET", "PUBLISHED", "TOPIC", "PAYLOAD")
+
+
+@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+def command() -> None:
+    """List, make, look at, read or delete streams, whose messages are read by subscribing to $stream/NAME.
+
+    It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
+    """
+
+
+@command.command("ls", epilog=EPILOG)
+@remote_options
+def list_streams(as_json: bool, client: Asker) -> None:
+    """List the streams with what they keep."""
+    found = client.ask("GET", "streams")
+    if as_json:
+        print_json(found)
+        return
+    print_table(_HEADER, [_row(each) for each in found["items"]])
+
+
+@command.command("create", epilog=f"{EPILOG}  4  there is a stream of that name, or too many\n")
+@click.argument("name")
+@click.argument("filters", nargs=-1, metavar="[FILTER]...")
+@click.option("--partitions", type=int, metavar="N", help="Messages with one key are in one of them.  [default: 4]")
+@click.option("--keep", type=int, metavar="SECONDS", help="How long messages are kept; 0: for any time.")
+@click.option("--keep-bytes", type=int, metavar="N", help="How many bytes are kept; the oldest messages go first.")
+@remote_options
+def create(
+    name: str,
+    filters: tuple[str, ...],
+    partitions: int | None,
+    keep: int | None,
+    keep_bytes: int | None,
+    as_json: bool,
+    client: Asker,
+) -> None:
+    """Make the stream NAME of the messages that FILTERs match, and of those published to $stream/NAME."""
+    given = {"partitions": partitions, "keep_s": keep, "keep_bytes": keep_bytes}
+    body = {"name": name, "filters": list(filters)} | {key: each for key, each in given.items() if each is not None}
+    found = client.ask("POST", "streams", body=body)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"Stream {name} made: subscribe to $stream/{name}, or to $stream/{name}@earliest.")
+
+
+@command.command("show", epilog=EPILOG)
+@click.argument("name")
+@remote_options
+def show(name: str, as_json: bool, client: Asker) -> None:
+    """Show the partitions of the stream NAME."""
+    found = client.ask("GET", "streams", name)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["partition"], each["first"], each["end"], each["end"] - each["first"], each["size_bytes"])
+        for each in found["partitions"]
+    ]
+    print_table(_PARTITIONS, rows)
+
+
+@command.command("readers", epilog=EPILOG)
+@click.argument("name")
+@remote_options
+def readers(name: str, as_json: bool, client: Asker) -> None:
+    """List the readers of the stream NAME: where they are, and how many messages they have not finished."""
+    found = client.ask("GET", "streams", name, "readers")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            *(each["client_id"], each["subscription"], each["group"] or "-", "yes" if each["connected"] else "no"),
+            *(each["lag"], each["skipped"], " ".join(map(str, each["positions"]))),
+        )
+        for each in found["items"]
+    ]
+    print_table(_READERS, rows)
+
+
+@command.command("groups", epilog=EPILOG)
+@click.argument("name")
+@remote_options
+def groups(name: str, as_json: bool, client: Asker) -> None:
+    """List the groups of the stream NAME: who reads which partition, and how many messages are not finished."""
+    found = client.ask("GET", "streams", name, "groups")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            *(each["name"], each["lag"], each["moves"], " ".join(each["members"])),
+            " ".join(f"{at}:{each['positions'][at]}={owner or '-'}" for at, owner in enumerate(each["owners"])),
+        )
+        for each in found["items"]
+    ]
+    print_table(_GROUPS, rows)
+
+
+@command.command("seek", epilog=EPILOG)
+@click.argument("name")
+@click.argument("group")
+@click.argument("position")
+@remote_options
+def seek(name: str, group: str, position: str, as_json: bool, client: Asker) -> None:
+    """Make the group GROUP of the stream NAME go on from POSITION: earliest, latest, a time, or PARTITION:OFFSET."""
+    found = client.ask("POST", "streams", name, "groups", group, "seek", body={"to": position})
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"Group {group} of {name} goes on from {position}.")
+
+
+@command.command("read", epilog=EPILOG)
+@click.argument("name")
+@click.option("--partition", type=click.IntRange(0), default=0, show_default=True, help="The partition to read.")
+@click.option("--since", default="earliest", show_default=True, help="An offset, earliest, or a time.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, help="Messages at most.")
+@remote_options
+def read(name: str, partition: int, since: str, limit: int, as_json: bool, client: Asker) -> None:
+    """Print messages of the stream NAME. No reader gets them less for it."""
+    found = client.ask("GET", "streams", name, "messages", partition=partition, since=since, limit=limit)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each["partition"], each["offset"], each["published_at"], each["topic"], preview(each))
+        for each in found["messages"]
+    ]
+    print_table(_MESSAGES, rows)
+    if found["next"] < found["end"]:
+        note(f"There are {found['end'] - found['next']} more: --since {found['next']}")
+
+
+@command.command("rm", epilog=EPILOG)
+@click.argument("name")
+@click.option("--group", metavar="GROUP", help="Delete only this group, with its positions.")
+@yes_option
+@remote_options
+def remove(name: str, group: str | None, yes: bool, as_json: bool, client: Asker) -> None:
+    """Delete the stream NAME with its messages and the positions of its readers."""
+    what = f"stream {name} with its messages" if group is None else f"group {group} of the stream {name}"
+    if not yes:
+        confirm(f"Delete the {what}?")
+    found = client.ask("DELETE", "streams", name, *(() if group is None else ("groups", group)))
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"Deleted: {what}.")
+
+
+def _row(each: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        *(each["name"], each["messages"], each["size_bytes"], each["readers"], len(each["partitions"])),
+        *(each["keep_s"], each["keep_bytes"], " ".join(each["filters"])),
+    )

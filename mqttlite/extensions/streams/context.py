@@ -1,0 +1,54 @@
+"""What all streams of a broker share."""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.deadlines import Deadlines
+from mqttlite.core.effects import Effects
+from mqttlite.core.jobs import Jobs
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.session.queue_pages import QueuePages
+
+
+@final
+class StreamContext:
+    """`has_pages`: the store is on disk, and only the newest messages are in memory, too."""
+
+    __slots__ = ("deadlines", "effects", "has_pages", "jobs", "latest", "pages", "permissions", "wall_ahead_us")
+
+    def __init__(
+        self,
+        effects: Effects,
+        jobs: Jobs,
+        deadlines: Deadlines,
+        pages: QueuePages,
+        has_pages: bool,
+        permissions: Permissions,
+        wall_ahead_us: int,
+    ) -> None:
+        self.effects: Final = effects
+        self.jobs: Final = jobs
+        self.deadlines: Final = deadlines
+        self.pages: Final = pages
+        self.has_pages: Final = has_pages
+        self.permissions: Final = permissions
+        self.wall_ahead_us: Final = wall_ahead_us
+        self.latest: Delivery | None = None
+        """The delivery of the latest message. The next stream usually takes the same one, and shares it."""
+
+    @property
+    def now_us(self) -> int:
+        """The wall clock, in microseconds."""
+        return self.wall_ahead_us + int(self.effects.now * 1_000_000)
+
+    def delivery_of(self, message: Message) -> Delivery:
+        """What the store gets of a message."""
+        latest = self.latest
+        if latest is None or latest.message is not message:
+            latest = self.latest = Delivery(message, 1, False)
+        return latest
+
+
+SaveSegments = Callable[[int], None]
+"""Records the segments of a partition, by its number."""

@@ -1,0 +1,27 @@
+"""The values of the figures of streams."""
+
+import heapq
+from collections.abc import Mapping
+
+from mqttlite.extensions.streams.service import Streams
+from mqttlite.telemetry.figures import Values
+from mqttlite.telemetry.queue_figures import MAX_REPORTED
+
+
+def values(streams: Streams) -> Mapping[str, Values]:
+    """Of the first streams by name; by the names in the manifest."""
+    states = [streams.state(name) for name in heapq.nsmallest(MAX_REPORTED, streams.names)]
+    labels = [{"stream": each.name} for each in states]
+    lags = [
+        max([0, *(of.lag for of in streams.readers(each.name)), *(of.lag for of in streams.groups(each.name))])
+        for each in states
+    ]
+    return {
+        "stream_messages": [(label, each.messages) for label, each in zip(labels, states, strict=True)],
+        "stream_bytes": [(label, each.size_bytes) for label, each in zip(labels, states, strict=True)],
+        "stream_readers": [(label, each.readers) for label, each in zip(labels, states, strict=True)],
+        "stream_lag": list(zip(labels, lags, strict=True)),
+        "stream_appended": [(label, each.appended) for label, each in zip(labels, states, strict=True)],
+        "stream_refused": [(label, each.refused) for label, each in zip(labels, states, strict=True)],
+        "stream_removed": [(label, each.removed) for label, each in zip(labels, states, strict=True)],
+    }

@@ -1,0 +1,48 @@
+"""The limits of streams."""
+
+from typing import Final
+
+MAX_STREAMS: Final = 1_000
+"""The most streams of a broker. Each takes some kilobytes for each partition."""
+
+MAX_ALL_PARTITIONS: Final = 10_000
+"""The most partitions of all streams of a broker together."""
+
+MAX_READERS: Final = 10_000
+"""The most subscriptions to one stream: each message wakes those that wait for it."""
+
+MAX_GROUPS: Final = 1_000
+"""The most groups of one stream: each has a position in each partition."""
+
+DRAIN_S: Final = 5.0
+"""How long the reader of a partition that moves has for the messages that it was sent."""
+
+SEGMENTS: Final = 256
+"""Into how many segments the messages of a partition are divided by size, and by time. Retention removes whole
+segments."""
+
+USUAL_SEGMENT_BYTES: Final = 65_536
+FEWEST_SEGMENTS: Final = 8
+"""A segment is not smaller than that, because its beginning is recorded; but a small partition has as many segments, so
+that it keeps at least 7/8 of what it may."""
+
+TAIL_MESSAGES: Final = 4_096
+TAIL_BYTES: Final = 1_048_576
+"""How much of the newest messages of a stream with readers stays in memory, in all partitions together: who reads them
+asks the store for nothing."""
+
+READ_AHEAD: Final = 1_000
+"""The most messages that a reader gets from the store at a time."""
+
+BURST: Final = 64
+"""How many messages a reader gets from one partition before it is the turn of the next one."""
+
+MAX_CACHED_KEYS: Final = 10_000
+"""For how many keys a stream remembers the partition."""
+
+MAX_ANSWERED: Final = 1_000
+MAX_ANSWERED_BYTES: Final = 4_194_304
+"""The most messages, and about the most bytes, that one HTTP answer has."""
+
+LONGEST_WAIT_S: Final = 60.0
+"""Retention by age looks at a stream this often at least."""

@@ -1,0 +1,24 @@
+"""What belongs to streams."""
+
+from typing import Final
+
+from mqttlite.extensions.manifest import Command, Manifest
+from mqttlite.telemetry.figures import Figure
+
+MANIFEST: Final = Manifest(
+    commands={
+        "stream": Command("List, make, look at or delete streams.", "mqttlite.extensions.streams.commands:command"),
+    },
+    routes=("mqttlite.extensions.streams.routes:routes",),
+    namespaces=("mqttlite.extensions.streams.namespace:STREAMS",),
+    right_of="mqttlite.extensions.streams.namespace:right_of",
+    figures=(
+        Figure("gauge", "stream_messages", "Messages that a stream keeps."),
+        Figure("gauge", "stream_bytes", "Their size, as it is counted in memory."),
+        Figure("gauge", "stream_readers", "Subscriptions that read a stream."),
+        Figure("gauge", "stream_lag", "The most messages that a reader of a stream has not finished."),
+        Figure("counter", "stream_appended", "Messages that were appended to a stream."),
+        Figure("counter", "stream_refused", "Messages that a stream refused."),
+        Figure("counter", "stream_removed", "Messages that a stream removed because of their age or its size."),
+    ),
+)

@@ -1,0 +1,71 @@
+"""The options of a stream."""
+
+import re
+from typing import Final
+
+import msgspec
+
+from mqttlite.extensions.namespaces import NAMESPACES
+from mqttlite.topics.names import check_filter
+from mqttlite.topics.namespaces import ORDINARY
+from mqttlite.wire.errors import TopicFilterInvalid
+
+MAX_NAME: Final = 128
+"""The longest name of a stream. Names appear in topics, metrics and records."""
+
+MAX_FILTERS: Final = 100
+"""The most topic filters of one stream."""
+
+MAX_PARTITIONS: Final = 1_000
+"""The most partitions of one stream."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
+
+MAX_KEEP_S: Final = 100 * 366 * 86_400
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One stream."""
+
+    name: str
+    """The name. Readers subscribe to `$stream/<name>`."""
+    filters: tuple[str, ...] = ()
+    """The topic filters whose messages it keeps."""
+    partitions: int = 4
+    """How many partitions it has. Messages with the same key are in one partition, in order. It cannot be changed."""
+    keep_s: int = 7 * 86_400
+    """How long messages are kept. 0: for any time."""
+    keep_bytes: int = 1_073_741_824
+    """How many bytes of messages are kept, in all partitions together, as they are counted in memory. The oldest go
+    first."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME:
+            raise ValueError(
+                f"name is {self.name[:MAX_NAME]!r}: the name of a stream has 1 to {MAX_NAME} letters, digits and any "
+                "of . _ ~ -"
+            )
+        if len(self.filters) > MAX_FILTERS:
+            raise ValueError(f"filters has {len(self.filters)} filters: {MAX_FILTERS} at most")
+        if len(set(self.filters)) < len(self.filters):
+            raise ValueError("filters names a filter twice")
+        for each in self.filters:
+            _check_stream_filter(each)
+        if not 1 <= self.partitions <= MAX_PARTITIONS:
+            raise ValueError(f"partitions is {self.partitions}: it may be 1 to {MAX_PARTITIONS}")
+        if not 0 <= self.keep_s <= MAX_KEEP_S:
+            raise ValueError(f"keep_s is {self.keep_s}: it may be 1 to {MAX_KEEP_S}, or 0 for any time")
+        if self.keep_bytes < 1:
+            raise ValueError(f"keep_bytes is {self.keep_bytes}: 1 at least")
+
+
+def _check_stream_filter(topic_filter: str) -> None:
+    """Raises `ValueError` for a filter that a stream cannot be bound to."""
+    raw = topic_filter.encode()
+    try:
+        check_filter(raw)
+        is_ordinary = NAMESPACES.parse_filter(raw).namespace == ORDINARY
+    except TopicFilterInvalid as error:
+        raise ValueError(f"filters: {error}") from None
+    if not is_ordinary:
+        raise ValueError(f"filters: {topic_filter!r} begins with a reserved name; a stream is bound to plain topics")

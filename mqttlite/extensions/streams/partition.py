@@ -1,0 +1,125 @@
+"""One partition of a stream: a log of messages with dense offsets.
+
+The store has all of it. The newest messages are in memory, too, while the stream has readers; without a store on disk
+all are. Invariant: a message keeps its offset, and offsets are given in order.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol, final
+
+from mqttlite.core.changes import QUEUE_MARK, Enqueue, Rewind
+from mqttlite.core.effects import Effects
+from mqttlite.core.memory import ENTRY_BYTES
+from mqttlite.core.message import Delivery
+from mqttlite.extensions.streams.entry import Entry
+from mqttlite.log.segments import Row, Segments
+
+_NO_ENTRIES: Final[deque[Entry]] = deque()
+"""Never added to."""
+
+
+class Follower(Protocol):
+    """A reader that has all messages of a partition."""
+
+    def on_more(self, partition: int) -> None:
+        """There are new ones. It follows no longer."""
+        ...
+
+
+@final
+class Partition:
+    __slots__ = (
+        "_effects",
+        "end",
+        "first",
+        "followers",
+        "key",
+        "number",
+        "segments",
+        "size_bytes",
+        "tail",
+        "tail_bytes",
+    )
+
+    def __init__(self, stream: str, number: int, effects: Effects, segments: Segments) -> None:
+        self.number: Final = number
+        self.key: Final = f"{QUEUE_MARK}$stream/{stream}/{number}"
+        """Its name in changes."""
+        self._effects: Final = effects
+        self.segments: Final = segments
+        self.first: int = 0
+        """The offset of the first message; if there is none, of the next one."""
+        self.end: int = 0
+        """The offset of the next message."""
+        self.size_bytes: int = 0
+        """The size of all its messages, as they are counted in memory."""
+        self.tail: deque[Entry] = _NO_ENTRIES
+        """The newest messages in memory, up to the end."""
+        self.tail_bytes: int = 0
+        self.followers: Final[list[Follower]] = []
+
+    def append(self, delivery: Delivery, keeps: bool) -> bool:
+        """Append a message, and record that. `keeps`: it stays in memory. Return whether it begins a segment."""
+        message, effects = delivery.message, self._effects
+        number = effects.identify(message)
+        offset = self.end
+        self.end += 1
+        size = ENTRY_BYTES + message.memory_bytes
+        self.size_bytes += size
+        effects.record(Enqueue(self.key, offset, delivery))
+        effects.charge_change(message)
+        if keeps:
+            if self.tail is _NO_ENTRIES:
+                self.tail = deque()
+            self.tail.append(Entry(self.number, offset, message))
+            self.tail_bytes += effects.memory.hold(message, ENTRY_BYTES)
+        elif self.tail:
+            self.forget(len(self.tail))
+        return self.segments.add(offset, number, size)
+
+    def in_memory(self, offset: int) -> Entry | None:
+        """The message at an offset, if it is in memory."""
+        at = offset - (self.end - len(self.tail))
+        return self.tail[at] if 0 <= at < len(self.tail) else None
+
+    def forget(self, count: int) -> None:
+        """The first `count` messages in memory leave it."""
+        tail, memory = self.tail, self._effects.memory
+        for _ in range(count):
+            self.tail_bytes -= memory.let_go(tail.popleft().message, ENTRY_BYTES)
+
+    def remove_segment(self) -> int:
+        """Remove its first segment. Return how many messages that are."""
+        segment = self.segments.drop_first()
+        if segment is None:
+            return 0
+        following = self.segments.first
+        first = self.end if following < 0 else following
+        removed = first - self.first
+        self.first = first
+        self.size_bytes -= segment.size_bytes
+        self._effects.record(Rewind(self.key, first))
+        self.forget(max(0, first - (self.end - len(self.tail))))
+        return removed
+
+    def restore(self, first: int, count: int, size_bytes: int, rows: Iterable[Row]) -> None:
+        """The store has `count` messages from `first` on; `rows` are the recorded segments."""
+        self.first = first
+        self.end = first + count
+        self.size_bytes = size_bytes
+        if count:
+            self.segments.restore(rows, first, size_bytes)
+
+    def restore_message(self, delivery: Delivery, offset: int) -> None:
+        """The next one of the messages of a store that keeps all in memory."""
+        if self.end == self.first:
+            self.first = self.end = offset
+        self.end = offset + 1
+        if self.tail is _NO_ENTRIES:
+            self.tail = deque()
+        self.tail.append(Entry(self.number, offset, delivery.message))
+        size = self._effects.memory.hold(delivery.message, ENTRY_BYTES)
+        self.tail_bytes += size
+        self.size_bytes += size
+        self.segments.add(offset, delivery.message.number, size)

@@ -1,0 +1,55 @@
+"""Where a reader of a stream begins: `@earliest`, `@latest`, `@<time>` or `@<partition>:<offset>` behind its name."""
+
+import re
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final, NamedTuple
+
+MARK: Final = "@"
+"""Stands between the name of a stream and a position."""
+
+_PLACE: Final = re.compile(r"([0-9]{1,4}):([0-9]{1,18})")
+_MICROSECONDS: Final = re.compile(r"[0-9]{1,18}")
+_FORMS: Final = "earliest, latest, a time (2026-11-28T10:00:00Z, or microseconds of Unix time) or <partition>:<offset>"
+
+
+class Start(Enum):
+    """The kinds of positions."""
+
+    LATEST = "latest"
+    EARLIEST = "earliest"
+    TIME = "time"
+    OFFSET = "offset"
+
+
+class Position(NamedTuple):
+    """`number` is a time in microseconds of Unix time, or an offset in `partition`."""
+
+    start: Start
+    number: int = 0
+    partition: int = 0
+
+
+LATEST: Final = Position(Start.LATEST)
+EARLIEST: Final = Position(Start.EARLIEST)
+
+
+def parse_position(text: str) -> Position:
+    """The position that a text means. Raises `ValueError` with a sentence."""
+    if text in ("earliest", "latest"):
+        return EARLIEST if text == "earliest" else LATEST
+    if place := _PLACE.fullmatch(text):
+        return Position(Start.OFFSET, int(place[2]), int(place[1]))
+    if _MICROSECONDS.fullmatch(text):
+        return Position(Start.TIME, int(text))
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text[:64]!r} is no position: it is {_FORMS}") from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    micros = (time - datetime(1970, 1, 1, tzinfo=UTC)) // _ONE
+    return Position(Start.TIME, max(0, micros))
+
+
+_ONE: Final = datetime.resolution

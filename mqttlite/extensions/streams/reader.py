@@ -1,0 +1,363 @@
+"""A reader: a subscription of a session to a stream, which gets the messages of all partitions from its positions on.
+
+It is paced by the session's window, and nothing is copied to the session's queue. Invariant: messages of one partition
+leave in order; each is sent again until it is acknowledged, and after that not again.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.authorizer import SUBSCRIBE
+from mqttlite.core.jobs import Job, has_budget
+from mqttlite.core.limits import JSON_BYTES_PER_WORK_UNIT, SENDING_BYTES
+from mqttlite.core.memory import ENTRY_BYTES
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.message_filter import MessageFilter
+from mqttlite.core.outbound.outbox import Outbox
+from mqttlite.core.question import LoadPage
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
+from mqttlite.extensions.streams.entry import Entry
+from mqttlite.extensions.streams.group import Group
+from mqttlite.extensions.streams.limits import BURST, READ_AHEAD
+from mqttlite.extensions.streams.partition import Partition
+from mqttlite.extensions.streams.stream import Stream
+from mqttlite.log.cursor import Cursor, Place
+from mqttlite.topics.names import matches
+
+_WORK: Final = 8
+"""The work of delivering a message; of looking at one that is not delivered, a quarter."""
+
+
+@final
+class _Reading:
+    """An `Origin`: a message that was sent to a reader and is not acknowledged."""
+
+    __slots__ = ("_offset", "_partition", "_place", "_reader")
+
+    def __init__(self, reader: "Reader", partition: int, place: Place, offset: int) -> None:
+        self._reader: Final = reader
+        self._partition: Final = partition
+        self._place: Final = place
+        self._offset: Final = offset
+
+    @property
+    def name(self) -> bytes:
+        return b""
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def settled(self, delivery: Delivery, reason_code: int) -> None:
+        self._place.acknowledge(self._offset)
+        self._reader.on_progress(self._partition, self._place)
+
+    def returned(self, delivery: Delivery) -> bool:
+        return True  # the reader has gone back before
+
+
+@final
+class Reader(Job):
+    """A `Puller` and a `PageReader`, and with a group one of its members. `save` records its positions."""
+
+    def __init__(
+        self,
+        session: Session,
+        subscription: Subscription,
+        stream: Stream,
+        cursor: Cursor,
+        topic_filter: bytes,
+        message_filter: MessageFilter | None,
+        since: int,
+        save: Callable[["Reader"], None],
+        group: Group | None = None,
+    ) -> None:
+        self.session: Final = session
+        self.subscription: Subscription = subscription
+        self.stream: Final = stream
+        self.cursor: Final = cursor
+        self.topic_filter: Final = topic_filter
+        """Behind the name of the stream; empty: all topics."""
+        self.message_filter: Final = message_filter
+        self.since: Final = since
+        """The lowest number of a message that it gets, if it is in no group."""
+        self._save: Final = save
+        self._effects: Final = stream.context.effects
+        self._permissions: Final = stream.context.permissions
+        self.group: Final = group
+        self._is_member = False
+        """Whether the group knows that it is connected."""
+        self._lagging: Final[deque[int]] = deque()
+        """The partitions with messages that it may not have got."""
+        if group is None:
+            self._lagging.extend(range(len(stream.partitions)))
+        self._burst = 0
+        self._page: Final[deque[Entry]] = deque()
+        """Messages from the store, of the first partition in `_lagging`."""
+        self._is_loading = False
+        self._loads = 0
+        """The partition of the page that is being read."""
+        self._rules = -1
+        self._role = 0
+        self._is_allowed = True
+        self._is_job = False
+        self._is_changed = False
+        """Whether a position changed that is not recorded."""
+        self.is_over: bool = False
+        self.skipped: int = 0
+        """How many messages were removed before it came to them."""
+        self._untold = 0
+        """How many of them the client was not told of."""
+        self.lost: int = 0
+        """How many messages the store has lost."""
+
+    # ------------------------------------------------------------------ what makes it go on
+
+    def on_room(self) -> None:
+        """Implements `Puller`."""
+        self.wake()
+
+    def on_more(self, partition: int) -> None:
+        """There are new messages in a partition of which it had all."""
+        self._lagging.append(partition)
+        self.wake()
+
+    def on_gone(self) -> None:
+        """Implements `Puller`: what is unacknowledged will be sent again."""
+        self._forget_page()
+        self._leave_partitions()
+        if self.group is not None:
+            self._is_member = False
+            self.group.leave(self)
+            return
+        self.cursor.go_back()
+        self._lagging.extend(range(len(self.stream.partitions)))
+
+    def on_progress(self, partition: int, place: Place) -> None:
+        """A message was acknowledged, at what was the place in its partition when it was sent."""
+        if place is self.cursor.places[partition]:
+            self._note_progress(partition)
+            self.wake()
+
+    def take(self, partition: int) -> None:
+        """Implements `Member`."""
+        self._lagging.append(partition)
+        self.wake()
+
+    def leave(self, partition: int) -> None:
+        """Implements `Member`."""
+        followers = self.stream.partitions[partition].followers
+        if self in followers:
+            followers.remove(self)
+        if partition in self._lagging:
+            if self._lagging[0] == partition:
+                self._forget_page()
+            self._lagging.remove(partition)
+
+    def _note_progress(self, partition: int) -> None:
+        self._is_changed = True
+        if self.group is not None:
+            self.group.on_progress(partition)
+
+    def wake(self) -> None:
+        """Go on in this iteration or the next."""
+        if not self._is_job and not self.is_over:
+            self._is_job = True
+            self.stream.context.jobs.queue(self)
+
+    def step(self) -> bool:
+        """Implements `Job`."""
+        self._is_job = False
+        if self.is_over:
+            return True
+        if self.session.outbox is None:
+            pass
+        elif not self._may_read():
+            if self._is_member and self.group is not None:
+                self._is_member = False
+                self.group.leave(self)
+        else:
+            if self.group is not None and not self._is_member:
+                self._is_member = True
+                self.group.join(self)
+            self._deliver_some()
+        if self._is_changed:
+            self._is_changed = False
+            self._save(self)
+        return True
+
+    def end(self) -> None:
+        """The subscription or the stream ended."""
+        self.is_over = True
+        self.stream.readers -= 1
+        self.session.pull_no_more(self)
+        self._forget_page()
+        self._leave_partitions()
+        if self.group is not None:
+            self.group.leave(self)
+
+    def _leave_partitions(self) -> None:
+        self._lagging.clear()
+        for each in self.stream.partitions:
+            if self in each.followers:
+                each.followers.remove(self)
+
+    # ------------------------------------------------------------------ delivery
+
+    def _may_read(self) -> bool:
+        """Whether the rules in force let it subscribe to the stream. Asked once after each change of the rules or of
+        its role."""
+        permissions, session = self._permissions, self.session
+        if not permissions.restricts or session.identity.is_trusted:
+            return True
+        role = permissions.role_of(session)
+        if self._rules != permissions.rules or self._role != role:
+            self._rules, self._role = permissions.rules, role
+            self._is_allowed = permissions.may_subscribe(session, self.stream.topic)
+            if not self._is_allowed:
+                permissions.deny(session, SUBSCRIBE, self.stream.topic)
+        return self._is_allowed
+
+    def _deliver_some(self) -> None:
+        """Deliver while there are messages, room and budget."""
+        session, effects = self.session, self._effects
+        while self._lagging and session.can_borrow:
+            if not has_budget(effects):
+                self.wake()
+                return
+            partition = self.stream.partitions[self._lagging[0]]
+            place = self.cursor.places[partition.number]
+            self._pass_removed(place, partition)
+            offset = place.take()
+            if offset >= partition.end:
+                self._lagging.popleft()
+                self._burst = 0
+                partition.followers.append(self)
+                continue
+            entry = partition.in_memory(offset)
+            if entry is not None:
+                self._outbox.awaits_commit = True  # it may be new: a restarted broker gives no seen offset again
+            else:
+                entry = self._read_ahead(offset)
+                if entry is None:
+                    self._want_page()
+                    return
+            self._deliver(entry, place)
+            self._burst += 1
+            if self._burst >= BURST and not self._page:
+                self._burst = 0
+                self._lagging.rotate(-1)
+
+    def _pass_removed(self, place: Place, partition: Partition) -> None:
+        if place.head < partition.first or place.position < partition.first:
+            skipped = place.jump(partition.first)
+            self.skipped += skipped
+            self._untold += skipped
+            self._is_changed = True
+
+    def _read_ahead(self, offset: int) -> Entry | None:
+        """Take the message at an offset, if it was read from the store."""
+        while self._page and self._page[0].offset <= offset:
+            entry = self._page.popleft()
+            self._effects.memory.let_go(entry.message, ENTRY_BYTES)
+            if entry.offset == offset:
+                return entry
+        return None
+
+    @property
+    def _outbox(self) -> Outbox:
+        outbox = self.session.outbox
+        assert outbox is not None, "the client is connected"
+        return outbox
+
+    def _deliver(self, entry: Entry, place: Place) -> None:
+        session, effects = self.session, self._effects
+        if not self._wants(entry.message):
+            effects.work += _WORK // 4
+            self._skip(entry.partition, place)
+            return
+        effects.work += _WORK
+        message = entry.seen(self._outbox.version, self._untold)
+        self._untold = 0
+        effects.pending_bytes += message.size() + SENDING_BYTES
+        subscription = self.subscription
+        identifiers = (subscription.identifier,) if subscription.identifier else ()
+        if subscription.qos == 0:
+            delivery = Delivery(message, 0, False, identifiers) if identifiers else entry.delivery(message)
+            session.deliver_qos0(delivery)
+            self._skip(entry.partition, place)
+        else:
+            reading = _Reading(self, entry.partition, place, entry.offset)
+            if session.lend(Delivery(message, 1, False, identifiers, reading)):
+                place.send()
+            else:  # the client cannot take it
+                self._skip(entry.partition, place)
+
+    def _skip(self, partition: int, place: Place) -> None:
+        """The message at the head is done."""
+        place.skip()
+        self._note_progress(partition)
+
+    def _wants(self, message: Message) -> bool:
+        """Whether a message is for this reader."""
+        since = self.since if self.group is None else self.group.since
+        if message.number < since or message.expired(self._effects.now):
+            return False
+        if self.topic_filter and not matches(self.topic_filter, message.topic):
+            return False
+        message_filter = self.message_filter
+        if message_filter is None:
+            return True
+        if message_filter.reads_payload:
+            self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT
+        return message_filter.matches(message)
+
+    # ------------------------------------------------------------------ pages
+
+    def _want_page(self) -> None:
+        if not self._is_loading:
+            self._is_loading = True
+            self.stream.context.pages.want(self)
+
+    def next_page(self) -> LoadPage | None:
+        """Implements `PageReader`."""
+        if self.is_over or self.session.outbox is None or not self._lagging:
+            self._is_loading = False
+            return None
+        partition = self.stream.partitions[self._lagging[0]]
+        first = max(partition.first, self.cursor.places[partition.number].take())
+        if first >= partition.end:
+            self._is_loading = False
+            self.wake()
+            return None
+        self._loads = partition.number
+        return LoadPage(partition.key, first, min(READ_AHEAD, partition.end - first))
+
+    def take_page(self, first: int, page: list[Delivery | None]) -> None:
+        """Implements `PageReader`."""
+        self._is_loading = False
+        number = self._loads
+        if self.is_over or self.session.outbox is None or not self._lagging or self._lagging[0] != number:
+            self.wake()
+            return
+        self._forget_page()
+        place = self.cursor.places[number]
+        memory = self._effects.memory
+        for offset, delivery in enumerate(page, first):
+            if delivery is not None:
+                memory.hold(delivery.message, ENTRY_BYTES)
+                self._page.append(Entry(number, offset, delivery.message))
+            elif not self._page and offset == place.head:
+                self.lost += 1
+                self._skip(number, place)
+                if not self._lagging or self._lagging[0] != number:
+                    break  # it was the last message before the partition moved
+            else:
+                break  # the next page begins with the lost message
+        self.wake()
+
+    def _forget_page(self) -> None:
+        while self._page:
+            self._effects.memory.let_go(self._page.popleft().message, ENTRY_BYTES)

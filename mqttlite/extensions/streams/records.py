@@ -1,0 +1,70 @@
+"""What the store keeps of streams beside their messages: definitions, segments, and the cursors of readers.
+
+Each is a record under a name of its own. Invariant: a record that cannot be read loses positions at most, never
+messages; a definition that cannot be read stops the start.
+"""
+
+from typing import Final
+
+import msgspec
+
+from mqttlite.core.changes import QUEUE_MARK
+from mqttlite.extensions.streams.errors import StreamRecordError
+from mqttlite.extensions.streams.options import StreamOptions
+from mqttlite.log.segments import Row
+
+DEFINITION: Final = f"{QUEUE_MARK}$stream-options/"
+LOG: Final = f"{QUEUE_MARK}$stream/"
+CURSOR: Final = f"{QUEUE_MARK}$stream-cursor/"
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A stream. `origin` says who made it: `config` or `admin`."""
+
+    options: StreamOptions
+    origin: str
+
+
+class SavedSegments(msgspec.Struct, frozen=True):
+    """The segments of a partition. It is the data of its log."""
+
+    segments: list[Row]
+
+
+class SavedCursor(msgspec.Struct, frozen=True, kw_only=True):
+    """The cursor of a group, or of a subscription of a kept session, whose filter is as in its SUBSCRIBE."""
+
+    stream: str
+    positions: list[int]
+    group: str = ""
+    client_id: str = ""
+    subscription: str = ""
+    filter: str = ""
+    since: int = 0
+
+
+def decode_definition(name: str, data: bytes) -> Definition:
+    """Raises `StreamRecordError`, because without its definition the messages of a stream would be lost."""
+    try:
+        return msgspec.json.decode(data, type=Definition)
+    except msgspec.DecodeError as error:
+        raise StreamRecordError(
+            f"the options of $stream/{name} cannot be used: {error}. Run the version of mqttlite that wrote them and "
+            "delete the stream there, or restore a backup into another folder; nothing was changed"
+        ) from None
+
+
+def decode_segments(data: bytes) -> list[Row]:
+    """The segments of a record; none if it cannot be read."""
+    try:
+        return msgspec.json.decode(data, type=SavedSegments).segments
+    except msgspec.DecodeError:
+        return []
+
+
+def decode_cursor(data: bytes) -> SavedCursor | None:
+    """The cursor of a record; None if it cannot be read."""
+    try:
+        return msgspec.json.decode(data, type=SavedCursor)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,197 @@
+"""`/api/v1/streams`: list, make, look at and delete streams, and read their messages.
+
+Invariant: payloads are shown to operators only, whatever the rules say of their topics.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from mqttlite.core.message import Message
+from mqttlite.core.outbound.told_properties import time_text
+from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
+from mqttlite.extensions.streams.history import first_since, read
+from mqttlite.extensions.streams.limits import MAX_ANSWERED
+from mqttlite.extensions.streams.options import StreamOptions
+from mqttlite.extensions.streams.position import EARLIEST, Start, parse_position
+from mqttlite.extensions.streams.service import GroupState, ReaderState, StreamState
+from mqttlite.gateway.caller import Role
+from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.lists import Listed
+from mqttlite.gateway.problems import Code, Problem
+from mqttlite.gateway.routing import OPERATORS, Route, Routes
+from mqttlite.gateway.topic_routes import Done
+
+From = Annotated[
+    str,
+    Meta(
+        max_length=64,
+        description="An offset, `earliest`, `latest`, or the time at or after which the first message was published.",
+    ),
+]
+To = Annotated[str, Meta(max_length=64, description="`earliest`, `latest`, a time, or `<partition>:<offset>`.")]
+Number = Annotated[int, Meta(ge=0, description="The partition to read.")]
+Most = Annotated[int, Meta(ge=1, le=MAX_ANSWERED, description="How many messages to return at most.")]
+
+_DIGITS_OF_OFFSETS: Final = 14
+"""Longer numbers are microseconds of Unix time."""
+
+
+class GroupSeek(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a group goes on."""
+
+    to: To
+
+
+class StreamMessage(msgspec.Struct):
+    """A message of a stream."""
+
+    partition: int
+    offset: int
+    message_id: str
+    published_at: str
+    topic: str
+    payload: str
+    payload_encoding: str
+    """`utf-8` or `base64`."""
+    user_properties: list[tuple[str, str]]
+
+
+class StreamMessages(msgspec.Struct):
+    """Messages of one partition, in order."""
+
+    messages: list[StreamMessage]
+    next: int
+    """The offset to go on from."""
+    end: int
+    """The offset of the next message to come."""
+
+
+def routes(context: OperatorContext) -> Sequence[Route]:
+    """The routes of this module."""
+    streams = context.streams
+    assert streams is not None, "the routes belong to them"
+    page, commit = context.read_page, context.commit
+    route = Routes("/api/v1", "streams", served_on=OPERATORS)
+
+    @route.get("/streams", Role.VIEWER, "List streams")
+    async def list_streams() -> Listed[StreamState]:
+        """What they keep, by partition."""
+        return Listed(items=[streams.state(name) for name in sorted(streams.names)], cursor=None)
+
+    @route.post("/streams", Role.ADMIN, "Make a stream", status=201)
+    async def create(options: StreamOptions) -> StreamState:
+        """Of the messages that its filters match, from now on."""
+        try:
+            streams.create(options)
+        except (StreamExists, TooManyStreams) as error:
+            raise Problem(Code.CONFLICT, str(error)) from None
+        await commit()
+        return streams.state(options.name)
+
+    @route.get("/streams/{name}", Role.VIEWER, "Show a stream")
+    async def show(name: str) -> StreamState:
+        """What it keeps, by partition."""
+        try:
+            return streams.state(name)
+        except NoSuchStream as error:
+            raise _not_found(error) from None
+
+    @route.delete("/streams/{name}", Role.ADMIN, "Delete a stream")
+    async def delete(name: str) -> Done:
+        """With its messages and the positions of its readers."""
+        try:
+            streams.delete(name)
+        except NoSuchStream as error:
+            raise _not_found(error) from None
+        await commit()
+        return Done(success=True)
+
+    @route.get("/streams/{name}/readers", Role.VIEWER, "List the readers of a stream")
+    async def readers(name: str) -> Listed[ReaderState]:
+        """The subscriptions that read it, with their positions and how far they are behind."""
+        try:
+            return Listed(items=streams.readers(name), cursor=None)
+        except NoSuchStream as error:
+            raise _not_found(error) from None
+
+    @route.get("/streams/{name}/groups", Role.VIEWER, "List the groups of a stream")
+    async def groups(name: str) -> Listed[GroupState]:
+        """Their members, positions, and how far they are behind."""
+        try:
+            return Listed(items=streams.groups(name), cursor=None)
+        except NoSuchStream as error:
+            raise _not_found(error) from None
+
+    @route.post("/streams/{name}/groups/{group}/seek", Role.ADMIN, "Make a group go on from another position")
+    async def seek(name: str, group: str, target: GroupSeek) -> Done:
+        """Messages are delivered again, or skipped. What its members have now is not acknowledged any more."""
+        try:
+            streams.seek(name, group, parse_position(target.to))
+        except NoSuchStream as error:
+            raise _not_found(error) from None
+        except ValueError as error:
+            raise Problem(Code.INVALID_VALUE, f"to: {error}") from None
+        await commit()
+        return Done(success=True)
+
+    @route.delete("/streams/{name}/groups/{group}", Role.ADMIN, "Delete a group of a stream")
+    async def delete_group(name: str, group: str) -> Done:
+        """With its positions. Its members get nothing more until they subscribe again."""
+        try:
+            streams.delete_group(name, group)
+        except NoSuchStream as error:
+            raise _not_found(error) from None
+        await commit()
+        return Done(success=True)
+
+    @route.get("/streams/{name}/messages", Role.OPERATOR, "Read the messages of a stream")
+    async def messages(name: str, partition: Number = 0, since: From = "earliest", limit: Most = 100) -> StreamMessages:
+        """Of one partition, from an offset or a time on. It moves no reader."""
+        try:
+            log = streams.partition(name, partition)
+        except NoSuchStream as error:
+            raise _not_found(error) from None
+        if since.isascii() and since.isdecimal() and len(since) < _DIGITS_OF_OFFSETS:
+            first = int(since)
+        else:
+            try:
+                position = parse_position(since)
+            except ValueError as error:
+                raise Problem(Code.INVALID_VALUE, f"since: {error}") from None
+            if position.start is Start.TIME:
+                first = await first_since(log, position.number, page)
+            elif position.start is Start.OFFSET:
+                raise Problem(Code.INVALID_VALUE, "since: the partition has a parameter of its own; give the offset")
+            else:
+                first = log.first if position == EARLIEST else log.end
+        found, following = await read(log, first, limit, page)
+        return StreamMessages(
+            messages=[_shown(partition, offset, message) for offset, message in found], next=following, end=log.end
+        )
+
+    return route.made
+
+
+def _not_found(error: NoSuchStream) -> Problem:
+    return Problem(Code.NOT_FOUND, str(error))
+
+
+def _shown(partition: int, offset: int, message: Message) -> StreamMessage:
+    try:
+        payload, encoding = message.payload.decode(), "utf-8"
+    except UnicodeDecodeError:
+        payload, encoding = base64.b64encode(message.payload).decode(), "base64"
+    return StreamMessage(
+        partition=partition,
+        offset=offset,
+        message_id=str(message.number),
+        published_at=time_text(message.number),
+        topic=message.topic.decode(),
+        payload=payload,
+        payload_encoding=encoding,
+        user_properties=list(message.properties.user_properties),
+    )

@@ -1,0 +1,619 @@
+"""The streams of a broker: makes and deletes them, connects readers, and restores both.
+
+All methods run on the event loop and await nothing. Invariant: a stream is in the store before its first message.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.changes import Change, EndSession, Enqueue, SaveQueue, Stored
+from mqttlite.core.message import Message
+from mqttlite.core.message_filter import FilterCompiler, MessageFilter, StoredFilter
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
+from mqttlite.core.sink import Sink
+from mqttlite.extensions.streams.context import StreamContext
+from mqttlite.extensions.streams.ephemeral import EphemeralStream
+from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
+from mqttlite.extensions.streams.group import Group
+from mqttlite.extensions.streams.limits import MAX_ALL_PARTITIONS, MAX_GROUPS, MAX_READERS, MAX_STREAMS
+from mqttlite.extensions.streams.namespace import STREAMS, position_of, split_position
+from mqttlite.extensions.streams.options import StreamOptions
+from mqttlite.extensions.streams.partition import Partition
+from mqttlite.extensions.streams.position import Position, Start, parse_position
+from mqttlite.extensions.streams.reader import Reader
+from mqttlite.extensions.streams.records import (
+    CURSOR,
+    DEFINITION,
+    LOG,
+    Definition,
+    SavedCursor,
+    SavedSegments,
+    decode_cursor,
+    decode_definition,
+    decode_segments,
+)
+from mqttlite.extensions.streams.retention import Retention
+from mqttlite.extensions.streams.stream import Stream
+from mqttlite.log.cursor import Cursor
+from mqttlite.log.segments import Row
+from mqttlite.topics.namespaces import ParsedTopic, Syntax
+
+POSITION_PROPERTY: Final = "stream-offset"
+"""The user property of a SUBSCRIBE that says where to begin, as EMQX's clients write it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition: its messages have the offsets from `first` to before `end`."""
+
+    partition: int
+    first: int
+    end: int
+    size_bytes: int
+    oldest_us: int
+    """When its first message was published, in microseconds of Unix time; 0: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderState:
+    """A subscription that reads a stream. Members of a group have the positions of the group."""
+
+    client_id: str
+    subscription: str
+    group: str
+    connected: bool
+    lag: int
+    """How many messages it has not finished, in all partitions."""
+    positions: list[int]
+    """By partition: the offset of the first message that it has not finished."""
+    skipped: int
+    """How many messages were removed before it came to them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """A group that reads a stream: its positions are kept, also without members."""
+
+    name: str
+    members: list[str]
+    """The clients that are connected."""
+    owners: list[str]
+    """By partition: who reads it; empty for nobody."""
+    positions: list[int]
+    """By partition: the offset of the first message that is not finished."""
+    lag: int
+    """How many messages are not finished, in all partitions."""
+    moves: int
+    """How often a partition got another reader since the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamState:
+    """The visible state of a stream. Counters start with the broker."""
+
+    name: str
+    filters: tuple[str, ...]
+    origin: str
+    keep_s: int
+    keep_bytes: int
+    messages: int
+    size_bytes: int
+    readers: int
+    appended: int
+    refused: int
+    removed: int
+    partitions: list[PartitionState]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A stream with its options."""
+
+    options: StreamOptions
+    origin: str
+    stream: Stream
+    readers: dict[tuple[str, bytes], Reader]
+    """By client and filter."""
+    groups: dict[str, Group]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a SUBSCRIBE asks for, between `admit` and `add`."""
+
+    position: Position
+    expression: str
+
+
+class Streams:
+    """Implements the core's port `Namespace`. `options` are the streams of the configuration, `clock` returns the
+    broker's seconds, and `wall_ahead_us` is that of the core."""
+
+    def __init__(
+        self,
+        core: Broker,
+        options: Iterable[StreamOptions],
+        clock: Callable[[], float],
+        wall_ahead_us: int,
+        filters: FilterCompiler,
+    ) -> None:
+        self._core: Final = core
+        self._clock: Final = clock
+        self._configured: Final = tuple(options)
+        self._filters: Final = filters
+        self._kept: Final[dict[str, _Kept]] = {}
+        self._context: Final = StreamContext(
+            core.effects, core.jobs, core.deadlines, core.page_reads, core.has_pages, core.permissions, wall_ahead_us
+        )
+        self._asked: _Asked | None = None
+        self._records: list[SaveQueue | Enqueue | Stored] = []
+        self._subscribed: list[tuple[Session, Subscription]] = []
+        """Those of restored sessions, until their streams are there."""
+        self._is_restored = False
+        self._cursors: Final[dict[Reader | Group, str]] = {}
+        """The names of the records of readers and groups in the store."""
+        self._next_cursor = 0
+        self._retention: Final = Retention(core.effects, core.deadlines, self.remove_old)
+
+    # ------------------------------------------------------------------ as `Namespace`
+
+    @property
+    def syntax(self) -> Syntax:
+        """Implements `Namespace`."""
+        return STREAMS
+
+    def admit(
+        self, session: Session, parsed: ParsedTopic, expression: str, properties: Sequence[tuple[str, str]]
+    ) -> str:
+        """Implements `Namespace`."""
+        group, parsed = (parsed.name.decode(), parsed.inner) if parsed.inner is not None else ("", parsed)
+        name = split_position(parsed.name)[0].decode()
+        kept = self._kept.get(name)
+        if kept is None:
+            return f"$stream/…: there is no stream {name[:128]!r}"
+        if not all(each.encode().startswith(session.identity.mount_point) for each in kept.options.filters):
+            return f"$stream/…: {name} has messages of topics that are not below the mount point"
+        if len(kept.readers) >= MAX_READERS:
+            return f"$stream/…: {name} has {MAX_READERS} readers, which is the limit"
+        if group and group not in kept.groups and len(kept.groups) >= MAX_GROUPS:
+            return f"$stream/…: {name} has {MAX_GROUPS} groups, which is the limit"
+        position = position_of(parsed.name)
+        for key, value in properties:
+            if key == POSITION_PROPERTY:
+                try:
+                    position = parse_position(value)
+                except ValueError as error:
+                    return f"{POSITION_PROPERTY}: {error}"
+        if position.start is Start.OFFSET and position.partition >= len(kept.stream.partitions):
+            return f"$stream/…: {name} has the partitions 0 to {len(kept.stream.partitions) - 1}"
+        self._asked = _Asked(position, expression)
+        return ""
+
+    def add(self, session: Session, subscription: Subscription) -> None:
+        """Implements `Namespace`."""
+        if not self._is_restored:
+            self._subscribed.append((session, subscription))
+            return
+        asked, self._asked = self._asked, None
+        assert asked is not None, "it was admitted"
+        kept = self._kept[_stream_of(subscription)]
+        key = (subscription.client_id, subscription.topic_filter)
+        known = kept.readers.get(key)
+        if known is not None and known.session is session:  # it goes on where it was
+            known.subscription = subscription
+            known.wake()
+            return
+        if known is not None:
+            self._end(kept, known)
+        positions, since = self._begin_at(kept.stream, asked.position)
+        share = subscription.share_name.decode()
+        if share and share not in kept.groups:
+            self._save_group(self._make_group(kept, share, positions, since))
+        reader = self._make_reader(kept, session, subscription, positions, since, asked.expression)
+        self._save(reader)
+        reader.wake()  # later, so that SUBACK precedes the first message
+
+    def remove(self, subscription: Subscription) -> None:
+        """Implements `Namespace`."""
+        kept = self._kept.get(_stream_of(subscription))
+        if kept is None:
+            return
+        reader = kept.readers.get((subscription.client_id, subscription.topic_filter))
+        if reader is not None and reader.subscription is subscription:
+            self._end(kept, reader)
+
+    def keep_invalid(self, sinks: Sequence[Sink], message: Message, reason: str) -> bool:
+        """Implements `Namespace`: streams have no dead letters."""
+        return False
+
+    def refuse_ephemeral(self, sinks: list[Sink], policy: str) -> list[Sink]:
+        """Implements `Namespace`."""
+        effects = self._core.effects
+        return [EphemeralStream(each, policy, effects) if isinstance(each, Stream) else each for each in sinks]
+
+    def restore(self, change: Change) -> None:
+        """Implements `Namespace`: collect the change until all are there."""
+        if isinstance(change, SaveQueue | Enqueue | Stored) and change.client_id.startswith((DEFINITION, LOG, CURSOR)):
+            self._records.append(change)
+
+    def restored(self) -> None:
+        """Implements `Namespace`: make the stored streams, those of the configuration, and their readers."""
+        records, self._records = self._records, []
+        self._is_restored = True
+        configured = {each.name: each for each in self._configured}
+        logs = self._restore_streams(records, configured)
+        cursors: dict[tuple[str, str], tuple[str, SavedCursor]] = {}
+        groups: list[tuple[str, SavedCursor]] = []
+        segments: dict[str, list[Row]] = {}
+        for change in records:
+            log = logs.get(change.client_id)
+            if log is not None:
+                if isinstance(change, SaveQueue):  # it comes before the messages
+                    segments[log.key] = decode_segments(change.data)
+                elif isinstance(change, Stored):
+                    log.restore(change.first, change.count, change.size_bytes, segments[log.key])
+                else:
+                    log.restore_message(change.delivery, change.sequence)
+            elif isinstance(change, SaveQueue) and change.client_id.startswith(CURSOR):
+                saved = decode_cursor(change.data)
+                if saved is not None and saved.group:
+                    groups.append((change.client_id, saved))
+                elif saved is not None:
+                    cursors[saved.client_id, saved.subscription] = (change.client_id, saved)
+                self._next_cursor = max(self._next_cursor, int(change.client_id.removeprefix(CURSOR)) + 1)
+            elif isinstance(change, SaveQueue) and change.client_id.startswith(LOG):
+                self._core.effects.record(EndSession(change.client_id))  # its stream is gone
+        for options in configured.values():
+            if options.name not in self._kept:
+                self.create(options, "config")
+        for record, saved in groups:
+            self._restore_group(record, saved)
+        self._restore_readers(cursors)
+        self._retention.begin()
+
+    def _restore_streams(
+        self, records: list[SaveQueue | Enqueue | Stored], configured: dict[str, StreamOptions]
+    ) -> dict[str, Partition]:
+        """Make the stored streams. Return their partitions, by their names in the store."""
+        logs: dict[str, Partition] = {}
+        for change in records:
+            if not isinstance(change, SaveQueue) or not change.client_id.startswith(DEFINITION):
+                continue
+            name = change.client_id.removeprefix(DEFINITION)
+            saved = decode_definition(name, change.data)
+            options, origin = saved.options, saved.origin
+            if name in configured:  # the number of partitions is that of the messages
+                options = msgspec.structs.replace(configured[name], partitions=options.partitions)
+                origin = "config"
+            kept = self._open(options, origin)
+            for each in kept.stream.partitions:
+                logs[each.key] = each
+            if (options, origin) != (saved.options, saved.origin):
+                self._save_definition(kept)
+        return logs
+
+    def _restore_readers(self, cursors: dict[tuple[str, str], tuple[str, SavedCursor]]) -> None:
+        subscribed, self._subscribed = self._subscribed, []
+        for session, subscription in subscribed:
+            kept = self._kept.get(_stream_of(subscription))
+            if kept is None:
+                continue
+            found = cursors.pop((subscription.client_id, subscription.topic_filter.decode()), None)
+            positions = [each.end for each in kept.stream.partitions]
+            if found is None:  # its record was lost: it goes on with new messages
+                share = subscription.share_name.decode()
+                if share and share not in kept.groups:
+                    self._save_group(self._make_group(kept, share, positions, 0))
+                self._save(self._make_reader(kept, session, subscription, positions, 0, ""))
+                continue
+            record, saved = found
+            positions = _within(saved.positions, positions)
+            reader = self._make_reader(kept, session, subscription, positions, saved.since, saved.filter)
+            self._cursors[reader] = record
+        for record, _ in cursors.values():
+            self._core.effects.record(EndSession(record))
+
+    def _restore_group(self, record: str, saved: SavedCursor) -> None:
+        kept = self._kept.get(saved.stream)
+        if kept is None:
+            self._core.effects.record(EndSession(record))
+            return
+        positions = _within(saved.positions, [each.end for each in kept.stream.partitions])
+        self._cursors[self._make_group(kept, saved.group, positions, saved.since)] = record
+
+    def on_new_rules(self) -> None:
+        """Other rules are in force: try deliveries again for readers that may now read."""
+        for kept in self._kept.values():
+            for reader in kept.readers.values():
+                reader.wake()
+
+    # ------------------------------------------------------------------ make and delete
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._kept)
+
+    def create(self, options: StreamOptions, origin: str = "admin") -> None:
+        """Make a stream. Raises `StreamExists` and `TooManyStreams`."""
+        self._core.effects.now = self._clock()
+        if options.name in self._kept:
+            raise StreamExists(f"there is a stream {options.name} already")
+        if len(self._kept) >= MAX_STREAMS:
+            raise TooManyStreams(f"there are {MAX_STREAMS} streams, which is the limit")
+        partitions = sum(len(each.stream.partitions) for each in self._kept.values())
+        if partitions + options.partitions > MAX_ALL_PARTITIONS:
+            raise TooManyStreams(f"all streams together have {partitions} of {MAX_ALL_PARTITIONS} partitions")
+        kept = self._open(options, origin)
+        self._save_definition(kept)
+        for each in kept.stream.partitions:
+            self._save_segments(kept.stream, each.number)
+
+    def delete(self, name: str) -> None:
+        """Delete a stream with its messages. Raises `NoSuchStream`."""
+        kept = self._find(name)
+        for each in (*kept.options.filters, f"$stream/{name}"):
+            self._core.unbind(each.encode(), kept.stream)
+        for reader in list(kept.readers.values()):
+            self._end(kept, reader)
+        for group in list(kept.groups):
+            self.delete_group(name, group)
+        for partition in kept.stream.partitions:
+            partition.forget(len(partition.tail))
+            self._core.effects.record(EndSession(partition.key))
+        self._core.effects.record(EndSession(f"{DEFINITION}{name}"))
+        del self._kept[name]
+
+    def delete_group(self, name: str, group_name: str) -> None:
+        """Delete a group with its positions. Its members get nothing more until they subscribe again.
+
+        Raises `NoSuchStream`, also for a missing group.
+        """
+        kept = self._find(name)
+        group = self._find_group(kept, group_name)
+        for reader in [each for each in kept.readers.values() if each.group is group]:
+            self._end(kept, reader)
+        group.end()
+        del kept.groups[group_name]
+        self._core.effects.record(EndSession(self._cursors.pop(group)))
+
+    def seek(self, name: str, group_name: str, position: Position) -> None:
+        """Make a group go on from a position. Raises `NoSuchStream`, also for a missing group or partition."""
+        kept = self._find(name)
+        group = self._find_group(kept, group_name)
+        if position.start is Start.OFFSET:
+            self.partition(name, position.partition)
+        positions, since = self._begin_at(kept.stream, position)
+        if position.start is Start.OFFSET:  # only that partition
+            positions = [
+                found if at == position.partition else each.position
+                for at, (found, each) in enumerate(zip(positions, group.cursor.places, strict=True))
+            ]
+        group.since = since
+        group.seek(positions)
+
+    def remove_old(self) -> float:
+        """Remove what is older than the streams keep. Return the shortest time that one keeps messages, in seconds; 0.0
+        if all keep them for any time."""
+        for kept in self._kept.values():
+            kept.stream.remove_old()
+        return min((each.options.keep_s for each in self._kept.values() if each.options.keep_s), default=0.0)
+
+    # ------------------------------------------------------------------ look
+
+    def state(self, name: str) -> StreamState:
+        """Raises `NoSuchStream`."""
+        kept = self._find(name)
+        stream, options = kept.stream, kept.options
+        return StreamState(
+            name=name,
+            filters=options.filters,
+            origin=kept.origin,
+            keep_s=options.keep_s,
+            keep_bytes=options.keep_bytes,
+            messages=stream.messages,
+            size_bytes=stream.size_bytes,
+            readers=len(kept.readers),
+            appended=stream.appended,
+            refused=stream.refused,
+            removed=stream.removed,
+            partitions=[
+                PartitionState(
+                    partition=each.number,
+                    first=each.first,
+                    end=each.end,
+                    size_bytes=each.size_bytes,
+                    oldest_us=each.segments.oldest if each.end > each.first else 0,
+                )
+                for each in stream.partitions
+            ],
+        )
+
+    def readers(self, name: str) -> list[ReaderState]:
+        """Raises `NoSuchStream`."""
+        kept = self._find(name)
+        ends = [each.end for each in kept.stream.partitions]
+        return [
+            ReaderState(
+                client_id=each.session.client_id,
+                subscription=each.subscription.topic_filter.decode(),
+                group="" if each.group is None else each.group.name,
+                connected=each.session.outbox is not None,
+                lag=sum(ends) - sum(each.cursor.positions),
+                positions=list(each.cursor.positions),
+                skipped=each.skipped,
+            )
+            for each in kept.readers.values()
+        ]
+
+    def groups(self, name: str) -> list[GroupState]:
+        """Raises `NoSuchStream`."""
+        kept = self._find(name)
+        end = sum(each.end for each in kept.stream.partitions)
+        return [
+            GroupState(
+                name=each.name,
+                members=[_client_of(member) for member in each.members],
+                owners=[_client_of(owner) for owner in each.owners],
+                positions=list(each.cursor.positions),
+                lag=end - sum(each.cursor.positions),
+                moves=each.moves,
+            )
+            for each in kept.groups.values()
+        ]
+
+    def partition(self, name: str, number: int) -> Partition:
+        """Raises `NoSuchStream`, also for a partition that it does not have."""
+        partitions = self._find(name).stream.partitions
+        if not 0 <= number < len(partitions):
+            raise NoSuchStream(f"the stream {name} has the partitions 0 to {len(partitions) - 1}, not {number}")
+        return partitions[number]
+
+    # ------------------------------------------------------------------ inside
+
+    def _find(self, name: str) -> _Kept:
+        self._core.effects.now = self._clock()
+        kept = self._kept.get(name)
+        if kept is None:
+            raise NoSuchStream(f"there is no stream {name[:128]!r}")
+        return kept
+
+    def _find_group(self, kept: _Kept, name: str) -> Group:
+        group = kept.groups.get(name)
+        if group is None:
+            raise NoSuchStream(f"the stream {kept.options.name} has no group {name[:128]!r}")
+        return group
+
+    def _open(self, options: StreamOptions, origin: str) -> _Kept:
+        """Make a stream, and bind it."""
+        save = partial(self._save_segments_of, options.name)
+        stream = Stream(options.name, options.partitions, options.keep_s, options.keep_bytes, self._context, save)
+        kept = self._kept[options.name] = _Kept(options, origin, stream, {}, {})
+        for each in (*options.filters, f"$stream/{options.name}"):
+            self._core.bind(each.encode(), stream)
+        return kept
+
+    def _make_reader(
+        self,
+        kept: _Kept,
+        session: Session,
+        subscription: Subscription,
+        positions: Sequence[int],
+        since: int,
+        expression: str,
+    ) -> Reader:
+        rest = self._core.namespaces.parse_filter(subscription.filter).rest
+        topic_filter = session.identity.mount_point + rest if rest else b""
+        group = kept.groups.get(subscription.share_name.decode()) if subscription.share_name else None
+        reader = Reader(
+            session,
+            subscription,
+            kept.stream,
+            Cursor(positions) if group is None else group.cursor,
+            topic_filter,
+            self._compiled(expression, session.identity.mount_point),
+            since,
+            self._save,
+            group,
+        )
+        kept.readers[subscription.client_id, subscription.topic_filter] = reader
+        kept.stream.readers += 1
+        session.pull_with(reader)
+        return reader
+
+    def _make_group(self, kept: _Kept, name: str, positions: Sequence[int], since: int) -> Group:
+        core = self._core
+        group = Group(name, kept.options.name, Cursor(positions), since, core.effects, core.deadlines, self._save_group)
+        kept.groups[name] = group
+        return group
+
+    def _compiled(self, expression: str, mount_point: bytes) -> MessageFilter | None:
+        if not expression:
+            return None
+        compiled = self._filters.compile(expression, mount_point)
+        return StoredFilter(expression) if isinstance(compiled, str) else compiled
+
+    def _begin_at(self, stream: Stream, position: Position) -> tuple[list[int], int]:
+        """The offsets at which a reader begins, and the lowest number of a message that it gets."""
+        partitions = stream.partitions
+        match position.start:
+            case Start.EARLIEST:
+                return [each.first for each in partitions], 0
+            case Start.TIME:
+                return [each.segments.around(position.number, each.end)[0] for each in partitions], position.number
+            case Start.OFFSET:
+                begins = [each.end for each in partitions]
+                begins[position.partition] = min(position.number, begins[position.partition])
+                return begins, 0
+        return [each.end for each in partitions], 0
+
+    def _end(self, kept: _Kept, reader: Reader) -> None:
+        reader.end()
+        del kept.readers[reader.subscription.client_id, reader.subscription.topic_filter]
+        record = self._cursors.pop(reader, None)
+        if record is not None:
+            self._core.effects.record(EndSession(record))
+
+    def _save(self, reader: Reader) -> None:
+        """Record where a reader is, if its session is kept, and where its group is."""
+        group = reader.group
+        if group is not None:
+            self._save_group(group)
+        if not reader.session.durable or (group is not None and reader in self._cursors):
+            return
+        self._save_cursor(
+            reader,
+            SavedCursor(
+                stream=reader.stream.name,
+                positions=[] if group is not None else list(reader.cursor.positions),
+                client_id=reader.session.client_id,
+                subscription=reader.subscription.topic_filter.decode(),
+                filter="" if reader.message_filter is None else reader.message_filter.expression,
+                since=reader.since,
+            ),
+        )
+
+    def _save_group(self, group: Group) -> None:
+        """Record where a group is."""
+        positions = list(group.cursor.positions)
+        self._save_cursor(
+            group, SavedCursor(stream=group.stream, positions=positions, group=group.name, since=group.since)
+        )
+
+    def _save_cursor(self, owner: Reader | Group, saved: SavedCursor) -> None:
+        record = self._cursors.get(owner)
+        if record is None:
+            record = self._cursors[owner] = f"{CURSOR}{self._next_cursor}"
+            self._next_cursor += 1
+        self._core.effects.record(SaveQueue(record, msgspec.json.encode(saved)))
+
+    def _save_definition(self, kept: _Kept) -> None:
+        data = msgspec.json.encode(Definition(kept.options, kept.origin))
+        self._core.effects.record(SaveQueue(f"{DEFINITION}{kept.options.name}", data))
+
+    def _save_segments_of(self, name: str, number: int) -> None:
+        self._save_segments(self._kept[name].stream, number)
+
+    def _save_segments(self, stream: Stream, number: int) -> None:
+        partition = stream.partitions[number]
+        data = msgspec.json.encode(SavedSegments(partition.segments.rows()))
+        self._core.effects.record(SaveQueue(partition.key, data))
+
+
+def _stream_of(subscription: Subscription) -> str:
+    """The name of the stream of a subscription."""
+    return split_position(subscription.filter.split(b"/", 2)[1])[0].decode()
+
+
+def _within(positions: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """Recorded positions, by partition, not behind the ends; the end where there is no position."""
+    return [min(position, end) for position, end in zip(positions, ends, strict=False)] + list(ends[len(positions) :])
+
+
+def _client_of(member: object) -> str:
+    return member.session.client_id if isinstance(member, Reader) else ""

@@ -1,0 +1,188 @@
+"""A stream: keeps the messages of its topics in partitions, by age and size.
+
+Invariant: a message is recorded before its publisher is acknowledged, once, however many readers there are.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.core.memory import ENTRY_BYTES
+from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.reasons import QUEUE_FULL
+from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
+from mqttlite.core.route.tally import DROPPED, QUEUED, QUOTA_EXCEEDED, Tally
+from mqttlite.core.source import Source
+from mqttlite.extensions.streams.context import SaveSegments, StreamContext
+from mqttlite.extensions.streams.keys import cached_partitions
+from mqttlite.extensions.streams.limits import (
+    FEWEST_SEGMENTS,
+    MAX_CACHED_KEYS,
+    SEGMENTS,
+    TAIL_BYTES,
+    TAIL_MESSAGES,
+    USUAL_SEGMENT_BYTES,
+)
+from mqttlite.extensions.streams.partition import Partition
+from mqttlite.log.segments import Segments
+
+ORDERING_KEY: Final = "ordering-key"
+"""The user property with the key of a message. Without it the topic is the key."""
+
+_ACCEPT_WORK: Final = 12
+"""What it takes to append a message: microseconds."""
+
+_IN_STORE: Final = "it is kept, and read from $stream"
+"""What `explain` says of a message."""
+
+
+@final
+class Stream:
+    """A `Sink`."""
+
+    def __init__(
+        self,
+        name: str,
+        partitions: int,
+        keep_s: int,
+        keep_bytes: int,
+        context: StreamContext,
+        save_segments: SaveSegments,
+    ) -> None:
+        self.name: Final = name
+        self.topic: Final = f"$stream/{name}".encode()
+        self.shown: Final = f"$stream/{name}"
+        """Its name in the delivery log, in place of a client."""
+        self.keep_s: int = keep_s
+        self.keep_bytes: int = keep_bytes
+        self.context: Final = context
+        self._save_segments: Final = save_segments
+        share = keep_bytes // partitions
+        most_bytes = max(share // SEGMENTS, min(USUAL_SEGMENT_BYTES, share // FEWEST_SEGMENTS))
+        most_us = keep_s * 1_000_000 // SEGMENTS
+        self.partitions: Final = [
+            Partition(name, number, context.effects, Segments(most_bytes, most_us)) for number in range(partitions)
+        ]
+        self._partition_of: Final[Callable[[bytes], int]] = cached_partitions(partitions, MAX_CACHED_KEYS)
+        self._turn = 0
+        """The partition of the next message without a key."""
+        self._tail_messages: Final = max(1, TAIL_MESSAGES // partitions)
+        self._tail_bytes: Final = TAIL_BYTES // partitions
+        self.readers: int = 0
+        """How many subscriptions there are."""
+        self.appended: int = 0
+        self.refused: int = 0
+        self.removed: int = 0
+        """How many messages retention removed."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages it keeps."""
+        return sum(each.end - each.first for each in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Their size."""
+        return sum(each.size_bytes for each in self.partitions)
+
+    # ------------------------------------------------------------------ messages come in
+
+    def prepare(self, messages: int) -> bool:
+        """Implements `Sink`."""
+        return True
+
+    def has_room(self, message: Message, qos: int) -> bool:
+        return True  # the oldest messages make room
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        """Implements `Sink`."""
+        if self._is_too_large(message):
+            return [planned_sink(self.shown, DROPPED, QUEUE_FULL, self._why_too_large(message))]
+        return [planned_sink(self.shown, QUEUED, "", _IN_STORE)]
+
+    def accept(self, message: Message, source: Source, tally: Tally) -> None:
+        """Implements `Sink`: append the message."""
+        context = self.context
+        effects = context.effects
+        effects.work += _ACCEPT_WORK
+        if not self._make_room(message):
+            self.refused += 1
+            tally.drop(QUEUE_FULL)
+            tally.code = QUOTA_EXCEEDED
+            if effects.tracer is not None:
+                detail = self._why_too_large(message)
+                effects.tracer.on_dropped(message.trace, self.shown, message.topic, QUEUE_FULL, 1, detail)
+            return
+        tally.queued += 1
+        self.appended += 1
+        partition = self.partitions[self._choose(message)]
+        keeps = self.readers > 0 or not context.has_pages
+        if partition.append(context.delivery_of(message), keeps):
+            self._save_segments(partition.number)
+        if context.has_pages and (len(partition.tail) > self._tail_messages or partition.tail_bytes > self._tail_bytes):
+            partition.forget(1 + len(partition.tail) // 8)
+        if message.trace and effects.tracer is not None:
+            effects.tracer.on_queued(message.trace, self.shown, _IN_STORE, self.messages, 0)
+        if partition.followers:
+            self._wake(partition)
+
+    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """Implements `Sink`."""
+        for at in range(batch.count):
+            self.accept(batch.delivery(at, 0).message, source, tally)
+
+    def _choose(self, message: Message) -> int:
+        """The partition of a message."""
+        raw = message.raw
+        if raw is None or ORDERING_KEY.encode() in raw.data:
+            for name, value in message.properties.user_properties:
+                if name == ORDERING_KEY:
+                    return self._partition_of(value.encode())
+        if message.topic != self.topic:
+            return self._partition_of(message.topic)
+        self._turn = (self._turn + 1) % len(self.partitions)
+        return self._turn
+
+    def _wake(self, partition: Partition) -> None:
+        followers = partition.followers[:]
+        partition.followers.clear()
+        for each in followers:
+            each.on_more(partition.number)
+
+    # ------------------------------------------------------------------ retention
+
+    def _is_too_large(self, message: Message) -> bool:
+        return ENTRY_BYTES + message.memory_bytes > self.keep_bytes
+
+    def _why_too_large(self, message: Message) -> str:
+        return f"{ENTRY_BYTES + message.memory_bytes}/{self.keep_bytes} bytes"
+
+    def _make_room(self, message: Message) -> bool:
+        """Whether there is room for a message; the oldest segments make it."""
+        size = ENTRY_BYTES + message.memory_bytes
+        if size > self.keep_bytes:
+            return False
+        memory = self.context.effects.memory
+        total = self.size_bytes
+        while total + size > self.keep_bytes or (not self.context.has_pages and size > memory.room_for(total)):
+            oldest = self._oldest()
+            if oldest is None:
+                return False
+            self.removed += oldest.remove_segment()
+            total = self.size_bytes
+        return True
+
+    def _oldest(self) -> Partition | None:
+        """The partition with the oldest segment."""
+        found: Partition | None = None
+        for each in self.partitions:
+            if each.end > each.first and (found is None or each.segments.oldest < found.segments.oldest):
+                found = each
+        return found
+
+    def remove_old(self) -> None:
+        """Remove the segments whose messages are all older than `keep_s`."""
+        if self.keep_s:
+            cutoff = self.context.now_us - self.keep_s * 1_000_000 + 1
+            for each in self.partitions:
+                while each.segments.ends_before(cutoff):
+                    self.removed += each.remove_segment()

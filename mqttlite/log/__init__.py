@@ -1,0 +1,1 @@
+"""Parts of logs, apart from what is in their entries: numbers of entries, segments, and the positions of readers."""

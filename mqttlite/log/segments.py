@@ -1,0 +1,117 @@
+"""The segments of a log: what retention removes at a time, and what finds a time.
+
+Invariant: segments follow each other without gaps, and the last one is open.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final, final
+
+MAX_SEGMENTS: Final = 512
+"""When a log has more, each two neighbours become one, except the open one."""
+
+Row = tuple[int, int, int, int]
+"""A segment in a record: its first offset, first and last number, and size."""
+
+
+@final
+class Segment:
+    """The entries from offset `first` to before the next segment. `number` is that of the first one, and so its time in
+    microseconds; `last` is at least the number of the last one."""
+
+    __slots__ = ("first", "last", "number", "size_bytes")
+
+    def __init__(self, first: int, number: int, last: int, size_bytes: int) -> None:
+        self.first: Final = first
+        self.number: Final = number
+        self.last: int = last
+        self.size_bytes: int = size_bytes
+
+
+@final
+class Segments:
+    """A new segment begins at `most_bytes`, or `most_us` microseconds (0: any) after the last one."""
+
+    __slots__ = ("_most_bytes", "_most_us", "_segments")
+
+    def __init__(self, most_bytes: int, most_us: int) -> None:
+        self._most_bytes: Final = most_bytes
+        self._most_us: Final = most_us
+        self._segments: list[Segment] = []
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def add(self, offset: int, number: int, size_bytes: int) -> bool:
+        """Count an entry that is appended. Return whether it begins a segment."""
+        if self._segments:
+            last = self._segments[-1]
+            is_old = self._most_us > 0 and number >= last.number + self._most_us
+            if last.size_bytes < self._most_bytes and not is_old:
+                last.size_bytes += size_bytes
+                last.last = max(last.last, number)
+                return False
+        self._segments.append(Segment(offset, number, number, size_bytes))
+        if len(self._segments) > MAX_SEGMENTS:
+            self._merge()
+        return True
+
+    @property
+    def first(self) -> int:
+        """The offset at which the first segment begins; -1 if there is none."""
+        return self._segments[0].first if self._segments else -1
+
+    @property
+    def oldest(self) -> int:
+        """The number of the first entry; 0 if there is none."""
+        return self._segments[0].number if self._segments else 0
+
+    def drop_first(self) -> Segment | None:
+        """Remove and return the first segment; None if there is none."""
+        return self._segments.pop(0) if self._segments else None
+
+    def ends_before(self, number: int) -> bool:
+        """Whether there is a first segment, and all its entries have lower numbers."""
+        return bool(self._segments) and self._segments[0].last < number
+
+    def around(self, number: int, end: int) -> tuple[int, int]:
+        """The offsets between which the first entry with at least this number is, the second one included. `end` is
+        that of the log."""
+        segments = self._segments
+        at = bisect_right([each.number for each in segments], number)
+        if at == 0:
+            first = segments[0].first if segments else end
+            return first, first
+        return segments[at - 1].first, segments[at].first if at < len(segments) else end
+
+    def _merge(self) -> None:
+        *closed, latest = self._segments
+        merged: list[Segment] = []
+        for at in range(0, len(closed) - 1, 2):
+            one, two = closed[at], closed[at + 1]
+            merged.append(Segment(one.first, one.number, max(one.last, two.last), one.size_bytes + two.size_bytes))
+        if len(closed) % 2:
+            merged.append(closed[-1])
+        self._segments = [*merged, latest]
+
+    # ------------------------------------------------------------------ the record
+
+    def rows(self) -> list[Row]:
+        """The segments as they are now."""
+        return [(each.first, each.number, each.last, each.size_bytes) for each in self._segments]
+
+    def restore(self, rows: Iterable[Row], first: int, size_bytes: int) -> None:
+        """Restore the segments of a log with entries, which begins at `first` and has `size_bytes` now. Those before
+        are gone; what was appended since the record is in the last one."""
+        kept = [Segment(*row) for row in rows]
+        while len(kept) > 1 and kept[1].first <= first:
+            del kept[0]
+        if not kept:
+            kept.append(Segment(first, 0, 0, 0))
+        if kept[0].first < first:  # a part of it is gone
+            kept[0] = Segment(first, kept[0].number, kept[0].last, kept[0].size_bytes)
+        closed = sum([each.size_bytes for each in kept[:-1]])
+        latest = kept[-1]
+        latest.last = max(latest.last, latest.number + self._most_us)  # else another one would have begun
+        latest.size_bytes = max(0, size_bytes - closed)
+        self._segments = kept

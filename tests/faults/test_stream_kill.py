@@ -1,0 +1,100 @@
+"""A broker with a stream that is killed at random moments, while groups and readers come and go."""
+
+import asyncio
+import contextlib
+import random
+from pathlib import Path
+
+import pytest
+
+from mqttlite.wire.constants import PUBACK
+from mqttlite.wire.packets import Ack, Publish
+from tests.support.device import Device
+from tests.support.killed import BROKEN, connected, free_port, publish, running
+from tests.support.streams import places
+
+CONFIG = """
+[[listeners]]
+port = {port}
+[[streams]]
+name = "jobs"
+filters = ["work/#"]
+partitions = 3
+"""
+MESSAGES = 300
+KILLS = 3
+
+Seen = dict[tuple[int, int], str]
+"""The payload at each partition and offset."""
+
+
+async def read(port: int, name: str, seen: Seen, done: set[str], topic_filter: str) -> None:
+    """A kept session that acknowledges all that it gets, in the order in which it comes."""
+    while True:
+        with contextlib.suppress(*BROKEN):
+            device = await Device.dial(port)
+            try:
+                await device.connect(name, clean_start=False, expiry=1_000)
+                await device.subscribe(topic_filter, 1)
+                latest: dict[int, int] = {}
+                while True:
+                    packet = await device.expect(Publish)
+                    ((partition, offset),) = places([packet])
+                    assert offset == latest.get(partition, offset - 1) + 1, "a message is missing, or out of order"
+                    latest[partition] = offset
+                    check(seen, packet)
+                    device.send(Ack(PUBACK, packet.packet_id))
+                    done.add(packet.payload.decode())
+            finally:
+                device.drop()
+                await device.close()
+        await asyncio.sleep(0.05)
+
+
+async def share(port: int, name: str, rng: random.Random, seen: Seen, done: set[str]) -> None:
+    """A member of a group that acknowledges most messages, and leaves from time to time."""
+    while True:
+        with contextlib.suppress(*BROKEN):
+            async with connected(port, name) as device:
+                await device.subscribe("$share/g/$stream/jobs@earliest", 1)
+                while rng.random() < 0.98:
+                    packet = await device.expect(Publish)
+                    check(seen, packet)
+                    if rng.random() < 0.95:
+                        device.send(Ack(PUBACK, packet.packet_id))
+                        done.add(packet.payload.decode())
+                    else:
+                        break
+        await asyncio.sleep(0.02)
+
+
+def check(seen: Seen, packet: Publish) -> None:
+    ((partition, offset),) = places([packet])
+    payload = packet.payload.decode()
+    assert seen.setdefault((partition, offset), payload) == payload, "another message has this offset"
+
+
+@pytest.mark.slow
+async def test_each_message_that_was_acknowledged_is_read_whatever_kills_the_broker(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    port, acknowledged, seen = free_port(), set[str](), Seen()
+    config = CONFIG.format(port=port)
+    alone, shared = set[str](), set[str]()
+    readers = [
+        asyncio.create_task(read(port, "alone", seen, alone, "$stream/jobs@earliest")),
+        *(asyncio.create_task(share(port, f"m{at}", random.Random(at), seen, shared)) for at in range(3)),
+    ]
+    publisher = asyncio.create_task(publish(port, MESSAGES, acknowledged, 0.002))
+    for _ in range(KILLS):
+        async with running(tmp_path, config):
+            await asyncio.sleep(1.0 + rng.random())
+    async with running(tmp_path, config):
+        await publisher
+        async with asyncio.timeout(60):
+            while not (acknowledged <= alone and acknowledged <= shared):
+                await asyncio.sleep(0.05)
+        for each in readers:
+            each.cancel()
+        for failure in await asyncio.gather(*readers, return_exceptions=True):
+            assert isinstance(failure, asyncio.CancelledError), failure
+    assert len(acknowledged) == MESSAGES

@@ -1,0 +1,138 @@
+"""`mqttlite stream` beside a real broker with a data directory, and what the stream has after a restart."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqttlite.cli.main import main
+from mqttlite.config import Config, ListenerOptions
+from mqttlite.extensions.streams.history import first_since
+from mqttlite.extensions.streams.options import StreamOptions
+from mqttlite.server import Broker
+from mqttlite.wire.packets import Publish
+from tests.integration.conftest import Rig
+from tests.support.inside import assembly_of
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
+
+ORDERS = StreamOptions(name="orders", filters=("shop/#",), partitions=2)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mqttlite-") as found:
+        yield Path(found)
+
+
+def config(directory: Path) -> Config:
+    return Config(listeners=(ListenerOptions(port=0),), data_dir=str(directory), streams=(ORDERS,))
+
+
+@pytest.fixture
+async def broker(rig: Rig, directory: Path) -> Broker:
+    return await rig.broker(config(directory))
+
+
+async def run(directory: Path, *arguments: str) -> Result:
+    words = ("stream", arguments[0], "--data-dir", str(directory), *arguments[1:])
+    return await asyncio.to_thread(CliRunner().invoke, main, words, catch_exceptions=False)
+
+
+async def printed(directory: Path, *arguments: str) -> list[list[str]]:
+    result = await run(directory, *arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [line.split("\t") for line in result.stdout.splitlines()]
+
+
+async def test_streams_are_made_listed_shown_and_deleted(broker: Broker, directory: Path) -> None:
+    made = await printed(
+        directory, "create", "logs", "log/#", "--partitions", "1", "--keep", "60", "--keep-bytes", "9999"
+    )
+    assert made == [["Stream logs made: subscribe to $stream/logs, or to $stream/logs@earliest."]]
+    await broker.publish("log/a", b"x", qos=1)
+    listed = await printed(directory, "ls")
+    assert [each[0] for each in listed] == ["logs", "orders"]
+    assert listed[0][1] == "1"
+    assert listed[0][3:] == ["0", "1", "60", "9999", "log/#"]
+    ((partition, first, end, messages, _),) = await printed(directory, "show", "logs")
+    assert (partition, first, end, messages) == ("0", "0", "1", "1")
+    assert (await printed(directory, "rm", "logs", "--yes"))[0][0].startswith("Deleted: stream logs")
+    refused = {
+        ("show", "logs"): (3, "Error: There is no stream 'logs'.\n"),
+        ("rm", "logs", "--yes"): (3, "Error: There is no stream 'logs'.\n"),
+        ("groups", "logs"): (3, "Error: There is no stream 'logs'.\n"),
+        ("readers", "logs"): (3, "Error: There is no stream 'logs'.\n"),
+        ("seek", "orders", "g", "earliest"): (3, "Error: The stream orders has no group 'g'.\n"),
+        ("rm", "orders", "--group", "g", "--yes"): (3, "Error: The stream orders has no group 'g'.\n"),
+        ("create", "orders"): (4, "Error: There is a stream orders already.\n"),
+        ("read", "orders", "--partition", "2"): (3, "Error: The stream orders has the partitions 0 to 1, not 2.\n"),
+    }
+    for arguments, (code, sentence) in refused.items():
+        result = await run(directory, *arguments)
+        assert (result.exit_code, result.stderr) == (code, sentence), arguments
+    assert (await run(directory, "create", "a b")).exit_code == 2
+    assert (await run(directory, "read", "orders", "--since", "noon")).exit_code == 2
+
+
+async def test_messages_are_read_from_an_offset_and_a_time_and_readers_are_listed(
+    rig: Rig, broker: Broker, directory: Path
+) -> None:
+    for at in range(5):
+        await broker.publish("shop/a", str(at).encode(), qos=1)
+    found = [each for at in ("0", "1") for each in await printed(directory, "read", "orders", "--partition", at)]
+    assert [(each[1], each[3], each[4]) for each in found] == [(str(at), "shop/a", str(at)) for at in range(5)]
+    partition = found[0][0]
+    for since, expected in ((found[3][2], "34"), ("2", "234"), ("latest", "")):
+        rows = await printed(directory, "read", "orders", "--partition", partition, "--since", since)
+        assert [each[4] for each in rows] == list(expected)
+    result = await run(directory, "read", "orders", "--partition", partition, "--limit", "2")
+    assert result.stderr == "There are 3 more: --since 2\n"
+
+    member = await rig.device(broker.port, "m")
+    assert await member.subscribe("$share/g/$stream/orders@earliest", 1) == b"\x01"
+    packets = [await member.expect(Publish) for _ in range(5)]
+    assert [each.payload for each in packets] == [b"%d" % at for at in range(5)]
+    ((name, lag, moves, members, owners),) = await printed(directory, "groups", "orders")
+    assert (name, lag, moves, members) == ("g", "5", "0", "m")
+    assert owners == "0:0=m 1:0=m"
+    ((client, subscription, group, connected, *_),) = await printed(directory, "readers", "orders")
+    assert (client, subscription, group, connected) == ("m", "$share/g/$stream/orders@earliest", "g", "yes")
+    assert (await printed(directory, "seek", "orders", "g", "latest"))[0][0] == "Group g of orders goes on from latest."
+    assert (await printed(directory, "groups", "orders"))[0][1] == "0"
+    assert (await printed(directory, "rm", "orders", "--group", "g", "--yes"))[0][0].startswith("Deleted: group g")
+    assert json.loads((await run(directory, "groups", "orders", "--json")).stdout)["items"] == []
+
+
+async def test_a_stream_on_disk_is_the_same_after_a_restart(rig: Rig, broker: Broker, directory: Path) -> None:
+    for at in range(50):
+        await broker.publish(f"shop/{at % 5}", str(at).encode(), qos=1)
+    before = await everything(directory)
+    assert len(before) == 50
+    await broker.stop()
+    broker = await rig.broker(config(directory))
+    assert await everything(directory) == before
+    streams = assembly_of(broker).streams
+    assert streams is not None
+    queue_reader = assembly_of(broker)._runtime.queue_reader
+    for number in range(2):
+        log = streams.partition("orders", number)
+        times = [int(each[2]) for each in await printed_ids(directory, number)]
+        for at, time in enumerate(times):
+            assert await first_since(log, time, queue_reader.page) == at
+            assert await first_since(log, time + 1, queue_reader.page) >= at + 1
+
+
+async def everything(directory: Path) -> list[list[str]]:
+    return [each for at in ("0", "1") for each in await printed(directory, "read", "orders", "--partition", at)]
+
+
+async def printed_ids(directory: Path, partition: int) -> list[tuple[str, str, str]]:
+    """Partition, offset and number of each message."""
+    result = await run(directory, "read", "orders", "--partition", str(partition), "--json")
+    found = json.loads(result.stdout)["messages"]
+    return [(each["partition"], each["offset"], each["message_id"]) for each in found]

@@ -1,0 +1,197 @@
+"""Streams beside a naive reference: each reader gets each message of its partitions once, in order, over restarts.
+
+The machine publishes, connects and disconnects readers of every kind, acknowledges some of what they have, removes old
+messages and kills the broker. Invariants: what is at an offset stays there; a reader skips only what was removed; what
+it acknowledged on a connection that it keeps does not come again, and what it did not comes again.
+"""
+
+from typing import Final
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from mqttlite.store.memory import MemoryStore
+from mqttlite.wire.constants import V5
+from mqttlite.wire.packets import Publish
+from tests.support.core_driver import Client, publishes
+from tests.support.streams import StreamWorld, ack, options, places
+
+PARTITIONS: Final = 2
+KEEP_BYTES: Final = 12_000
+KEEP_S: Final = 2_560
+EXPIRY_S: Final = 100_000
+WINDOW: Final = 3
+
+
+class Known:
+    """A reader of the model."""
+
+    def __init__(self, name: str, qos: int, is_kept: bool) -> None:
+        self.name = name
+        self.qos = qos
+        self.is_kept = is_kept
+        self.client: Client | None = None
+        self.begun = False
+        self.next = [0] * PARTITIONS
+        """The next offset that it gets on this connection, without those that are done ahead."""
+        self.done: list[set[int]] = [set() for _ in range(PARTITIONS)]
+        """What it acknowledged, by partition."""
+        self.open: list[tuple[Publish, int, int]] = []
+        """What it has and did not acknowledge."""
+
+    def position(self, partition: int, first: int) -> int:
+        """The lowest offset that it has not acknowledged."""
+        at = first
+        while at in self.done[partition]:
+            at += 1
+        return at
+
+
+class StreamMachine(RuleBasedStateMachine):
+    pages: bool
+
+    @initialize()
+    def begin(self) -> None:
+        self.store = MemoryStore(pages=self.pages)
+        stream = options("s", "a/#", partitions=PARTITIONS, keep_bytes=KEEP_BYTES, keep_s=KEEP_S)
+        self.world = StreamWorld([stream], self.store)
+        self.log: list[list[str]] = [[] for _ in range(PARTITIONS)]
+        self.count = 0
+        self.readers = [Known("q0", 0, False), Known("kept0", 0, True), Known("q1", 1, False), Known("kept1", 1, True)]
+
+    # ------------------------------------------------------------------ what happens
+
+    @rule(count=st.integers(1, 8), key=st.sampled_from(["", "k", "l"]), size=st.sampled_from([0, 0, 500]))
+    def publish(self, count: int, key: str, size: int) -> None:
+        for _ in range(count):
+            payload = f"{self.count}".ljust(size)
+            self.count += 1
+            before = [self.world.streams.partition("s", at).end for at in range(PARTITIONS)]
+            self.world.append(payload, topic="a" if key else "$stream/s", key=key)
+            after = [self.world.streams.partition("s", at).end for at in range(PARTITIONS)]
+            (partition,) = [at for at in range(PARTITIONS) if after[at] != before[at]]
+            assert after[partition] == len(self.log[partition]) + 1
+            self.log[partition].append(payload)
+        self.look()
+
+    @rule(which=st.integers(0, 3))
+    def connect(self, which: int) -> None:
+        known = self.readers[which]
+        if known.client is not None:
+            return
+        kept = {"clean_start": False, "expiry": EXPIRY_S} if known.is_kept else {}
+        client = self.world.connect(known.name, V5, auto_ack=False, receive_maximum=WINDOW, **kept)
+        if not known.is_kept or not known.begun:
+            known.done = [set() for _ in range(PARTITIONS)]
+        known.begun = True
+        known.client, known.open = client, []
+        known.next = [known.position(at, 0) for at in range(PARTITIONS)]
+        if not known.is_kept or "$stream/s@earliest" not in self.subscriptions(known):
+            known.next = [self.world.streams.partition("s", at).first for at in range(PARTITIONS)]
+            known.done = [set(range(at)) for at in known.next]
+            client.subscribe("$stream/s@earliest", qos=known.qos)
+        self.look()
+
+    def subscriptions(self, known: Known) -> list[str]:
+        return [each.subscription for each in self.world.streams.readers("s") if each.client_id == known.name]
+
+    @rule(which=st.integers(0, 3))
+    def disconnect(self, which: int) -> None:
+        known = self.readers[which]
+        if known.client is not None:
+            known.client.lose()
+            known.client = None
+
+    @rule(which=st.integers(2, 3), at=st.integers(0, WINDOW - 1))
+    def acknowledge(self, which: int, at: int) -> None:
+        known = self.readers[which]
+        if known.client is None or at >= len(known.open):
+            return
+        packet, partition, offset = known.open.pop(at)
+        known.done[partition].add(offset)
+        ack(known.client, packet)
+        self.look()
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 900.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.advance(seconds)
+        self.look()
+
+    @rule()
+    def kill(self) -> None:
+        self.look()
+        self.world = self.world.restart()
+        for known in self.readers:
+            known.client = None
+            if known.is_kept and known.qos == 1:  # what was done ahead of the position comes again
+                for at in range(PARTITIONS):
+                    known.done[at] = set(range(known.position(at, 0)))
+
+    # ------------------------------------------------------------------ what must hold
+
+    def look(self) -> None:
+        """Compare what the readers got with the reference."""
+        firsts = [self.world.streams.partition("s", at).first for at in range(PARTITIONS)]
+        for known in self.readers:
+            if known.client is None:
+                continue
+            packets = publishes(known.client.received())
+            assert len(packets) + len(known.open) <= WINDOW or known.qos == 0
+            for packet, (partition, offset) in zip(packets, places(packets), strict=True):
+                assert packet.payload.decode() == self.log[partition][offset], "another message is at this offset"
+                assert not packet.dup
+                expected = known.next[partition]
+                while expected in known.done[partition]:
+                    expected += 1
+                assert offset >= expected, "it comes again"
+                assert offset == expected or offset <= firsts[partition], "a message is missing"
+                known.done[partition].update(range(expected, offset))  # they were removed
+                known.next[partition] = offset + 1
+                if known.qos:
+                    known.open.append((packet, partition, offset))
+                else:
+                    known.done[partition].add(offset)
+
+    @invariant()
+    def nothing_is_forgotten(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.look()
+        for known in self.readers:
+            if known.client is None or len(known.open) >= WINDOW:
+                continue
+            for at, log in enumerate(self.log):
+                following = known.next[at]
+                while following in known.done[at] or following < self.world.streams.partition("s", at).first:
+                    following += 1
+                assert following >= len(log), f"{known.name} waits for {following} of partition {at}"
+
+    @invariant()
+    def the_size_is_limited(self) -> None:
+        if hasattr(self, "world"):
+            assert self.world.streams.state("s").size_bytes <= KEEP_BYTES
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.end()
+
+
+class PagedStreamMachine(StreamMachine):
+    """Most messages are only in the store."""
+
+    pages = True
+
+
+class MemoryStreamMachine(StreamMachine):
+    """All messages are in memory."""
+
+    pages = False
+
+
+@pytest.mark.parametrize("machine", [PagedStreamMachine, MemoryStreamMachine])
+def test_readers_get_each_message_once_in_order(machine: type[StreamMachine]) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+    )
