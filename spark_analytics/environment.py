@@ -37,6 +37,10 @@ _COMMON: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # Spark would note for each column of a query which line of Python made it, for errors that a report does not show.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # The plan of each query as text is for the pages of Spark, which a report does not have.
+    "spark.sql.ui.explainMode": "simple",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from spark_analytics.units import printable
 
@@ -35,6 +37,11 @@ class Frames:
     written: Mapping[str, DataFrame] = field(default_factory=dict)
     """The report's own tables that were written before this one, by name, read back from their files: what several
     tables are made of is computed once."""
+
+
+def empty(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A table without rows, which Spark knows before it starts a job: it leaves out all that is computed of it."""
+    return spark.createDataFrame([], schema).where(F.lit(False))
 
 
 PROBLEM = 2

@@ -24,7 +24,7 @@ from pyspark.sql.types import ArrayType, DoubleType, LongType, MapType, StringTy
 from pyspark.storagelevel import StorageLevel
 
 from spark_analytics.errors import InputUnusable
-from spark_analytics.frames import Frames
+from spark_analytics.frames import Frames, empty
 from spark_analytics.listing import Files, list_files
 from spark_analytics.schema import KEY, SUPPORTED_VERSIONS, TABLES, TIME_COLUMNS, required
 
@@ -140,7 +140,7 @@ def _read_table(
     schema = TABLES[table]
     time = TIME_COLUMNS[table]
     frames = []
-    part = _Part(spark.createDataFrame([], schema), len(files), files.pruned, files.growing, list(files.skipped))
+    part = _Part(empty(spark, schema), len(files), files.pruned, files.growing, list(files.skipped))
     try:
         whole, torn = _whole(spark, files.parquet, schema)
         part.warnings += torn

@@ -13,6 +13,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
 
 from spark_analytics import units
 from spark_analytics.frames import INFORMATION, NOTABLE, PROBLEM, Finding, Frames
@@ -50,7 +51,8 @@ def slow_minutes(frames: Frames) -> DataFrame:
 
     `slowest_client` is the one for which a message, or its socket, waited longest; `slow_clients` how many waited long.
     """
-    minutes = _judged(_minutes(frames)).where("who is not null")
+    # Kept, for the usual times and the waits are made of it too.
+    minutes = _judged(_minutes(frames).persist(StorageLevel.MEMORY_AND_DISK)).where("who is not null")
     return (
         minutes.join(_waits(frames, minutes), "minute", "left")
         .join(_events(frames.events), "minute", "left")

@@ -135,6 +135,7 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     command = ["-m", "spark_analytics", "report", f"--input={dataset}", f"--out={report}", "--master=local[2]"]
     done = run(*command, env={**os.environ, "PYTHONPATH": str(ROOT)}, limit_s=REPORT_S)
     assert done.returncode == 0, done.stderr
+    assert "CodeCache" not in done.stdout, "Java had no room left for compiled code"
     return Scenario(dataset, report, json.loads(fleet.stdout), done.stdout)
 
 

@@ -9,7 +9,7 @@ import logging
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from mqttlite.store.sqlite.store import SqliteStore
 from tests.faults.crashes import Files, put
 from tests.faults.held import PAGE, Held, Thing
 from tests.faults.workload import Workload, described, seen
+from tests.support.rounds import todays
 from tests.support.stores import loaded
 
 Kind = Callable[[bytearray, random.Random], None]
@@ -215,7 +216,7 @@ def finds_damage(folder: Path) -> bool:
 
 
 async def damage(
-    folder: Path, stock: Stock, name: str, kind: Kind, seeds: range, log: pytest.LogCaptureFixture
+    folder: Path, stock: Stock, name: str, kind: Kind, seeds: Sequence[int], log: pytest.LogCaptureFixture
 ) -> None:
     """Damage a file, or each of several at once."""
     log.set_level(logging.ERROR, "mqttlite.store")
@@ -253,16 +254,7 @@ PLACES = pytest.mark.parametrize(
 @pytest.mark.slow
 @PLACES
 @pytest.mark.parametrize("kind", KINDS)
-async def test_damage_costs_only_what_is_damaged(
-    folder: Path, stock: Stock, name: str, kind: Kind, caplog: pytest.LogCaptureFixture
-) -> None:
-    await damage(folder, stock, name, kind, range(10), caplog)
-
-
-@pytest.mark.slow
-@PLACES
-@pytest.mark.parametrize("kind", KINDS)
 async def test_any_damage_costs_only_what_is_damaged(
     folder: Path, stock: Stock, name: str, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await damage(folder, stock, name, kind, range(200), caplog)
+    await damage(folder, stock, name, kind, [*range(10), *todays(range(10, 200))], caplog)

@@ -20,6 +20,7 @@ from mqttlite.store.sqlite.store import SqliteStore
 from tests.faults.crashes import Files, PowerCuts, put
 from tests.faults.disk import EIO, Disk, Op
 from tests.faults.workload import Contents, Workload, contents, contents_of, differences, histories
+from tests.support.rounds import todays
 from tests.support.stores import loaded
 
 BEGUN = "begun"
@@ -183,15 +184,8 @@ async def test_a_power_cut_during_a_salvage_costs_nothing_more(disk: Disk, folde
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_checkpoints")
-async def test_no_acknowledged_commit_is_lost(disk: Disk, folder: Path) -> None:
-    checked = await cut(disk, folder, 1, commits=40, choices=6, skip=0.93)
-    assert checked > 150, f"only {checked} states"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("many_checkpoints")
-@pytest.mark.parametrize("seed", range(8))
-async def test_no_acknowledged_commit_is_lost_in_many_states(disk: Disk, folder: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", todays(range(8)))
+async def test_no_acknowledged_commit_is_lost(disk: Disk, folder: Path, seed: int) -> None:
     checked = await cut(disk, folder, seed, commits=40, choices=8, skip=0.5)
     assert checked > 1_250, f"only {checked} states"
 

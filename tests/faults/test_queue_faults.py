@@ -40,17 +40,7 @@ def test_a_broker_that_starts_again_after_any_commit_has_each_message_once() -> 
 
 @pytest.mark.slow
 async def test_no_power_cut_loses_or_doubles_a_message_of_a_queue(disk: Disk, folder: Path) -> None:
-    rng, work = random.Random(1), QueueWork(1, 50)
-    await run(disk, work.commits, rng)
-    cuts = Cuts(folder, await histories(work.commits), rng)
-    await cuts.check(disk.log, choices=4, skip=0.95)
-    assert cuts.checked > 60, f"only {cuts.checked} states"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [3])
-async def test_no_power_cut_in_many_states_does(disk: Disk, folder: Path, seed: int) -> None:
-    rng, work = random.Random(seed), QueueWork(seed, 80)
+    rng, work = random.Random(3), QueueWork(3, 80)
     await run(disk, work.commits, rng)
     cuts = Cuts(folder, await histories(work.commits), rng)
     await cuts.check(disk.log, choices=6, skip=0.7)

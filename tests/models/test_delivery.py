@@ -25,6 +25,7 @@ from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Connack, Connect, Disconnect, Packet, Publish, Suback, Subscribe
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import Client, World, request
+from tests.support.rounds import rounds
 
 TOPIC: Final = b"t"
 WINDOW: Final = 3
@@ -346,7 +347,9 @@ class Delivery(RuleBasedStateMachine):
 
 
 QUICK = settings(max_examples=15, stateful_step_count=30, deadline=None)
-THOROUGH = settings(max_examples=530, stateful_step_count=60, deadline=None, phases=[Phase.generate, Phase.shrink])
+THOROUGH = settings(
+    max_examples=rounds(530), stateful_step_count=60, deadline=None, phases=[Phase.generate, Phase.shrink]
+)
 
 
 def test_nothing_is_lost_duplicated_or_reordered() -> None:

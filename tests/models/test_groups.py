@@ -19,6 +19,7 @@ from mqttlite.topics.names import matches
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5
 from mqttlite.wire.packets import Ack, Connack, Publish, Unsubscribe
 from tests.support.core_driver import Client, World, publishes
+from tests.support.rounds import rounds
 
 FOREVER: Final = float("inf")
 
@@ -308,7 +309,9 @@ class Groups(RuleBasedStateMachine):
 
 
 QUICK = settings(max_examples=15, stateful_step_count=25, deadline=None)
-THOROUGH = settings(max_examples=350, stateful_step_count=50, deadline=None, phases=[Phase.generate, Phase.shrink])
+THOROUGH = settings(
+    max_examples=rounds(350), stateful_step_count=50, deadline=None, phases=[Phase.generate, Phase.shrink]
+)
 
 
 def test_each_message_is_one_member_s_of_each_group() -> None:

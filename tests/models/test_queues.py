@@ -19,6 +19,7 @@ from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Publish
 from tests.support.core_driver import Client, publishes
 from tests.support.queues import QueueWorld, options, told
+from tests.support.rounds import rounds
 
 DEADLINE_S: Final = 10.0
 ATTEMPTS: Final = 2
@@ -422,6 +423,6 @@ def test_a_queue_does_so_in_long_runs(ordering: bool, priority: bool, pages: boo
     run_state_machine_as_test(
         kind,
         settings=settings(
-            max_examples=150, stateful_step_count=100, deadline=None, phases=(Phase.generate, Phase.shrink)
+            max_examples=rounds(150), stateful_step_count=100, deadline=None, phases=(Phase.generate, Phase.shrink)
         ),
     )

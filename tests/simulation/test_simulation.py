@@ -9,6 +9,7 @@ from mqttlite.wire.framer import packet_size
 from tests.simulation.reference import SHARED_TOPIC
 from tests.simulation.world import run_world
 from tests.support.recorder import Everything, Recorder
+from tests.support.rounds import todays
 
 QUICK = 60
 QUICK_TRACED = 6
@@ -21,7 +22,7 @@ def test_invariants_hold_with_misbehaving_clients(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [range(first, first + 47) for first in range(QUICK, ALL, 47)], ids=str)
+@pytest.mark.parametrize("seeds", todays([range(first, first + 47) for first in range(QUICK, ALL, 47)]), ids=str)
 def test_invariants_hold_in_many_simulations(seeds: range) -> None:
     for seed in seeds:
         run_world(seed)
@@ -33,7 +34,7 @@ def test_clients_are_sent_the_same_with_and_without_a_tracer(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(QUICK_TRACED, 206, 50)], ids=str)
+@pytest.mark.parametrize("seeds", todays([range(first, first + 50) for first in range(QUICK_TRACED, 206, 50)]), ids=str)
 def test_clients_are_sent_the_same_with_and_without_a_tracer_in_many_simulations(seeds: range) -> None:
     for seed in seeds:
         same_with_and_without_a_tracer(seed)

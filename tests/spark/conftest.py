@@ -6,6 +6,7 @@ import gc
 import json
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,11 @@ WriteFile = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    with environment.spark_session("local[2]", small=True) as session:
+    """Its JVM is in a zone far from UTC: no time may depend on it."""
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TZ", "Pacific/Kiritimati")
+            session = stack.enter_context(environment.spark_session("local[2]", small=True))
         yield session
     # py4j leaves its sockets to the garbage collector, which would warn during somebody else's test.
     with warnings.catch_warnings():

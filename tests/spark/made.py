@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType, TimestampType
 from pyspark.testing import assertDataFrameEqual
 
-from spark_analytics.frames import Frames
+from spark_analytics.frames import Frames, empty
 from spark_analytics.schema import TABLES
 from spark_analytics.tables import Table
 
@@ -56,7 +56,11 @@ def frame(spark: SparkSession, table: str, *changes: dict[str, Any]) -> DataFram
         row = {field.name: _default(field.name, field.dataType.typeName()) for field in schema if not field.nullable}
         row |= {"schema_version": 2, "connection_id": number, "interval_s": 10.0} | change
         rows.append(tuple(_given(field.dataType, row.get(field.name)) for field in schema))
-    return spark.createDataFrame(rows, schema)
+    return _frame_of(spark, rows, schema)
+
+
+def _frame_of(spark: SparkSession, rows: list[Any], schema: StructType) -> DataFrame:
+    return spark.createDataFrame(rows, schema) if rows else empty(spark, schema)
 
 
 def written(spark: SparkSession, frames: Frames, tables: Sequence[Table]) -> dict[str, DataFrame]:
@@ -64,7 +68,7 @@ def written(spark: SparkSession, frames: Frames, tables: Sequence[Table]) -> dic
     done = dict(frames.written)
     for table in tables:
         found = table.report(replace(frames, written=done))
-        done[table.name] = spark.createDataFrame(found.collect(), found.schema)
+        done[table.name] = _frame_of(spark, found.collect(), found.schema)
     return done
 
 

@@ -1,4 +1,7 @@
-"""`python -m spark_analytics` as a person runs it: in a process of its own, judged by files, output and exit code."""
+"""`python -m spark_analytics` as a person runs it, judged by files, output and exit code.
+
+A process of its own that writes a report is in `tests/e2e/test_dataset`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,7 +24,12 @@ from spark_analytics import environment
 from spark_analytics.registry import REPORTS
 from spark_analytics.schema import TABLES as DATASET
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 WriteFile = Callable[..., Path]
+Command = Callable[..., int]
+"""Takes the command's arguments and returns its exit code."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,8 +105,21 @@ def test_without_a_package_one_sentence_says_what_to_install(
 # ── with Spark ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.fixture
+def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """The command, in a zone far from UTC, with the Spark that is here already."""
+    monkeypatch.setattr(environment, "spark_session", lambda _master, small=False: nullcontext(spark))
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    time.tzset()
+    yield lambda *arguments: cli.main(list(map(str, arguments)))
+    monkeypatch.undo()
+    time.tzset()
+
+
 @pytest.mark.slow
-def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(tmp_path: Path, write_file: WriteFile) -> None:
+def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(
+    tmp_path: Path, write_file: WriteFile, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     hostile = '<script>alert(1)</script>,"x"'
     write_file(
         {"client_id": "a", "close_reason": "keep_alive_timeout"},
@@ -108,22 +132,18 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(tmp_path: P
     out.mkdir()
     (out / "diary.txt").write_text("mine")
     (out / "report.html").write_text("old")
-    # A zone far from UTC: no time may depend on it.
-    done = run("report", "--input", tmp_path / "dump", "--out", out, "--overwrite", TZ="Pacific/Kiritimati")
+    assert command("report", "--input", tmp_path / "dump", "--out", out, "--overwrite") == 0
 
-    assert done.returncode == 0, done.stderr
-    *said, warning = done.stderr.splitlines()
+    done = capsys.readouterr()
+    *said, warning = done.err.splitlines()
     steps = [line for line in said if line.startswith("[")]
-    assert [line for line in said if line not in steps] == [
-        line for line in done.stdout.splitlines() if line[:1] == "!"
-    ]
+    assert [line for line in said if line not in steps] == [line for line in done.out.splitlines() if line[:1] == "!"]
     tables = [table.name for report in REPORTS for table in report.TABLES]
     assert sorted(step.split()[1] for step in steps[len(DATASET) : -1]) == sorted(tables)
     assert warning.endswith("part-b1-000001.jsonl: 1 broken line left out")
-    assert "2026-11-21 11:00:30 to 2026-11-21 11:00:30 UTC" in done.stdout
-    assert "CodeCache" not in done.stdout, "Java had no room left for compiled code"
-    assert "33.3 % of 3 ended sessions ended without a goodbye" in done.stdout
-    assert done.stdout.endswith(f"Look at {out}/report.html\n")
+    assert "2026-11-21 11:00:30 to 2026-11-21 11:00:30 UTC" in done.out
+    assert "33.3 % of 3 ended sessions ended without a goodbye" in done.out
+    assert done.out.endswith(f"Look at {out}/report.html\n")
 
     assert {path.name for path in out.iterdir()} == {*tables, "report.html", "diary.txt"}
     assert (out / "diary.txt").read_text() == "mine"
@@ -174,25 +194,25 @@ def test_only_a_local_directory_with_little_in_it_is_small(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_an_output_that_is_not_empty_is_refused(tmp_path: Path, write_file: WriteFile) -> None:
+def test_an_output_that_is_not_empty_is_refused(
+    tmp_path: Path, write_file: WriteFile, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_file({})
     out = tmp_path / "out"
     out.mkdir()
     (out / "report.html").write_text("old")
 
-    refused = run("report", "--input", tmp_path / "dump", "--out", out)
-    assert refused.returncode == 5
-    assert refused.stderr == (
+    assert command("report", "--input", tmp_path / "dump", "--out", out) == 5
+    assert capsys.readouterr().err == (
         f"error: {out} is not empty. Give another --out, or --overwrite to replace the report in it.\n"
     )
     assert (out / "report.html").read_text() == "old"
 
 
 @pytest.mark.slow
-def test_without_files_nothing_is_written(tmp_path: Path) -> None:
-    done = run("report", "--input", tmp_path / "nowhere", "--out", tmp_path / "out")
-    assert done.returncode == 4
-    *_, line = done.stderr.splitlines()
+def test_without_files_nothing_is_written(tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("report", "--input", tmp_path / "nowhere", "--out", tmp_path / "out") == 4
+    *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: There are no files of a dataset in {tmp_path}/nowhere")
     assert not (tmp_path / "out").exists()
 

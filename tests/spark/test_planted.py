@@ -18,19 +18,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.support.rounds import todays
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.slow
 
-SEEDS: Final = range(int(os.environ.get("MQTTLITE_FLEETS", "2")))
-"""Each takes a processor half a minute: all twenty are for who changes a report, `MQTTLITE_FLEETS=20 tools/test
-tests/spark/test_planted.py`."""
+FLEETS: Final = os.environ.get("MQTTLITE_FLEETS", "")
+SEEDS: Final = range(int(FLEETS)) if FLEETS else todays(range(2), 2)
+"""A fleet takes a processor half a minute, so a run has one of two. After a change of a report run twenty:
+`MQTTLITE_FLEETS=20 tools/test tests/spark/test_planted.py`."""
 
 ENOUGH: Final = 20
 """Fleets until each cause is surely planted somewhere."""
 
-FEW_SEEDS: Final = range(3)
+FEW_SEEDS: Final = todays(range(3), 3)
 DEVICES: Final = 50
 DAYS: Final = 2.0
 INTERVAL_S: Final = 60

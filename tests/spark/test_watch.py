@@ -43,7 +43,7 @@ def drop(minutes: float, client_id: str | None, messages: int) -> Row:
 class Folder:
     """A dataset that grows, and somebody who watches it once in a while."""
 
-    def __init__(self, spark: SparkSession, directory: Path) -> None:
+    def __init__(self, spark: SparkSession | None, directory: Path) -> None:
         self.source = directory / "dump"
         self.source.mkdir()
         self.out = directory / "out"
@@ -63,6 +63,7 @@ class Folder:
     def watch(self, report: Callable[[list[Row]], None] | None = None) -> None:
         from spark_analytics.watch import watch
 
+        assert self._spark is not None
         watch(self._spark, str(self.source), str(self.out), None, report or self.reported.extend, once=True)
 
     def lines(self, status: str) -> list[Row]:
@@ -381,46 +382,41 @@ def test_without_mqttlite_only_alerts_are_missing(monkeypatch: pytest.MonkeyPatc
 # ------------------------------------------------------------------------------------------------------ the command
 
 
-def test_ctrl_c_ends_it_without_a_complaint(tmp_path: Path) -> None:
+def test_it_prints_what_it_finds_until_ctrl_c(tmp_path: Path) -> None:
     import signal
     import subprocess
     import sys
 
-    (tmp_path / "dump").mkdir()
+    folder = Folder(None, tmp_path)
+    folder.add("events", *connects("flapper", 1), event(30, "other"))
     command = [sys.executable, "-m", "spark_analytics", "watch", "--master", "local[2]"]
-    command += ["--input", str(tmp_path / "dump"), "--out", str(tmp_path / "out")]
+    command += ["--input", str(folder.source), "--out", str(folder.out)]
     with subprocess.Popen(
         command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "Watching; nothing to tell so far.\n"
+        assert process.stdout.readline() == f"{at(0)}  flapping began  flapper connected 6 times in 5 minutes\n"
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=400)
-    assert (process.returncode, *said) == (130, "Nothing to tell: no trouble began or ended in what was read.\n", "")
+        _, complaints = process.communicate(timeout=400)
+    assert (process.returncode, complaints) == (130, "")
 
 
-def test_the_command_prints_what_it_finds(tmp_path: Path) -> None:
-    import subprocess
-    import sys
+def test_once_it_prints_what_it_finds_and_ends(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from contextlib import nullcontext
 
-    folder = Folder.__new__(Folder)
-    folder.source, folder.out, folder._files = tmp_path / "dump", tmp_path / "out", 0
+    from spark_analytics import __main__ as cli
+    from spark_analytics import environment
+
+    monkeypatch.setattr(environment, "spark_session", lambda _master: nullcontext(spark))
+    folder = Folder(spark, tmp_path)
     folder.add("events", *connects("flapper", 1), event(30, "other"))
-    command = [sys.executable, "-m", "spark_analytics", "watch", "--once", "--master", "local[2]"]
-    done = subprocess.run(
-        [*command, "--input", str(folder.source), "--out", str(folder.out)],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{at(0)}  flapping began  flapper connected 6 times in 5 minutes\n"
-    again = subprocess.run(
-        [*command, "--input", str(folder.source), "--out", str(folder.out)],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
-    assert again.stdout == "Nothing to tell: no trouble began or ended in what was read.\n"
-    done = subprocess.run(
-        [*command, "--input", str(tmp_path / "nowhere"), "--out", str(folder.out)],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
-    assert done.returncode == 4
-    assert done.stderr.startswith(f"error: There is no {tmp_path / 'nowhere'}")
+    command = ["watch", "--once", "--out", str(folder.out), "--input"]
+    assert cli.main([*command, str(folder.source)]) == 0
+    assert capsys.readouterr().out == f"{at(0)}  flapping began  flapper connected 6 times in 5 minutes\n"
+    assert cli.main([*command, str(folder.source)]) == 0
+    assert capsys.readouterr() == ("Nothing to tell: no trouble began or ended in what was read.\n", "")
+    assert cli.main([*command, str(tmp_path / "nowhere")]) == 4
+    assert capsys.readouterr().err.startswith(f"error: There is no {tmp_path / 'nowhere'}")
