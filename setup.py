@@ -1,5 +1,5 @@
-"""Compiles `wire`, `topics`, `log` and `core` with mypyc when the package is built and a C compiler is there, and with them
-the modules above through which every byte passes (docs/design/008).
+"""Compiles `wire`, `topics`, `log` and `core` with mypyc when the package is built and a C compiler is there, and with
+them the modules above through which every byte passes (docs/design/008).
 
 Otherwise, or with MQTTLITE_PURE=1, the same files are installed as they are: they are ordinary Python. Each step prints
 a line that begins with "mqttlite: "; pip shows them with -v.
