@@ -1,6 +1,6 @@
-"""A figure of a feature: its name and meaning as data, apart from its values.
+"""A figure: its name and meaning as data, apart from its values.
 
-The metrics port, `$SYS` and `/status` show what the features' figures name.
+The metrics port, `$SYS` and `/status` show what the figures of the broker (`broker_figures`) and of extensions name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,19 +10,30 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from mqttlite.telemetry.histograms import Histogram
 
-Values: TypeAlias = "float | Sequence[tuple[Mapping[str, str], float]] | Histogram"
+Labelled: TypeAlias = "Sequence[tuple[Mapping[str, str], float]]"
+"""A value for each set of labels."""
+
+Values: TypeAlias = "float | Labelled | Histogram | Sequence[tuple[Mapping[str, str], Histogram]]"
 """One value, a value for each set of labels, or durations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One metric of one feature."""
+    """One metric of the broker or of one feature."""
 
     kind: Literal["gauge", "counter", "histogram"]
     name: str
     """Behind `mqttlite_`."""
     documentation: str
     sys_topic: str = ""
-    """Its topic below `$SYS/broker/`, if it has one."""
+    """Its topic below `$SYS/broker/`, if it has one; the value there is the sum of those of all labels."""
     is_held: bool = False
     """Whether `/status` has it in `held`."""
+
+
+def total(values: Values) -> float:
+    """The sum of the values of all labels."""
+    if isinstance(values, int | float):
+        return values
+    assert isinstance(values, Sequence), "durations have no sum"
+    return sum(value for _, value in values if isinstance(value, int | float))

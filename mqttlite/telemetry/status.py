@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from mqttlite.telemetry.broker_figures import of_snapshot
 from mqttlite.telemetry.report import Report
 
 
@@ -41,15 +42,7 @@ def status(report: Report) -> bytes:
             "subscriptions": snapshot.subscriptions + snapshot.shared_subscriptions,
         },
         "held": {
-            "queued_messages": snapshot.queued,
-            "queued_bytes": snapshot.queued_bytes,
-            "inflight_messages": snapshot.inflight,
-            "outbox_bytes": snapshot.outbox_bytes,
-            "memory_bytes": snapshot.memory_bytes,
-            "memory_limit_bytes": snapshot.memory_limit_bytes,
-            "retained_messages": snapshot.retained,
-            "retained_bytes": snapshot.retained_bytes,
-            **{figure.name: value for figure, value in report.figures if figure.is_held},
+            **{figure.name: value for figure, value in (*of_snapshot(snapshot), *report.figures) if figure.is_held},
             "oldest_unacknowledged_s": report.oldest_unacknowledged_s,
         },
         "totals": {

@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 
 from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL
-from mqttlite.telemetry.figures import Figure, Values
+from mqttlite.telemetry.broker_figures import of_snapshot
+from mqttlite.telemetry.figures import Figure, Values, total
 from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.queue_figures import QueueFigures, sys_values
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
@@ -86,7 +87,7 @@ class SysTopics:
         self._version: Final = f"mqttlite version {_version()}"
         self._started_at: Final = now
         self._published_at = now
-        self._counters: dict[str, int] = {}
+        self._counters: dict[str, float] = {}
         self._loads: Final = {name: [0.0] * len(_MINUTES) for name, _counter in _LOADS}
         self._published: Final[dict[str, str]] = {}
 
@@ -111,9 +112,8 @@ class SysTopics:
                 self._put(f"tls/{level}/{option}/expires_at", str(int(seconds)))
         for name, text in sys_values(self._queues()):
             self._put(name, text)
-        for figure, values in self._figures():
-            if figure.sys_topic:
-                self._put(figure.sys_topic, str(values))
+        for name, value in _sums(self._figures(), "gauge", "counter").items():
+            self._put(name, str(value))
         elapsed_s = now - self._published_at
         for name, counter in _LOADS:
             growth = self._counters[counter] - previous.get(counter, 0)
@@ -129,61 +129,47 @@ class SysTopics:
             self._queue.put(f"$SYS/broker/{name}".encode(), value.encode(), retain=True)
 
 
-def _counters(snapshot: Snapshot) -> dict[str, int]:
+def _sums(figures: Iterable[tuple[Figure, Values]], *kinds: str) -> dict[str, float]:
+    """The values of figures that have a topic here, by topic."""
+    return {figure.sys_topic: total(values) for figure, values in figures if figure.sys_topic and figure.kind in kinds}
+
+
+def _counters(snapshot: Snapshot) -> dict[str, float]:
     totals = snapshot.totals
     drops = totals.drops
     return {
-        "clients/expired": snapshot.sessions_expired,
+        **_sums(of_snapshot(snapshot), "counter"),
         "clients/maximum": snapshot.most_online,
-        "connections/socket/count": snapshot.opened,
         "connects": totals.connects,
-        "logins/jailed": sum(snapshot.jailed.values()),
-        "logins/refused in jail": snapshot.refused_in_jail,
-        "memory/shed": snapshot.sheds,
-        "overload/slowed": snapshot.slowed_ever,
         "quotas/held": snapshot.over_quota_ever,
-        "quotas/refused": sum(snapshot.quota_refusals.values()),
-        "overload/connects/refused": snapshot.connects_shed,
         "messages/received": totals.packets_received,
         "messages/sent": totals.packets_sent,
         "publish/messages/dropped": drops.get(QUEUE_FULL, 0) + drops.get(BUFFER_FULL, 0),
-        "publish/messages/received": totals.messages_received,
-        "publish/messages/sent": totals.messages_sent,
-        "publish/bytes/received": totals.publish_bytes_received,
-        "publish/bytes/sent": totals.publish_bytes_sent,
-        "bytes/received": totals.bytes_received,
-        "bytes/sent": totals.bytes_sent,
         **{f"publish/messages/dropped/{reason}": messages for reason, messages in drops.items()},
     }
 
 
-def _gauges(snapshot: Snapshot) -> dict[str, int]:
+def _gauges(snapshot: Snapshot) -> dict[str, float]:
     offline = snapshot.sessions - snapshot.online
     stored = snapshot.retained + snapshot.queued
     return {
-        "clients/total": snapshot.sessions,
+        **_sums(of_snapshot(snapshot), "gauge"),
         "clients/inactive": offline,
         "clients/disconnected": offline,
         "clients/active": snapshot.online,
         "clients/connected": snapshot.online,
-        "messages/inflight": snapshot.inflight,
         "messages/stored": stored,
         "store/messages/count": stored,
         "store/messages/bytes": snapshot.retained_bytes + snapshot.queued_bytes,
         "subscriptions/count": snapshot.subscriptions,
         "shared_subscriptions/count": snapshot.shared_subscriptions,
         "retained messages/count": snapshot.retained + snapshot.own_retained,
-        "memory/used": snapshot.memory_bytes,
-        "memory/limit": snapshot.memory_limit_bytes,
-        "overload/stage": snapshot.overload_stage,
         "overload/load": round(100 * snapshot.overload_load),
-        "overload/clients/slowed": snapshot.slowed,
-        "quotas/clients/held": snapshot.over_quota,
         **_heap(),
     }
 
 
-def average(former: float, growth: int, elapsed_s: float, minutes: int) -> float:
+def average(former: float, growth: float, elapsed_s: float, minutes: int) -> float:
     """A moving average, per minute, over `minutes`, of what grew by `growth` in `elapsed_s` seconds."""
     if elapsed_s <= 0:
         return former

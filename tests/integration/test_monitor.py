@@ -562,16 +562,29 @@ def test_no_client_chooses_a_label() -> None:
     """A label for each client id would fill a Prometheus."""
     package = Path(reports.__file__).parent
     files = (
-        package / "telemetry" / "metrics.py",
+        package / "telemetry" / "broker_figures.py",
         package / "extensions" / "schemas" / "schemas.py",
         package / "extensions" / "push" / "figures.py",
     )
     source = "".join(each.read_text(encoding="utf-8") for each in files)
     labels = set(re.findall(r'\{"(\w+)":', source)) | set(re.findall(r', "(\w+)": ', source))
+    labels |= set(re.findall(r'_(?:by|and)\("(\w+)"', source))
     assert labels == {
-        *("version", "compiled", "python", "qos", "reason", "listener", "transport", "protocol", "quota", "limit"),
+        *(
+            "version",
+            "compiled",
+            "python",
+            "qos",
+            "reason",
+            "listener",
+            "transport",
+            "protocol",
+            "quota",
+            "limit",
+            "hook",
+        ),
         *("state", "kind", "stage", "table", "file", "action", "schema", "queue", "end", "cause", "result"),
-        *("group", "status"),
+        *("group", "status", "hook"),
     }
 
 

@@ -10,8 +10,9 @@ from mqttlite.core.limits import Limits
 from mqttlite.core.memory import INFLIGHT_BYTES, MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.event_hub import EventHub
 from mqttlite.telemetry import snapshot, sys_topics
+from mqttlite.telemetry.broker_figures import of_snapshot
 from mqttlite.telemetry.counters import ConnectionCounters
-from mqttlite.telemetry.figures import Figure
+from mqttlite.telemetry.figures import Figure, total
 from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.snapshot import Collection, Snapshots
 from mqttlite.telemetry.sys_topics import Options, SysTopics, average
@@ -97,6 +98,24 @@ def test_at_the_start_everything_is_said() -> None:
     assert len(zero) == 27
     assert {said[name] for name in zero} == {"0.00"}
     assert said["clients/connected"] == said["messages/received"] == said["publish/messages/dropped"] == "0"
+
+
+def test_a_figure_is_the_same_here_and_for_metrics() -> None:
+    """A value with labels is their sum here."""
+    reported = Reported()
+    client = reported.connect("c", expiry=100)
+    client.subscribe("t")
+    for qos in (0, 1, 1):
+        client.publish("t", "x", qos)
+    said = reported.report()
+    collection = reported.snapshots.begin()
+    while not collection.step():
+        pass
+    figures = list(of_snapshot(reported.snapshots.finish(collection)))
+    assert len({figure.name for figure, _ in figures}) == len(figures) > 35
+    shown = {figure.sys_topic: total(values) for figure, values in figures if figure.sys_topic}
+    assert shown == {name: float(said[name]) for name in shown}
+    assert (shown["publish/messages/received"], shown["clients/total"], len(shown) > 15) == (3, 1, True)
 
 
 def test_the_ends_of_certificates_are_said_by_listener_and_file() -> None:
