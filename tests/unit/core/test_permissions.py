@@ -388,8 +388,11 @@ def test_new_rules_hold_for_a_batch_that_is_on_its_way() -> None:
 def test_a_share_whose_last_member_has_left_gets_nothing() -> None:
     tally = Tally()
     tally.reached = 1
-    share = SharedSubscription(b"$share/g/#", ROUND_ROBIN, Effects(), permissions())
-    share.accept(Message(b"a", b"x"), THE_BROKER, tally)
+    rules = permissions()
+    rules.authorize(built_in_rules(authorizer=Readers()))
+    share = SharedSubscription(b"$share/g/#", ROUND_ROBIN, Effects(), rules)
+    assert rules.hides(b"private/a")
+    share.accept(Message(b"private/a", b"x"), THE_BROKER, tally)
     assert (tally.reached, tally.dropped) == (0, {})
 
 
