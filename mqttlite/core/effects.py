@@ -55,6 +55,7 @@ class Effects(OutboxEffects):
         "deferred",
         "fill_bytes",
         "filling",
+        "has_jobs",
         "held_back",
         "holds",
         "is_short",
@@ -107,6 +108,8 @@ class Effects(OutboxEffects):
         """How many messages had to wait for a connection in `filling`."""
         self.holds: list[Hold] = []
         """Links that the driver stops reading, or reads again, in this order."""
+        self.has_jobs: bool = False
+        """Whether a job was queued since the jobs ran."""
         self.meters_senders: bool = False
         """Whether to measure how much work each client causes, because of overload."""
         self.sheds_low_priority: bool = False
@@ -194,4 +197,5 @@ class Effects(OutboxEffects):
             or self.deferred
             or self.pending_bytes
             or self.holds
+            or self.has_jobs
         )

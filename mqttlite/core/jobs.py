@@ -54,6 +54,7 @@ class Jobs:
     def queue(self, job: Job) -> None:
         """Put a job at the end of the queue."""
         self._waiting.append(job)
+        self._effects.has_jobs = True
 
     def on_new_rules(self, permissions: Permissions) -> None:
         """Notify all jobs that the rules have changed."""
@@ -63,6 +64,7 @@ class Jobs:
     def run(self) -> None:
         """Continue the jobs, one step each, until the budget of this iteration is used up."""
         effects = self._effects
+        effects.has_jobs = False
         for _ in range(len(self._waiting)):
             if effects.work >= ITERATION_WORK:
                 return

@@ -33,6 +33,9 @@ class Lender:
     def on_room(self) -> None:
         self.rooms += 1
 
+    def on_gone(self) -> None:
+        self.came_back.append(b"gone")
+
 
 def lend(session: Session, lender: Lender, payload: bytes) -> bool:
     return session.lend(Delivery(Message(b"a", payload, 1), 1, False, (), lender))
@@ -56,7 +59,7 @@ def test_what_is_lent_is_in_no_store_and_goes_back_when_the_connection_ends() ->
     assert session.drops == {}, "the lender delivers it again"
     assert not [each for each in world.changes[before:] if isinstance(each, Settled)]
     client.lose()
-    assert lender.came_back == [b"z"]
+    assert lender.came_back == [b"gone", b"z"]
     assert not session.can_borrow
     again = world.open()
     again.connect("c", clean_start=False, expiry=100)

@@ -14,8 +14,9 @@ from mqttlite.extensions.streams import limits, service
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
 from mqttlite.filters import Filters
 from mqttlite.store.memory import MemoryStore
-from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.packets import Publish, Unsubscribe
+from mqttlite.wire.constants import PUBACK, V5, V311
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Ack, Publish, Unsubscribe
 from tests.support.core_driver import publishes
 from tests.support.rules import OpenRules
 from tests.support.streams import StreamWorld, ack, got, options, places, reader, subscribe_at
@@ -172,6 +173,20 @@ def test_the_window_of_the_session_paces_a_reader(store: MemoryStore) -> None:
     session = world.broker.sessions.get("r")
     assert session is not None
     assert len(session.queue) == 0, "nothing is copied to its queue"
+    world.end()
+
+
+def test_the_driver_is_told_that_a_reader_goes_on_after_an_acknowledgement() -> None:
+    world = StreamWorld([options()])
+    world.append("0", "1")
+    client = reader(world, receive_maximum=1)
+    (packet,) = publishes(client.received())
+    assert world.broker.effects.is_empty
+    world.broker.feed(client.connection, encode(Ack(PUBACK, packet.packet_id), V5), world.now)
+    assert not world.broker.effects.is_empty
+    world.settle()
+    assert world.broker.effects.is_empty
+    assert got(client) == ["1"]
     world.end()
 
 
