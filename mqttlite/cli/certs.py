@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from mqttlite.cli.ask_admin import print_table
 from mqttlite.security import authority, certificates, issuing
 from mqttlite.security.authority import Issued
 from mqttlite.security.certificate_files import CertificateError, Pair
@@ -191,12 +192,11 @@ def list_(directory: Path, as_json: bool) -> None:
         for each in found:
             click.echo(json.dumps(_as_json(each, now)))
         return
-    rows = [("NAME", "PURPOSE", "EXPIRES IN", "STATE", "SERIAL", "HOSTS")]
-    rows += [
+    rows = [
         (each.name, each.purpose, _days_left(each, now), _state(each, now), each.serial, ", ".join(each.hosts))
         for each in found
     ]
-    _print_table(rows)
+    print_table(("NAME", "PURPOSE", "EXPIRES IN", "STATE", "SERIAL", "HOSTS"), rows)
 
 
 @command.command(
@@ -268,12 +268,6 @@ def _as_json(each: Issued, now: datetime) -> dict[str, object]:
         "revoked_at": None if each.revoked_at is None else each.revoked_at.isoformat(),
         "file": None if each.path is None else str(each.path),
     }
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _days_left(each: Issued, now: datetime) -> str:
