@@ -256,7 +256,7 @@ class Side:
             seen[f"session {session.client_id}"] = (
                 [len(session.inflight), session.queued, session.window.quota, session.drops],
                 [len(session.window.released), session.received.all(), session.window.released.all()],
-                [session.queue_high_water, session.inflight_high_water],
+                [session.queue_high_water, session.window.high_water],
             )
         return seen
 

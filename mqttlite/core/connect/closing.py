@@ -179,7 +179,7 @@ class Closing:
         for drop_reason, messages in connection.outbox.drops.items():
             connection.drops[drop_reason] = connection.drops.get(drop_reason, 0) + messages
         connection.queue_high_water = session.queue_high_water
-        connection.inflight_high_water = session.inflight_high_water
+        connection.inflight_high_water = session.window.high_water
         connection.subscriptions = len(session.subscriptions)
         connection.session = None
         self._sessions.leave(session, connection.will_published)

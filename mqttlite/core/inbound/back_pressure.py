@@ -255,11 +255,9 @@ class Reader(Deadline):
         """The same, and count one message of the publisher's turn."""
         if not self.waiting:
             return True
-        left = self.turns.get(number, 0)
-        if left > 0:
+        left = self.turns.pop(number, 0)
+        if left > 1:
             self.turns[number] = left - 1
-        else:
-            self.turns.pop(number, None)
         return left > 0
 
     def measure(self, now: float, min_drain_rate: int) -> None:

@@ -66,7 +66,7 @@ class Inbound:
         elif source.topic_limits.is_too_large(message.topic, size):
             ticket.end(PACKET_TOO_LARGE, source.topic_limits.payload_refusal(size))
         elif self.takes(ticket, route):
-            self.publish(ticket, route)
+            self.publish(ticket)
         return ticket
 
     def admit(self, source: Source, messages: int, size: int) -> Tally | None:
@@ -153,13 +153,10 @@ class Inbound:
             return False
         return self.takes(held, route)
 
-    def publish(self, ticket: "Ticket", route: Route) -> None:
-        """Hand a message to the router."""
+    def publish(self, ticket: "Ticket") -> None:
+        """Hand a message to the router, as it is now."""
+        route = self._routes.find(ticket.message.topic)
         ticket.begin(self._router.publish(ticket.message, route, ticket.source))
-
-    def go_on(self, ticket: "Ticket") -> None:
-        """Publish a message as it is now."""
-        self.publish(ticket, self._routes.find(ticket.message.topic))
 
     def drop(self, message: Message, reason: str, detail: str) -> None:
         """Count a message that nobody gets."""
@@ -228,7 +225,7 @@ class Ticket(HeldMessage):
         return False
 
     def publish(self) -> None:
-        self._inbound.go_on(self)
+        self._inbound.publish(self)
 
     def go_on(self) -> None:
         self._stop_waiting()

@@ -50,6 +50,7 @@ class SessionBacklog(SessionRecord):
         self.is_over: bool = False
         """Whether the session has ended. A message that a fan-out still delivers to it is dropped."""
         self.queue_high_water: int = 0
+        """The most messages that waited at one time since the connection began."""
         self.filling: int = EMPTYING
         """The state of its queue; see `BackPressure`."""
 
@@ -225,10 +226,6 @@ class SessionBacklog(SessionRecord):
         memory = self._effects.memory
         most = PAGE_MESSAGES if memory.used <= memory.half else KEPT_MESSAGES
         return LoadPage(self.client_id, queue.first + len(queue.deliveries), min(queue.stored, most))
-
-    def _reset_high_water(self) -> None:
-        """A connection begins: set the high-water mark to the messages that wait now."""
-        self.queue_high_water = self._waiting()
 
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
         """Implements `PageReader`: send what the window allows."""

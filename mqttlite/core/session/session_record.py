@@ -89,11 +89,6 @@ class SessionRecord(Source):
         return len(self.window.inflight) + len(self.window.released)
 
     @property
-    def inflight_high_water(self) -> int:
-        """The most messages that were unacknowledged at one time since the connection began."""
-        return self.window.high_water
-
-    @property
     def queued(self) -> int:
         """Messages that wait to be sent."""
         return self._waiting() + len(self._replays)

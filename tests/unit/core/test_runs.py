@@ -184,4 +184,4 @@ def test_what_is_still_to_be_released_counts_as_in_flight_from_the_start() -> No
     reader.send(*[Ack(PUBREC, packet_id) for packet_id in (1, 2, 3)])
     reader.lose()
     world.connect("r", auto_ack=False, expiry=60, clean_start=False)
-    assert world.session("r").inflight_high_water == 3, "a block of answers leaves the marks that one by one they would"
+    assert world.session("r").window.high_water == 3, "a block of answers leaves the marks that one by one they would"

@@ -189,10 +189,10 @@ def test_an_acknowledgement_of_the_wrong_kind_is_a_protocol_error() -> None:
 def test_the_high_water_marks_are_those_of_this_connection() -> None:
     bench = Bench(receive_maximum=3)
     bench.deliver("abcde")
-    assert (bench.session.inflight_high_water, bench.session.queue_high_water) == (3, 2)
+    assert (bench.session.window.high_water, bench.session.queue_high_water) == (3, 2)
     bench.session.detach()
     bench.connect(receive_maximum=1)
-    assert (bench.session.inflight_high_water, bench.session.queue_high_water) == (1, 5)
+    assert (bench.session.window.high_water, bench.session.queue_high_water) == (1, 5)
 
 
 @pytest.mark.parametrize(("messages", "taken"), [(1, 1), (2, 2), (3, 2)])
