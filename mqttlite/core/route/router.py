@@ -13,7 +13,6 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import CHECK_WORK, CHECKED_BYTES_PER_WORK_UNIT, CROWD, DELAY_WORK, OUTBOXES_PER_WORK_UNIT
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties, reframed
-from mqttlite.core.payload_check import PayloadCheck, PayloadViolation
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, PAYLOAD_INVALID, QUEUE_FULL
 from mqttlite.core.retained.retained_store import RetainedStore
 from mqttlite.core.route.fan_out import BatchFanOut, FanOut, MessageFanOut, count_unheard
@@ -36,7 +35,7 @@ from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import ParsedTopic
 from mqttlite.wire.constants import V5, V311
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.properties import NONE
 
 
 class Delays(Protocol):
@@ -282,7 +281,9 @@ class Router:
         tally.reached = 1  # so that it does not count as without subscribers
         tally.is_durable = True
         self._effects.identify(message)  # so that the publisher is told the number of the copy
-        if self._put(message.for_topic(topic), parsed.delay_s, source):
+        self._effects.work += DELAY_WORK
+        assert self.delays is not None
+        if self.delays.put(message.for_topic(topic), parsed.delay_s, source):
             tally.queued = 1
         else:
             self.drops.add(QUEUE_FULL, 1, topic)
@@ -311,7 +312,8 @@ class Router:
             return True
         if policy.payload_check is None or is_valid or (message.retain and not message.payload):
             return False
-        violation = self._violation(policy.payload_check, source, topic, message.payload, message.properties)
+        self._effects.work += CHECK_WORK + len(message.payload) // CHECKED_BYTES_PER_WORK_UNIT
+        violation = policy.payload_check.violation(source, topic, message.payload, message.properties)
         if violation is None:
             return False
         self.drops.add(PAYLOAD_INVALID, 1, topic, message.trace, violation.reason)
@@ -320,12 +322,6 @@ class Router:
             tally.code, tally.reached, tally.queued, tally.is_durable = SUCCESS, 1, 1, True
         return True
 
-    def _violation(
-        self, check: PayloadCheck, source: Source, topic: bytes, payload: bytes, properties: Properties
-    ) -> PayloadViolation | None:
-        self._effects.work += CHECK_WORK + len(payload) // CHECKED_BYTES_PER_WORK_UNIT
-        return check.violation(source, topic, payload, properties)
-
     def _may_delay(self, topic: bytes, source: Source) -> bool:
         """Whether a publisher may publish to the topic after the seconds.
 
@@ -333,12 +329,6 @@ class Router:
         """
         route = self._routes.find(topic)
         return route.is_open or self.may_publish(route, topic, source)
-
-    def _put(self, message: Message, delay_s: int, source: Source) -> bool:
-        delays = self.delays
-        assert delays is not None
-        self._effects.work += DELAY_WORK
-        return delays.put(message, delay_s, source)
 
     def _publish_traced(
         self,
