@@ -269,6 +269,8 @@ class Streams:
                 self._next_cursor = max(self._next_cursor, int(change.client_id.removeprefix(CURSOR)) + 1)
             elif isinstance(change, SaveQueue) and change.client_id.startswith(LOG):
                 self._core.effects.record(EndSession(change.client_id))  # its stream is gone
+        for kept in self._kept.values():
+            kept.stream.recount()
         for options in configured.values():
             if options.name not in self._kept:
                 self.create(options, "config")

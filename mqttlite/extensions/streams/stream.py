@@ -67,6 +67,8 @@ class Stream:
         """The partition of the next message without a key."""
         self._tail_messages: Final = max(1, TAIL_MESSAGES // partitions)
         self._tail_bytes: Final = TAIL_BYTES // partitions
+        self.size_bytes: int = 0
+        """The size of all its messages."""
         self.readers: int = 0
         """How many subscriptions there are."""
         self.appended: int = 0
@@ -79,10 +81,9 @@ class Stream:
         """How many messages it keeps."""
         return sum(each.end - each.first for each in self.partitions)
 
-    @property
-    def size_bytes(self) -> int:
-        """Their size."""
-        return sum(each.size_bytes for each in self.partitions)
+    def recount(self) -> None:
+        """The partitions were restored: sum up their sizes."""
+        self.size_bytes = sum([each.size_bytes for each in self.partitions])
 
     # ------------------------------------------------------------------ messages come in
 
@@ -115,6 +116,7 @@ class Stream:
         tally.queued += 1
         self.appended += 1
         partition = self.partitions[self._choose(message)]
+        self.size_bytes += ENTRY_BYTES + message.memory_bytes
         keeps = self.readers > 0 or not context.has_pages
         if partition.append(context.delivery_of(message), keeps):
             self._save_segments(partition.number)
@@ -162,14 +164,18 @@ class Stream:
         if size > self.keep_bytes:
             return False
         memory = self.context.effects.memory
-        total = self.size_bytes
-        while total + size > self.keep_bytes or (not self.context.has_pages and size > memory.room_for(total)):
+        has_pages = self.context.has_pages
+        while self.size_bytes + size > self.keep_bytes or (not has_pages and size > memory.room_for(self.size_bytes)):
             oldest = self._oldest()
             if oldest is None:
                 return False
-            self.removed += oldest.remove_segment()
-            total = self.size_bytes
+            self._remove_segment(oldest)
         return True
+
+    def _remove_segment(self, partition: Partition) -> None:
+        before = partition.size_bytes
+        self.removed += partition.remove_segment()
+        self.size_bytes += partition.size_bytes - before
 
     def _oldest(self) -> Partition | None:
         """The partition with the oldest segment."""
@@ -185,4 +191,4 @@ class Stream:
             cutoff = self.context.now_us - self.keep_s * 1_000_000 + 1
             for each in self.partitions:
                 while each.segments.ends_before(cutoff):
-                    self.removed += each.remove_segment()
+                    self._remove_segment(each)
