@@ -109,7 +109,7 @@ class _State(ServerState):
 
 
 class _Connections(dict[Any, None]):
-    """Connections, in the order in which they came."""
+    """Connections, in the order in which they came; to uvicorn's protocols it is a set."""
 
     __slots__ = ()
 
@@ -118,6 +118,9 @@ class _Connections(dict[Any, None]):
 
     def discard(self, connection: Any) -> None:
         self.pop(connection, None)
+
+    def remove(self, connection: Any) -> None:
+        del self[connection]
 
 
 class _Pipeline(list[Any]):

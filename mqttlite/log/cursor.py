@@ -36,23 +36,22 @@ class Place:
 
     def skip(self) -> None:
         """The message at the head needs no acknowledgement."""
-        offset = self.head
         self.head += 1
-        self._finish(offset)
+        self._finish(self.head - 1, self.head)
 
     def acknowledge(self, offset: int) -> None:
         """A sent message is done."""
         self.unacknowledged -= 1
-        self._finish(offset)
+        self._finish(offset, offset + 1)
 
     def jump(self, first: int) -> int:
-        """All before `first` was removed. Return how many messages were skipped that were never sent."""
-        skipped = max(0, first - self.head)
-        if skipped and self.ahead is not None:
+        """All before `first`, which is behind the head, was removed. Return how many messages are skipped. What was
+        sent may still be acknowledged."""
+        skipped = first - self.head
+        if self.ahead is not None:
             skipped -= self.ahead.count(self.head, first)
+        self._finish(self.head, first)
         self.head = max(self.head, first)
-        if self.position < first:
-            self.position = first if self.ahead is None else self.ahead.after(first)
         return skipped
 
     def go_back(self) -> None:
@@ -60,15 +59,16 @@ class Place:
         self.head = self.position
         self.unacknowledged = 0
 
-    def _finish(self, offset: int) -> None:
-        if offset < self.position:
+    def _finish(self, first: int, end: int) -> None:
+        """All from `first` to before `end` is done."""
+        if end <= self.position:
             return
-        if offset > self.position:
+        if first > self.position:
             if self.ahead is None:
                 self.ahead = Ranges()
-            self.ahead.add(offset, offset + 1)
+            self.ahead.add(first, end)
             return
-        self.position = offset + 1
+        self.position = end
         if self.ahead is not None:
             self.position = self.ahead.after(self.position)
             self.head = max(self.head, self.position)
@@ -90,6 +90,13 @@ class Cursor:
     def positions(self) -> Sequence[int]:
         """Where it goes on after a restart."""
         return [each.position for each in self.places]
+
+    def lag(self, logs: Iterable[tuple[int, int]]) -> int:
+        """How many entries are not finished. `logs` are the first offset and the end of each partition."""
+        total = 0
+        for place, (first, end) in zip(self.places, logs, strict=True):
+            total += end - max(place.position, first)
+        return total
 
     def go_back(self) -> None:
         """The connection ended."""

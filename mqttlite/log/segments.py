@@ -16,8 +16,8 @@ Row = tuple[int, int, int, int]
 
 @final
 class Segment:
-    """The entries from offset `first` to before the next segment. `number` is that of the first one, and so its time in
-    microseconds; `last` is at least the number of the last one."""
+    """The entries from offset `first` to before the next segment. `number` is the time when the first one was appended,
+    in microseconds; `last` is at least that of the last one."""
 
     __slots__ = ("first", "last", "number", "size_bytes")
 
@@ -66,9 +66,21 @@ class Segments:
         """The number of the first entry; 0 if there is none."""
         return self._segments[0].number if self._segments else 0
 
-    def drop_first(self) -> Segment | None:
-        """Remove and return the first segment; None if there is none."""
-        return self._segments.pop(0) if self._segments else None
+    def drop_first(self, end: int) -> int:
+        """Remove the first segment; of one that is larger than twice the size of a segment, only as much as one has, as
+        if its entries were equally large. Return the size of what is removed. `end` is that of the log, which has
+        entries."""
+        segment = self._segments[0]
+        following = self._segments[1].first if len(self._segments) > 1 else end
+        count = following - segment.first
+        if segment.size_bytes <= 2 * self._most_bytes or count < 2:
+            del self._segments[0]
+            return segment.size_bytes
+        removed = max(1, count * self._most_bytes // segment.size_bytes)
+        size = segment.size_bytes * removed // count
+        rest = Segment(segment.first + removed, segment.number, segment.last, segment.size_bytes - size)
+        self._segments[0] = rest
+        return size
 
     def ends_before(self, number: int) -> bool:
         """Whether there is a first segment, and all its entries have lower numbers."""
@@ -100,14 +112,14 @@ class Segments:
         """The segments as they are now."""
         return [(each.first, each.number, each.last, each.size_bytes) for each in self._segments]
 
-    def restore(self, rows: Iterable[Row], first: int, size_bytes: int) -> None:
+    def restore(self, rows: Iterable[Row], first: int, size_bytes: int, now: int) -> None:
         """Restore the segments of a log with entries, which begins at `first` and has `size_bytes` now. Those before
-        are gone; what was appended since the record is in the last one."""
+        are gone; what was appended since the record is in the last one. Without rows all is as old as `now`."""
         kept = [Segment(*row) for row in rows]
         while len(kept) > 1 and kept[1].first <= first:
             del kept[0]
         if not kept:
-            kept.append(Segment(first, 0, 0, 0))
+            kept.append(Segment(first, now, now, 0))
         if kept[0].first < first:  # a part of it is gone
             kept[0] = Segment(first, kept[0].number, kept[0].last, kept[0].size_bytes)
         closed = sum([each.size_bytes for each in kept[:-1]])

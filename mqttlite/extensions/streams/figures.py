@@ -12,10 +12,7 @@ def values(streams: Streams) -> Mapping[str, Values]:
     """Of the first streams by name; by the names in the manifest."""
     states = [streams.state(name) for name in heapq.nsmallest(MAX_REPORTED, streams.names)]
     labels = [{"stream": each.name} for each in states]
-    lags = [
-        max([0, *(of.lag for of in streams.readers(each.name)), *(of.lag for of in streams.groups(each.name))])
-        for each in states
-    ]
+    lags = [streams.lag(each.name) for each in states]
     return {
         "stream_messages": [(label, each.messages) for label, each in zip(labels, states, strict=True)],
         "stream_bytes": [(label, each.size_bytes) for label, each in zip(labels, states, strict=True)],

@@ -35,6 +35,7 @@ class Group:
         self,
         name: str,
         stream: str,
+        filters: tuple[str, str],
         cursor: Cursor,
         since: int,
         effects: Effects,
@@ -43,6 +44,8 @@ class Group:
     ) -> None:
         self.name: Final = name
         self.stream: Final = stream
+        self.filters: Final = filters
+        """The topic filter and the message filter of all its members."""
         self.cursor: Final = cursor
         self.since: int = since
         """The lowest number of a message that its readers get."""
@@ -57,6 +60,8 @@ class Group:
         """Who is to read it."""
         self._latest: list[Member | None] = [None] * len(cursor.places)
         """Who read it last."""
+        self._draining: Final[dict[int, float]] = {}
+        """The partitions that move, with the times when that began."""
         self._timer: _Drain | None = None
         self.moves: int = 0
         """How many partitions got another reader."""
@@ -79,21 +84,20 @@ class Group:
 
     def on_progress(self, partition: int) -> None:
         """A message of a partition is done."""
-        if self._wanted[partition] is not self.owners[partition] and not self.cursor.places[partition].unacknowledged:
-            self._free(partition)
-            self._give(partition)
+        if partition in self._draining and not self.cursor.places[partition].unacknowledged:
+            self._move(partition)
 
     def on_drained(self) -> None:
-        """The time is over in which partitions that move may be drained."""
+        """The time may be over in which some partitions that move may be drained."""
         self._timer = None
-        for partition, owner in enumerate(self.owners):
-            if owner is not None and self._wanted[partition] is not owner:
-                self._free(partition)
-                self._give(partition)
+        begun_before = self._effects.now - DRAIN_S
+        for partition in [each for each, begun in self._draining.items() if begun <= begun_before]:
+            self._move(partition)
+        self._arm()
 
-    def seek(self, positions: list[int]) -> None:
-        """Go on from other offsets; acknowledgements of what was sent before change nothing."""
-        for partition, position in enumerate(positions):
+    def seek(self, positions: dict[int, int]) -> None:
+        """Go on from other offsets, by partition; acknowledgements of what was sent before change nothing."""
+        for partition, position in positions.items():
             self._free(partition)
             self.cursor.renew(partition, position)
             self._give(partition)
@@ -110,22 +114,38 @@ class Group:
 
     def _assign(self) -> None:
         places = {id(each): at for at, each in enumerate(self.members)}
-        found = assigned([-1 if each is None else places[id(each)] for each in self.owners], len(self.members))
+        before: list[int] = []
+        for owner, wanted in zip(self.owners, self._wanted, strict=True):
+            at = -1 if wanted is None else places.get(id(wanted), -1)
+            if at < 0 and owner is not None:
+                at = places[id(owner)]
+            before.append(at)
+        found = assigned(before, len(self.members))
         self._wanted = [None if each < 0 else self.members[each] for each in found]
-        drains = False
         for partition, owner in enumerate(self.owners):
-            if owner is self._wanted[partition]:
-                continue
-            if owner is not None:
+            wanted = self._wanted[partition]
+            if owner is wanted:
+                if owner is not None and self._draining.pop(partition, None) is not None:
+                    owner.take(partition)  # it stays after all
+            elif owner is None:
+                self._give(partition)
+            else:
                 owner.leave(partition)
-                if self.cursor.places[partition].unacknowledged:
-                    drains = True
-                    continue
-                self._free(partition)
-            self._give(partition)
-        if drains and self._timer is None:
+                if not self.cursor.places[partition].unacknowledged:
+                    self._move(partition)
+                else:
+                    self._draining.setdefault(partition, self._effects.now)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._draining and self._timer is None:
             self._timer = _Drain(self)
-            self._deadlines.arm(self._timer, self._effects.now + DRAIN_S)
+            self._deadlines.arm(self._timer, min(self._draining.values()) + DRAIN_S)
+
+    def _move(self, partition: int) -> None:
+        """Give a partition to the member that is to read it."""
+        self._free(partition)
+        self._give(partition)
 
     def _free(self, partition: int) -> None:
         """The partition has no reader."""
@@ -133,6 +153,7 @@ class Group:
         if owner is not None:
             owner.leave(partition)
             self.owners[partition] = None
+            self._draining.pop(partition, None)
             self.cursor.renew(partition)
 
     def _give(self, partition: int) -> None:

@@ -11,6 +11,9 @@ MAX_ALL_PARTITIONS: Final = 10_000
 MAX_READERS: Final = 10_000
 """The most subscriptions to one stream: each message wakes those that wait for it."""
 
+MAX_READERS_OF_CLIENT: Final = 100
+"""The most subscriptions of one client to one stream, so that none takes the places of others."""
+
 MAX_GROUPS: Final = 1_000
 """The most groups of one stream: each has a position in each partition."""
 

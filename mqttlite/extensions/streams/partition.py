@@ -57,12 +57,12 @@ class Partition:
         self.tail: deque[Entry] = _NO_ENTRIES
         """The newest messages in memory, up to the end."""
         self.tail_bytes: int = 0
-        self.followers: Final[list[Follower]] = []
+        self.followers: Final[dict[Follower, None]] = {}
 
-    def append(self, delivery: Delivery, keeps: bool) -> bool:
+    def append(self, delivery: Delivery, keeps: bool, now_us: int) -> bool:
         """Append a message, and record that. `keeps`: it stays in memory. Return whether it begins a segment."""
         message, effects = delivery.message, self._effects
-        number = effects.identify(message)
+        effects.identify(message)
         offset = self.end
         self.end += 1
         size = ENTRY_BYTES + message.memory_bytes
@@ -76,7 +76,7 @@ class Partition:
             self.tail_bytes += effects.memory.hold(message, ENTRY_BYTES)
         elif self.tail:
             self.forget(len(self.tail))
-        return self.segments.add(offset, number, size)
+        return self.segments.add(offset, now_us, size)
 
     def in_memory(self, offset: int) -> Entry | None:
         """The message at an offset, if it is in memory."""
@@ -90,26 +90,31 @@ class Partition:
             self.tail_bytes -= memory.let_go(tail.popleft().message, ENTRY_BYTES)
 
     def remove_segment(self) -> int:
-        """Remove its first segment. Return how many messages that are."""
-        segment = self.segments.drop_first()
-        if segment is None:
-            return 0
+        """Remove its first segment, or a part of a large one. Return how many messages that are."""
+        size = self.segments.drop_first(self.end)
         following = self.segments.first
         first = self.end if following < 0 else following
         removed = first - self.first
         self.first = first
-        self.size_bytes -= segment.size_bytes
+        self.size_bytes -= size
         self._effects.record(Rewind(self.key, first))
         self.forget(max(0, first - (self.end - len(self.tail))))
         return removed
 
-    def restore(self, first: int, count: int, size_bytes: int, rows: Iterable[Row]) -> None:
+    def restore(self, first: int, count: int, size_bytes: int, rows: Iterable[Row], now_us: int) -> None:
         """The store has `count` messages from `first` on; `rows` are the recorded segments."""
         self.first = first
         self.end = first + count
         self.size_bytes = size_bytes
         if count:
-            self.segments.restore(rows, first, size_bytes)
+            self.segments.restore(rows, first, size_bytes, now_us)
+
+    def pass_over(self, end: int) -> None:
+        """A reader was at `end`: the store has lost the messages before, whose offsets are not given again."""
+        if end > self.end:
+            if self.first == self.end:
+                self.first = end
+            self.end = end
 
     def restore_message(self, delivery: Delivery, offset: int) -> None:
         """The next one of the messages of a store that keeps all in memory."""

@@ -13,6 +13,10 @@ _MICROSECONDS: Final = re.compile(r"[0-9]{1,18}")
 _FORMS: Final = "earliest, latest, a time (2026-11-28T10:00:00Z, or microseconds of Unix time) or <partition>:<offset>"
 
 
+_LEAST_MICROSECONDS: Final = 100_000_000_000_000
+"""A smaller number is a time in another unit, or a date: it would be one of before March 1973."""
+
+
 class Start(Enum):
     """The kinds of positions."""
 
@@ -40,9 +44,11 @@ def parse_position(text: str) -> Position:
         return EARLIEST if text == "earliest" else LATEST
     if place := _PLACE.fullmatch(text):
         return Position(Start.OFFSET, int(place[2]), int(place[1]))
-    if _MICROSECONDS.fullmatch(text):
+    if _MICROSECONDS.fullmatch(text) and int(text) >= _LEAST_MICROSECONDS:
         return Position(Start.TIME, int(text))
     try:
+        if text.isdecimal():
+            raise ValueError
         time = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text[:64]!r} is no position: it is {_FORMS}") from None

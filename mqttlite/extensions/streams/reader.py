@@ -81,6 +81,7 @@ class Reader(Job):
         self.topic_filter: Final = topic_filter
         """Behind the name of the stream; empty: all topics."""
         self.message_filter: Final = message_filter
+        self.expression: Final = "" if message_filter is None else message_filter.expression
         self.since: Final = since
         """The lowest number of a message that it gets, if it is in no group."""
         self._save: Final = save
@@ -148,9 +149,7 @@ class Reader(Job):
 
     def leave(self, partition: int) -> None:
         """Implements `Member`."""
-        followers = self.stream.partitions[partition].followers
-        if self in followers:
-            followers.remove(self)
+        self.stream.partitions[partition].followers.pop(self, None)
         if partition in self._lagging:
             if self._lagging[0] == partition:
                 self._forget_page()
@@ -201,8 +200,7 @@ class Reader(Job):
     def _leave_partitions(self) -> None:
         self._lagging.clear()
         for each in self.stream.partitions:
-            if self in each.followers:
-                each.followers.remove(self)
+            each.followers.pop(self, None)
 
     # ------------------------------------------------------------------ delivery
 
@@ -233,8 +231,9 @@ class Reader(Job):
             offset = place.take()
             if offset >= partition.end:
                 self._lagging.popleft()
+                self._forget_page()
                 self._burst = 0
-                partition.followers.append(self)
+                partition.followers[self] = None
                 continue
             entry = partition.in_memory(offset)
             if entry is not None:
@@ -251,7 +250,7 @@ class Reader(Job):
                 self._lagging.rotate(-1)
 
     def _pass_removed(self, place: Place, partition: Partition) -> None:
-        if place.head < partition.first or place.position < partition.first:
+        if place.head < partition.first:
             skipped = place.jump(partition.first)
             self.skipped += skipped
             self._untold += skipped
@@ -279,7 +278,7 @@ class Reader(Job):
             self._skip(entry.partition, place)
             return
         effects.work += _WORK
-        message = entry.seen(self._outbox.version, self._untold)
+        message = self._seen(entry)
         self._untold = 0
         effects.pending_bytes += message.size() + SENDING_BYTES
         subscription = self.subscription
@@ -294,6 +293,15 @@ class Reader(Job):
                 place.send()
             else:  # the client cannot take it
                 self._skip(entry.partition, place)
+
+    def _seen(self, entry: Entry) -> Message:
+        """The message as the client gets it: without its place in the stream if it is too large with it."""
+        outbox = self._outbox
+        seen = entry.seen(outbox.version, self._untold)
+        if outbox.has_own_packets and seen is not entry.message:
+            size = Delivery(seen, 1, False).packet_bytes(outbox.version, self._effects.now)
+            return entry.message if outbox.is_too_large(size) else seen
+        return seen
 
     def _skip(self, partition: int, place: Place) -> None:
         """The message at the head is done."""

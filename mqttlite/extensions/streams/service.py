@@ -3,6 +3,8 @@
 All methods run on the event loop and await nothing. Invariant: a stream is in the store before its first message.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +23,13 @@ from mqttlite.extensions.streams.context import StreamContext
 from mqttlite.extensions.streams.ephemeral import EphemeralStream
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
 from mqttlite.extensions.streams.group import Group
-from mqttlite.extensions.streams.limits import MAX_ALL_PARTITIONS, MAX_GROUPS, MAX_READERS, MAX_STREAMS
+from mqttlite.extensions.streams.limits import (
+    MAX_ALL_PARTITIONS,
+    MAX_GROUPS,
+    MAX_READERS,
+    MAX_READERS_OF_CLIENT,
+    MAX_STREAMS,
+)
 from mqttlite.extensions.streams.namespace import STREAMS, position_of, split_position
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
@@ -43,6 +51,8 @@ from mqttlite.extensions.streams.stream import Stream
 from mqttlite.log.cursor import Cursor
 from mqttlite.log.segments import Row
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
+
+_log = logging.getLogger("mqttlite.store")
 
 POSITION_PROPERTY: Final = "stream-offset"
 """The user property of a SUBSCRIBE that says where to begin, as EMQX's clients write it."""
@@ -121,6 +131,8 @@ class _Kept:
     readers: dict[tuple[str, bytes], Reader]
     """By client and filter."""
     groups: dict[str, Group]
+    per_client: Counter[str]
+    """How many readers each client has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +140,8 @@ class _Asked:
     """What a SUBSCRIBE asks for, between `admit` and `add`."""
 
     position: Position
+    is_given: bool
+    """Whether the position is in the properties: then it also holds for a subscription that is there."""
     expression: str
 
 
@@ -159,7 +173,7 @@ class Streams:
         self._cursors: Final[dict[Reader | Group, str]] = {}
         """The names of the records of readers and groups in the store."""
         self._next_cursor = 0
-        self._retention: Final = Retention(core.effects, core.deadlines, self.remove_old)
+        self._retention: Retention | None = None
 
     # ------------------------------------------------------------------ as `Namespace`
 
@@ -181,18 +195,24 @@ class Streams:
             return f"$stream/…: {name} has messages of topics that are not below the mount point"
         if len(kept.readers) >= MAX_READERS:
             return f"$stream/…: {name} has {MAX_READERS} readers, which is the limit"
+        if kept.per_client[session.client_id] >= MAX_READERS_OF_CLIENT:
+            return f"$stream/…: the client reads {name} {MAX_READERS_OF_CLIENT} times, which is the limit"
         if group and group not in kept.groups and len(kept.groups) >= MAX_GROUPS:
             return f"$stream/…: {name} has {MAX_GROUPS} groups, which is the limit"
-        position = position_of(parsed.name)
+        filters = (self._mounted(session, parsed.rest).decode(), expression)
+        if group in kept.groups and kept.groups[group].filters != filters:
+            return f"$share/…: the members of the group {group[:128]!r} have another filter, and all have the same"
+        position, is_given = position_of(parsed.name), False
         for key, value in properties:
             if key == POSITION_PROPERTY:
                 try:
                     position = parse_position(value)
                 except ValueError as error:
                     return f"{POSITION_PROPERTY}: {error}"
+                is_given = True
         if position.start is Start.OFFSET and position.partition >= len(kept.stream.partitions):
             return f"$stream/…: {name} has the partitions 0 to {len(kept.stream.partitions) - 1}"
-        self._asked = _Asked(position, expression)
+        self._asked = _Asked(position, is_given, expression)
         return ""
 
     def add(self, session: Session, subscription: Subscription) -> None:
@@ -205,16 +225,20 @@ class Streams:
         kept = self._kept[_stream_of(subscription)]
         key = (subscription.client_id, subscription.topic_filter)
         known = kept.readers.get(key)
-        if known is not None and known.session is session:  # it goes on where it was
-            known.subscription = subscription
-            known.wake()
-            return
+        positions, since = self._begin_at(kept.stream, asked.position)
+        if known is not None and known.session is session:
+            if known.expression == asked.expression and not asked.is_given:  # it goes on where it was
+                known.subscription = subscription
+                known.wake()
+                return
+            if not asked.is_given:
+                positions, since = list(known.cursor.positions), known.since
         if known is not None:
             self._end(kept, known)
-        positions, since = self._begin_at(kept.stream, asked.position)
         share = subscription.share_name.decode()
         if share and share not in kept.groups:
-            self._save_group(self._make_group(kept, share, positions, since))
+            filters = (self._topic_filter(session, subscription).decode(), asked.expression)
+            self._save_group(self._make_group(kept, share, filters, positions, since))
         reader = self._make_reader(kept, session, subscription, positions, since, asked.expression)
         self._save(reader)
         reader.wake()  # later, so that SUBACK precedes the first message
@@ -251,13 +275,14 @@ class Streams:
         cursors: dict[tuple[str, str], tuple[str, SavedCursor]] = {}
         groups: list[tuple[str, SavedCursor]] = []
         segments: dict[str, list[Row]] = {}
+        now_us = self._context.now_us
         for change in records:
             log = logs.get(change.client_id)
             if log is not None:
                 if isinstance(change, SaveQueue):  # it comes before the messages
                     segments[log.key] = decode_segments(change.data)
                 elif isinstance(change, Stored):
-                    log.restore(change.first, change.count, change.size_bytes, segments[log.key])
+                    log.restore(change.first, change.count, change.size_bytes, segments[log.key], now_us)
                 else:
                     log.restore_message(change.delivery, change.sequence)
             elif isinstance(change, SaveQueue) and change.client_id.startswith(CURSOR):
@@ -267,8 +292,8 @@ class Streams:
                 elif saved is not None:
                     cursors[saved.client_id, saved.subscription] = (change.client_id, saved)
                 self._next_cursor = max(self._next_cursor, int(change.client_id.removeprefix(CURSOR)) + 1)
-            elif isinstance(change, SaveQueue) and change.client_id.startswith(LOG):
-                self._core.effects.record(EndSession(change.client_id))  # its stream is gone
+        for saved in (each for _, each in (*groups, *cursors.values())):
+            self._pass_over(saved)
         for kept in self._kept.values():
             kept.stream.recount()
         for options in configured.values():
@@ -277,7 +302,14 @@ class Streams:
         for record, saved in groups:
             self._restore_group(record, saved)
         self._restore_readers(cursors)
-        self._retention.begin()
+        self._look_for_old()
+
+    def _pass_over(self, saved: SavedCursor) -> None:
+        """No offset is given again that a reader has seen, also where the store has lost messages."""
+        kept = self._kept.get(saved.stream)
+        if kept is not None:
+            for log, position in zip(kept.stream.partitions, saved.positions, strict=False):
+                log.pass_over(position)
 
     def _restore_streams(
         self, records: list[SaveQueue | Enqueue | Stored], configured: dict[str, StreamOptions]
@@ -298,7 +330,29 @@ class Streams:
                 logs[each.key] = each
             if (options, origin) != (saved.options, saved.origin):
                 self._save_definition(kept)
+        self._adopt(records, configured, logs)
         return logs
+
+    def _adopt(
+        self,
+        records: list[SaveQueue | Enqueue | Stored],
+        configured: dict[str, StreamOptions],
+        logs: dict[str, Partition],
+    ) -> None:
+        """Make the streams whose definitions the store has lost, as the configuration says, or to keep all."""
+        lost: dict[str, int] = {}
+        for change in records:
+            if isinstance(change, SaveQueue) and change.client_id.startswith(LOG) and change.client_id not in logs:
+                name, _, number = change.client_id.removeprefix(LOG).rpartition("/")
+                lost[name] = max(lost.get(name, 0), int(number) + 1)
+        for name, partitions in lost.items():
+            _log.error("the options of the stream %s are lost: it is made anew, with its messages", name)
+            kept_for_ever = StreamOptions(name=name, keep_s=0, keep_bytes=1 << 60)
+            options = msgspec.structs.replace(configured.get(name, kept_for_ever), partitions=partitions)
+            kept = self._open(options, "config" if name in configured else "admin")
+            for each in kept.stream.partitions:
+                logs[each.key] = each
+            self._save_definition(kept)
 
     def _restore_readers(self, cursors: dict[tuple[str, str], tuple[str, SavedCursor]]) -> None:
         subscribed, self._subscribed = self._subscribed, []
@@ -307,16 +361,16 @@ class Streams:
             if kept is None:
                 continue
             found = cursors.pop((subscription.client_id, subscription.topic_filter.decode()), None)
-            positions = [each.end for each in kept.stream.partitions]
-            if found is None:  # its record was lost: it goes on with new messages
-                share = subscription.share_name.decode()
-                if share and share not in kept.groups:
-                    self._save_group(self._make_group(kept, share, positions, 0))
-                self._save(self._make_reader(kept, session, subscription, positions, 0, ""))
-                continue
-            record, saved = found
-            positions = _within(saved.positions, positions)
+            record, saved = found if found is not None else ("", SavedCursor(stream=kept.options.name, positions=[]))
+            positions = _within(saved.positions, kept.stream.partitions)
+            share = subscription.share_name.decode()
+            if share and share not in kept.groups:  # its record was lost
+                filters = (self._topic_filter(session, subscription).decode(), saved.filter)
+                self._save_group(self._make_group(kept, share, filters, positions, 0))
             reader = self._make_reader(kept, session, subscription, positions, saved.since, saved.filter)
+            if not record:
+                self._save(reader)
+                continue
             self._cursors[reader] = record
         for record, _ in cursors.values():
             self._core.effects.record(EndSession(record))
@@ -326,8 +380,9 @@ class Streams:
         if kept is None:
             self._core.effects.record(EndSession(record))
             return
-        positions = _within(saved.positions, [each.end for each in kept.stream.partitions])
-        self._cursors[self._make_group(kept, saved.group, positions, saved.since)] = record
+        positions = _within(saved.positions, kept.stream.partitions)
+        group = self._make_group(kept, saved.group, (saved.subscription, saved.filter), positions, saved.since)
+        self._cursors[group] = record
 
     def on_new_rules(self) -> None:
         """Other rules are in force: try deliveries again for readers that may now read."""
@@ -355,6 +410,16 @@ class Streams:
         self._save_definition(kept)
         for each in kept.stream.partitions:
             self._save_segments(kept.stream, each.number)
+        if self._retention is not None:
+            self._look_for_old()
+
+    def _look_for_old(self) -> None:
+        """Begin to remove what is old, as often as the streams of now want."""
+        core = self._core
+        if self._retention is not None:
+            core.deadlines.cancel(self._retention)
+        self._retention = Retention(core.effects, core.deadlines, self.remove_old)
+        self._retention.begin()
 
     def delete(self, name: str) -> None:
         """Delete a stream with its messages. Raises `NoSuchStream`."""
@@ -385,19 +450,21 @@ class Streams:
         self._core.effects.record(EndSession(self._cursors.pop(group)))
 
     def seek(self, name: str, group_name: str, position: Position) -> None:
-        """Make a group go on from a position. Raises `NoSuchStream`, also for a missing group or partition."""
+        """Make a group go on from a position; an offset is about its partition alone.
+
+        Raises `NoSuchStream`, also for a missing group or partition, and `ValueError` for an offset behind the end.
+        """
         kept = self._find(name)
         group = self._find_group(kept, group_name)
         if position.start is Start.OFFSET:
-            self.partition(name, position.partition)
+            log = self.partition(name, position.partition)
+            if position.number > log.end:
+                raise ValueError(f"the partition {log.number} of {name} ends at {log.end}")
+            group.seek({log.number: position.number})
+            return
         positions, since = self._begin_at(kept.stream, position)
-        if position.start is Start.OFFSET:  # only that partition
-            positions = [
-                found if at == position.partition else each.position
-                for at, (found, each) in enumerate(zip(positions, group.cursor.places, strict=True))
-            ]
         group.since = since
-        group.seek(positions)
+        group.seek(dict(enumerate(positions)))
 
     def remove_old(self) -> float:
         """Remove what is older than the streams keep. Return the shortest time that one keeps messages, in seconds; 0.0
@@ -439,31 +506,38 @@ class Streams:
     def readers(self, name: str) -> list[ReaderState]:
         """Raises `NoSuchStream`."""
         kept = self._find(name)
-        ends = [each.end for each in kept.stream.partitions]
+        logs = _logs(kept.stream)
         return [
             ReaderState(
                 client_id=each.session.client_id,
                 subscription=each.subscription.topic_filter.decode(),
                 group="" if each.group is None else each.group.name,
                 connected=each.session.outbox is not None,
-                lag=sum(ends) - sum(each.cursor.positions),
+                lag=each.cursor.lag(logs),
                 positions=list(each.cursor.positions),
                 skipped=each.skipped,
             )
             for each in kept.readers.values()
         ]
 
+    def lag(self, name: str) -> int:
+        """The most messages that a reader has not finished. Raises `NoSuchStream`."""
+        kept = self._find(name)
+        logs = _logs(kept.stream)
+        alone = [each.cursor for each in kept.readers.values() if each.group is None]
+        return max((each.lag(logs) for each in (*alone, *(group.cursor for group in kept.groups.values()))), default=0)
+
     def groups(self, name: str) -> list[GroupState]:
         """Raises `NoSuchStream`."""
         kept = self._find(name)
-        end = sum(each.end for each in kept.stream.partitions)
+        logs = _logs(kept.stream)
         return [
             GroupState(
                 name=each.name,
                 members=[_client_of(member) for member in each.members],
                 owners=[_client_of(owner) for owner in each.owners],
                 positions=list(each.cursor.positions),
-                lag=end - sum(each.cursor.positions),
+                lag=each.cursor.lag(logs),
                 moves=each.moves,
             )
             for each in kept.groups.values()
@@ -495,7 +569,7 @@ class Streams:
         """Make a stream, and bind it."""
         save = partial(self._save_segments_of, options.name)
         stream = Stream(options.name, options.partitions, options.keep_s, options.keep_bytes, self._context, save)
-        kept = self._kept[options.name] = _Kept(options, origin, stream, {}, {})
+        kept = self._kept[options.name] = _Kept(options, origin, stream, {}, {}, Counter())
         for each in (*options.filters, f"$stream/{options.name}"):
             self._core.bind(each.encode(), stream)
         return kept
@@ -509,28 +583,37 @@ class Streams:
         since: int,
         expression: str,
     ) -> Reader:
-        rest = self._core.namespaces.parse_filter(subscription.filter).rest
-        topic_filter = session.identity.mount_point + rest if rest else b""
         group = kept.groups.get(subscription.share_name.decode()) if subscription.share_name else None
         reader = Reader(
             session,
             subscription,
             kept.stream,
             Cursor(positions) if group is None else group.cursor,
-            topic_filter,
+            self._topic_filter(session, subscription),
             self._compiled(expression, session.identity.mount_point),
             since,
             self._save,
             group,
         )
         kept.readers[subscription.client_id, subscription.topic_filter] = reader
+        kept.per_client[subscription.client_id] += 1
         kept.stream.readers += 1
         session.pull_with(reader)
         return reader
 
-    def _make_group(self, kept: _Kept, name: str, positions: Sequence[int], since: int) -> Group:
+    def _topic_filter(self, session: Session, subscription: Subscription) -> bytes:
+        """The filter behind the name of the stream; empty if there is none."""
+        return self._mounted(session, self._core.namespaces.parse_filter(subscription.filter).rest)
+
+    def _mounted(self, session: Session, rest: bytes) -> bytes:
+        return session.identity.mount_point + rest if rest else b""
+
+    def _make_group(
+        self, kept: _Kept, name: str, filters: tuple[str, str], positions: Sequence[int], since: int
+    ) -> Group:
         core = self._core
-        group = Group(name, kept.options.name, Cursor(positions), since, core.effects, core.deadlines, self._save_group)
+        stream = kept.options.name
+        group = Group(name, stream, filters, Cursor(positions), since, core.effects, core.deadlines, self._save_group)
         kept.groups[name] = group
         return group
 
@@ -556,6 +639,10 @@ class Streams:
 
     def _end(self, kept: _Kept, reader: Reader) -> None:
         reader.end()
+        client_id = reader.subscription.client_id
+        kept.per_client[client_id] -= 1
+        if not kept.per_client[client_id]:
+            del kept.per_client[client_id]
         del kept.readers[reader.subscription.client_id, reader.subscription.topic_filter]
         record = self._cursors.pop(reader, None)
         if record is not None:
@@ -575,7 +662,7 @@ class Streams:
                 positions=[] if group is not None else list(reader.cursor.positions),
                 client_id=reader.session.client_id,
                 subscription=reader.subscription.topic_filter.decode(),
-                filter="" if reader.message_filter is None else reader.message_filter.expression,
+                filter=reader.expression,
                 since=reader.since,
             ),
         )
@@ -584,7 +671,15 @@ class Streams:
         """Record where a group is."""
         positions = list(group.cursor.positions)
         self._save_cursor(
-            group, SavedCursor(stream=group.stream, positions=positions, group=group.name, since=group.since)
+            group,
+            SavedCursor(
+                stream=group.stream,
+                positions=positions,
+                group=group.name,
+                subscription=group.filters[0],
+                filter=group.filters[1],
+                since=group.since,
+            ),
         )
 
     def _save_cursor(self, owner: Reader | Group, saved: SavedCursor) -> None:
@@ -612,9 +707,14 @@ def _stream_of(subscription: Subscription) -> str:
     return split_position(subscription.filter.split(b"/", 2)[1])[0].decode()
 
 
-def _within(positions: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """Recorded positions, by partition, not behind the ends; the end where there is no position."""
-    return [min(position, end) for position, end in zip(positions, ends, strict=False)] + list(ends[len(positions) :])
+def _within(positions: Sequence[int], partitions: Sequence[Partition]) -> list[int]:
+    """Recorded positions, by partition; the first message where a record was lost, so that no message is."""
+    return [*positions, *(each.first for each in partitions[len(positions) :])]
+
+
+def _logs(stream: Stream) -> list[tuple[int, int]]:
+    """The first offset and the end of each partition."""
+    return [(each.first, each.end) for each in stream.partitions]
 
 
 def _client_of(member: object) -> str:

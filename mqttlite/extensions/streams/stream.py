@@ -31,6 +31,8 @@ ORDERING_KEY: Final = "ordering-key"
 _ACCEPT_WORK: Final = 12
 """What it takes to append a message: microseconds."""
 
+_FOLLOWERS_PER_WORK_UNIT: Final = 2
+
 _IN_STORE: Final = "it is kept, and read from $stream"
 """What `explain` says of a message."""
 
@@ -118,7 +120,7 @@ class Stream:
         partition = self.partitions[self._choose(message)]
         self.size_bytes += ENTRY_BYTES + message.memory_bytes
         keeps = self.readers > 0 or not context.has_pages
-        if partition.append(context.delivery_of(message), keeps):
+        if partition.append(context.delivery_of(message), keeps, context.now_us):
             self._save_segments(partition.number)
         if context.has_pages and (len(partition.tail) > self._tail_messages or partition.tail_bytes > self._tail_bytes):
             partition.forget(1 + len(partition.tail) // 8)
@@ -145,8 +147,9 @@ class Stream:
         return self._turn
 
     def _wake(self, partition: Partition) -> None:
-        followers = partition.followers[:]
+        followers = list(partition.followers)
         partition.followers.clear()
+        self.context.effects.work += len(followers) // _FOLLOWERS_PER_WORK_UNIT
         for each in followers:
             each.on_more(partition.number)
 

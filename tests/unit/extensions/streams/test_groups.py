@@ -13,6 +13,7 @@ from mqttlite.extensions.streams.assignor import assigned
 from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.limits import DRAIN_S
 from mqttlite.extensions.streams.position import parse_position
+from mqttlite.filters import Filters
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Publish, Unsubscribe
@@ -156,6 +157,55 @@ def test_a_member_that_does_not_acknowledge_loses_the_partition_after_some_time(
     world.end()
 
 
+def test_a_partition_that_is_to_move_stays_when_the_new_member_goes_again() -> None:
+    world = StreamWorld([options(partitions=2)])
+    world.append(*"0123456789", topic="$stream/s")
+    first = member(world, "1")
+    held = publishes(first.received())
+    second = member(world, "2")
+    second.lose()
+    world.append(*"abcdef", topic="$stream/s")
+    assert sorted(got(first)) == list("abcdef")
+    ack(first, *held)
+    world.advance(2 * DRAIN_S)
+    world.append("x", "y", topic="$stream/s")
+    assert sorted(got(first)) == ["x", "y"]
+    world.end()
+
+
+def test_each_partition_that_moves_has_its_time() -> None:
+    world = StreamWorld([options(partitions=3)])
+    world.append(*"012", topic="$stream/s")
+    first = member(world, "1")
+    held = publishes(first.received())
+    second = member(world, "2")
+    world.advance(DRAIN_S - 0.2)
+    third = member(world, "3")
+    world.advance(0.4)
+    assert (len(got(second)), got(third)) == (1, []), "the third has only begun to wait"
+    world.advance(DRAIN_S)
+    assert len(got(third)) == 1
+    ack(first, *held)
+    world.end()
+
+
+def test_members_of_a_group_have_the_same_filters() -> None:
+    world = StreamWorld([options("s", "a/#", "b/#")], filters=Filters())
+    reader(world, "$share/g/$stream/s@earliest/a/#", "1")
+    for topic_filter, where in (
+        ("$share/g/$stream/s@earliest/b/#", None),
+        ("$share/g/$stream/s", None),
+        ("$share/g/$stream/s/a/#", "payload.t > 1"),
+    ):
+        suback = world.connect("2").suback(topic_filter, where=where)
+        assert suback.reason_codes == b"\x8f"
+        assert "the members of the group 'g' have another filter" in (suback.properties.reason_string or "")
+    assert world.connect("2").subscribe("$share/g/$stream/s/a/#") == b"\x00"
+    world = world.restart()
+    assert world.connect("3").subscribe("$share/g/$stream/s/a/#") == b"\x00"
+    world.end()
+
+
 def test_what_a_lost_member_has_not_acknowledged_goes_to_another() -> None:
     world = StreamWorld([options(partitions=2)])
     first, second = member(world, "1"), member(world, "2")
@@ -242,6 +292,8 @@ def test_a_group_goes_on_from_another_place_when_it_is_told() -> None:
     for name, group, position in (("t", "g", "earliest"), ("s", "h", "earliest"), ("s", "g", "2:0")):
         with pytest.raises(NoSuchStream):
             world.streams.seek(name, group, parse_position(position))
+    with pytest.raises(ValueError, match="the partition 1 of s ends at 3"):
+        world.streams.seek("s", "g", parse_position("1:4"))
     world.end()
 
 
@@ -279,7 +331,7 @@ def test_the_record_of_a_group_without_a_stream_is_removed() -> None:
     world = StreamWorld([options()])
     member(world, "1")
     key = next(each for each in saved(world) if "cursor" in each)
-    world.store.commit([service.EndSession("\0$stream-options/s")])
+    world.store.commit([service.EndSession(f"\0{each}") for each in ("$stream-options/s", "$stream/s/0")])
     world = StreamWorld([options("t")], world.store)
     assert key not in saved(world)
     world.end()

@@ -7,7 +7,7 @@ from mqttlite.extensions.streams.namespace import STREAMS, right_of
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.position import EARLIEST, LATEST, Position, Start, parse_position
 from mqttlite.extensions.streams.records import StreamRecordError, decode_cursor, decode_definition, decode_segments
-from mqttlite.log.cursor import Place
+from mqttlite.log.cursor import Cursor, Place
 from mqttlite.log.segments import MAX_SEGMENTS, Segments
 
 
@@ -53,7 +53,9 @@ def test_a_position_has_four_forms(text: str, expected: Position) -> None:
     assert parse_position(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "noon", "1:", ":1", "-1", "1:2:3", "99999:1", "1e3", "\u0663"])
+@pytest.mark.parametrize(
+    "text", ["", "noon", "1:", ":1", "-1", "1:2:3", "99999:1", "1e3", "\u0663", "20261128", "1795895671"]
+)
 def test_another_text_is_no_position(text: str) -> None:
     with pytest.raises(ValueError, match="is no position: it is earliest, latest, a time"):
         parse_position(text)
@@ -121,7 +123,6 @@ def test_a_log_without_entries_has_no_segment() -> None:
     segments = Segments(most_bytes=10, most_us=100)
     assert (segments.ends_before(1_000), segments.oldest, segments.first) == (False, 0, -1)
     assert segments.around(5, 3) == (3, 3)
-    assert segments.drop_first() is None
 
 
 def test_two_segments_become_one_when_there_are_too_many_except_the_open_one() -> None:
@@ -132,7 +133,7 @@ def test_two_segments_become_one_when_there_are_too_many_except_the_open_one() -
     assert segments.rows()[:2] == [(0, 0, 10, 4), (2, 20, 30, 4)]
     assert segments.rows()[-1] == (MAX_SEGMENTS, 10 * MAX_SEGMENTS, 10 * MAX_SEGMENTS, 2)
     odd = Segments(1, 0)
-    odd.restore([(at, at, at, 2) for at in range(MAX_SEGMENTS - 1)], 0, 2 * MAX_SEGMENTS)
+    odd.restore([(at, at, at, 2) for at in range(MAX_SEGMENTS - 1)], 0, 2 * MAX_SEGMENTS, 0)
     for at in range(MAX_SEGMENTS - 1, MAX_SEGMENTS + 2):
         odd.add(at, at, 2)
     assert sum(each[3] for each in odd.rows()) == 2 * MAX_SEGMENTS + 6
@@ -140,19 +141,36 @@ def test_two_segments_become_one_when_there_are_too_many_except_the_open_one() -
 
 def test_an_odd_segment_stays_alone_when_others_become_one() -> None:
     segments = Segments(most_bytes=1, most_us=0)
-    segments.restore([(at, at, at, 1) for at in range(MAX_SEGMENTS + 1)], 0, MAX_SEGMENTS + 1)
+    segments.restore([(at, at, at, 1) for at in range(MAX_SEGMENTS + 1)], 0, MAX_SEGMENTS + 1, 0)
     segments.add(MAX_SEGMENTS + 1, 9_999, 1)
     assert segments.rows()[-2][:3] == (MAX_SEGMENTS, MAX_SEGMENTS, MAX_SEGMENTS)
 
 
+def test_of_a_large_segment_only_a_part_is_dropped() -> None:
+    segments = Segments(most_bytes=10, most_us=0)
+    segments.restore([(0, 5, 9, 100), (50, 10, 12, 15)], 0, 115, 0)
+    assert segments.drop_first(60) == 10
+    assert segments.rows()[0] == (5, 5, 9, 90)
+    dropped = 0
+    while segments.first < 50:
+        dropped += segments.drop_first(60)
+    assert (dropped, segments.first) == (90, 50)
+    assert segments.drop_first(60) == 15
+    assert len(segments) == 0
+    segments.restore([], 7, 1_000, 0)
+    assert segments.drop_first(8) == 1_000, "one entry is not divided"
+
+
 def test_segments_are_restored_from_their_record_and_what_the_store_has() -> None:
     segments = Segments(10, 100)
-    segments.restore([(0, 1, 2, 10), (2, 3, 4, 10), (4, 102, 102, 5)], first=2, size_bytes=30)
+    segments.restore([(0, 1, 2, 10), (2, 3, 4, 10), (4, 102, 102, 5)], first=2, size_bytes=30, now=0)
     assert segments.rows() == [(2, 3, 4, 10), (4, 102, 202, 20)], "an entry after 202 would have begun another one"
-    segments.restore([(0, 1, 2, 10), (2, 3, 4, 10)], first=1, size_bytes=12)  # a damaged store lost the first entry
+    segments.restore(
+        [(0, 1, 2, 10), (2, 3, 4, 10)], first=1, size_bytes=12, now=0
+    )  # a damaged store lost the first entry
     assert segments.rows() == [(1, 1, 2, 10), (2, 3, 103, 2)]
-    segments.restore([], first=5, size_bytes=7)
-    assert segments.rows() == [(5, 0, 100, 7)]
+    segments.restore([], first=5, size_bytes=7, now=9)
+    assert segments.rows() == [(5, 9, 109, 7)]
 
 
 def test_a_place_moves_over_what_is_done_without_gaps() -> None:
@@ -175,21 +193,28 @@ def test_a_place_moves_over_what_is_done_without_gaps() -> None:
     assert place.position == 9
 
 
-def test_a_place_jumps_over_what_was_removed_and_counts_what_was_not_sent() -> None:
+def test_a_place_jumps_over_what_was_removed_and_counts_what_was_not_done() -> None:
     place = Place(0)
     for _ in range(3):
         place.send()
     place.acknowledge(1)
-    assert place.jump(2) == 0
-    assert (place.position, place.head) == (2, 3)
     assert place.jump(10) == 7
+    assert (place.position, place.head) == (0, 10), "what was sent may still be acknowledged"
+    place.acknowledge(0)
+    place.acknowledge(2)
     assert (place.position, place.head) == (10, 10)
     place.send()
     place.send()
     place.acknowledge(11)
     place.go_back()
     assert place.jump(12) == 1, "11 is done"
-    assert place.position == 12
+    assert (place.position, place.head) == (12, 12)
+    assert place.jump(15) == 3
+    assert (place.position, place.take()) == (15, 15)
+
+
+def test_the_lag_of_a_cursor_counts_what_is_there() -> None:
+    assert Cursor([5, 0]).lag([(0, 7), (3, 4)]) == 3
 
 
 def test_a_record_that_cannot_be_read_loses_no_message() -> None:

@@ -1,10 +1,11 @@
 """A stream keeps the messages of its topics, and each reader gets them from its own place on."""
 
+from datetime import UTC, datetime
 from typing import Final
 
 import pytest
 
-from mqttlite.core.changes import Enqueue, SaveQueue
+from mqttlite.core.changes import Enqueue, LatestNumber, SaveQueue, Stored
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.reasons import NOT_AUTHORIZED
@@ -12,7 +13,10 @@ from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, POLICY_REFUSES, Q
 from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.streams import limits, service
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
+from mqttlite.extensions.streams.keys import partition_of
+from mqttlite.extensions.streams.position import parse_position
 from mqttlite.filters import Filters
+from mqttlite.log.segments import Segments
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.encode import encode
@@ -82,7 +86,7 @@ def test_a_reader_begins_where_it_says(position: str, expected: str, by_property
     world.append("0", "1")
     world.advance(10)
     if position == "time":
-        position = str(int(world.now * 1e6))
+        position = datetime.fromtimestamp(world.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     world.append("2", "3", "4")
     if by_property:
         client = world.connect("r", auto_ack=False)
@@ -472,6 +476,21 @@ def test_the_number_of_readers_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
     world.end()
 
 
+def test_the_readers_of_one_client_are_limited() -> None:
+    world = StreamWorld([options()], limits=Limits(max_subscriptions=1_000))
+    client = world.connect("r")
+    for at in range(limits.MAX_READERS_OF_CLIENT):
+        assert client.subscribe(f"$stream/s@0:{at}") == b"\x00"
+    suback = client.suback("$stream/s")
+    assert "the client reads s 100 times, which is the limit" in (suback.properties.reason_string or "")
+    client.send(Unsubscribe(999, (b"$stream/s@0:0",)))
+    assert client.subscribe("$stream/s") == b"\x00"
+    assert reader(world, name="other")
+    client.lose()
+    assert world.streams._kept["s"].per_client == {"other": 1}
+    world.end()
+
+
 def test_the_configuration_changes_a_stream_but_not_its_partitions() -> None:
     world = StreamWorld([options(partitions=2)])
     world.append("0")
@@ -578,3 +597,178 @@ def test_a_batch_at_qos_0_is_kept_too() -> None:
     assert world.streams.state("s").messages == 20
     assert got(reader(world)) == [str(at) for at in range(20)]
     world.end()
+
+
+def test_messages_read_ahead_of_one_partition_are_never_taken_for_another() -> None:
+    world = StreamWorld([options(partitions=2)], MemoryStore(pages=True))
+    keys = {partition_of(each.encode(), 2): each for each in ("0", "1", "2", "3", "4")}
+    world.append(*(f"first {at}" for at in range(50)), key=keys[0])
+    world.append(*(f"second {at}" for at in range(100)), key=keys[1])
+    reader(world, "$stream/s", name="live", qos=0)
+    world.append(*(f"first {at}" for at in range(50, 60)), key=keys[0])  # these are in memory
+    client = reader(world, "$share/g/$stream/s@0:40", receive_maximum=1_000)
+    assert len(got(client)) == 20
+    world.streams.seek("s", "g", parse_position("1:52"))
+    world.streams.seek("s", "g", parse_position("0:40"))
+    world.settle()
+    assert sorted(got(client)) == sorted(
+        [*(f"first {at}" for at in range(40, 60)), *(f"second {at}" for at in range(52, 100))]
+    )
+    world.end()
+
+
+def test_another_filter_or_position_at_a_new_subscribe_holds_from_then_on() -> None:
+    world = StreamWorld([options()], filters=Filters())
+    client = world.connect("r", auto_ack=False, **KEPT)
+    for where, payload, expected in (
+        ("payload.t = 1", '{"t": 1}', ['{"t": 1}']),
+        ("payload.t = 2", '{"t": 1}', []),
+        ("payload.t = 2", '{"t": 2}', ['{"t": 2}']),
+        (None, '{"t": 3}', ['{"t": 3}']),
+    ):
+        client.suback("$stream/s", qos=1, where=where)
+        world.append(payload)
+        packets = publishes(client.received())
+        assert [each.payload.decode() for each in packets] == expected, where
+        ack(client, *packets)
+    assert subscribe_at(client, "0:2").reason_codes == b"\x01"
+    assert got(client) == ['{"t": 2}', '{"t": 3}']
+    assert len(world.streams.readers("s")) == 1
+    assert cursors(world) == 1
+    world.end()
+
+
+def test_messages_that_were_sent_and_removed_are_told_after_a_new_connection() -> None:
+    world = StreamWorld([options(keep_bytes=10_000)])
+    client = reader(world, **KEPT, receive_maximum=1_000)
+    world.append(*(f"{at:03}".ljust(300) for at in range(60)))
+    first = world.streams.partition("s", 0).first
+    assert first > 0
+    client.lose()
+    client = world.connect("r", auto_ack=False, receive_maximum=1_000, **KEPT)
+    packets = publishes(client.received())
+    assert places(packets)[0] == (0, first)
+    assert dict(packets[0].properties.user_properties)["stream-skipped"] == str(first)
+    world.end()
+
+
+def test_a_delayed_message_is_as_old_as_its_place_in_the_stream(store: MemoryStore) -> None:
+    world = StreamWorld([options(keep_s=256)], store)
+    client = world.connect("p")
+    client.publish("$delayed/300/a", "late", 1)
+    world.append("before")
+    world.advance(301)
+    assert world.streams.state("s").messages == 1
+    assert got(reader(world)) == ["late"]
+    world.end()
+
+
+def test_a_smaller_size_after_a_restart_removes_no_more_than_it_must(store: MemoryStore) -> None:
+    world = StreamWorld([options()], store)
+    world.append(*(str(at).ljust(1_000) for at in range(200)))
+    world = world.restart(options(keep_bytes=200_000))
+    world.append("new")
+    state = world.streams.state("s")
+    assert state.size_bytes <= 200_000
+    assert state.messages > 100
+    assert world.streams._kept["s"].stream.size_bytes == state.partitions[0].size_bytes
+    world.end()
+
+
+def test_a_message_that_is_too_large_with_its_place_comes_without() -> None:
+    world = StreamWorld([options()])
+    for qos in (0, 1):
+        client = reader(world, "$stream/s", f"r{qos}", qos=qos, maximum_packet_size=200)
+        world.append("x" * 120)
+        (packet,) = publishes(client.received())
+        assert packet.properties.user_properties == []
+        ack(client, *([packet] if qos else []))
+    world.end()
+
+
+def test_lag_counts_what_is_there() -> None:
+    world = StreamWorld([options(keep_s=256)])
+    client = reader(world, **KEPT)
+    client.lose()
+    world.append("0", "1")
+    assert (world.streams.readers("s")[0].lag, world.streams.lag("s")) == (2, 2)
+    world.advance(300)
+    assert (world.streams.readers("s")[0].lag, world.streams.lag("s")) == (0, 0)
+    world.end()
+
+
+def test_a_stream_that_is_made_later_also_removes_what_is_old() -> None:
+    world = StreamWorld([options("t", keep_s=0)])
+    world.streams.create(options(keep_s=2))
+    world.append("0")
+    world.advance(3)
+    assert world.streams.state("s").messages == 0
+    world.end()
+
+
+# ---------------------------------------------------------------------- what the store has lost
+
+
+def without(store: MemoryStore, *lost: str) -> MemoryStore:
+    """A store that has lost the records whose names contain one of the texts."""
+    damaged = MemoryStore(pages=True)
+    for batch in store.load():
+        for change in batch:
+            if isinstance(change, LatestNumber):
+                continue
+            if isinstance(change, SaveQueue) and any(each in change.client_id for each in lost):
+                continue
+            if isinstance(change, Stored):
+                for at, delivery in enumerate(store.read(change.client_id, change.first, change.count), change.first):
+                    assert delivery is not None
+                    damaged.commit([Enqueue(change.client_id, at, delivery)])
+            else:
+                damaged.commit([change])
+    return damaged
+
+
+def test_a_stream_whose_options_are_lost_keeps_its_messages(caplog: pytest.LogCaptureFixture) -> None:
+    world = StreamWorld([options(partitions=2)], MemoryStore(pages=True))
+    world.append(*"0123", topic="$stream/s")
+    store = without(world.store, "$stream-options/")
+    world = StreamWorld([], store)
+    state = world.streams.state("s")
+    assert (state.messages, len(state.partitions), state.keep_s, state.filters) == (4, 2, 0, ())
+    assert "the options of the stream s are lost" in caplog.text
+    assert sorted(got(reader(world))) == list("0123")
+    world = world.restart(options("s", "b/#"))
+    assert (world.streams.state("s").filters, world.streams.state("s").messages) == (("b/#",), 4)
+    world.end()
+
+
+def test_a_lost_cursor_begins_with_the_first_message_and_a_lost_group_is_a_group() -> None:
+    world = StreamWorld([options()], MemoryStore(pages=True))
+    world.append("0")
+    reader(world, "$stream/s", "alone", **KEPT)
+    for name in ("1", "2"):
+        reader(world, "$share/g/$stream/s", name, **KEPT)
+    world = StreamWorld([options()], without(world.store, "$stream-cursor/"))
+    assert got(world.connect("alone", auto_ack=False, **KEPT)) == ["0"]
+    members = [world.connect(name, auto_ack=False, **KEPT) for name in ("1", "2")]
+    assert [got(each) for each in members] == [["0"], []]
+    assert [each.name for each in world.streams.groups("s")] == ["g"]
+    world.end()
+
+
+def test_no_offset_is_given_again_that_a_reader_has_seen() -> None:
+    world = StreamWorld([options()], MemoryStore(pages=True))
+    world.append("0", "1")
+    client = reader(world, **KEPT)
+    ack(client, *publishes(client.received()))
+    world = StreamWorld([options()], without(world.store, "$stream/s/0"))
+    assert world.streams.state("s").messages == 0
+    world.append("2")
+    client = world.connect("r", auto_ack=False, **KEPT)
+    assert places(publishes(client.received())) == [(0, 2)]
+    world.end()
+
+
+def test_segments_that_are_lost_make_no_message_old() -> None:
+    segments = Segments(10, 100)
+    segments.restore([], first=5, size_bytes=7, now=1_000)
+    assert segments.rows() == [(5, 1_000, 1_100, 7)]
