@@ -416,7 +416,7 @@ class Streams:
     def _look_for_old(self) -> None:
         """Begin to remove what is old, as often as the streams of now want."""
         core = self._core
-        if self._retention is not None:
+        if self._retention is not None and self._retention.is_armed:
             core.deadlines.cancel(self._retention)
         self._retention = Retention(core.effects, core.deadlines, self.remove_old)
         self._retention.begin()
