@@ -81,7 +81,7 @@ class Session(SessionBacklog):
         """The client has connected. Call `resume` after CONNACK is in the outbox."""
         self.outbox = outbox
         self.window.open(min(receive_maximum, self._limits.max_inflight))  # [MQTT-4.9.0-1] [MQTT-3.3.4-9]
-        self.queue_high_water = self._waiting()
+        self._reset_high_water()
         self._tell_watchers()
 
     def watch(self, group: bytes, improved: "list[Session]") -> None:

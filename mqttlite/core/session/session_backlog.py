@@ -227,6 +227,10 @@ class SessionBacklog(SessionRecord):
         most = PAGE_MESSAGES if memory.used <= memory.half else KEPT_MESSAGES
         return LoadPage(self.client_id, queue.first + len(queue.deliveries), min(queue.stored, most))
 
+    def _reset_high_water(self) -> None:
+        """A connection begins: set the high-water mark to the messages that wait now."""
+        self.queue_high_water = self._waiting()
+
     def take_page(self, first: int, page: list[Delivery | None]) -> None:
         """Implements `PageReader`: send what the window allows."""
         self._is_loading = False
