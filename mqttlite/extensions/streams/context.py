@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Final, final
 
-from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.message import Delivery, Message
@@ -15,13 +14,12 @@ from mqttlite.core.session.queue_pages import QueuePages
 class StreamContext:
     """`has_pages`: the store is on disk, and only the newest messages are in memory, too."""
 
-    __slots__ = ("deadlines", "effects", "has_pages", "jobs", "latest", "pages", "permissions", "wall_ahead_us")
+    __slots__ = ("effects", "has_pages", "jobs", "latest", "pages", "permissions", "wall_ahead_us")
 
     def __init__(
         self,
         effects: Effects,
         jobs: Jobs,
-        deadlines: Deadlines,
         pages: QueuePages,
         has_pages: bool,
         permissions: Permissions,
@@ -29,7 +27,6 @@ class StreamContext:
     ) -> None:
         self.effects: Final = effects
         self.jobs: Final = jobs
-        self.deadlines: Final = deadlines
         self.pages: Final = pages
         self.has_pages: Final = has_pages
         self.permissions: Final = permissions

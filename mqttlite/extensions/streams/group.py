@@ -65,7 +65,6 @@ class Group:
         self._timer: _Drain | None = None
         self.moves: int = 0
         """How many partitions got another reader."""
-        self.is_over: bool = False
 
     def join(self, member: Member) -> None:
         """A member connected."""
@@ -105,7 +104,6 @@ class Group:
 
     def end(self) -> None:
         """The group, or its stream, is deleted."""
-        self.is_over = True
         for partition in range(len(self.owners)):
             self._free(partition)
         self.members.clear()

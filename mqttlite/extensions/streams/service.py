@@ -163,7 +163,7 @@ class Streams:
         self._filters: Final = filters
         self._kept: Final[dict[str, _Kept]] = {}
         self._context: Final = StreamContext(
-            core.effects, core.jobs, core.deadlines, core.page_reads, core.has_pages, core.permissions, wall_ahead_us
+            core.effects, core.jobs, core.page_reads, core.has_pages, core.permissions, wall_ahead_us
         )
         self._asked: _Asked | None = None
         self._records: list[SaveQueue | Enqueue | Stored] = []
@@ -296,6 +296,9 @@ class Streams:
             self._pass_over(saved)
         for kept in self._kept.values():
             kept.stream.recount()
+            for each in kept.stream.partitions:
+                if each.key not in segments:  # its record is lost, and without one the store takes no messages
+                    self._save_segments(kept.stream, each.number)
         for options in configured.values():
             if options.name not in self._kept:
                 self.create(options, "config")

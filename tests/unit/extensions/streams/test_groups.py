@@ -206,7 +206,7 @@ def test_members_of_a_group_have_the_same_filters() -> None:
     world.end()
 
 
-def test_what_a_lost_member_has_not_acknowledged_goes_to_another() -> None:
+def test_messages_that_a_lost_member_has_not_acknowledged_go_to_another() -> None:
     world = StreamWorld([options(partitions=2)])
     first, second = member(world, "1"), member(world, "2")
     world.append(*"0123", topic="$stream/s")
@@ -218,7 +218,7 @@ def test_what_a_lost_member_has_not_acknowledged_goes_to_another() -> None:
     world.end()
 
 
-def test_what_was_acknowledged_ahead_does_not_come_again_to_the_next_member() -> None:
+def test_messages_acknowledged_ahead_do_not_come_again_to_the_next_member() -> None:
     world = StreamWorld([options()])
     first = member(world, "1")
     world.append("0", "1", "2")
@@ -240,7 +240,7 @@ def test_a_member_at_qos_0_has_finished_what_it_was_sent() -> None:
     world.end()
 
 
-def test_who_unsubscribes_leaves_the_group() -> None:
+def test_a_member_that_unsubscribes_leaves_the_group() -> None:
     world = StreamWorld([options(partitions=2)])
     first, second = member(world, "1"), member(world, "2")
     first.send(Unsubscribe(9, (GROUP.encode(),)))

@@ -765,6 +765,7 @@ def test_no_offset_is_given_again_that_a_reader_has_seen() -> None:
     world.append("2")
     client = world.connect("r", auto_ack=False, **KEPT)
     assert places(publishes(client.received())) == [(0, 2)]
+    assert [each.message.payload for each in world.store.read("\0$stream/s/0", 2, 1) if each is not None] == [b"2"]
     world.end()
 
 
