@@ -1,9 +1,10 @@
-"""Replaces a queue on the route of an ephemeral topic, whose messages must not be kept.
+"""Replaces a queue or stream on the route of an ephemeral topic, whose messages must not be kept.
 
-Invariant: the queue takes none of the messages, each is counted, and the publisher gets the reason if its protocol
+Invariant: it takes none of the messages, each is counted, and the publisher gets the reason if its protocol
 allows.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.effects import Effects
@@ -13,17 +14,18 @@ from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, POLICY_REFUSES, Tally
 from mqttlite.core.source import Source
 from mqttlite.core.tracer import NOT_TRACED
-from mqttlite.delivery.queues.queue import Queue
 
 
 @final
 class EphemeralSink:
-    """A `Sink`. `policy` is the name of the topic policy."""
+    """A `Sink`. `shown` is the name of what it replaces, and `policy` that of the topic policy; `on_refused` counts
+    messages."""
 
-    def __init__(self, queue: Queue, policy: str, effects: Effects) -> None:
-        self._queue: Final = queue
+    def __init__(self, shown: str, policy: str, effects: Effects, on_refused: Callable[[int], None]) -> None:
+        self._shown: Final = shown
         self._effects: Final = effects
-        self._why: Final = f"the topic policy of {policy} is ephemeral, and {queue.contents.shown} would keep it"
+        self._on_refused: Final = on_refused
+        self._why: Final = f"the topic policy of {policy} is ephemeral, and {shown} would keep it"
 
     def prepare(self, messages: int) -> bool:
         """Implements `Sink`."""
@@ -34,7 +36,7 @@ class EphemeralSink:
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         """Implements `Sink`."""
-        return [planned_sink(self._queue.contents.shown, DROPPED, NOT_AUTHORIZED, self._why)]
+        return [planned_sink(self._shown, DROPPED, NOT_AUTHORIZED, self._why)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
@@ -48,9 +50,9 @@ class EphemeralSink:
             self._refuse(batch.topic, NOT_TRACED, batch.count - len(batch.traces), tally)
 
     def _refuse(self, topic: bytes, trace: int, messages: int, tally: Tally) -> None:
-        self._queue.counts.refused += messages
+        self._on_refused(messages)
         tally.drop(NOT_AUTHORIZED, messages)
         tally.code, tally.refusal = POLICY_REFUSES, self._why
         tracer = self._effects.tracer
         if tracer is not None:
-            tracer.on_dropped(trace, self._queue.contents.shown, topic, NOT_AUTHORIZED, messages, self._why)
+            tracer.on_dropped(trace, self._shown, topic, NOT_AUTHORIZED, messages, self._why)

@@ -185,6 +185,10 @@ class Queue(Job):
         for at in places:
             self._accept(batch.delivery(at, 0).message, tally)
 
+    def count_refused(self, messages: int) -> None:
+        """Messages did not come here because of their topic's policy."""
+        self.counts.refused += messages
+
     def keep_invalid(self, message: Message, reason: str) -> bool:
         """Keep a message with an invalid payload as a dead letter. False if the queue keeps none, or filters it out."""
         if not self.contents.policy.dead_letter or (self.filter is not None and not self.filter.matches(message)):

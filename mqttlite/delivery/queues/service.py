@@ -166,7 +166,10 @@ class Queues:
     def refuse_ephemeral(self, sinks: list[Sink], policy: str) -> list[Sink]:
         """Implements `Namespace`."""
         effects = self._core.effects
-        return [EphemeralSink(each, policy, effects) if isinstance(each, Queue) else each for each in sinks]
+        return [
+            EphemeralSink(each.contents.shown, policy, effects, each.count_refused) if isinstance(each, Queue) else each
+            for each in sinks
+        ]
 
     def restore(self, change: Change) -> None:
         """Implements `Namespace`: collect the change until the queue is complete."""

@@ -19,8 +19,8 @@ from mqttlite.core.message_filter import FilterCompiler, MessageFilter, StoredFi
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
+from mqttlite.delivery.queues.ephemeral import EphemeralSink
 from mqttlite.extensions.streams.context import StreamContext
-from mqttlite.extensions.streams.ephemeral import EphemeralStream
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
 from mqttlite.extensions.streams.group import Group
 from mqttlite.extensions.streams.limits import (
@@ -259,7 +259,10 @@ class Streams:
     def refuse_ephemeral(self, sinks: list[Sink], policy: str) -> list[Sink]:
         """Implements `Namespace`."""
         effects = self._core.effects
-        return [EphemeralStream(each, policy, effects) if isinstance(each, Stream) else each for each in sinks]
+        return [
+            EphemeralSink(each.shown, policy, effects, each.count_refused) if isinstance(each, Stream) else each
+            for each in sinks
+        ]
 
     def restore(self, change: Change) -> None:
         """Implements `Namespace`: collect the change until all are there."""

@@ -134,6 +134,10 @@ class Stream:
         for at in range(batch.count):
             self.accept(batch.delivery(at, 0).message, source, tally)
 
+    def count_refused(self, messages: int) -> None:
+        """Messages did not come here because of their topic's policy."""
+        self.refused += messages
+
     def _choose(self, message: Message) -> int:
         """The partition of a message."""
         raw = message.raw
