@@ -196,11 +196,11 @@ TOLD: Final = [
         "a reserved topic is refused with a reason string where the client has room for it",
         """
         hello a
-        a> 82 ~ 0001 {} "$queue/#" 01 => 90 ~ 0001 { 1f "$queue/…: the name of one queue follows, without wildcards" } 8f
+        a> 82 ~ 0001 {} "$queue/q/$ack" 01 => 90 ~ 0001 { 1f "$queue/…: no message comes on its control topics" } 8f
         a> 32 ~ "$stream/q" 0001 {} 'x' => 40 ~ 0001 90 { 1f "$stream/…: there is no such stream" }
         a> 34 ~ "$stream/q" 0002 {} 'x' => 50 ~ 0002 90 { 1f "$stream/…: there is no such stream" }
         b> 10 ~ "MQTT" 05 02 0000 { 27 00000020 } "b" => connack 0 00
-        b> 82 ~ 0001 {} "$queue/#" 01 => 90 ~ 0001 {} 8f
+        b> 82 ~ 0001 {} "$queue/q/$ack" 01 => 90 ~ 0001 {} 8f
         b> 32 ~ "$stream/q" 0001 {} 'x' => 40 03 0001 90
         b> 34 ~ "$stream/q" 0002 {} 'x' => 50 03 0002 90
     """,
