@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "explain": "Say what would become of a message or a subscription.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print what arrives.",
+    "rr": "Publish a request and print its answer.",
     "filter": "Say whether a message passes a filter.",
     "certs": "Make certificates for TLS.",
     "token": "Make, list and revoke API keys.",

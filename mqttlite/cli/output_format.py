@@ -178,3 +178,14 @@ _VALUES: Final[dict[str, Piece]] = {
     "R": _text("response_topic"),
     "S": lambda message, _now: " ".join(map(str, message.properties.subscription_identifiers)).encode(),
 }
+
+
+def output_of(text: str | None, verbose: bool, no_eol: bool) -> Piece:
+    """How -F, -v and -N have messages printed. Raises `ValueError` for a format that is none."""
+    end = b"" if no_eol else b"\n"
+    if text is not None:
+        piece = compile_format(text)
+        return lambda message, now: piece(message, now) + end
+    if verbose:  # an empty message as mosquitto_sub shows it, so that it is seen
+        return lambda message, _now: b"%b %b%b" % (message.topic.encode(), message.payload or b"(null)", end)
+    return lambda message, _now: message.payload + end

@@ -88,13 +88,13 @@ def command(
     if lines:
         work = _publish_lines(client, publication, shared, given["disconnect"])
     else:
-        payload = message.encode(errors="surrogateescape") if message is not None else _read(file, whole)
+        payload = message.encode(errors="surrogateescape") if message is not None else read_payload(file, whole)
         work = _publish(client, publication, payload, given["disconnect"])
     run(shared, work)
 
 
-def _read(file: Path | None, whole: bool) -> bytes:
-    """The one payload that is not an argument."""
+def read_payload(file: Path | None, whole: bool) -> bytes:
+    """The one payload that is not an argument: of a file, of standard input, or empty."""
     if file is not None:
         return file.read_bytes()
     return sys.stdin.buffer.read() if whole else b""

@@ -25,7 +25,7 @@ from mqttlite.cli.options import (
     sentence,
     shared_options,
 )
-from mqttlite.cli.output_format import NotJson, Piece, compile_format
+from mqttlite.cli.output_format import NotJson, Piece, output_of
 from mqttlite.cli.property_options import GivenProperties
 from mqttlite.cli.sub_exec import DEFAULT_TIMEOUT_S, QUEUE, Work, work
 from mqttlite.client import Client, Filter, Message, SubscribeRefused, matches
@@ -156,7 +156,7 @@ def command(
     try:
         for topic_filter in (*topics, *filter_out, *unsubscribe):
             check_filter(topic_filter)
-        piece = _output(output, verbose, no_eol)
+        piece = output_of(output, verbose, no_eol)
     except ValueError as error:
         raise WrongUsage(sentence(error)) from None
     if words:
@@ -197,16 +197,6 @@ def _filter(expression: str) -> Filter:
     from mqttlite.cli.filter import compiled_or_wrong_usage  # here, so that others start without it
 
     return Filter(compiled_or_wrong_usage(expression).expression)
-
-
-def _output(text: str | None, verbose: bool, no_eol: bool) -> Piece:
-    end = b"" if no_eol else b"\n"
-    if text is not None:
-        piece = compile_format(text)
-        return lambda message, now: piece(message, now) + end
-    if verbose:  # an empty message as mosquitto_sub shows it, so that it is seen
-        return lambda message, _now: b"%b %b%b" % (message.topic.encode(), message.payload or b"(null)", end)
-    return lambda message, _now: message.payload + end
 
 
 async def _listen(client: Client, what: Listening, shared: Shared, given: GivenProperties) -> int:

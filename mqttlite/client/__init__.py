@@ -16,8 +16,10 @@ from mqttlite.client.errors import (
     ConnectRefused,
     DisconnectedByServer,
     MqttError,
+    NoResponder,
     PublishRefused,
     PublishTimeout,
+    RequestFailed,
     SubscribeRefused,
 )
 from mqttlite.client.filters import Filter
@@ -51,6 +53,7 @@ __all__ = [
     "MemorySeen",
     "Message",
     "MqttError",
+    "NoResponder",
     "Properties",
     "ProtocolVersion",
     "PublishOutcome",
@@ -60,6 +63,7 @@ __all__ = [
     "QueueMessage",
     "ReasonCode",
     "RedisSeen",
+    "RequestFailed",
     "ScramSha256",
     "SeenStore",
     "SqliteSeen",

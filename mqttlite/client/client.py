@@ -20,9 +20,11 @@ from mqttlite.client.filters import with_filter
 from mqttlite.client.inbox import MAX_QUEUED_MESSAGES, Inbox
 from mqttlite.client.inflight import Outgoing
 from mqttlite.client.line import Line
-from mqttlite.client.message import SENT, Payload, PublishOutcome, Will, payload_bytes
+from mqttlite.client.message import SENT, Message, Payload, PublishOutcome, Will, payload_bytes
 from mqttlite.client.options import Options, Transport, Version
 from mqttlite.client.queue import Queue
+from mqttlite.client.requests import Requests
+from mqttlite.client.responder import CONCURRENCY, Handler, ReplyTo, Responder
 from mqttlite.client.session import refusal_of
 from mqttlite.client.topics import check_filter, check_name
 from mqttlite.wire.constants import V5
@@ -124,6 +126,8 @@ class Client:
         self._version: Final = self._options.wire_version
         self._line: Final = Line(self._options)
         self._topics: Final[dict[str, bytes]] = {}
+        self._requests: Final = Requests(self, self._line.session, self._place, self._version)
+        self._responders: Final[list[Responder]] = []
 
     def __repr__(self) -> str:
         line = self._line
@@ -132,6 +136,12 @@ class Client:
 
     async def __aenter__(self) -> "Client":
         await self._line.open()
+        try:
+            for responder in self._responders:
+                await self._start(responder)
+        except BaseException:
+            await self.disconnect()
+            raise
         return self
 
     async def __aexit__(
@@ -144,7 +154,10 @@ class Client:
 
         `ReasonCode.DISCONNECT_WITH_WILL` asks a 5.0 server to publish the will all the same.
         """
-        await self._line.close(Disconnect(reason_code, self._properties(properties)))
+        goodbye = Disconnect(reason_code, self._properties(properties))
+        for responder in self._responders:
+            await responder.stop()
+        await self._line.close(goodbye)
 
     @property
     def client_id(self) -> str:
@@ -192,8 +205,8 @@ class Client:
         `PublishRefused`, `PublishTimeout` or `ClientClosed`; `ValueError` for what is no message. `timeout` overrides
         the client's; `math.inf` waits for good.
         """
-        head, tail = self._parts(topic, payload, qos, retain, properties)
         if qos == 0:
+            head, tail = self._parts(topic, payload, qos, retain, properties)
             line = self._line
             connection = line.connection
             if connection is None or not connection.writable:
@@ -211,7 +224,7 @@ class Client:
         outgoing: Outgoing[asyncio.Future[PublishOutcome]] | None = None
         try:
             async with asyncio.timeout(self._limit(timeout)):
-                outgoing = await self._place(topic, head, tail, qos, retain)
+                outgoing = await self._place(topic, payload, qos, properties, retain)
                 return await outgoing.waiter
         except TimeoutError:
             raise PublishTimeout(self._late(f"The message to {topic!r} was not acknowledged", timeout)) from None
@@ -235,8 +248,7 @@ class Client:
             outcome: asyncio.Future[PublishOutcome] = asyncio.get_running_loop().create_future()
             outcome.set_result(await self.publish(topic, payload, 0, retain, properties, math.inf))
             return outcome
-        head, tail = self._parts(topic, payload, qos, retain, properties)
-        return (await self._place(topic, head, tail, qos, retain)).waiter
+        return (await self._place(topic, payload, qos, properties, retain)).waiter
 
     async def subscribe(
         self,
@@ -341,7 +353,75 @@ class Client:
             raise ValueError("queue exists in MQTT 5.0 only: subscribe to $queue/<name> with manual_ack=True")
         return Queue(self, self._line.session, name, topic_filter, options or {})
 
+    async def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        qos: int = 1,
+        *,
+        reply_to: str | None = None,
+        properties: Properties | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Message:
+        """Publish a request and wait for its answer, with Response Topic and Correlation Data (MQTT 5.0 §4.10).
+
+        Many may wait at once. Answers come to one topic of the client's own below `reply/`, or below what the server
+        tells as Response Information; `reply_to` names another. 3.1.1 needs it, for there both sides have to know the
+        topic: one request waits there at a time, and an answer that is late is taken for the next one's.
+
+        The request expires at the server after `timeout` (s), which overrides the client's. Raises `AnswerTimeout`;
+        `NoResponder` where the server says that nobody is subscribed (QoS 1 and 2 with 5.0); `RequestFailed` when the
+        responder says so; `PublishRefused`, `SubscribeRefused` or `ClientClosed`.
+        """
+        self._line.check_alive()
+        limit_s = self._limit(timeout)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._requests.ask(topic, payload, _check_qos(qos), reply_to, properties, limit_s)
+        except TimeoutError:
+            raise AnswerTimeout(self._late(f"The request to {topic!r} was not answered", timeout)) from None
+
+    def responder(
+        self, topic_filter: str, *, qos: int = 1, concurrency: int = CONCURRENCY, reply_to: ReplyTo | None = None
+    ) -> Callable[[Handler], Handler]:
+        """Have the decorated function answer the requests to a topic filter, `concurrency` at a time.
+
+            @client.responder("calc/+")
+            async def add(request: Message) -> str: ...
+
+        It is given the request and returns the payload of the answer, which is published to the request's Response
+        Topic with its Correlation Data and QoS. `reply_to` names the topic where a request names none, as in 3.1.1; a
+        request without either is handled, and not answered. A function that is no coroutine function runs in a thread.
+
+        A handler that raises `RequestFailed("why")` has the requester raise it (5.0); another error is logged, and the
+        requester told that the responder failed. A request of QoS 1 or 2 is acknowledged once the server has its
+        answer, and comes again if the connection is lost before that and the session kept. With `$share/name/filter`
+        several clients share the requests.
+
+        The subscription is made when the client connects, where entering raises `SubscribeRefused`; or at once if it is
+        connected, and then the client ends when it is refused.
+        """
+        _check_qos(qos)
+
+        def register(handler: Handler) -> Handler:
+            inbox = Inbox(self._options.max_queued_messages, self._line.take_held)
+            session = self._line.session
+            responder = Responder(
+                self, session, inbox, topic_filter, handler, qos, concurrency, reply_to, self._version
+            )
+            self._responders.append(responder)
+            session.take_filtered(topic_filter, inbox)
+            if self._line.is_open:
+                self._line.begin(self._start(responder))
+            return handler
+
+        return register
+
     # how
+
+    async def _start(self, responder: Responder) -> None:
+        responder.start()
+        await self.subscribe(responder.topic_filter, responder.qos, manual_ack=True)
 
     def _parts(
         self, topic: str, payload: Payload, qos: int, retain: bool, properties: Properties | None
@@ -359,9 +439,10 @@ class Client:
         return publish_parts(name, payload_bytes(payload), _check_qos(qos), retain, carried, self._version)
 
     async def _place(
-        self, topic: str, head: bytes, tail: bytes, qos: int, retain: bool
+        self, topic: str, payload: Payload, qos: int, properties: Properties | None, retain: bool = False
     ) -> Outgoing[asyncio.Future[PublishOutcome]]:
-        """Wait for room in the window and take the message in."""
+        """Wait for room in the window and take a message of QoS 1 or 2 in."""
+        head, tail = self._parts(topic, payload, qos, retain, properties)
         line = self._line
         line.check_alive()
         await line.room.acquire()

@@ -76,6 +76,17 @@ class SubscribeRefused(MqttError):
         super().__init__(f"The subscription was refused ({_words_of(which, reason_string)}).")
 
 
+class RequestFailed(MqttError):
+    """The responder says that it cannot answer, and why. A responder's handler raises it to say so."""
+
+
+class NoResponder(RequestFailed):
+    """The server says that nobody would receive the request (0x10)."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"Nobody is subscribed to {topic!r}, so nobody answers the request.")
+
+
 class ClientClosed(MqttError):
     """The client was closed while, or before, something was asked of it."""
 

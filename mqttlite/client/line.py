@@ -7,6 +7,7 @@ nobody waits here.
 import asyncio
 import logging
 import random
+from collections.abc import Coroutine
 from typing import Final, final
 
 from mqttlite.client.authentication import Authentication, Exchange
@@ -50,6 +51,7 @@ class Line:
         self._authenticating: Final = asyncio.Lock()
         self._connected_at = 0.0
         self._life: asyncio.Task[None] | None = None
+        self._work: Final[set[asyncio.Task[None]]] = set()
 
     async def open(self) -> None:
         """Connect for the first time. Raises `ConnectError`; this attempt is not repeated."""
@@ -72,6 +74,17 @@ class Line:
             done, _waiting = await asyncio.wait({connection.closed}, timeout=self.options.timeout)
             if not done:
                 connection.abort(closed)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened, and has not ended."""
+        return self._life is not None and self.end is None
+
+    def begin(self, work: Coroutine[None, None, None]) -> None:
+        """Do what the program does not wait for; the client ends if it fails."""
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._on_done)
 
     def check_alive(self) -> None:
         """Raises why nothing can be asked any more."""
@@ -162,6 +175,12 @@ class Line:
         if options.on_reconnected is not None:
             options.on_reconnected(connack.session_present)
         return connection
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, MqttError):
+            self._fail(error)
 
     def _fail(self, error: MqttError) -> None:
         """End because of something the session found."""

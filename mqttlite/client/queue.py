@@ -18,7 +18,7 @@ from mqttlite.client.message import PublishOutcome
 from mqttlite.client.queue_handlers import EXTEND_BY_S, MAX_EXTENSION_S, STOP_TIMEOUT_S, Handler, Handlers
 from mqttlite.client.queue_message import EXTEND, NACK, QueueMessage
 from mqttlite.client.receipts import Receipt
-from mqttlite.client.session import Answer, Session
+from mqttlite.client.session import Session, ignore
 from mqttlite.client.topics import check_filter
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import publish_parts
@@ -220,7 +220,7 @@ class Queue:
 
     def _leave(self) -> None:
         try:
-            self._session.unsubscribe((self.topic_filter.encode(),), NONE).add_done_callback(_seen)
+            self._session.unsubscribe((self.topic_filter.encode(),), NONE).add_done_callback(ignore)
         except MqttError as error:  # all packet identifiers are in use
             _log.warning("%s was not unsubscribed: %s", self.topic_filter, error)
 
@@ -229,12 +229,6 @@ class Queue:
             self._error = error
             self._ended.set()
             self._arrived.set()
-
-
-def _seen(answer: asyncio.Future[Answer]) -> None:
-    """A client that ends unsubscribes from nothing, and that is no error."""
-    if not answer.cancelled():
-        answer.exception()
 
 
 @final

@@ -7,7 +7,7 @@ No socket and no clock here. Invariant: a QoS 2 message is put into the inbox on
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, TypeAlias, final
+from typing import Any, Final, Protocol, TypeAlias, final
 
 from mqttlite.client.errors import MqttError, SubscribeRefused
 from mqttlite.client.inbox import Inbox
@@ -15,6 +15,7 @@ from mqttlite.client.inflight import PacketIds, Window
 from mqttlite.client.limits import ServerLimits
 from mqttlite.client.message import Message
 from mqttlite.client.receipts import Receipt, Receipts
+from mqttlite.client.topics import matches
 from mqttlite.wire.constants import PACKET_NAMES, PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.encode import encode, encode_ack
 from mqttlite.wire.errors import ProtocolError, ReceiveMaximumExceeded, TopicAliasInvalid
@@ -34,6 +35,15 @@ class Reader(Protocol):
     def on_message(self, packet: Publish, receipt: Receipt, /) -> None: ...
     def on_connection_lost(self) -> None: ...
     def on_end(self, error: MqttError, /) -> None: ...
+
+
+class Place(Protocol):
+    """Where messages of some topics go in place of the program's inbox. It may not raise."""
+
+    @property
+    def is_awaited(self) -> bool: ...
+    def put(self, message: Message, /) -> None: ...
+    def end(self, error: MqttError, /) -> None: ...
 
 
 @final
@@ -76,6 +86,10 @@ class Session:
         self._received: set[int] = set()  # QoS 2 identifiers between PUBLISH and PUBREL
         self.receipts: Final = Receipts(version, receive_maximum, self._received.discard)
         self._readers: dict[int, Reader] = {}
+        self._places: Final[dict[str, Place]] = {}
+        """By the topic of which they take the messages."""
+        self._filtered: Final[list[tuple[str, Inbox]]] = []
+        """Inboxes of their own, with the filters of their messages."""
         self._subscriptions: dict[bytes, tuple[SubscriptionRequest, Properties]] = {}
         self._write: Callable[[bytes], object] | None = None
         self._limits = ServerLimits()
@@ -83,8 +97,15 @@ class Session:
     @property
     def full(self) -> bool:
         """Whether the next PUBLISH must wait for the program."""
-        awaiting_answer = bool(self.window.unacknowledged or self._questions) or self.authenticating
-        return self._inbox.is_full(awaiting_answer=awaiting_answer)
+        awaiting_answer = (
+            bool(self.window.unacknowledged or self._questions)
+            or self.authenticating
+            or any(place.is_awaited for place in self._places.values())
+        )
+        is_full = self._inbox.is_full(awaiting_answer=awaiting_answer)
+        for _filter, inbox in self._filtered:
+            is_full = inbox.is_full(awaiting_answer=awaiting_answer) or is_full
+        return is_full
 
     def suspend(self) -> None:
         """The connection is gone."""
@@ -117,6 +138,10 @@ class Session:
                 question.answer.set_exception(error)
         for reader in list(self._readers.values()):
             reader.on_end(error)
+        for place in self._places.values():
+            place.end(error)
+        for _filter, inbox in self._filtered:
+            inbox.end(error)
 
     def read_with(self, reader: "Reader") -> int:
         """Hand messages to a reader of their own; the subscription identifier that they must have."""
@@ -125,6 +150,17 @@ class Session:
             identifier -= 1
         self._readers[identifier] = reader
         return identifier
+
+    def take(self, topic: str, place: Place | None) -> None:
+        """Put the messages of a topic there; None: into the inbox again."""
+        if place is None:
+            self._places.pop(topic, None)
+        else:
+            self._places[topic] = place
+
+    def take_filtered(self, topic_filter: str, inbox: Inbox) -> None:
+        """Put the messages that a filter takes into an inbox of their own; the first one that takes it has it."""
+        self._filtered.append((topic_filter, inbox))
 
     def subscribe(self, requests: tuple[SubscriptionRequest, ...], properties: Properties) -> asyncio.Future[Answer]:
         """Ask for subscriptions; those that are granted are remembered."""
@@ -215,14 +251,15 @@ class Session:
                 raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} messages [MQTT-3.1.2-27]")
             self._received.add(packet_id)
         reader = self._reader_of(packet) if self._readers else None
-        if qos and (reader is not None or self.receipts.is_manual(packet.topic.decode())):
+        topic = packet.topic.decode()
+        if qos and (reader is not None or self.receipts.is_manual(topic)):
             receipt = self.receipts.add(packet_id, qos)
             if reader is not None:
                 reader.on_message(packet, receipt)
             else:
-                self._inbox.put(_message(packet, receipt))
+                self._place_of(topic).put(_message(packet, topic, receipt))
             return
-        self._inbox.put(_message(packet))
+        self._place_of(topic).put(_message(packet, topic))
         if qos:
             self.receipts.acknowledge(packet_id, qos)
 
@@ -231,6 +268,15 @@ class Session:
             if identifier in self._readers:
                 return self._readers[identifier]
         return None
+
+    def _place_of(self, topic: str) -> Place | Inbox:
+        place = self._places.get(topic)
+        if place is not None:
+            return place
+        for topic_filter, inbox in self._filtered:
+            if matches(topic_filter, topic):
+                return inbox
+        return self._inbox
 
     def _on_ack(self, ack: Ack) -> None:
         if ack.packet_type == PUBACK:
@@ -256,9 +302,15 @@ def refusal_of(requests: tuple[SubscriptionRequest, ...], answer: Answer) -> Sub
     return SubscribeRefused(refused, codes, answer.properties.reason_string or "") if refused else None
 
 
-def _message(packet: Publish, receipt: Receipt | None = None) -> Message:
+def ignore(answer: asyncio.Future[Any]) -> None:
+    """Nobody waits for an answer any more: that a client ends without it is no error."""
+    if not answer.cancelled():
+        answer.exception()
+
+
+def _message(packet: Publish, topic: str, receipt: Receipt | None = None) -> Message:
     return Message(
-        packet.topic.decode(),
+        topic,
         packet.payload,
         packet.qos,
         packet.retain,

@@ -17,6 +17,7 @@ from mqttlite.gateway import (
     operation_routes,
     publish_routes,
     queue_routes,
+    request_routes,
     retained,
     rule_changes,
     rule_routes,
@@ -77,6 +78,7 @@ ERRORS: Final[Mapping[str, ErrorFormat]] = {
 
 BARE_FEATURES: Final[tuple[Callable[[GatewayContext, Bodies], Routes], ...]] = (
     publish_routes.routes,
+    request_routes.routes,
     sse.routes,
     unsubscribe.routes,
     named_sessions.routes,

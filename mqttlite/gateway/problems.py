@@ -24,6 +24,7 @@ class Code(StrEnum):
     NOT_AUTHORIZED = "not_authorized"
     CROSS_ORIGIN = "cross_origin"
     NOT_FOUND = "not_found"
+    NO_RESPONDER = "no_responder"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     CONFLICT = "conflict"
     GONE = "gone"
@@ -40,6 +41,8 @@ class Code(StrEnum):
     HEADERS_TOO_LARGE = "headers_too_large"
     INTERNAL_ERROR = "internal_error"
     NOT_AVAILABLE = "not_available"
+    RESPONDER_FAILED = "responder_failed"
+    NO_ANSWER = "no_answer"
     BUSY = "busy"
 
 
@@ -50,6 +53,7 @@ STATUS: Final[dict[Code, int]] = {
     Code.NOT_AUTHORIZED: 403,
     Code.CROSS_ORIGIN: 403,
     Code.NOT_FOUND: 404,
+    Code.NO_RESPONDER: 404,
     Code.METHOD_NOT_ALLOWED: 405,
     Code.REQUEST_TIMEOUT: 408,
     Code.CONFLICT: 409,
@@ -66,7 +70,9 @@ STATUS: Final[dict[Code, int]] = {
     Code.HEADERS_TOO_LARGE: 431,
     Code.INTERNAL_ERROR: 500,
     Code.NOT_AVAILABLE: 501,
+    Code.RESPONDER_FAILED: 502,
     Code.BUSY: 503,
+    Code.NO_ANSWER: 504,
 }
 
 

@@ -37,7 +37,7 @@ BULK_SLICE: Final = 500
 MAX_BULK_ERRORS: Final = 100
 """Refused messages that the answer names."""
 
-_FORM: Final = "application/x-www-form-urlencoded"
+FORM: Final = "application/x-www-form-urlencoded"
 """What curl says of a body whose type nobody named."""
 
 _JSON: Final = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
@@ -100,7 +100,7 @@ class PublishRoutes:
         name = topic.name.encode()
         body = await self._bodies.read(scope, receive)
         try:
-            headers = _headers(scope)
+            headers = headers_of(scope)
             if cloud_events.is_event(headers):
                 draft = Draft(name, body, 1, False, checked(cloud_events.properties_of(headers, body)))
             else:
@@ -108,7 +108,7 @@ class PublishRoutes:
             outcome = await self._publishing.publish(caller, draft)
         finally:
             self._bodies.release(body)
-        await _answer(send, outcome.json())
+        await answer_with(send, outcome.json())
 
     async def by_name(self, caller: Caller, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`PUT` and `POST /topics/{topic}`: the body is the payload."""
@@ -116,12 +116,12 @@ class PublishRoutes:
         qos, retain, expiry_s = _query(scope)
         body = await self._bodies.read(scope, receive)
         try:
-            headers = _headers(scope)
+            headers = headers_of(scope)
             if cloud_events.is_event(headers):
                 properties = cloud_events.properties_of(headers, body)
             else:
                 content_type = headers.get("content-type")
-                is_named = content_type is not None and content_type != _FORM
+                is_named = content_type is not None and content_type != FORM
                 properties = Properties(content_type=content_type) if is_named else NONE
             if expiry_s is not None:
                 properties = Properties(
@@ -134,7 +134,7 @@ class PublishRoutes:
             outcome = await self._publishing.publish(caller, Draft(topic, body, qos, retain, properties))
         finally:
             self._bodies.release(body)
-        await _answer(send, outcome.json())
+        await answer_with(send, outcome.json())
 
     async def retained(self, caller: Caller, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /topics/{topic}`: the retained message."""
@@ -158,24 +158,15 @@ class PublishRoutes:
             raise Problem(Code.NOT_FOUND, f"no message is retained of {name[:200]!r}")
         message = found[0]
         properties = message.properties
-        content_type = properties.content_type
-        is_header = content_type is not None and content_type.isascii() and content_type.isprintable()
-        shown = str(content_type) if is_header else "application/octet-stream"
-        headers = [
-            (b"content-type", shown.encode()),
-            (b"x-message-id", b"%d" % message.number),
-            (b"x-content-type-options", b"nosniff"),
-            (b"content-security-policy", b"sandbox; default-src 'none'"),
-            (b"cache-control", b"no-store"),
-        ]
+        headers = [*payload_headers(properties.content_type), (b"x-message-id", b"%d" % message.number)]
         headers += [(name.encode(), value.encode()) for name, value in cloud_events.headers_of(properties)]
-        await _answer(send, message.payload, headers)
+        await answer_with(send, message.payload, headers)
 
     async def bulk(self, caller: Caller, _: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/v1/publish/bulk`: an array in JSON, or lines of JSON (NDJSON)."""
         body = await self._bodies.read(scope, receive)
         try:
-            if _headers(scope).get("content-type", "").partition(";")[0].strip() == "application/x-ndjson":
+            if headers_of(scope).get("content-type", "").partition(";")[0].strip() == "application/x-ndjson":
                 messages = _decoded_lines(body)
             else:
                 messages = _decoded(_BULK, body)
@@ -184,7 +175,7 @@ class PublishRoutes:
             answer = await self._publish_all(self._publishing.admit(caller, len(messages), len(body)), messages)
         finally:
             self._bodies.release(body)
-        await _answer(send, answer)
+        await answer_with(send, answer)
 
     async def _publish_all(self, caller: Caller, messages: list[BulkMessage]) -> bytes:
         publishing = self._publishing
@@ -255,7 +246,8 @@ def routes(context: GatewayContext, bodies: Bodies) -> Sequence[Route]:
     return [*publishes.made, *reads.made]
 
 
-def _headers(scope: Scope) -> dict[str, str]:
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The headers of a request by their names in lower case; the last one of a name counts."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
@@ -264,16 +256,17 @@ def _query(scope: Scope) -> tuple[int, bool, int | None]:
     if not scope["query_string"]:
         return 0, False, None
     query = {name: values[-1] for name, values in query_of(scope).items()}
-    qos = _number(query.get("qos", "0"), "qos")
+    qos = number_of(query.get("qos", "0"), "qos")
     check_qos(qos)
     retain = query.get("retain", "false").lower()
     if retain not in ("true", "false", "1", "0"):
         raise Problem(Code.INVALID_VALUE, f"retain is {retain[:20]!r}: write true or false")
     expiry = query.get("expiry_s")
-    return qos, retain in ("true", "1"), None if expiry is None else _number(expiry, "expiry_s")
+    return qos, retain in ("true", "1"), None if expiry is None else number_of(expiry, "expiry_s")
 
 
-def _number(text: str, name: str) -> int:
+def number_of(text: str, name: str) -> int:
+    """A whole number of a query. Raises `Problem`."""
     if not text.isdecimal() or len(text) > 10:
         raise Problem(Code.INVALID_VALUE, f"{name} is {text[:20]!r}: a whole number is meant")
     return int(text)
@@ -297,7 +290,20 @@ def _decoded_lines(body: bytes) -> list[BulkMessage]:
         raise Problem(Code.BAD_REQUEST, f"the body is no NDJSON: {error}") from None
 
 
-async def _answer(send: Send, body: bytes, headers: list[tuple[bytes, bytes]] = _JSON) -> None:
+def payload_headers(content_type: str | None) -> list[tuple[bytes, bytes]]:
+    """Of an answer that is a payload, which may be anything: a browser must not run it."""
+    is_header = content_type is not None and content_type.isascii() and content_type.isprintable()
+    shown = str(content_type) if is_header else "application/octet-stream"
+    return [
+        (b"content-type", shown.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"content-security-policy", b"sandbox; default-src 'none'"),
+        (b"cache-control", b"no-store"),
+    ]
+
+
+async def answer_with(send: Send, body: bytes, headers: list[tuple[bytes, bytes]] = _JSON) -> None:
+    """Answer 200 with that body."""
     await send(
         {
             "type": "http.response.start",
@@ -311,18 +317,19 @@ async def _answer(send: Send, body: bytes, headers: list[tuple[bytes, bytes]] = 
 # ── OpenAPI ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _parameter(name: str, where: str, schema: dict[str, Any], description: str = "") -> dict[str, Any]:
+def parameter(name: str, where: str, schema: dict[str, Any], description: str = "") -> dict[str, Any]:
+    """A parameter in OpenAPI."""
     return {"name": name, "in": where, "required": where == "path", "schema": schema, "description": description}
 
 
-_TOPIC: Final = _parameter("topic", "path", {"type": "string"}, "A topic's name; its slashes are part of the path")
+_TOPIC: Final = parameter("topic", "path", {"type": "string"}, "A topic's name; its slashes are part of the path")
 
 _PUBLISH: Final[dict[str, Any]] = {
     "parameters": [
         _TOPIC,
-        _parameter("qos", "query", {"type": "integer", "minimum": 0, "maximum": 2}),
-        _parameter("retain", "query", {"type": "boolean"}),
-        _parameter("expiry_s", "query", {"type": "integer", "minimum": 0, "maximum": 4_294_967_295}),
+        parameter("qos", "query", {"type": "integer", "minimum": 0, "maximum": 2}),
+        parameter("retain", "query", {"type": "boolean"}),
+        parameter("expiry_s", "query", {"type": "integer", "minimum": 0, "maximum": 4_294_967_295}),
     ],
     "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
 }

@@ -80,6 +80,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/v1/topics/{topic_id}/subscribers"): Role.USER,
     ("POST", "/api/v1/topics/{topic_id}/publish"): Role.USER,
     ("POST", "/api/v1/publish/bulk"): Role.USER,
+    ("POST", "/api/v1/requests/{topic:path}"): Role.USER,
     ("GET", "/api/v1/topics/{topic_id}/subscribe"): Role.USER,
     ("POST", "/api/v1/topics/{topic_id}/subscribe"): Role.USER,
     ("DELETE", "/api/v1/topics/{topic_id}/subscribe"): Role.USER,
