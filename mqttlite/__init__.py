@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mqttlite.config import ListenerOptions as ListenerOptions
     from mqttlite.config import load_config as load_config
     from mqttlite.core.limits import Limits as Limits
-    from mqttlite.delivery.queues.options import QueueOptions as QueueOptions
-    from mqttlite.delivery.queues.options import RetryOptions as RetryOptions
     from mqttlite.extensions import ConnectingClient as ConnectingClient
     from mqttlite.extensions import DisconnectedClient as DisconnectedClient
     from mqttlite.extensions import Extension as Extension
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from mqttlite.extensions import Incoming as Incoming
     from mqttlite.extensions import Reject as Reject
     from mqttlite.extensions import Subscribing as Subscribing
+    from mqttlite.extensions.queues.options import QueueOptions as QueueOptions
+    from mqttlite.extensions.queues.options import RetryOptions as RetryOptions
     from mqttlite.extensions.schemas.registry import Schema as Schema
     from mqttlite.published import Published as Published
     from mqttlite.security.tls import TlsOptions as TlsOptions
@@ -47,12 +47,12 @@ _HOMES: Final = {
     "MqttError": "mqttlite.client",
     "Properties": "mqttlite.wire.properties",
     "Published": "mqttlite.published",
-    "QueueOptions": "mqttlite.delivery.queues.options",
+    "QueueOptions": "mqttlite.extensions.queues.options",
     "Reject": "mqttlite.extensions",
     "ConnectingClient": "mqttlite.extensions",
     "DisconnectedClient": "mqttlite.extensions",
     "Subscribing": "mqttlite.extensions",
-    "RetryOptions": "mqttlite.delivery.queues.options",
+    "RetryOptions": "mqttlite.extensions.queues.options",
     "Schema": "mqttlite.extensions.schemas.registry",
     "TlsOptions": "mqttlite.security.tls",
     "Will": "mqttlite.client",

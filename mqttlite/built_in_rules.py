@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mqttlite.core.authorizer import Authorizer
-from mqttlite.delivery.queues import namespace as queues
 from mqttlite.extensions.built_in import ALWAYS_ON, resolve
 from mqttlite.extensions.manifest import Manifest
 from mqttlite.security.default_rules import DefaultRules
@@ -19,7 +18,7 @@ def built_in_rules(
 ) -> DefaultRules:
     """The rules of a broker around those of `authorizer`: see `DefaultRules`."""
     extensions = tuple(extensions)
-    rights = [queues.right_of, *(resolve(each.right_of) for each in extensions if each.right_of)]
+    rights = [resolve(each.right_of) for each in extensions if each.right_of]
     subjects = [resolve(each.subject_of) for each in extensions if each.subject_of]
     return DefaultRules(
         *(analysts, authorizer), bridges=bridges, right_of=_first(rights, None), subject_of=_first(subjects, b"")

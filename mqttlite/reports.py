@@ -6,7 +6,7 @@ is done.
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from mqttlite.build import is_compiled, version
@@ -16,11 +16,10 @@ from mqttlite.event_hub import Listener as EventListener
 from mqttlite.net.listeners import Listener
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.figures import Figure, Values
+from mqttlite.telemetry.extension_figures import ExtensionFigures
 from mqttlite.telemetry.following import Following
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.log import lines_dropped
-from mqttlite.telemetry.queue_figures import QueueFigures
 from mqttlite.telemetry.report import Build, HttpFigures, ListenerState, Report
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 from mqttlite.telemetry.timing import LoopLag, TimedStore
@@ -56,14 +55,13 @@ class Reports(EventListener):
         self.oldest_unacknowledged_s: Callable[[], float] | None = None
         self.dataset: Dataset | None = None
         """None where no telemetry is written."""
-        self.queues: Callable[[], Sequence[QueueFigures]] = tuple
         self.hook_failures: Callable[[], Mapping[str, int]] = dict
         """How often each hook raised or was late."""
         self.http: Callable[[], HttpFigures] | None = None
         """None without a gateway."""
         self.alarms: Final[dict[str, str]] = {}
         """Those that are active, and what was said of each."""
-        self._figures: Final[list[tuple[Sequence[Figure], Callable[[], Mapping[str, Values]]]]] = []
+        self.of_extensions: Final = ExtensionFigures()
         self._snapshots: Final = snapshots
         self._listeners: Final = listeners
         self._store: Final = store
@@ -87,16 +85,6 @@ class Reports(EventListener):
         if self._latest is None or self._latest.snapshot is not snapshot:
             self._latest = self._make(snapshot)
         return self._latest
-
-    def show(self, figures: Sequence[Figure], values: Callable[[], Mapping[str, Values]]) -> None:
-        """Show the figures of an extension from now on. `values` gives their values by name."""
-        self._figures.append((figures, values))
-
-    def figures(self) -> Iterator[tuple[Figure, Values]]:
-        """Those of all extensions."""
-        for figures, values in self._figures:
-            found = values()
-            yield from ((each, found[each.name]) for each in figures)
 
     def not_ready(self) -> str:
         """Why the broker is not ready, as a sentence; empty if it is."""
@@ -139,8 +127,7 @@ class Reports(EventListener):
             latency=self.latency(),
             log_lines_dropped=lines_dropped(),
             hook_failures=self.hook_failures(),
-            queues=self.queues(),
             http=None if self.http is None else self.http(),
-            figures=list(self.figures()),
+            figures=list(self.of_extensions.values()),
             oldest_unacknowledged_s=None if self.oldest_unacknowledged_s is None else self.oldest_unacknowledged_s(),
         )

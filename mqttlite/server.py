@@ -21,7 +21,6 @@ from mqttlite.config.checks import conflicts
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
-from mqttlite.delivery.queues.service import Queues
 from mqttlite.extensions.extension import Extension
 from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
@@ -39,6 +38,7 @@ from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.queues.service import Queues
     from mqttlite.extensions.schemas.service import SchemaRegistry
     from mqttlite.gateway.gateway import Gateway
 
@@ -174,12 +174,14 @@ class Broker:
         return self._assembly.administration.admin
 
     @property
-    def queues(self) -> Queues:
+    def queues(self) -> "Queues":
         """The queues of `$queue/…`; the changes that its methods make are on disk once `commit` has returned.
 
         It exists once `start` has run, and belongs to that run.
         """
-        return self._assembly.queues
+        queueing = self._assembly.queueing
+        assert queueing is not None, "this broker has no queues"
+        return queueing.queues
 
     async def commit(self) -> None:
         """Carry out changes made with `queues`, and wait until they are on disk."""

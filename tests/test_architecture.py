@@ -19,21 +19,23 @@ import pytest
 
 import mqttlite
 from mqttlite.build import is_compiled
+from mqttlite.extensions.built_in import BUILT_IN
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # Each package or top-level module with those it may import. Those of one layer do not import each other.
 PURE: Final = {"wire": set(), "topics": {"wire"}, "filters": {"wire"}, "log": set(), "core": {"topics", "wire"}}
-ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "delivery", "testing"}
+ADAPTER_PACKAGES: Final = {"net", "store", "security", "telemetry", "testing"}
 FEATURES: Final = {f"extensions.{each.parent.name}" for each in ROOT.glob("mqttlite/extensions/*/manifest.py")}
-"""The features that are a folder each. Only `assembly` imports them; what others know of them is in `manifests`."""
+"""The features that are a folder each. Only `assembly` imports them, and those whose manifest says that they need
+them; what others know of them is in `manifests`."""
 BELOW: Final[dict[str, set[str]]] = {
     **PURE,
     "atomic_file": set(),
     "file_version": set(),
     "event_hub": set(PURE),
     **{each: {*PURE, "atomic_file", "event_hub", "file_version"} for each in ADAPTER_PACKAGES},
-    **{each: {*PURE, "atomic_file", "event_hub", "file_version", "manifests"} for each in ("delivery", "security")},
+    **{each: {*PURE, "atomic_file", "event_hub", "file_version", "manifests"} for each in ("security",)},
     "client": {"filters", "wire"},  # the broker and the client compile the same expressions
     "config": {*ADAPTER_PACKAGES, *PURE, "manifests"},
     "build": set(),
@@ -43,11 +45,11 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_messages": {*PURE, "admin_entries"},
     "admin": {*PURE, "admin_entries", "admin_messages", "bans", "event_hub", "session_index"},
     "rulings": {*PURE},
-    "built_in_rules": {*PURE, "delivery", "manifests", "security"},
+    "built_in_rules": {*PURE, "manifests", "security"},
     "explanations": {*PURE, "config", "rulings"},
     "local_subscription": {"client", "net"} | set(PURE),
     "published": set(PURE),
-    "manifests": {*PURE, "delivery", "telemetry"},
+    "manifests": {*PURE, "filters", "telemetry"},
     **{
         each: {
             *ADAPTER_PACKAGES,
@@ -60,7 +62,7 @@ BELOW: Final[dict[str, set[str]]] = {
             "event_hub",
             "extensions",
         }
-        | {"gateway", "manifests"}
+        | {"gateway", "manifests", *(f"extensions.{needed}" for needed in BUILT_IN[each.split(".")[1]].needs)}
         for each in FEATURES
     },
     "extensions": {*PURE, "config", "event_hub", "local_subscription", "published"},
@@ -106,10 +108,10 @@ BELOW: Final[dict[str, set[str]]] = {
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES
     | set(PURE)
-    | {"client", "config", "extensions", "published", "server"},  # mqttlite/__init__.py, the public names
+    | {"client", "config", "extensions", "manifests", "published", "server"},  # mqttlite/__init__.py, the public names
 }
 
-MANIFESTS: Final = {"manifest", "options", "built_in", "namespaces"}
+MANIFESTS: Final = {"manifest", "options", "push_target", "push_addresses", "built_in", "namespaces"}
 """The modules of `extensions` and its folders that are read without a broker."""
 
 # Clocks, event loops, threads, files, random numbers: whatever makes two runs differ.

@@ -51,7 +51,7 @@ class Administration:
                 hub=runtime.hub,
                 schemas=None if schemas is None else schemas.registry,
                 streams=streams,
-                queues_api=delivery.api,
+                queueing=delivery.queueing,
                 explanations=self.explanations,
                 read_page=runtime.queue_reader.page,
                 commit=runtime.commit,

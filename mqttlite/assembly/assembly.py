@@ -86,9 +86,8 @@ class Assembly:
             on_policies=self._on_policies,
         )
         self._delivery: Final = Delivery(runtime)
-        self.queues: Final = self._delivery.queues
+        self.queueing: Final = self._delivery.queueing
         self.push: Final = self._delivery.push
-        self.seeks: Final = self._delivery.seeks
         self.streams: Final = _streams(runtime)
         try:
             with _no_garbage_collection():
@@ -168,7 +167,8 @@ class Assembly:
             await asyncio.wait(self._watches)
         await self.permissions.close()
         await self._extensions.stop()
-        await self._delivery.close_inputs()
+        if self.queueing is not None:
+            await self.queueing.close_inputs()
 
     async def close_readers(self) -> None:
         """After all connections are closed: stop to read the store and to ask other servers."""
@@ -188,7 +188,8 @@ class Assembly:
         self.network.authenticate(question)
 
     def _on_permissions(self) -> None:
-        self.queues.on_new_rules()
+        if self.queueing is not None:
+            self.queueing.queues.on_new_rules()
         if self.streams is not None:
             self.streams.on_new_rules()
         self.loop_driver.wake()

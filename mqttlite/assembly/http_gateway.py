@@ -14,11 +14,13 @@ from mqttlite.assembly.permissions import Permissions
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.assembly.telemetry import Telemetry
 from mqttlite.catalogue.entries import NoSchemas
-from mqttlite.config import ConfigError
+from mqttlite.config import Config, ConfigError
 from mqttlite.config.checks import answers_anybody, api_key_file, http_warnings, is_loopback, open_gateway
+from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.pubsub.iam_policies import IamPolicies
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.service import Streams
     from mqttlite.gateway.gateway import Gateway
@@ -50,7 +52,6 @@ def build_gateway(
         from mqttlite.gateway.gateway import Gateway
         from mqttlite.gateway.mount_point import MountPoint
         from mqttlite.gateway.open_sessions import OpenSessions
-        from mqttlite.gateway.pubsub import iam_policies
         from mqttlite.gateway.tickets import FILE_NAME as TICKET_FILE_NAME
         from mqttlite.gateway.tickets import Tickets
         from mqttlite.gateway.topics import Topics
@@ -63,11 +64,6 @@ def build_gateway(
         api_keys = ApiKeys(api_key_file(config), clock=runtime.clock)
     except ApiKeyFileError as error:
         raise ConfigError(f"http.api_key_file: {error}") from None
-    try:
-        iam = iam_policies.IamPolicies(Path(config.data_dir) / iam_policies.FILE_NAME if config.data_dir else None)
-    except (OSError, ValueError) as error:
-        text = f"data_dir: {config.data_dir}/{iam_policies.FILE_NAME} cannot be used: {error}"
-        raise ConfigError(f"{text}. Put back a copy, or remove it: it gives nobody a right") from None
     auth_chain = logins.chain(HTTP_LISTENER, listener)
     if auth_chain.is_open and (problems := [str(each) for each in open_gateway(config, bool(api_keys))]):
         raise ConfigError(*problems)
@@ -100,14 +96,12 @@ def build_gateway(
             streams=streams,
             read_page=runtime.queue_reader.page,
             commit=runtime.commit,
-            queues=delivery.queues,
-            queues_api=delivery.api,
-            seeks=delivery.seeks,
+            queueing=delivery.queueing,
             sessions=OpenSessions(),
             tickets=Tickets(ticket_file, mount_point.prefix),
             topics=Topics(permissions.topics, permissions.topic_file, topic_rules, mount_point),
             mount_point=mount_point,
-            iam=iam,
+            iam=_iam_policies(config),
             login=partial(logins.questions.login, chain=auth_chain),
             must_log_in=not may_be_anonymous,
             is_local=is_local,
@@ -123,3 +117,15 @@ def build_gateway(
     )
     telemetry.reports.http = gateway.figures
     return gateway
+
+
+def _iam_policies(config: Config) -> "IamPolicies | None":
+    if "pubsub" not in BUILT_IN:
+        return None
+    from mqttlite.extensions.pubsub.iam_policies import FILE_NAME, IamPolicies
+
+    try:
+        return IamPolicies(Path(config.data_dir) / FILE_NAME if config.data_dir else None)
+    except (OSError, ValueError) as error:
+        text = f"data_dir: {config.data_dir}/{FILE_NAME} cannot be used: {error}"
+        raise ConfigError(f"{text}. Put back a copy, or remove it: it gives nobody a right") from None

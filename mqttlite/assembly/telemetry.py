@@ -22,7 +22,6 @@ from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.telemetry.counters import ConnectionCounters
 from mqttlite.telemetry.following import Following
 from mqttlite.telemetry.publish_queue import PublishQueue
-from mqttlite.telemetry.queue_figures import MAX_PUBLISHED
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
 from mqttlite.telemetry.sys_topics import SysTopics
@@ -47,7 +46,6 @@ class Telemetry:
     ) -> None:
         self._runtime: Final = runtime
         self._certificates: Final = network.certificates
-        self._queue_figures: Final = delivery.figures
         self.counters: Final = ConnectionCounters(runtime.core)
         links = runtime.loop_driver.links
         self.snapshots: Final = Snapshots(runtime.core, lambda: list(links.values()), self.counters, runtime.clock)
@@ -58,25 +56,32 @@ class Telemetry:
             not_ready=not_ready,
         )
         if schemas is not None:
-            self.reports.show(BUILT_IN["schemas"].figures, schemas.figures)
+            self.reports.of_extensions.show(BUILT_IN["schemas"].figures, schemas.figures)
         if streams is not None:
             from mqttlite.extensions.streams import figures as of_streams
 
-            self.reports.show(BUILT_IN["streams"].figures, partial(of_streams.values, streams))
-        self.reports.queues = delivery.figures
-        if delivery.push is not None:
+            self.reports.of_extensions.show(BUILT_IN["streams"].figures, partial(of_streams.values, streams))
+        queueing = delivery.queueing
+        if queueing is not None:
+            self.reports.of_extensions.show(
+                BUILT_IN["queues"].figures, queueing.figures.values, queueing.figures.sys_values
+            )
+        if queueing is not None and delivery.push is not None:
             from mqttlite.extensions.push import figures as push
 
-            values = partial(push.values, delivery.push, delivery.queues, delivery.push_latency)
-            self.reports.show(BUILT_IN["push"].figures, values)
+            self.reports.of_extensions.show(
+                BUILT_IN["push"].figures,
+                partial(push.values, delivery.push, queueing.queues, delivery.push_latency),
+                partial(push.sys_values, delivery.push, queueing.queues),
+            )
         self.recent_events: Final = RecentEvents(runtime.utc_now)
         """For the dashboard and the `why` command."""
-        self.tracing: Final = Tracing(runtime, delivery.queues, self.reports, self.recent_events)
+        self.tracing: Final = Tracing(runtime, queueing, self.reports, self.recent_events)
         self._publish_queue: Final = PublishQueue(runtime.core, runtime.loop_driver.wake, runtime.clock)
         if "delayed" in BUILT_IN:
             from mqttlite.extensions.delayed import figures as delayed
 
-            self.reports.show(BUILT_IN["delayed"].figures, partial(delayed.values, runtime.core.delayed))
+            self.reports.of_extensions.show(BUILT_IN["delayed"].figures, partial(delayed.values, runtime.core.delayed))
         self._topic_presence: TopicPresence | None = None
         """None where no topic policy ever asked for it."""
         self._sys_topics: asyncio.Task[None] | None = None
@@ -102,8 +107,7 @@ class Telemetry:
             sys_topics = SysTopics(
                 *(self.snapshots, self._publish_queue, interval_s, runtime.clock()),
                 certificates=self._certificates.ends_at,
-                queues=lambda: self._queue_figures(MAX_PUBLISHED),
-                figures=self.reports.figures,
+                of_extensions=self.reports.of_extensions.sys_values,
             )
             self._sys_topics = runtime.loop.create_task(sys_topics.run())
 
@@ -120,7 +124,7 @@ class Telemetry:
             )
             runtime.hub.register(self._topic_presence)
             self.tracing.trace()
-            self.reports.show(BUILT_IN["presence"].figures, self._topic_presence.figures)
+            self.reports.of_extensions.show(BUILT_IN["presence"].figures, self._topic_presence.figures)
         self._topic_presence.on_policies(policies)
 
     async def stop_publishing(self) -> None:

@@ -4,11 +4,10 @@ Invariant: while nothing is traced, the core has a tracer only if a listener to 
 """
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.config import ConfigError
-from mqttlite.delivery.queues.service import Queues
 from mqttlite.event_hub import CoreTracer, Listener, NoMessages
 from mqttlite.reports import Reports
 from mqttlite.telemetry.dataset import Dataset
@@ -20,13 +19,19 @@ from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.rows import SessionRows
 
+if TYPE_CHECKING:
+    from mqttlite.extensions.queues.queueing import Queueing
+    from mqttlite.telemetry.queue_attempts import QueueAttempts
+
 
 class Tracing:
     """The constructor raises nothing; `open` may."""
 
-    def __init__(self, runtime: Runtime, queues: Queues, reports: Reports, recent_events: RecentEvents) -> None:
+    def __init__(
+        self, runtime: Runtime, queueing: "Queueing | None", reports: Reports, recent_events: RecentEvents
+    ) -> None:
         self._runtime: Final = runtime
-        self._queues: Final = queues
+        self._queueing: Final = queueing
         self._reports: Final = reports
         self._recent_events: Final = recent_events
         self._pseudonyms = Pseudonyms()
@@ -97,7 +102,7 @@ class Tracing:
             core.watch(CoreTracer(hub, follower))
         else:
             core.watch(CoreTracer(hub, NoMessages()) if hub.needs_tracer else None)
-            self._queues.watch(None)
+            self._watch_queues(None)
 
     def _new_observer(self, delivery_log: DeliveryLogOptions | None) -> Observer:
         runtime = self._runtime
@@ -114,5 +119,9 @@ class Tracing:
     def _show(self, observer: Observer) -> None:
         """Connect an observer to the writer, to the queues and to `why`."""
         self._runtime.loop_driver.writer.on_written = observer.on_written
-        self._queues.watch(observer.attempts)
+        self._watch_queues(observer.attempts)
         self._reports.answers = lambda: observer.answers
+
+    def _watch_queues(self, attempts: "QueueAttempts | None") -> None:
+        if self._queueing is not None:
+            self._queueing.queues.watch(attempts)

@@ -15,8 +15,7 @@ from mqttlite.cli.configured import ConfiguredRules, made_topics, rules_of
 from mqttlite.config import Config, ConfigError, load_config
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
-from mqttlite.delivery.queues.commands import COMMANDS
-from mqttlite.delivery.queues.control import ACTIONS
+from mqttlite.extensions.built_in import BUILT_IN, resolve
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.default_rules import is_bridge_state
@@ -146,7 +145,7 @@ def _checked(action: str, topic: str) -> bytes:
         split_share(name)
     else:
         check_name(name)
-        served = [f"$queue/+/{each}" for each in ACTIONS] + [f"$queue/+/{each}/#" for each in COMMANDS]
-        if not any(matches(each.encode(), name) for each in served):
+        served = [each for manifest in BUILT_IN.values() if manifest.served for each in resolve(manifest.served)]
+        if not any(matches(each, name) for each in served):
             NAMESPACES.check_is_served(name)
     return name

@@ -33,8 +33,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "kick": "Disconnect clients.",
     "ban": "Keep clients, users or addresses out for a while.",
     "sessions": "List, show or end sessions, and what waits for them.",
-    "queue": "List, make, look at, purge, pause or delete queues.",
-    "dlq": "List, show, replay or drop dead letters.",
     "retained": "List, get or remove retained messages.",
     "topics": "Say what topics are for; list, make or forget those with an owner.",
     "asyncapi": "Print the topics as an AsyncAPI document.",

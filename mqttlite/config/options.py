@@ -21,7 +21,6 @@ from mqttlite.config.mount_points import check_mount_point
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
-from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions
 from mqttlite.extensions.built_in import refusal
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
@@ -46,6 +45,17 @@ if TYPE_CHECKING or not refusal("push"):
 else:
 
     class PushOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        """Stands for the options of an extension that is missing."""
+
+
+if TYPE_CHECKING or not refusal("queues"):
+    from mqttlite.extensions.queues.options import DeliveryOptions, QueueOptions
+else:
+
+    class QueueOptions(msgspec.Struct, frozen=True):
+        """Stands for the options of an extension that is missing."""
+
+    class DeliveryOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Stands for the options of an extension that is missing."""
 
 
@@ -197,7 +207,9 @@ class LameDuckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 OWNERS: Final[Mapping[str, str]] = {
+    "delivery": "queues",
     "push": "push",
+    "queues": "queues",
     "queues.push": "push",
     "sparkplug": "sparkplug",
     "streams": "streams",

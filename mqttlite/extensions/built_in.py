@@ -13,7 +13,9 @@ _NAMES: Final = (
     "delayed",
     "mosquitto_import",
     "presence",
+    "pubsub",
     "push",
+    "queues",
     "schemas",
     "sparkplug",
     "streams",
@@ -30,6 +32,11 @@ BUILT_IN: Final[Mapping[str, Manifest]] = {
     name: resolve(f"mqttlite.extensions.{name}.manifest:MANIFEST") for name in _NAMES
 }
 """By name."""
+
+for _name, _manifest in BUILT_IN.items():
+    for _needed in _manifest.needs:
+        if _needed not in BUILT_IN:
+            raise ImportError(f"the extension {_name} needs {_needed}: take both away, or none")
 
 
 def refusal(name: str) -> str:

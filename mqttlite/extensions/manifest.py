@@ -25,14 +25,20 @@ class Command(NamedTuple):
 class Manifest:
     """One extension. Its folder has its name."""
 
+    needs: tuple[str, ...] = ()
+    """The extensions whose modules it imports."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     """By name."""
     routes: tuple[str, ...] = ()
     """References to functions that make routes of the HTTP application from an `OperatorContext`."""
+    gateway_routes: tuple[str, ...] = ()
+    """The same for routes that only the gateway has, from a `GatewayContext`."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """References to the error formats (`gateway.problems.ErrorFormat`) of some of their paths, by prefix."""
     pages: tuple[str, ...] = ()
-    """References to functions that add pages to the dashboard."""
+    """References to functions that add pages to a `Dashboard`."""
+    menu: tuple[tuple[str, str], ...] = ()
+    """Of these the addresses and titles that stand in its menu."""
     lookup: str = ""
     """A reference to a function that reads the schemas of the catalogue (`catalogue.entries.Lookup`) from a data
     directory. It raises `ConfigError`."""
@@ -40,6 +46,8 @@ class Manifest:
     """The reserved first levels of topics that the core serves if this extension is there."""
     namespaces: tuple[str, ...] = ()
     """References to the `Syntax` of each namespace that it serves itself."""
+    served: str = ""
+    """A reference to the filters (bytes) of the topics below its namespaces to which clients may publish."""
     right_of: str = ""
     """A reference to a function: what it takes to publish to a topic (`core.rights`)."""
     subject_of: str = ""

@@ -2,19 +2,20 @@
 
 from typing import Final
 
-from mqttlite.delivery.queues.namespace import DEAD_LETTERS, QUEUES
 from mqttlite.extensions.built_in import BUILT_IN, resolve
 from mqttlite.topics.namespaces import Namespaces, unavailable
 
 _RESERVED: Final = {
     b"$delayed": "$delayed/…: this broker has no delayed messages",
+    b"$dlq": "$dlq/…: this broker has no queues",
+    b"$queue": "$queue/…: this broker has no queues",
     b"$stream": "$stream/…: this broker has no streams",
 }
 """The refusals of namespaces that no extension serves. They are never treated as ordinary topics."""
 
 
 def _made() -> Namespaces:
-    served = [QUEUES, DEAD_LETTERS, *(resolve(each) for manifest in BUILT_IN.values() for each in manifest.namespaces)]
+    served = [resolve(each) for manifest in BUILT_IN.values() for each in manifest.namespaces]
     known = {syntax.first_level for syntax in served}.union(*(each.first_levels for each in BUILT_IN.values()))
     return Namespaces(
         [*served, *(unavailable(level, refusal) for level, refusal in _RESERVED.items() if level not in known)]

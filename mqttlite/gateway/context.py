@@ -18,16 +18,12 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.message import Delivery
-from mqttlite.delivery.queues.api import QueuesApi
-from mqttlite.delivery.queues.seek_requests import Seeks
-from mqttlite.delivery.queues.service import Queues
 from mqttlite.event_hub import EventHub
 from mqttlite.explanations import Explanations
 from mqttlite.gateway.counters import HttpCounters
 from mqttlite.gateway.history import History
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.open_sessions import OpenSessions
-from mqttlite.gateway.pubsub.iam_policies import IamPolicies
 from mqttlite.gateway.tickets import Tickets
 from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
@@ -42,6 +38,8 @@ from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.pubsub.iam_policies import IamPolicies
+    from mqttlite.extensions.queues.queueing import Queueing
     from mqttlite.extensions.schemas.service import SchemaRegistry
     from mqttlite.extensions.streams.service import Streams
 
@@ -60,8 +58,8 @@ class OperatorContext:
     """None without that extension."""
     streams: "Streams | None"
     """None without that extension."""
-    queues_api: QueuesApi
-    """What an operator does with queues and dead letters."""
+    queueing: "Queueing | None"
+    """The queues. None without that extension."""
     explanations: Explanations
     """Predicts the outcome of messages and subscriptions."""
     read_page: Callable[[str, int, int], Awaitable[list[Delivery | None]]]
@@ -91,8 +89,6 @@ class GatewayContext(OperatorContext):
     api_keys: ApiKeys
     lookup: Callable[[], Lookup]
     """The schemas of now, for the catalogue."""
-    queues: Queues
-    seeks: Seeks
     sessions: OpenSessions
     """The subscribers over HTTP."""
     tickets: Tickets
@@ -101,8 +97,8 @@ class GatewayContext(OperatorContext):
     """The topics made over HTTP."""
     mount_point: MountPoint
     """What comes before the topics of callers."""
-    iam: IamPolicies
-    """What Google's clients set, and get back."""
+    iam: "IamPolicies | None"
+    """What Google's clients set, and get back. None without the extension that serves them."""
     login: Callable[[Credentials], Awaitable[Verdict]]
     """Authenticates a caller with the same authenticators and jail as MQTT."""
     must_log_in: bool

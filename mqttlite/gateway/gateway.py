@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from mqttlite.config import ConfigError
 from mqttlite.core.load.overload import BEGINS_AT, SLOW_SENDERS
-from mqttlite.delivery.queues.resources import subscription_resource
 from mqttlite.file_version import version_of
 from mqttlite.gateway.app import HttpApp
 from mqttlite.gateway.caller import Callers
@@ -18,7 +17,6 @@ from mqttlite.gateway.client_certificates import STATE, ClientCertificate
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.features import build_app
 from mqttlite.gateway.http_server import HttpServer
-from mqttlite.gateway.pubsub.names import snapshot_resource
 from mqttlite.gateway.strangers import Strangers
 from mqttlite.net.endpoints import TcpEndpoint
 from mqttlite.security.identity import identity_of
@@ -95,26 +93,11 @@ class Gateway:
 
     async def start(self) -> None:
         """Listen. Raises `CannotListen`."""
-        self._watch_queues()
-        await self._server.start()
         context = self.context
+        if context.iam is not None and context.queueing is not None:
+            context.iam.follow(context.queueing.queues)
+        await self._server.start()
         self._sampling = asyncio.get_running_loop().create_task(context.history.run(context.reports, context.snapshots))
-
-    def _watch_queues(self) -> None:
-        """Have a policy go with its queue or snapshot, however that is deleted."""
-        context, queues, snapshots = self.context, self.context.queues, self.context.queues.snapshots
-        present = {subscription_resource(each) for each in queues.names}
-        present |= {snapshot_resource(each.name) for each in snapshots.of()}
-        context.iam.keep_only(present, ("subscriptions", "snapshots"))
-        queues.on_changed.append(self._on_queue)
-        snapshots.on_gone = self._on_snapshot_gone
-
-    def _on_queue(self, name: str) -> None:
-        if name not in self.context.queues:
-            self.context.iam.forget_soon(subscription_resource(name))
-
-    def _on_snapshot_gone(self, name: str) -> None:
-        self.context.iam.forget_soon(snapshot_resource(name))
 
     async def stop_accepting(self) -> None:
         """No new requests; subscribers end with the core's connections, and pages that are open here."""
@@ -131,14 +114,18 @@ class Gateway:
         """Wait until the last answer is sent."""
         self.context.sessions.stop()
         await self._server.emptied()
-        await self.context.iam.forgotten()
+        await self._policies_forgotten()
 
     async def abort(self) -> None:
         """Close what is still open."""
         await self._stop_sampling()
         self.context.sessions.stop()
         await self._server.abort()
-        await self.context.iam.forgotten()
+        await self._policies_forgotten()
+
+    async def _policies_forgotten(self) -> None:
+        if self.context.iam is not None:
+            await self.context.iam.forgotten()
 
 
 class _TlsFiles:

@@ -12,9 +12,7 @@ from mqttlite.gateway import (
     clients,
     metrics_routes,
     operation_routes,
-    queue_routes,
     retained,
-    snapshot_routes,
 )
 from mqttlite.gateway.app import PROTECTION, HttpApp
 from mqttlite.gateway.caller import MetricsCallers, SocketCallers
@@ -38,8 +36,6 @@ LIMITS: Final = HttpOptions(
 FEATURES: Final[tuple[Callable[[OperatorContext], Sequence[Route]], ...]] = (
     clients.routes,
     retained.routes,
-    queue_routes.routes,
-    snapshot_routes.routes,
     operation_routes.routes,
     metrics_routes.routes,
 )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from mqttlite.telemetry.figures import Figure, Labelled, Values
-from mqttlite.telemetry.queue_figures import MAX_REPORTED, QueueFigures
 from mqttlite.telemetry.report import HttpFigures, ListenerState, Report
 from mqttlite.telemetry.snapshot import Snapshot
 
@@ -30,8 +29,6 @@ def of_report(report: Report) -> Iterator[tuple[Figure, Values]]:
     if report.http is not None:
         for figure, of_http in _OF_HTTP:
             yield figure, of_http(report.http)
-    for figure, of_queue in _OF_QUEUES:
-        yield figure, [each for queue in report.queues[:MAX_REPORTED] for each in _labelled(queue, of_queue(queue))]
 
 
 def _gauge(name: str, documentation: str, sys_topic: str = "", *, is_held: bool = False) -> Figure:
@@ -356,52 +353,4 @@ _OF_HTTP: Final[tuple[tuple[Figure, Callable[[HttpFigures], Values]], ...]] = (
         _counter("http_slow_readers_cut", "Connections that ended because the client took nothing for a minute."),
         lambda http: http.slow_readers_cut,
     ),
-)
-
-
-def _labelled(queue: QueueFigures, values: "float | Labelled") -> Labelled:
-    if isinstance(values, int | float):
-        return [({"queue": queue.name}, values)]
-    return [({"queue": queue.name, **labels}, count) for labels, count in values]
-
-
-_OF_QUEUES: Final[tuple[tuple[Figure, Callable[[QueueFigures], "float | Labelled"]], ...]] = (
-    (_gauge("queue_depth", "Messages in a queue that have not come to their end."), lambda q: q.depth),
-    (_gauge("queue_leased", "Those that consumers have."), lambda q: q.leased),
-    (_gauge("queue_scheduled", "Those that wait for their next attempt."), lambda q: q.scheduled),
-    (_gauge("queue_lag", "Those that no consumer has: depth without leased."), lambda q: q.lag),
-    (
-        _gauge(
-            "queue_growth_per_second",
-            "Messages that came less those that came to their end, over about a minute.",
-        ),
-        lambda q: q.growth_per_s,
-    ),
-    (_gauge("queue_oldest_seconds", "How long ago the oldest was published."), lambda q: q.oldest_age_s),
-    (_gauge("queue_consumers", "Connected consumers."), lambda q: q.consumers),
-    (_gauge("queue_dead_letters", "Dead letters that are kept."), lambda q: q.dead_letters),
-    (_counter("queue_published", "Messages that the queue took."), lambda q: q.published),
-    (
-        _counter("queue_refused", "Messages that it did not take: it had no room, or their topic is ephemeral."),
-        lambda q: q.refused,
-    ),
-    (_counter("queue_filtered", "Messages that did not pass its filter."), lambda q: q.filtered),
-    (_gauge("queue_retained", "Messages that ended and are kept for a seek."), lambda q: q.retained),
-    (_gauge("queue_snapshots", "Snapshots that are kept."), lambda q: q.snapshots),
-    (_counter("queue_returned", "Ended messages that a seek had wait again."), lambda q: q.returned),
-    (_counter("queue_attempts", "Deliveries to consumers."), lambda q: q.attempts),
-    (_counter("queue_redeliveries", "Those that were not the first of a message."), lambda q: q.redeliveries),
-    (
-        _counter(
-            "queue_nacked_late",
-            "Refusals by $nack that changed nothing, because the message was acknowledged or had ended.",
-        ),
-        lambda q: q.nacked_late,
-    ),
-    (
-        _counter("dead_letters", "Messages that became dead letters, by cause."),
-        lambda q: _by("cause", q.dead_letter_causes),
-    ),
-    (_counter("queue_ended", "Messages that came to their end, by end."), lambda q: _by("end", q.ends)),
-    (_counter("queue_failures", "Attempts that failed, by cause."), lambda q: _by("cause", q.failures)),
 )

@@ -5,10 +5,13 @@ The metrics port, `$SYS` and `/status` show what the figures of the broker (`bro
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from mqttlite.telemetry.histograms import Histogram
+
+MAX_REPORTED: Final = 1_000
+"""Queues, or streams, the first by name, that metrics tell of: each is a dozen lines of a report."""
 
 Labelled: TypeAlias = "Sequence[tuple[Mapping[str, str], float]]"
 """A value for each set of labels."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from mqttlite.telemetry.figures import Figure, Values
 from mqttlite.telemetry.histograms import Histogram
-from mqttlite.telemetry.queue_figures import QueueFigures
 from mqttlite.telemetry.snapshot import Snapshot
 
 
@@ -82,7 +81,6 @@ class Report:
     store_failing: bool
     memory_short: bool
     log_lines_dropped: int = 0
-    queues: Sequence[QueueFigures] = ()
     rows_written: Mapping[str, int] = field(default_factory=dict)
     """By table of the telemetry dataset."""
     rows_dropped: Mapping[str, int] = field(default_factory=dict)

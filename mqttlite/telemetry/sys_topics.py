@@ -8,7 +8,7 @@ import asyncio
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -18,7 +18,6 @@ from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL
 from mqttlite.telemetry.broker_figures import of_snapshot
 from mqttlite.telemetry.figures import Figure, Values, total
 from mqttlite.telemetry.publish_queue import PublishQueue
-from mqttlite.telemetry.queue_figures import QueueFigures, sys_values
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 
 if sys.platform != "win32":
@@ -65,8 +64,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class SysTopics:
     """Publishes a snapshot every `interval_s` seconds. `now` is the start in the broker's seconds. `certificates`
-    returns when TLS files expire, in Unix time, by listener and option; `queues` returns the values of queues, and
-    `figures` those of extensions."""
+    returns when TLS files expire, in Unix time, by listener and option; `of_extensions` returns names and values of
+    extensions."""
 
     def __init__(
         self,
@@ -75,15 +74,13 @@ class SysTopics:
         interval_s: float,
         now: float,
         certificates: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
-        queues: Callable[[], Sequence[QueueFigures]] = tuple,
-        figures: Callable[[], Iterable[tuple[Figure, Values]]] = tuple,
+        of_extensions: Callable[[], Iterable[tuple[str, str]]] = tuple,
     ) -> None:
         self._snapshots: Final = snapshots
         self._queue: Final = queue
         self._interval_s: Final = interval_s
         self._certificates: Final = certificates
-        self._queues: Final = queues
-        self._figures: Final = figures
+        self._of_extensions: Final = of_extensions
         self._version: Final = f"mqttlite version {_version()}"
         self._started_at: Final = now
         self._published_at = now
@@ -110,10 +107,8 @@ class SysTopics:
             level = listener.translate(_NO_LEVEL)
             for option, seconds in ends_at.items():
                 self._put(f"tls/{level}/{option}/expires_at", str(int(seconds)))
-        for name, text in sys_values(self._queues()):
+        for name, text in self._of_extensions():
             self._put(name, text)
-        for name, value in _sums(self._figures(), "gauge", "counter").items():
-            self._put(name, str(value))
         elapsed_s = now - self._published_at
         for name, counter in _LOADS:
             growth = self._counters[counter] - previous.get(counter, 0)
@@ -129,9 +124,9 @@ class SysTopics:
             self._queue.put(f"$SYS/broker/{name}".encode(), value.encode(), retain=True)
 
 
-def _sums(figures: Iterable[tuple[Figure, Values]], *kinds: str) -> dict[str, float]:
+def _sums(figures: Iterable[tuple[Figure, Values]], kind: str) -> dict[str, float]:
     """The values of figures that have a topic here, by topic."""
-    return {figure.sys_topic: total(values) for figure, values in figures if figure.sys_topic and figure.kind in kinds}
+    return {figure.sys_topic: total(values) for figure, values in figures if figure.sys_topic and figure.kind == kind}
 
 
 def _counters(snapshot: Snapshot) -> dict[str, float]:

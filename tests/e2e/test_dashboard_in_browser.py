@@ -10,7 +10,7 @@ import pytest
 
 from mqttlite import Client
 from mqttlite.core.limits import Limits
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions

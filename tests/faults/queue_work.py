@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from mqttlite.core.changes import Change, Enqueue
-from mqttlite.delivery.queues.marks import attempts_of
-from mqttlite.delivery.queues.options import RetryOptions
-from mqttlite.delivery.queues.service import Pulled
+from mqttlite.extensions.queues.marks import attempts_of
+from mqttlite.extensions.queues.options import RetryOptions
+from mqttlite.extensions.queues.service import Pulled
 from mqttlite.store.memory import MemoryStore
 from tests.support.queues import QueueWorld, options
 from tests.support.stores import loaded

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.queues.options import QueueOptions
 from mqttlite.event_hub import STORE_FAILING, Listener
+from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.server import Broker
 from mqttlite.wire.constants import PUBACK, V311
 from mqttlite.wire.packets import Ack, Publish

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from mqttlite.delivery.queues.push_target import new_secret
+from mqttlite.extensions.queues.push_target import new_secret
 from tests.support.killed import free_port, publish, running
 
 CONFIG = """

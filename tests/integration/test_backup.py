@@ -17,12 +17,11 @@ from mqttlite import Broker, Client
 from mqttlite.cli.backup import described
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.store.sqlite import backup, beside, files
 from mqttlite.store.sqlite.backup import Contents, back_up, restore
 from mqttlite.store.sqlite.files import StoreError
 from mqttlite.store.sqlite.schema import SCHEMA_VERSION
-from tests.support.inside import assembly_of
 
 
 @asynccontextmanager
@@ -358,7 +357,7 @@ async def test_queues_and_their_dead_letters_are_in_a_backup(tmp_path: Path) -> 
     options = QueueOptions(name="jobs", filters=("work/#",), max_attempts=2)
     config = Config(data_dir=str(tmp_path / "one"), listeners=(ListenerOptions(port=0),), queues=(options,))
     async with Broker(config) as broker:
-        queues = assembly_of(broker).queues
+        queues = broker.queues
         for number in range(4):
             await broker.publish("work/a", str(number), qos=1)
         first, second = queues.pull("jobs", 2)
@@ -367,7 +366,7 @@ async def test_queues_and_their_dead_letters_are_in_a_backup(tmp_path: Path) -> 
         (again, third) = queues.pull("jobs", 2)
         queues.nack("jobs", [again.ack_id])
         queues.nack("jobs", [third.ack_id], 0.0)
-        await assembly_of(broker).commit()
+        await broker.commit()
         found = await asyncio.to_thread(back_up, tmp_path / "one", tmp_path / "copy")
         assert (found.sessions, found.queues, found.in_queues, found.dead_letters) == (0, 1, 2, 1)
         assert (
@@ -377,7 +376,7 @@ async def test_queues_and_their_dead_letters_are_in_a_backup(tmp_path: Path) -> 
         )
     await asyncio.to_thread(restore, tmp_path / "copy", tmp_path / "two")
     async with serving(tmp_path / "two") as broker:
-        queues = assembly_of(broker).queues
+        queues = broker.queues
         assert queues.options("jobs") == options
         assert [letter.message.payload for letter in queues.dead_letters("jobs").letters()] == [b"1"]
         pulled = queues.pull("jobs", 9)

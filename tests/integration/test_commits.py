@@ -11,7 +11,7 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import Enqueue
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.reasons import HoldReason
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import (

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions, load_config
 from mqttlite.core.limits import Limits
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.security.api_keys import FILE_NAME, add
 from mqttlite.security.dynamic_security import Options
 from mqttlite.security.dynamic_security.document import dump

@@ -24,8 +24,8 @@ from mqttlite.client.errors import ConnectRefused, SubscribeRefused
 from mqttlite.config import load_config
 from mqttlite.config.extensions import ExtensionOptions
 from mqttlite.config.http import HttpOptions
-from mqttlite.delivery.queues.options import DeliveryOptions
 from mqttlite.extensions.publish_hook import Result
+from mqttlite.extensions.queues.options import DeliveryOptions
 
 pytestmark = pytest.mark.slow
 

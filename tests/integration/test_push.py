@@ -10,9 +10,6 @@ from aiohttp.client_proto import ResponseHandler
 from standardwebhooks import Webhook
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
-from mqttlite.delivery.queues.errors import PushRefused
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
-from mqttlite.delivery.queues.push_target import PushTarget, new_secret
 from mqttlite.event_hub import PUSH_STOPPED, Listener
 from mqttlite.extensions.push import pusher, service
 from mqttlite.extensions.push.endpoint import Endpoint
@@ -20,6 +17,9 @@ from mqttlite.extensions.push.guard import Guard
 from mqttlite.extensions.push.limited_answers import MAX_INTERIM, PIECE_BYTES
 from mqttlite.extensions.push.options import PushOptions
 from mqttlite.extensions.push.results import NOT_REACHED
+from mqttlite.extensions.queues.errors import PushRefused
+from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.queues.push_target import PushTarget, new_secret
 from mqttlite.security.tls import TlsOptions, client_context, server_context
 from mqttlite.server import Broker
 from mqttlite.wire.properties import Properties

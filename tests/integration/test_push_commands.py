@@ -15,9 +15,9 @@ from standardwebhooks import Webhook
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.metrics import MetricsOptions
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
-from mqttlite.delivery.queues.push_target import PushTarget, new_secret
 from mqttlite.extensions.push.options import PushOptions
+from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.queues.push_target import PushTarget, new_secret
 from mqttlite.gateway.caller import Role
 from mqttlite.server import Broker
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions

@@ -8,7 +8,7 @@ import pytest
 
 from mqttlite.client import Client, IdempotentHandler, MqttError, Properties, QueueMessage, SubscribeRefused
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
+from mqttlite.extensions.queues.options import DeliveryOptions, QueueOptions, RetryOptions
 from mqttlite.server import Broker
 
 PATIENCE_S = 60.0

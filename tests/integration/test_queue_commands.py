@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.metrics import MetricsOptions
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
-from mqttlite.delivery.queues.properties import time_text
+from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.queues.properties import time_text
 from mqttlite.server import Broker
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.queues.commands import MAX_COMMAND_BYTES, MAX_WAITING
-from mqttlite.delivery.queues.options import QueueOptions
-from mqttlite.delivery.queues.properties import time_text
 from mqttlite.extensions.push import service
+from mqttlite.extensions.queues.commands import MAX_COMMAND_BYTES, MAX_WAITING
+from mqttlite.extensions.queues.options import QueueOptions
+from mqttlite.extensions.queues.properties import time_text
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Publish
@@ -19,7 +19,7 @@ from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.integration.test_push import config, ends, queue
 from tests.support.device import Device, until
-from tests.support.inside import assembly_of, push_of
+from tests.support.inside import push_of, queueing_of
 from tests.support.receiver import Receiver
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio"])
@@ -247,7 +247,7 @@ async def test_nothing_older_is_pushed_once_a_seek_is_answered(
     async with Receiver() as receiver, Broker(config(queue("q", receiver.url("/hang"), ack_deadline_s=60.0))) as broker:
         await broker.publish("a/b", b"old", qos=1)
         await until(lambda: len(receiver.requests) == 1)
-        sought = asyncio.ensure_future(assembly_of(broker).seeks.to_time("q", 2**53))
+        sought = asyncio.ensure_future(queueing_of(broker).seeks.to_time("q", 2**53))
         await asyncio.sleep(0.05)
         assert not sought.done()
         if is_answered:

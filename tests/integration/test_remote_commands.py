@@ -16,7 +16,7 @@ from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.core.limits import Limits
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.gateway.topic_routes import NewTopic
 from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
 from mqttlite.server import Broker

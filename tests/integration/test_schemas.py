@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.extensions.schemas.registry import Schema
 from mqttlite.extensions.schemas.service import FILE_NAME
 from mqttlite.security.topic_policies import TopicPolicyOptions

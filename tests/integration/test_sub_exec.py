@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.server import Broker
 
 pytestmark = pytest.mark.slow  # each starts processes

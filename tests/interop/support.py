@@ -27,7 +27,7 @@ from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from mqttlite import Broker, Config, ListenerOptions, TlsOptions
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.security.authenticator import Authenticator
 from mqttlite.telemetry.options import Options as TelemetryOptions
 from tests.support.loops import new_event_loop

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.extensions.queues.options import QueueOptions
 from tests.interop.peers import KINDS, Agent, Kind, Message, MqttJsPeer, PahoPeer
 from tests.interop.support import READY, V5, V311, Line, MosquittoSub, Paho, RunningBroker, eventually, published
 

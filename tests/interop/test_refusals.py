@@ -12,8 +12,8 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from mqttlite.delivery.queues.managed import QueueState
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.queues.managed import QueueState
+from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from tests.interop.support import READY, V5, V311, MosquittoSub, RunningBroker, eventually, published
 
 MESSAGES = 200

@@ -12,8 +12,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from mqttlite.delivery.queues.limits import ARRIVAL_S, MAX_LANE
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.queues.limits import ARRIVAL_S, MAX_LANE
+from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Publish

@@ -49,7 +49,7 @@ async def look():
         document = json.loads(await read(broker.gateway.urls[0] + "/openapi.json"))
         metrics = await read(f"http://{broker.monitor.addresses[0]}/metrics")
         refused = []
-        for topic in ("$delayed/1/a", "$stream/a"):
+        for topic in ("$delayed/1/a", "$stream/a", "$queue/q", "$dlq/q"):
             try:
                 await broker.publish(topic, "x")
             except TopicNameInvalid:
@@ -68,7 +68,9 @@ print(json.dumps({**found, "refusals": [refusal(each) for each in sys.argv[3:]]}
 """
 
 SECTIONS: Final[Mapping[str, str]] = {
+    "delivery": "[delivery]\nmax_queues = 3",
     "push": "[push]\nallowed_hosts = ['a']",
+    "queues": "[[queues]]\nname = 'q'",
     "queues.push": "[[queues]]\nname = 'q'\npush = {url = 'https://a.example/', secret = 'whsec_" + "A" * 43 + "='}",
     "sparkplug": "sparkplug = true",
     "streams": "[[streams]]\nname = 's'",
@@ -122,28 +124,65 @@ def test_each_option_of_an_extension_has_an_example() -> None:
     assert set(OWNERS.values()) <= BUILT_IN.keys()
 
 
+def gone_with(name: str) -> set[str]:
+    """The extension, and those that need it."""
+    gone = {name}
+    while more := {each for each, manifest in BUILT_IN.items() if gone.intersection(manifest.needs)} - gone:
+        gone |= more
+    return gone
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_an_extension_goes_with_its_folder_and_its_line(
     name: str, copy: Path, whole: dict[str, Any], tmp_path: Path
 ) -> None:
-    manifest = BUILT_IN[name]
-    options = [path for path, owner in OWNERS.items() if owner == name]
-    folder, listed = copy / "mqttlite" / "extensions" / name, copy / "mqttlite" / "extensions" / "built_in.py"
+    gone = gone_with(name)
+    manifests = [BUILT_IN[each] for each in gone]
+    options = [path for path, owner in OWNERS.items() if owner in gone]
+    folders, listed = copy / "mqttlite" / "extensions", copy / "mqttlite" / "extensions" / "built_in.py"
     text = listed.read_text(encoding="utf-8")
-    assert text.count(f'    "{name}",\n') == 1
-    shutil.move(folder, tmp_path / "folder")
-    listed.write_text(text.replace(f'    "{name}",\n', ""), encoding="utf-8")
+    left = text
+    for each in gone:
+        assert left.count(f'    "{each}",\n') == 1
+        left = left.replace(f'    "{each}",\n', "")
+        shutil.move(folders / each, tmp_path / each)
+    listed.write_text(left, encoding="utf-8")
     try:
         found = look(copy, tmp_path / "data", options)
     finally:
-        shutil.move(tmp_path / "folder", folder)
+        for each in gone:
+            shutil.move(tmp_path / each, folders / each)
         listed.write_text(text, encoding="utf-8")
-    assert set(whole["commands"]) - set(found["commands"]) == manifest.commands.keys()
-    assert bool(set(whole["routes"]) - set(found["routes"])) == bool(manifest.routes)
-    assert [each.name for each in manifest.figures if f"mqttlite_{each.name} " in found["metrics"]] == []
+    assert set(whole["commands"]) - set(found["commands"]) == {each for one in manifests for each in one.commands}
+    has_routes = any(each.routes or each.gateway_routes or each.pages for each in manifests)
+    assert bool(set(whole["routes"]) - set(found["routes"])) == has_routes
+    figures = [each.name for one in manifests for each in one.figures]
+    assert [each for each in figures if f"mqttlite_{each} " in found["metrics"]] == []
     assert ("$delayed/1/a" in found["refused"]) == (name == "delayed")
+    assert ({"$queue/q", "$dlq/q"} <= set(found["refused"])) == (name == "queues")
     names = [each.rpartition(".")[2] for each in options]
-    for each in names:
-        assert named(each, whole["default"]) - named(each, found["default"]) == names.count(each)
-    said = f" belongs to the extension {name}, which this broker does not have"
-    assert [each for each in found["refusals"] if said not in each] == []
+    for each in set(names):
+        assert named(each, whole["default"]) - named(each, found["default"]) >= names.count(each)
+    owners = "|".join(gone)
+    said = re.compile(rf" belongs to the extension ({owners}), which this broker does not have")
+    assert [each for each in found["refusals"] if not said.search(each)] == []
+
+
+@pytest.mark.parametrize("name", sorted({needed for each in BUILT_IN.values() for needed in each.needs}))
+def test_an_extension_that_others_need_does_not_go_alone(name: str, copy: Path) -> None:
+    listed = copy / "mqttlite" / "extensions" / "built_in.py"
+    text = listed.read_text(encoding="utf-8")
+    listed.write_text(text.replace(f'    "{name}",\n', ""), encoding="utf-8")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "import mqttlite.extensions.built_in"],
+            env={**os.environ, "PYTHONPATH": str(copy)},
+            cwd=copy,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    finally:
+        listed.write_text(text, encoding="utf-8")
+    assert f"needs {name}: take both away, or none" in done.stderr

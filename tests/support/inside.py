@@ -7,6 +7,7 @@ no other public name. Clients and retained messages are in `broker.admin`, conne
 from mqttlite.assembly import Assembly
 from mqttlite.core.broker import Broker as Core
 from mqttlite.extensions.push.service import Push
+from mqttlite.extensions.queues.queueing import Queueing
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.server import Broker
@@ -32,6 +33,13 @@ def push_of(broker: Broker) -> Push:
     push = broker._assembly.push
     assert push is not None
     return push
+
+
+def queueing_of(broker: Broker) -> Queueing:
+    """What serves the queues of a broker that was started."""
+    queueing = broker._assembly.queueing
+    assert queueing is not None
+    return queueing
 
 
 def assembly_of(broker: Broker) -> Assembly:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
 from mqttlite.core.message_filter import FilterCompiler, NoFilters
-from mqttlite.delivery.queues.control import ACTIONS, QueueControl
-from mqttlite.delivery.queues.limits import MAX_LANE
-from mqttlite.delivery.queues.options import DeliveryOptions, QueueOptions, RetryOptions
-from mqttlite.delivery.queues.service import Queues
+from mqttlite.extensions.queues.control import ACTIONS, QueueControl
+from mqttlite.extensions.queues.limits import MAX_LANE
+from mqttlite.extensions.queues.options import DeliveryOptions, QueueOptions, RetryOptions
+from mqttlite.extensions.queues.service import Queues
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V5
 from mqttlite.wire.packets import Ack, Publish

@@ -17,10 +17,10 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from mqttlite.delivery.queues.push_target import Target
 from mqttlite.extensions.push.guard import AddressDenied, Guard
 from mqttlite.extensions.push.limited_answers import LimitedAnswers
 from mqttlite.extensions.push.results import DENIED, NOT_REACHED, TIMED_OUT, Result, response
+from mqttlite.extensions.queues.push_target import Target
 
 MAX_BODY_BYTES: Final = 65_536
 BODY_S: Final = 1.0

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from mqttlite.core.message import Message
-from mqttlite.delivery.queues.message_json import message_json
+from mqttlite.extensions.queues.message_json import message_json
 
 JSON: Final = "application/json"
 BYTES: Final = "application/octet-stream"

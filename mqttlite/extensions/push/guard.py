@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar, cast
 
-from mqttlite.delivery.queues.errors import PushRefused
-from mqttlite.delivery.queues.push_addresses import METADATA, parse_address, why_denied
-from mqttlite.delivery.queues.push_target import PushTarget, Target
 from mqttlite.extensions.push.options import PushOptions
+from mqttlite.extensions.queues.errors import PushRefused
+from mqttlite.extensions.queues.push_addresses import METADATA, parse_address, why_denied
+from mqttlite.extensions.queues.push_target import PushTarget, Target
 
 LOCAL_NAMES: Final = frozenset(
     {"corp", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain", "localhost", "onion", "private"}

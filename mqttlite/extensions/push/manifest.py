@@ -6,6 +6,7 @@ from mqttlite.extensions.manifest import Manifest
 from mqttlite.telemetry.figures import Figure
 
 MANIFEST: Final = Manifest(
+    needs=("queues",),
     conflicts="mqttlite.extensions.push.problems:problems",
     figures=(
         Figure(

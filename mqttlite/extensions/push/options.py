@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.delivery.queues.push_addresses import NEVER, Network
+from mqttlite.extensions.queues.push_addresses import NEVER, Network
 
 MAX_ALLOWED: Final = 1_000
 """The most allowed names, or networks. Each connection checks all networks."""

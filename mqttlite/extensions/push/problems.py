@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from mqttlite.config.options import Config
 from mqttlite.config.shape import Problem
-from mqttlite.delivery.queues.errors import PushRefused
 from mqttlite.extensions.push.guard import Guard, check_push
+from mqttlite.extensions.queues.errors import PushRefused
 
 
 def problems(config: Config) -> Iterator[Problem]:

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from mqttlite.delivery.queues.deliveries import Entry
-from mqttlite.delivery.queues.feed import Feed
-from mqttlite.delivery.queues.outcomes import DEADLINE, DISCONNECTED, NACKED
-from mqttlite.delivery.queues.push_target import PushTarget
 from mqttlite.extensions.push.envelope import JSON, content_type, wrapped
 from mqttlite.extensions.push.results import DENIED, GONE, NOT_REACHED, RESULTS, TIMED_OUT, Result
 from mqttlite.extensions.push.signature import ID, SIGNATURE, TIMESTAMP, keys_of, signatures, webhook_id
 from mqttlite.extensions.push.window import Window
+from mqttlite.extensions.queues.deliveries import Entry
+from mqttlite.extensions.queues.feed import Feed
+from mqttlite.extensions.queues.outcomes import DEADLINE, DISCONNECTED, NACKED
+from mqttlite.extensions.queues.push_target import PushTarget
 
 RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 60.0

@@ -11,13 +11,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from mqttlite.delivery.queues.errors import NoSuchQueue
-from mqttlite.delivery.queues.options import QueueOptions
-from mqttlite.delivery.queues.push_state import PushState
-from mqttlite.delivery.queues.push_target import PushTarget, Target
-from mqttlite.delivery.queues.service import Queues
 from mqttlite.extensions.push.guard import Guard
 from mqttlite.extensions.push.pusher import Latency, NotReady, Pusher, Sender
+from mqttlite.extensions.queues.errors import NoSuchQueue
+from mqttlite.extensions.queues.options import QueueOptions
+from mqttlite.extensions.queues.push_state import PushState
+from mqttlite.extensions.queues.push_target import PushTarget, Target
+from mqttlite.extensions.queues.service import Queues
 
 CONSUMER: Final = "push"
 """The name of a pusher in place of a client identifier."""

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from mqttlite.delivery.queues.push_target import PushTarget, secret_bytes
+from mqttlite.extensions.queues.push_target import PushTarget, secret_bytes
 
 ID: Final = "webhook-id"
 TIMESTAMP: Final = "webhook-timestamp"

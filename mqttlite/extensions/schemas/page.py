@@ -7,16 +7,15 @@ from starlette.responses import Response
 
 from mqttlite.extensions.schemas.registry import LATEST, RegistryError
 from mqttlite.gateway.caller import Caller, Role
-from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.pages import Pages
+from mqttlite.gateway.dashboard.dashboard import Dashboard
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.routing import Routes
 
 
-def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
+def add(dashboard: Dashboard) -> None:
     """The route of this module."""
+    context, pages = dashboard.context, dashboard.pages
 
-    @route.get("/ui/schema", Role.VIEWER)
+    @dashboard.shown.get("/ui/schema", Role.VIEWER)
     async def schema(request: Request, caller: Caller, subject: str, version: int = LATEST) -> Response:
         assert context.schemas is not None, "the page belongs to them"
         registry = context.schemas.registry

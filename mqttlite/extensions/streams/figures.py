@@ -4,8 +4,7 @@ import heapq
 from collections.abc import Mapping
 
 from mqttlite.extensions.streams.service import Streams
-from mqttlite.telemetry.figures import Values
-from mqttlite.telemetry.queue_figures import MAX_REPORTED
+from mqttlite.telemetry.figures import MAX_REPORTED, Values
 
 
 def values(streams: Streams) -> Mapping[str, Values]:

@@ -19,7 +19,7 @@ from mqttlite.core.message_filter import FilterCompiler, MessageFilter, StoredFi
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
-from mqttlite.delivery.queues.ephemeral import EphemeralSink
+from mqttlite.extensions.ephemeral_sink import EphemeralSink
 from mqttlite.extensions.streams.context import StreamContext
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
 from mqttlite.extensions.streams.group import Group

@@ -46,7 +46,9 @@ def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, l
     reports = context.reports
 
     async def queues() -> list[dict[str, Any]]:
-        found = await context.queues_api.ask("GET", ("queues",), {"limit": str(QUEUES_LOOKED_AT)}, b"")
+        if context.queueing is None:
+            return []
+        found = await context.queueing.api.ask("GET", ("queues",), {"limit": str(QUEUES_LOOKED_AT)}, b"")
         entries: list[dict[str, Any]] = msgspec.to_builtins(found["entries"])
         return entries
 

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from mqttlite.build import version
+from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.dashboard import words
 from mqttlite.gateway.path_prefix import root_of
@@ -32,7 +33,7 @@ MENU: Final = (
     ("/", "Overview"),
     ("/ui/clients", "Clients"),
     ("/ui/topics", "Topics"),
-    ("/ui/queues", "Queues"),
+    *(each for manifest in BUILT_IN.values() for each in manifest.menu),
     ("/ui/catalogue", "Catalogue"),
     ("/ui/console", "Console"),
     ("/ui/trace", "Trace"),

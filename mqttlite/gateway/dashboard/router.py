@@ -20,10 +20,10 @@ from mqttlite.gateway.dashboard import (
     listeners,
     login,
     overview,
-    queues,
     topics,
     trace,
 )
+from mqttlite.gateway.dashboard.dashboard import Dashboard
 from mqttlite.gateway.dashboard.key_command import key_command
 from mqttlite.gateway.dashboard.live import Live
 from mqttlite.gateway.dashboard.pages import Pages, add_assets
@@ -44,12 +44,12 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     catalogue.add(shown, context, pages)
     console.add(shown, pages)
     listeners.add(shown, context, pages)
-    for view in (overview, clients, topics, queues, trace):
+    for view in (overview, clients, topics, trace):
         view.add(shown, streams, context, pages, live)
 
     for manifest in BUILT_IN.values():
         for reference in manifest.pages:
-            resolve(reference)(shown, context, pages)
+            resolve(reference)(Dashboard(shown, streams, context, pages, live))
 
     @shown.get("/ui/{path:path}", Role.VIEWER)
     async def no_page(path: str) -> Response:

@@ -104,6 +104,7 @@ def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, l
         asked: list[rulings.Answer] = []
         if user or client_id:
             asked = [rulings.ask(core, action, name, user or None, client_id) for action in ("publish", "receive")]
+        queueing = context.queueing
         subscriptions, others = core.subscribers(encoded)
         subscriptions.sort(key=lambda each: each.client_id)
         return pages.render(
@@ -123,7 +124,7 @@ def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, l
             subscribers=[_subscriber(core, each) for each in subscriptions[:MAX_SUBSCRIBERS]],
             subscriber_count=len(subscriptions),
             other_receivers=others,
-            queues=context.queues.bound_to(encoded)[:MAX_SUBSCRIBERS],
+            queues=[] if queueing is None else queueing.queues.bound_to(encoded)[:MAX_SUBSCRIBERS],
             users=rulings.of_users(core, name, await context.user_names()),
             user=user,
             client_id=client_id,

@@ -4,7 +4,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Due, Enqueue, SaveQueue, Settled, Stored
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.session.session import Session
-from mqttlite.delivery.queues.namespace import QUEUES
+from mqttlite.extensions.queues.namespace import QUEUES
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack, Unsuback, Unsubscribe

@@ -20,9 +20,9 @@ from mqttlite.client.errors import MqttError, PublishRefused
 from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
 from mqttlite.core.source import THE_PROGRAM
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
-from mqttlite.delivery.queues.push_target import PushTarget, new_secret
 from mqttlite.extensions.push.options import PushOptions
+from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.queues.push_target import PushTarget, new_secret
 from mqttlite.gateway import history
 from mqttlite.gateway.browser_sessions import COOKIE, IDLE_S, BrowserSessions
 from mqttlite.gateway.caller import Role

@@ -14,7 +14,7 @@ from cloudevents.v1.http import CloudEvent, from_http
 from mqttlite.client import Client, Message
 from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.limits import Limits
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.gateway import publish_routes
 from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions

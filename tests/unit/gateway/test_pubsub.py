@@ -15,11 +15,11 @@ from mqttlite.client import Client as MqttClient
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.core.limits import Limits
-from mqttlite.delivery.queues.options import QueueOptions, RetryOptions
+from mqttlite.extensions.pubsub import errors, iam_policies, subscriptions
 from mqttlite.extensions.push.options import PushOptions
+from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.problems import Code
-from mqttlite.gateway.pubsub import errors, iam_policies, subscriptions
 from mqttlite.security.api_keys import FILE_NAME, add
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.server import Broker
@@ -574,7 +574,7 @@ async def test_other_paths_answer_with_problems(gateway: GatewayUnderTest) -> No
 
 
 async def test_queues_are_limited(tmp_path: Path) -> None:
-    from mqttlite.delivery.queues.options import DeliveryOptions
+    from mqttlite.extensions.queues.options import DeliveryOptions
 
     async with running_gateway(tmp_path, delivery=DeliveryOptions(max_queues=1)) as gateway:
         client = await orders(gateway)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mqttlite.delivery.queues.options import QueueOptions
+from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.gateway.caller import Role
 from tests.support.gateway import running_gateway
 

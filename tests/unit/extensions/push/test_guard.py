@@ -13,12 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from yarl import URL
 
-from mqttlite.delivery.queues.errors import PushRefused
-from mqttlite.delivery.queues.push_target import PushTarget
 from mqttlite.extensions.push.endpoint import Endpoint
 from mqttlite.extensions.push.guard import MAX_RESOLVING, AddressDenied, Guard, _is_own
 from mqttlite.extensions.push.options import PushOptions
 from mqttlite.extensions.push.results import DENIED
+from mqttlite.extensions.queues.errors import PushRefused
+from mqttlite.extensions.queues.push_target import PushTarget
 from tests.support.device import until
 
 DATA = Path(__file__).resolve().parents[3] / "data" / "push"

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from mqttlite.core.message import Message
-from mqttlite.delivery.queues.push_target import PushTarget, new_secret
 from mqttlite.extensions.push.envelope import content_type, wrapped
 from mqttlite.extensions.push.results import MAX_RETRY_AFTER_S, parse_retry_after, response
 from mqttlite.extensions.push.signature import ID, SIGNATURE, TIMESTAMP, keys_of, signatures, webhook_id
 from mqttlite.extensions.push.window import JITTER, LONGEST_HOLD_S, Window
+from mqttlite.extensions.queues.push_target import PushTarget, new_secret
 from mqttlite.wire.properties import Properties
 
 NOW = datetime(2026, 11, 24, 12, 0, 0, tzinfo=UTC)

@@ -1,1 +1,0 @@
-"""Delivery features beyond MQTT: the queues."""

@@ -1,0 +1,1 @@
+"""Queues, `$queue/<name>`: each message is delivered until a consumer acknowledges it."""

@@ -1,0 +1,217 @@
+"""The queues of `$queue/…`: a list, a page for each with its push, snapshots and dead letters, and what an operator or
+administrator does with them.
+
+What is done is in `api`, as over the API. Invariant: payloads are shown to
+operators only.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.core.reasons import EXPIRED
+from mqttlite.extensions.queues.api import Refused
+from mqttlite.extensions.queues.outcomes import DEADLINE, DISCONNECTED, FILTERED, NACKED, OVERFLOW, TOO_LARGE
+from mqttlite.extensions.queues.routes import problem_of, without_query
+from mqttlite.gateway.caller import Caller, Role
+from mqttlite.gateway.dashboard.dashboard import Dashboard
+from mqttlite.gateway.dashboard.forms import field, form_of
+from mqttlite.gateway.dashboard.pages import redirect
+from mqttlite.gateway.problems import Code, Problem
+
+QUEUES: Final = "/ui/queues"
+QUEUE: Final = "/ui/queue"
+
+PAGE: Final = 100
+"""Queues of one page of the list: looking at them takes a millisecond."""
+
+SHOWN: Final = 50
+"""Dead letters of one page."""
+
+PEEKED: Final = 10
+"""Messages of a queue that are shown."""
+
+NOTICES: Final = {
+    "queue-made": "The queue was made. It takes the messages of its topics from now on.",
+    "queue-changed": "The queue has its new options.",
+    "queue-deleted": "The queue was deleted, with its messages and dead letters.",
+    "paused": "The queue is paused: it takes messages and delivers none.",
+    "resumed": "The queue delivers again.",
+    "purged": "The messages of the queue were dropped.",
+    "sought": "The queue is there: nothing older is delivered.",
+    "made": "The snapshot was made.",
+    "deleted": "The snapshot was deleted.",
+    "replayed": "It went back into the queue.",
+    "all-replayed": "The dead letters went back into the queue.",
+    "dropped": "The dead letter was dropped.",
+    "all-dropped": "The dead letters were dropped.",
+}
+
+CAUSES: Final = {
+    NACKED: "the consumer refused it",
+    DEADLINE: "the consumer did not acknowledge it in time",
+    DISCONNECTED: "the consumer's connection ended",
+    TOO_LARGE: "it is larger than the consumer's Maximum Packet Size",
+    OVERFLOW: "the queue was full",
+    FILTERED: "it did not pass the queue's filter",
+    EXPIRED: "it was older than it may be",
+}
+"""Why an attempt failed, or the queue gave a message up, in words."""
+
+
+def add(dashboard: Dashboard) -> None:
+    """The routes of this module."""
+    shown, streams, context, pages, live = dashboard
+    queueing = context.queueing
+    assert queueing is not None, "the pages belong to it"
+
+    async def ask(method: str, *segments: str, **query: str) -> Any:
+        return await ask_with(b"", method, *segments, **query)
+
+    async def ask_with(body: bytes, method: str, *segments: str, **query: str) -> Any:
+        try:
+            return await queueing.api.ask(method, segments, query, body)
+        except Refused as error:
+            raise problem_of(error) from None
+
+    async def listed(cursor: str) -> Any:
+        """A page of queues."""
+        return await ask("GET", "queues", cursor=cursor, limit=str(PAGE))
+
+    async def details(caller: Caller, name: str) -> Any:
+        """A queue. A query in the address of an endpoint, which may be secret, is for admins."""
+        found = {"push": None, **await ask("GET", "queues", name)}
+        return found if caller.may(Role.ADMIN) else without_query(found)
+
+    @shown.get(QUEUES, Role.VIEWER)
+    async def queues(request: Request, caller: Caller, cursor: str = "", done: str = "") -> Response:
+        found = await listed(cursor)
+        return pages.render(
+            "queues.html",
+            request,
+            caller,
+            queues=found["entries"],
+            cursor=cursor,
+            next_cursor=found["cursor"],
+            count=len(queueing.queues.names),
+            notice_text=NOTICES.get(done, ""),
+        )
+
+    @shown.post(f"{QUEUES}/{{action}}", Role.ADMIN)
+    async def act_on_queues(request: Request, action: Literal["make", "change", "delete"]) -> Response:
+        form = await form_of(request)
+        name = await _subject(request)
+        if action == "make":
+            await ask_with(msgspec.json.encode(_options(form)), "POST", "queues")
+            return redirect(QUEUE, name=name, done="queue-made")
+        if action == "change":
+            await ask_with(field(form, "options").encode(), "PUT", "queues", name)
+            return redirect(QUEUE, name=name, done="queue-changed")
+        await ask("DELETE", "queues", name)
+        return redirect(QUEUES, done="queue-deleted")
+
+    @streams.get(f"{QUEUES}/live", Role.VIEWER)
+    async def queues_stream(request: Request, cursor: str) -> Response:
+        async def look() -> dict[str, Any]:
+            return {"queues": (await listed(cursor))["entries"]}
+
+        return live.stream(request, Role.VIEWER, look)
+
+    @shown.get(QUEUE, Role.VIEWER)
+    async def queue(request: Request, caller: Caller, name: str, cursor: str = "", done: str = "") -> Response:
+        found = await details(caller, name)
+        letters = await ask("GET", "dead-letters", name, limit=str(SHOWN), cursor=cursor)
+        messages = []
+        if caller.may(Role.OPERATOR):
+            messages = (await ask("GET", "queues", name, "messages", limit=str(PEEKED)))["messages"]
+        return pages.render(
+            "queue.html",
+            request,
+            caller,
+            name=name,
+            queue=found,
+            snapshots=(await ask("GET", "queues", name, "snapshots"))["entries"],
+            letters=letters["entries"],
+            cursor=cursor,
+            next_cursor=letters["cursor"],
+            messages=messages,
+            causes=CAUSES,
+            options_text=msgspec.json.format(msgspec.json.encode(found["options"])).decode(),
+            notice_text=NOTICES.get(done, ""),
+        )
+
+    @streams.get(f"{QUEUE}/live", Role.VIEWER)
+    async def queue_stream(request: Request, caller: Caller, name: str) -> Response:
+        async def look() -> Any:
+            return await details(caller, name)
+
+        return live.stream(request, Role.VIEWER, look)
+
+    @shown.get(f"{QUEUE}/dead-letter", Role.OPERATOR)
+    async def dead_letter(request: Request, caller: Caller, name: str, number: int) -> Response:
+        found = await ask("GET", "dead-letters", name, str(number))
+        payload = found["payload"]
+        return pages.render(
+            "dead_letter.html",
+            request,
+            caller,
+            name=name,
+            letter=found,
+            payload=payload if isinstance(payload, str) else payload.hex(" "),
+            causes=CAUSES,
+        )
+
+    @shown.post(f"{QUEUE}/{{action}}", Role.OPERATOR)
+    async def act(request: Request, action: Literal["pause", "resume", "purge"]) -> Response:
+        name = await _subject(request)
+        if action == "purge":
+            await ask("DELETE", "queues", name, "messages")
+        else:
+            await ask("POST", "queues", name, action)
+        return redirect(QUEUE, name=name, done={"pause": "paused", "resume": "resumed", "purge": "purged"}[action])
+
+    @shown.post(f"{QUEUE}/snapshots/{{action}}", Role.ADMIN)
+    async def act_on_snapshots(request: Request, action: Literal["seek", "create", "delete"]) -> Response:
+        form = await form_of(request)
+        name = await _subject(request)
+        if action == "seek":
+            to = {key: form[key].strip() for key in ("time", "snapshot") if form.get(key)}
+            await ask_with(msgspec.json.encode(to), "POST", "queues", name, "seek")
+        elif action == "create":
+            await ask("POST", "queues", name, "snapshots", field(form, "snapshot").strip())
+        else:
+            await ask("DELETE", "snapshots", field(form, "snapshot"))
+        return redirect(QUEUE, name=name, done={"seek": "sought", "create": "made", "delete": "deleted"}[action])
+
+    @shown.post(f"{QUEUE}/dead-letters/{{action}}", Role.OPERATOR)
+    async def act_on_letters(request: Request, action: Literal["replay", "drop"]) -> Response:
+        form = await form_of(request)
+        name = await _subject(request)
+        number = {"number": form["number"]} if form.get("number") else {}
+        if action == "replay":
+            await ask("POST", "dead-letters", name, "replay", **number)
+        else:
+            await ask("DELETE", "dead-letters", name, **number)
+        done = "replayed" if action == "replay" else "dropped"
+        return redirect(QUEUE, name=name, done=done if number else f"all-{done}")
+
+
+def _options(form: dict[str, str]) -> dict[str, Any]:
+    """The options of the form that makes a queue; empty fields get their defaults. Raises `Problem`."""
+    found: dict[str, Any] = {"name": field(form, "name").strip(), "filters": field(form, "filters").split()}
+    for option in ("ack_deadline_s", "max_attempts"):
+        text = form.get(option, "").strip()
+        if text:
+            if not text.isdecimal():
+                raise Problem(Code.INVALID_VALUE, f"{option} is {text[:40]!r}: it is a whole number")
+            found[option] = int(text)
+    return found
+
+
+async def _subject(request: Request) -> str:
+    """The queue that a form is about; the audit log names it."""
+    name = field(await form_of(request), "name")
+    request.scope["state"]["subject"] = name
+    return name
