@@ -30,6 +30,8 @@ from mqttlite.client.queue import Queue
 from mqttlite.client.queue_message import QueueMessage
 from mqttlite.client.scram import ScramSha256
 from mqttlite.client.seen import Claim, MemorySeen, RedisSeen, SeenStore, SqliteSeen
+from mqttlite.client.stream import Group, Stream, StreamReading
+from mqttlite.client.stream_message import StreamMessage
 from mqttlite.client.topics import matches
 from mqttlite.filters import FilterError
 from mqttlite.wire.properties import Properties
@@ -48,6 +50,7 @@ __all__ = [
     "DisconnectedByServer",
     "Filter",
     "FilterError",
+    "Group",
     "IdempotentHandler",
     "Inbox",
     "MemorySeen",
@@ -67,6 +70,9 @@ __all__ = [
     "ScramSha256",
     "SeenStore",
     "SqliteSeen",
+    "Stream",
+    "StreamMessage",
+    "StreamReading",
     "SubscribeRefused",
     "TLSParameters",
     "Topic",

@@ -26,6 +26,7 @@ from mqttlite.client.queue import Queue
 from mqttlite.client.requests import Requests
 from mqttlite.client.responder import CONCURRENCY, Handler, ReplyTo, Responder
 from mqttlite.client.session import refusal_of
+from mqttlite.client.stream import Group, Since, Stream
 from mqttlite.client.topics import check_filter, check_name
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import publish_parts
@@ -353,6 +354,33 @@ class Client:
             raise ValueError("queue exists in MQTT 5.0 only: subscribe to $queue/<name> with manual_ack=True")
         return Queue(self, self._line.session, name, topic_filter, options or {})
 
+    def stream(self, name: str, topic_filter: str = "") -> Stream:
+        """The stream `name` of an mqttlite broker (5.0): `async for message in client.stream("orders").read()`.
+
+        With `topic_filter`, only messages whose topics match it. Nothing is sent before it is read. Raises `ValueError`
+        for a name that no stream has.
+        """
+        self._check_has_streams()
+        return Stream(self, self._line.session, name, topic_filter)
+
+    def group(
+        self,
+        name: str,
+        stream: str,
+        topic_filter: str = "",
+        *,
+        since: Since = "earliest",
+        where: str | None = None,
+    ) -> Group:
+        """A member of the group `name`, which shares the partitions of a stream (5.0): `async for message in
+        client.group("billing", "orders")`, with `message.commit()`.
+
+        `since` says where the group begins if it is new: the broker keeps its positions. All members have the same
+        `topic_filter` and message filter `where`. Nothing is sent before it is used.
+        """
+        self._check_has_streams()
+        return Group(self, self._line.session, name, stream, topic_filter, since, where)
+
     async def request(
         self,
         topic: str,
@@ -418,6 +446,10 @@ class Client:
         return register
 
     # how
+
+    def _check_has_streams(self) -> None:
+        if self._version != V5:
+            raise ValueError("streams are read so in MQTT 5.0 only: subscribe to $stream/<name>@earliest")
 
     async def _start(self, responder: Responder) -> None:
         responder.start()

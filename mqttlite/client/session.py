@@ -20,7 +20,7 @@ from mqttlite.wire.constants import PACKET_NAMES, PUBACK, PUBCOMP, PUBREC, PUBRE
 from mqttlite.wire.encode import encode, encode_ack
 from mqttlite.wire.errors import ProtocolError, ReceiveMaximumExceeded, TopicAliasInvalid
 from mqttlite.wire.packets import Ack, Packet, Publish, Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
-from mqttlite.wire.properties import Properties
+from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
 Answer: TypeAlias = Suback | Unsuback
@@ -171,6 +171,19 @@ class Session:
         for topic_filter in topic_filters:
             self._subscriptions.pop(topic_filter, None)
         return self._ask(Unsubscribe(self._ids.take(), topic_filters, properties))
+
+    def is_subscribed(self, topic_filter: bytes) -> bool:
+        """Whether a subscription to the filter was granted and not ended."""
+        return topic_filter in self._subscriptions
+
+    def subscribe_again_with(self, topic_filter: bytes, name: str, value: str) -> None:
+        """Ask for a subscription with another value of its user property, if the server loses the session."""
+        request, properties = self._subscriptions.get(topic_filter, (None, NONE))
+        if request is not None:
+            fields: dict[str, Any] = dict(properties.present())
+            others = [each for each in properties.user_properties if each[0] != name]
+            fields["user_properties"] = [*others, (name, value)]
+            self._subscriptions[topic_filter] = (request, Properties(**fields))
 
     def _ask(self, packet: Subscribe | Unsubscribe, *, ours: bool = False) -> asyncio.Future[Answer]:
         packet_id = packet.packet_id

@@ -80,9 +80,9 @@ def reader(
     return client
 
 
-def subscribe_at(client: Client, position: str, topic_filter: str = "$stream/s") -> Suback:
-    """Subscribe at QoS 1 with the position in a user property."""
-    properties = Properties(user_properties=[("stream-offset", position)])
+def subscribe_at(client: Client, position: str, topic_filter: str = "$stream/s", *more: tuple[str, str]) -> Suback:
+    """Subscribe at QoS 1 with the position, and `more`, in user properties."""
+    properties = Properties(user_properties=[("stream-offset", position), *more])
     client.send(Subscribe(client.packet_id(), (request(topic_filter, 1),), properties))
     (suback,) = [each for each in client.packets if isinstance(each, Suback)]
     client.packets.remove(suback)

@@ -1,5 +1,6 @@
-"""A message of a stream at its place, in the form that readers get."""
+"""A message of a stream at its place, in the form that readers get; and the message that says where the end was."""
 
+from collections.abc import Sequence
 from typing import Final, final
 
 from mqttlite.core.message import Delivery, Message, RawProperties
@@ -11,12 +12,20 @@ from mqttlite.wire.properties import encode_properties
 PARTITION: Final = "stream-partition"
 OFFSET: Final = "stream-offset"
 SKIPPED: Final = "stream-skipped"
+END: Final = "stream-end"
 
 _PARTITION: Final = USER_PROPERTY + encode_utf8(PARTITION)
 _OFFSET: Final = USER_PROPERTY + encode_utf8(OFFSET)
 _SKIPPED: Final = USER_PROPERTY + encode_utf8(SKIPPED)
+_END: Final = USER_PROPERTY + encode_utf8(END)
 _MESSAGE_ID: Final = USER_PROPERTY + encode_utf8(MESSAGE_ID)
 _PUBLISH_TIME: Final = USER_PROPERTY + encode_utf8(PUBLISH_TIME)
+
+
+def end_of(topic: bytes, positions: Sequence[int]) -> Message:
+    """The message that tells a reader that it has all before these offsets, by partition."""
+    text = ",".join([f"{partition}:{offset}" for partition, offset in enumerate(positions)])
+    return Message(topic, b"", raw=RawProperties(with_more(b"\0", _END + encode_utf8(text))))
 
 
 @final

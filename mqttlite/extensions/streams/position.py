@@ -1,4 +1,5 @@
-"""Where a reader of a stream begins: `@earliest`, `@latest`, `@<time>` or `@<partition>:<offset>` behind its name."""
+"""Where a reader of a stream begins: `@earliest`, `@latest`, `@<time>` or `@<partition>:<offset>,…` behind its
+name."""
 
 import re
 from datetime import UTC, datetime
@@ -8,10 +9,12 @@ from typing import Final, NamedTuple
 MARK: Final = "@"
 """Stands between the name of a stream and a position."""
 
-_PLACE: Final = re.compile(r"([0-9]{1,4}):([0-9]{1,18})")
+_PLACE: Final = r"[0-9]{1,4}:[0-9]{1,18}"
+_PLACES: Final = re.compile(f"((?P<others>[^,]+),)??(?P<places>{_PLACE}(,{_PLACE})*)")
 _MICROSECONDS: Final = re.compile(r"[0-9]{1,18}")
-_FORMS: Final = "earliest, latest, a time (2026-11-28T10:00:00Z, or microseconds of Unix time) or <partition>:<offset>"
-
+_FORMS: Final = (
+    "earliest, latest, a time (2026-11-28T10:00:00Z, or microseconds of Unix time) or <partition>:<offset>,…"
+)
 
 _LEAST_MICROSECONDS: Final = 100_000_000_000_000
 """A smaller number is a time in another unit, or a date: it would be one of before March 1973."""
@@ -23,15 +26,15 @@ class Start(Enum):
     LATEST = "latest"
     EARLIEST = "earliest"
     TIME = "time"
-    OFFSET = "offset"
 
 
 class Position(NamedTuple):
-    """`number` is a time in microseconds of Unix time, or an offset in `partition`."""
+    """`time_us` is in microseconds of Unix time. `offsets` are pairs of a partition and an offset; `start` is about the
+    other partitions."""
 
     start: Start
-    number: int = 0
-    partition: int = 0
+    time_us: int = 0
+    offsets: tuple[tuple[int, int], ...] = ()
 
 
 LATEST: Final = Position(Start.LATEST)
@@ -42,8 +45,19 @@ def parse_position(text: str) -> Position:
     """The position that a text means. Raises `ValueError` with a sentence."""
     if text in ("earliest", "latest"):
         return EARLIEST if text == "earliest" else LATEST
-    if place := _PLACE.fullmatch(text):
-        return Position(Start.OFFSET, int(place[2]), int(place[1]))
+    found = _PLACES.fullmatch(text)
+    if found is None:
+        return _time(text)
+    pairs = [each.split(":") for each in found["places"].split(",")]
+    offsets = {int(partition): int(offset) for partition, offset in pairs}
+    if len(offsets) < len(pairs):
+        raise ValueError(f"{text[:64]!r} has two offsets of one partition")
+    others = found["others"]
+    begins = LATEST if not others else EARLIEST if others == "earliest" else _time(others)
+    return begins._replace(offsets=tuple(offsets.items()))
+
+
+def _time(text: str) -> Position:
     if _MICROSECONDS.fullmatch(text) and int(text) >= _LEAST_MICROSECONDS:
         return Position(Start.TIME, int(text))
     try:

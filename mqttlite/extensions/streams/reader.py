@@ -18,7 +18,7 @@ from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.question import LoadPage
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
-from mqttlite.extensions.streams.entry import Entry
+from mqttlite.extensions.streams.entry import Entry, end_of
 from mqttlite.extensions.streams.group import Group
 from mqttlite.extensions.streams.limits import BURST, READ_AHEAD
 from mqttlite.extensions.streams.partition import Partition
@@ -56,6 +56,30 @@ class _Reading:
 
     def returned(self, delivery: Delivery) -> bool:
         return True  # the reader has gone back before
+
+
+@final
+class _EndTold:
+    """An `Origin`: the message that says that the reader was at the end."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, reader: "Reader") -> None:
+        self._reader: Final = reader
+
+    @property
+    def name(self) -> bytes:
+        return b""
+
+    @property
+    def keeps(self) -> bool:
+        return True
+
+    def settled(self, delivery: Delivery, reason_code: int) -> None:
+        self._reader.on_end_told()
+
+    def returned(self, delivery: Delivery) -> bool:
+        return True  # it will be told again
 
 
 @final
@@ -106,6 +130,12 @@ class Reader(Job):
         self._is_job = False
         self._is_changed = False
         """Whether a position changed that is not recorded."""
+        self.tells_end: bool = False
+        """Whether the client is to be told that it has what was in the stream when it asked for that."""
+        self._until: Final[dict[int, int]] = {}
+        """What that is: the ends of the partitions that it has not reached."""
+        self._has_told = False
+        """Whether that message is sent, and unacknowledged."""
         self.is_over: bool = False
         self.skipped: int = 0
         """How many messages were removed before it came to them."""
@@ -134,6 +164,8 @@ class Reader(Job):
             self.group.leave(self)
             return
         self.cursor.go_back()
+        if self.tells_end:
+            self.tell_end()
         self._lagging.extend(range(len(self.stream.partitions)))
 
     def on_progress(self, partition: int, place: Place) -> None:
@@ -182,10 +214,26 @@ class Reader(Job):
                 self._is_member = True
                 self.group.join(self)
             self._deliver_some()
+            if self.tells_end:
+                self._tell_end_soon()
         if self._is_changed:
             self._is_changed = False
             self._save(self)
         return True
+
+    def tell_end(self) -> None:
+        """Tell the client when it has what is in the stream now."""
+        self.tells_end = True
+        self._has_told = False
+        for each in self.stream.partitions:
+            self._until[each.number] = each.end
+
+    def on_end_told(self) -> None:
+        """The client knows."""
+        if self._has_told:
+            self.tells_end = self._has_told = False
+            self._is_changed = True
+            self.wake()
 
     def end(self) -> None:
         """The subscription or the stream ended."""
@@ -321,6 +369,28 @@ class Reader(Job):
         if message_filter.reads_payload:
             self._effects.work += len(message.payload) // JSON_BYTES_PER_WORK_UNIT
         return message_filter.matches(message)
+
+    def _tell_end_soon(self) -> None:
+        """Tell the client that it was at the end, if it was and there is room."""
+        places, session = self.cursor.places, self.session
+        for number in list(self._until):
+            if places[number].take() < self._until[number]:
+                return
+            del self._until[number]
+        if self._has_told or not session.can_borrow:
+            return
+        self._has_told = True
+        subscription = self.subscription
+        topic = session.identity.mount_point + self.stream.topic
+        message = end_of(topic, [each.take() for each in places])
+        identifiers = (subscription.identifier,) if subscription.identifier else ()
+        self._outbox.awaits_commit = True  # no offset before these is given again
+        self._effects.pending_bytes += message.size() + SENDING_BYTES
+        if subscription.qos == 0:
+            session.deliver_qos0(Delivery(message, 0, False, identifiers))
+        elif session.lend(Delivery(message, 1, False, identifiers, _EndTold(self))):
+            return
+        self.on_end_told()  # nobody acknowledges it
 
     # ------------------------------------------------------------------ pages
 

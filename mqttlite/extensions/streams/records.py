@@ -41,6 +41,7 @@ class SavedCursor(msgspec.Struct, frozen=True, kw_only=True):
     subscription: str = ""
     filter: str = ""
     since: int = 0
+    tells_end: bool = False
 
 
 def decode_definition(name: str, data: bytes) -> Definition:

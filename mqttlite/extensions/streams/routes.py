@@ -162,10 +162,10 @@ def routes(context: OperatorContext) -> Sequence[Route]:
                 position = parse_position(since)
             except ValueError as error:
                 raise Problem(Code.INVALID_VALUE, f"since: {error}") from None
-            if position.start is Start.TIME:
-                first = await first_since(log, position.number, page)
-            elif position.start is Start.OFFSET:
+            if position.offsets:
                 raise Problem(Code.INVALID_VALUE, "since: the partition has a parameter of its own; give the offset")
+            if position.start is Start.TIME:
+                first = await first_since(log, position.time_us, page)
             else:
                 first = log.first if position == EARLIEST else log.end
         found, following = await read(log, first, limit, page)

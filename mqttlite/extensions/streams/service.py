@@ -21,6 +21,7 @@ from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.extensions.ephemeral_sink import EphemeralSink
 from mqttlite.extensions.streams.context import StreamContext
+from mqttlite.extensions.streams.entry import END
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
 from mqttlite.extensions.streams.group import Group
 from mqttlite.extensions.streams.limits import (
@@ -56,6 +57,9 @@ _log = logging.getLogger("mqttlite.store")
 
 POSITION_PROPERTY: Final = "stream-offset"
 """The user property of a SUBSCRIBE that says where to begin, as EMQX's clients write it."""
+
+END_PROPERTY: Final = END
+"""The user property of a SUBSCRIBE that asks for a message when the reader has what is in the stream now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,7 @@ class _Asked:
     is_given: bool
     """Whether the position is in the properties: then it also holds for a subscription that is there."""
     expression: str
+    asks_for_end: bool
 
 
 class Streams:
@@ -202,17 +207,18 @@ class Streams:
         filters = (self._mounted(session, parsed.rest).decode(), expression)
         if group in kept.groups and kept.groups[group].filters != filters:
             return f"$share/…: the members of the group {group[:128]!r} have another filter, and all have the same"
-        position, is_given = position_of(parsed.name), False
+        position, is_given, asks_for_end = position_of(parsed.name), False, False
         for key, value in properties:
+            asks_for_end |= key == END_PROPERTY
             if key == POSITION_PROPERTY:
                 try:
                     position = parse_position(value)
                 except ValueError as error:
                     return f"{POSITION_PROPERTY}: {error}"
                 is_given = True
-        if position.start is Start.OFFSET and position.partition >= len(kept.stream.partitions):
+        if any(partition >= len(kept.stream.partitions) for partition, _ in position.offsets):
             return f"$stream/…: {name} has the partitions 0 to {len(kept.stream.partitions) - 1}"
-        self._asked = _Asked(position, is_given, expression)
+        self._asked = _Asked(position, is_given, expression, asks_for_end and not group)
         return ""
 
     def add(self, session: Session, subscription: Subscription) -> None:
@@ -229,6 +235,8 @@ class Streams:
         if known is not None and known.session is session:
             if known.expression == asked.expression and not asked.is_given:  # it goes on where it was
                 known.subscription = subscription
+                if asked.asks_for_end:
+                    known.tell_end()
                 known.wake()
                 return
             if not asked.is_given:
@@ -240,6 +248,8 @@ class Streams:
             filters = (self._topic_filter(session, subscription).decode(), asked.expression)
             self._save_group(self._make_group(kept, share, filters, positions, since))
         reader = self._make_reader(kept, session, subscription, positions, since, asked.expression)
+        if asked.asks_for_end:
+            reader.tell_end()
         self._save(reader)
         reader.wake()  # later, so that SUBACK precedes the first message
 
@@ -374,6 +384,8 @@ class Streams:
                 filters = (self._topic_filter(session, subscription).decode(), saved.filter)
                 self._save_group(self._make_group(kept, share, filters, positions, 0))
             reader = self._make_reader(kept, session, subscription, positions, saved.since, saved.filter)
+            if saved.tells_end:
+                reader.tell_end()
             if not record:
                 self._save(reader)
                 continue
@@ -456,17 +468,18 @@ class Streams:
         self._core.effects.record(EndSession(self._cursors.pop(group)))
 
     def seek(self, name: str, group_name: str, position: Position) -> None:
-        """Make a group go on from a position; an offset is about its partition alone.
+        """Make a group go on from a position; offsets are about their partitions alone.
 
         Raises `NoSuchStream`, also for a missing group or partition, and `ValueError` for an offset behind the end.
         """
         kept = self._find(name)
         group = self._find_group(kept, group_name)
-        if position.start is Start.OFFSET:
-            log = self.partition(name, position.partition)
-            if position.number > log.end:
-                raise ValueError(f"the partition {log.number} of {name} ends at {log.end}")
-            group.seek({log.number: position.number})
+        if position.offsets and position.start is Start.LATEST:
+            for number, offset in position.offsets:
+                log = self.partition(name, number)
+                if offset > log.end:
+                    raise ValueError(f"the partition {number} of {name} ends at {log.end}")
+            group.seek(dict(position.offsets))
             return
         positions, since = self._begin_at(kept.stream, position)
         group.since = since
@@ -634,14 +647,14 @@ class Streams:
         partitions = stream.partitions
         match position.start:
             case Start.EARLIEST:
-                return [each.first for each in partitions], 0
+                begins = [each.first for each in partitions]
             case Start.TIME:
-                return [each.segments.around(position.number, each.end)[0] for each in partitions], position.number
-            case Start.OFFSET:
+                begins = [each.segments.around(position.time_us, each.end)[0] for each in partitions]
+            case Start.LATEST:
                 begins = [each.end for each in partitions]
-                begins[position.partition] = min(position.number, begins[position.partition])
-                return begins, 0
-        return [each.end for each in partitions], 0
+        for number, offset in position.offsets:
+            begins[number] = min(offset, partitions[number].end)
+        return begins, position.time_us
 
     def _end(self, kept: _Kept, reader: Reader) -> None:
         reader.end()
@@ -670,6 +683,7 @@ class Streams:
                 subscription=reader.subscription.topic_filter.decode(),
                 filter=reader.expression,
                 since=reader.since,
+                tells_end=reader.tells_end,
             ),
         )
 

@@ -41,7 +41,10 @@ def test_known_partitions_are_remembered_up_to_a_limit() -> None:
     [
         ("earliest", EARLIEST),
         ("latest", LATEST),
-        ("2:17", Position(Start.OFFSET, 17, 2)),
+        ("2:17", Position(Start.LATEST, offsets=((2, 17),))),
+        ("2:17,0:5", Position(Start.LATEST, offsets=((2, 17), (0, 5)))),
+        ("earliest,2:17", Position(Start.EARLIEST, offsets=((2, 17),))),
+        ("1795895671480326,2:17", Position(Start.TIME, 1795895671480326, ((2, 17),))),
         ("1795895671480326", Position(Start.TIME, 1795895671480326)),
         ("2026-11-28T19:54:31.480326Z", Position(Start.TIME, 1795895671480326)),
         ("2026-11-28T19:54:31.480326", Position(Start.TIME, 1795895671480326)),
@@ -54,11 +57,34 @@ def test_a_position_has_four_forms(text: str, expected: Position) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "noon", "1:", ":1", "-1", "1:2:3", "99999:1", "1e3", "\u0663", "20261128", "1795895671"]
+    "text",
+    [
+        "",
+        "noon",
+        "1:",
+        ":1",
+        "1:2,",
+        "1:2,3",
+        "latest,1:2",
+        "earliest,",
+        "noon,1:2",
+        "-1",
+        "1:2:3",
+        "99999:1",
+        "1e3",
+        "\u0663",
+        "20261128",
+        "1795895671",
+    ],
 )
 def test_another_text_is_no_position(text: str) -> None:
     with pytest.raises(ValueError, match="is no position: it is earliest, latest, a time"):
         parse_position(text)
+
+
+def test_a_position_has_one_offset_of_a_partition() -> None:
+    with pytest.raises(ValueError, match="'1:2,1:3' has two offsets of one partition"):
+        parse_position("1:2,1:3")
 
 
 @pytest.mark.parametrize(

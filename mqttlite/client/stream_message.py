@@ -1,0 +1,105 @@
+"""A message of a stream: where it is there, and how a member of a group commits it.
+
+Invariant: a message is committed once, on the connection on which it came, or not at all.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, final
+
+from mqttlite.client.message import Message
+from mqttlite.client.receipts import Receipt
+from mqttlite.wire.packets import Publish
+
+UNKNOWN: Final = -1
+"""The partition and the offset of a message that is too large for the client together with them."""
+
+
+@final
+class StreamMessage(Message):
+    """`topic`, `payload` and `properties` are as the publisher wrote them."""
+
+    __slots__ = ("_on_commit", "_way", "offset", "partition", "stream")
+
+    def __init__(
+        self, packet: Publish, receipt: Receipt, stream: str, on_commit: Callable[["StreamMessage"], None]
+    ) -> None:
+        super().__init__(
+            packet.topic.decode(),
+            packet.payload,
+            packet.qos,
+            packet.retain,
+            packet.dup,
+            packet.packet_id,
+            packet.properties,
+            receipt,
+        )
+        self._way: Final = receipt
+        self._on_commit: Final = on_commit
+        self.stream: Final = stream
+        """The name of the stream."""
+        self.partition: Final[int] = self._number("stream-partition")
+        """Its partition, from 0; `UNKNOWN` (-1) if the message is too large for the client with it."""
+        self.offset: Final[int] = self._number("stream-offset")
+        """Its offset in the partition, from 0; `UNKNOWN` (-1) if the message is too large for the client with it."""
+
+    def __repr__(self) -> str:
+        return f"StreamMessage({self.stream}@{self.partition}:{self.offset}, topic={self.topic!r})"
+
+    @property
+    def message_id(self) -> str:
+        """The name of the message, which is the same in all streams and queues; "" if the broker does not say so."""
+        return self.told("message-id")
+
+    @property
+    def publish_time(self) -> datetime | None:
+        """When the broker took the message, in UTC, if it says so."""
+        try:
+            return datetime.fromisoformat(self.told("publish-time"))
+        except ValueError:
+            return None
+
+    @property
+    def key(self) -> str:
+        """What chose its partition: the first user property `ordering-key`, or else the topic. "" for a message that
+        was published to the stream itself without a key."""
+        for name, value in self.properties.user_properties:
+            if name == "ordering-key":
+                return value
+        return "" if self.topic == f"$stream/{self.stream}" else str(self.topic)
+
+    @property
+    def skipped(self) -> int:
+        """How many messages before it were removed before the reader came to them."""
+        return max(0, self._number("stream-skipped"))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be committed."""
+        return self._way.is_open and self._way.code < 0
+
+    def commit(self) -> bool:
+        """The work is done, and the group need not have the message again. Call it in the thread of the event loop.
+
+        Commits leave in the order in which the messages came: one waits for those of the messages before it. False:
+        there is nothing to commit. It was done, the message is of no group, or its connection is gone; in the last
+        case a member gets the message again.
+        """
+        return self.ack()
+
+    def ack(self, reason_code: int = 0) -> bool:
+        """As `commit`. The reason code changes nothing."""
+        is_committed = super().ack(reason_code)
+        self._on_commit(self)
+        return is_committed
+
+    def told(self, name: str) -> str:
+        """The value of a user property that the broker added: it is behind those of the publisher. "" for none."""
+        for key, value in reversed(self.properties.user_properties):
+            if key == name:
+                return value
+        return ""
+
+    def _number(self, name: str) -> int:
+        text = self.told(name)
+        return int(text) if text.isascii() and text.isdecimal() else UNKNOWN
