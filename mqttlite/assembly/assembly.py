@@ -103,6 +103,8 @@ class Assembly:
         self.listeners: Final = self.network.listeners
         self.telemetry: Final = Telemetry(runtime, self._delivery, self.schemas, self.streams, self.network, not_ready)
         self.telemetry.reports.hook_failures = extensions.failures
+        if extensions.routes is not None:
+            self.telemetry.reports.of_extensions.show(BUILT_IN["routes"].figures, extensions.routes.figures)
         self.administration: Final = Administration(
             *(runtime, self.logins, self._delivery, self.schemas, self.streams, self.telemetry.reports, reload)
         )

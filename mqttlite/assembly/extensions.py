@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.config import Config, ConfigError
@@ -17,6 +17,9 @@ from mqttlite.extensions.host import Hook, Host, OpenSession, Publish
 from mqttlite.extensions.load import ExtensionError, load
 from mqttlite.extensions.publish_hook import PublishHook, check_hook_filter
 from mqttlite.extensions.publish_hooks import PublishHooks
+
+if TYPE_CHECKING:
+    from mqttlite.extensions.routes.routes import Routes
 
 STOP_S: Final = 5.0
 """How long one extension may take to stop."""
@@ -40,6 +43,13 @@ class Extensions:
                 raise ConfigError(f"extensions[{number}].{error}") from error
         for each in given:
             self._named.append((f"{type(each).__module__}:{type(each).__qualname__}", each))
+        self.routes: Routes | None = None
+        """None where the configuration has none. They see what the others made of a message."""
+        if config.routes:
+            from mqttlite.extensions.routes import routes
+
+            self.routes = routes.Routes(config.routes)
+            self._named.append(("routes", self.routes))
         self._started: Final[list[tuple[str, Extension]]] = []
         self._sinks: Final[list[HandlerSink]] = []
         self._publish: Final = publish

@@ -59,6 +59,15 @@ else:
         """Stands for the options of an extension that is missing."""
 
 
+if TYPE_CHECKING or not refusal("routes"):
+    from mqttlite.extensions.routes.options import MAX_ROUTES, RouteOptions
+else:
+    MAX_ROUTES = 0
+
+    class RouteOptions(msgspec.Struct, frozen=True):
+        """Stands for the options of an extension that is missing."""
+
+
 if TYPE_CHECKING or not refusal("streams"):
     from mqttlite.extensions.streams.options import StreamOptions
 else:
@@ -211,6 +220,7 @@ OWNERS: Final[Mapping[str, str]] = {
     "push": "push",
     "queues": "queues",
     "queues.push": "push",
+    "routes": "routes",
     "sparkplug": "sparkplug",
     "streams": "streams",
     "topic_policies.schema": "schemas",
@@ -246,6 +256,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Options for all queues together."""
     streams: tuple[StreamOptions, ...] = ()
     """Streams (`$stream/<name>`), which keep what is published to their topics, for any number of readers."""
+    routes: tuple[RouteOptions, ...] = ()
+    """Routes, which send messages that pass a filter to another topic, too."""
     push: PushOptions = PushOptions()
     """Push endpoints that are allowed in addition to HTTPS endpoints on the Internet."""
     retained_expiry_s: dict[str, int] = {}
@@ -305,11 +317,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
         if not 0 <= self.password_cache_s < math.inf:
             raise ValueError(f"password_cache_s is {self.password_cache_s:g}: 0 at least, and finite")
-        for section, kind in (("queues", "queue"), ("streams", "stream")):
+        for section, kind in (("queues", "queue"), ("streams", "stream"), ("routes", "route")):
             names = [each.name for each in getattr(self, section)]
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{section} has {twice[0]!r} twice: a name is that of one {kind}")
+        if len(self.routes) > MAX_ROUTES:
+            raise ValueError(f"routes has {len(self.routes)} routes: {MAX_ROUTES} at most")
         unsigned = [each.name for each in self.queues if each.push is not None and not each.push.secret]
         if unsigned:
             raise ValueError(f"queues: {unsigned[0]}.push.secret is missing: `mqttlite queue secret` prints a new one")

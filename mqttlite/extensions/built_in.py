@@ -16,6 +16,7 @@ _NAMES: Final = (
     "pubsub",
     "push",
     "queues",
+    "routes",
     "schemas",
     "sparkplug",
     "streams",

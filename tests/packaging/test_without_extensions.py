@@ -72,6 +72,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     "push": "[push]\nallowed_hosts = ['a']",
     "queues": "[[queues]]\nname = 'q'",
     "queues.push": "[[queues]]\nname = 'q'\npush = {url = 'https://a.example/', secret = 'whsec_" + "A" * 43 + "='}",
+    "routes": "[[routes]]\nname = 'r'\nfilters = ['a']\nto = 'b'",
     "sparkplug": "sparkplug = true",
     "streams": "[[streams]]\nname = 's'",
     "topic_policies.schema": '[[topic_policies]]\nfilter = "a"\nschema = "s"',

@@ -1,0 +1,1 @@
+"""Routes: messages that pass a filter are sent to another topic, too."""
