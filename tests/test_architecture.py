@@ -58,6 +58,7 @@ BELOW: Final[dict[str, set[str]]] = {
             "atomic_file",
             "catalogue",
             "cli",
+            "client",
             "config",
             "event_hub",
             "extensions",

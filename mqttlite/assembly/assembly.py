@@ -32,6 +32,7 @@ from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.topic_policies import TopicPolicies
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.service import Streams
 
@@ -114,6 +115,7 @@ class Assembly:
             not_ready=not_ready,
             reload=reload,
         )
+        self.bridges: Final = _bridges(runtime)
         self._watches: list[asyncio.Task[None]] = []
         """The tasks that reload changed files."""
 
@@ -138,6 +140,8 @@ class Assembly:
         if self.schemas is not None:
             await self.schemas.open()
         await self._extensions.start()
+        if self.bridges is not None:
+            self.bridges.start()
         for each in self.listeners:
             await each.start()
         if self.gateway is not None:
@@ -167,6 +171,8 @@ class Assembly:
             task.cancel()
         if self._watches:
             await asyncio.wait(self._watches)
+        if self.bridges is not None:
+            await self.bridges.stop()
         await self.permissions.close()
         await self._extensions.stop()
         if self.queueing is not None:
@@ -198,6 +204,14 @@ class Assembly:
 
     def _on_policies(self, policies: TopicPolicies) -> None:
         self.telemetry.on_policies(policies)
+
+
+def _bridges(runtime: Runtime) -> "Bridges | None":
+    if "bridge" not in BUILT_IN:
+        return None
+    from mqttlite.extensions.bridge.bridges import Bridges
+
+    return Bridges(runtime.config.bridges, runtime.core, runtime.loop_driver, runtime.config.data_dir)
 
 
 def _schemas(config: Config) -> "Schemas | None":

@@ -53,6 +53,8 @@ class Options:
     keep_alive: int = KEEP_ALIVE_S
     version: Version = "5.0"
     will: Will | None = None
+    is_bridge: bool = False
+    """Whether CONNECT says so, as only Mosquitto, mqttlite and few others understand it (before 5.0)."""
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     timeout: float = TIMEOUT_S
@@ -134,6 +136,7 @@ class Options:
             password,
             None if self.will is None else self.will.packet(),
             self._connect_properties(authentication_data) if self.wire_version == V5 else NONE,
+            self.is_bridge,
         )
 
     def _connect_properties(self, authentication_data: bytes | None) -> Properties:

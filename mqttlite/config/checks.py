@@ -232,6 +232,13 @@ def file_problems(config: Config) -> Iterator[Problem]:
             client_context(config.push.ca_file)
         except TlsConfigError as error:
             yield Problem("push.ca_file", f": {error}")
+    if not refusal("bridge"):
+        for number, bridge in enumerate(config.bridges):
+            if bridge.tls and not isinstance(bridge.tls, bool):
+                try:
+                    client_context(bridge.tls.ca_file, bridge.tls.cert_file, bridge.tls.key_file, bridge.tls.insecure)
+                except TlsConfigError as error:
+                    yield Problem(f"bridges[{number}].tls", f": {error}")
     if config.dynamic_security is not None:
         yield from _dynamic_security_problems(config.dynamic_security, config.data_dir)
     if config.telemetry is not None:

@@ -40,6 +40,14 @@ from mqttlite.topics.names import check_filter
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import TopicFilterInvalid
 
+if TYPE_CHECKING or not refusal("bridge"):
+    from mqttlite.extensions.bridge.options import BridgeOptions
+else:
+
+    class BridgeOptions(msgspec.Struct, frozen=True):
+        """Stands for the options of an extension that is missing."""
+
+
 if TYPE_CHECKING or not refusal("push"):
     from mqttlite.extensions.push.options import PushOptions
 else:
@@ -217,6 +225,7 @@ class LameDuckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 OWNERS: Final[Mapping[str, str]] = {
     "delivery": "queues",
+    "bridges": "bridge",
     "push": "push",
     "queues": "queues",
     "queues.push": "push",
@@ -258,6 +267,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Streams (`$stream/<name>`), which keep what is published to their topics, for any number of readers."""
     routes: tuple[RouteOptions, ...] = ()
     """Routes, which send messages that pass a filter to another topic, too."""
+    bridges: tuple[BridgeOptions, ...] = ()
+    """Bridges to other brokers."""
     push: PushOptions = PushOptions()
     """Push endpoints that are allowed in addition to HTTPS endpoints on the Internet."""
     retained_expiry_s: dict[str, int] = {}
@@ -317,7 +328,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"stop_timeout_s is {self.stop_timeout_s:g}: 0 at least, and finite")
         if not 0 <= self.password_cache_s < math.inf:
             raise ValueError(f"password_cache_s is {self.password_cache_s:g}: 0 at least, and finite")
-        for section, kind in (("queues", "queue"), ("streams", "stream"), ("routes", "route")):
+        for section, kind in (("queues", "queue"), ("streams", "stream"), ("routes", "route"), ("bridges", "bridge")):
             names = [each.name for each in getattr(self, section)]
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:

@@ -10,20 +10,28 @@ from typing import Final, final
 class Identity:
     """Never changed. `username` is the user that the client belongs to; None if there is none. `mount_point` is the
     prefix of all its topics, and a client below another one has another session. `is_trusted` marks the program itself,
-    which no rules restrict."""
+    which no rules restrict; with `hears_program`, No Local keeps from it what it publishes itself, and nothing that
+    other parts of the program publish."""
 
-    __slots__ = ("is_trusted", "mount_point", "username")
+    __slots__ = ("hears_program", "is_trusted", "mount_point", "username")
 
-    def __init__(self, username: str | None = None, mount_point: bytes = b"", is_trusted: bool = False) -> None:
+    def __init__(
+        self,
+        username: str | None = None,
+        mount_point: bytes = b"",
+        is_trusted: bool = False,
+        hears_program: bool = False,
+    ) -> None:
         self.username: Final = username
         self.mount_point: Final = mount_point
         self.is_trusted: Final = is_trusted
+        self.hears_program: Final = hears_program
 
     def of(self, username: str | None) -> "Identity":
         """The same with this user."""
         if username == self.username:
             return self
-        return Identity(username, self.mount_point, self.is_trusted)
+        return Identity(username, self.mount_point, self.is_trusted, self.hears_program)
 
 
 ANONYMOUS: Final = Identity()

@@ -10,6 +10,7 @@ from typing import Any, Final
 from mqttlite.extensions.manifest import Manifest
 
 _NAMES: Final = (
+    "bridge",
     "delayed",
     "mosquitto_import",
     "presence",

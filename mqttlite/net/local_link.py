@@ -50,6 +50,8 @@ class LocalClient:
     is_trusted: bool = False
     """Whether it is the program itself, which no rules restrict. No Local then leaves out what any part of the program
     publishes by `Broker.publish`, and no other client may take its session over."""
+    hears_program: bool = False
+    """Whether No Local lets through what other parts of the program publish."""
     quotas: Quotas | None = None
     mount_point: bytes = b""
     is_told: bool = False
@@ -97,7 +99,7 @@ class LocalLink(LinkPort):
         properties = Properties(receive_maximum=receive_maximum, session_expiry_interval=client.session_expiry_s)
         frame = encode(Connect(client.client_id, V5, client.clean_start, properties=properties), V5)
         peer = Peer(
-            Identity(client.username, client.mount_point, client.is_trusted),
+            Identity(client.username, client.mount_point, client.is_trusted, client.hears_program),
             capabilities=_TOLD if client.is_told else EVERYTHING,
             is_inside=True,
             quotas=client.quotas,

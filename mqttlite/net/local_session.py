@@ -181,6 +181,25 @@ class LocalSession:
         found = window.resend.get(packet_id) or window.inflight.by_id().get(packet_id)
         return 0 if found is None else found.message().number
 
+    def answer(self, acknowledgement: Ack) -> None:
+        """Send an acknowledgement of another broker as it came. Harmless after the end."""
+        self.link.send(acknowledgement)
+
+    def uses(self, packet_id: int) -> bool:
+        """Whether a message that was sent under this identifier is not done with."""
+        session = self.link.connection.session
+        return self.number_of(packet_id) > 0 or (session is not None and session.window.released.has(packet_id))
+
+    def unreleased(self) -> list[int]:
+        """The identifiers of published QoS 2 messages that wait for `release`, also from earlier connections."""
+        session = self.link.connection.session
+        return [] if session is None else session.received.all()
+
+    @property
+    def unhandled_bytes(self) -> int:
+        """How many published bytes the broker has not handled yet, because it is busy or its receivers are."""
+        return self.link.connection.framer.kept_bytes
+
     def publish(self, message: Publish) -> None:
         """Publish as a client does, with a packet identifier of the caller's choice. The acknowledgements come by
         `receive`. A kept session remembers the identifier of a QoS 2 message until `release`, also over a crash."""

@@ -44,6 +44,10 @@ V31: Final = 3
 V311: Final = 4
 V5: Final = 5
 
+BRIDGE_BIT: Final = 0x80
+"""Set in the protocol level of a CONNECT (0x83, 0x84) by a bridge of another broker, after Mosquitto. Versions before
+5.0 have no other way to ask for No Local and Retain As Published."""
+
 VERSION_NAMES: Final[dict[int, str]] = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
 
 MAX_REMAINING_LENGTH: Final = 268_435_455

@@ -7,6 +7,7 @@ from typing import Final
 
 from mqttlite.wire.constants import (
     AUTH,
+    BRIDGE_BIT,
     CONNACK,
     CONNECT,
     DISCONNECT,
@@ -123,20 +124,25 @@ def check_flags(first: int, version: int) -> None:
         raise MalformedPacket(f"{PACKET_NAMES[packet_type]} with header flags {first & 0x0F:#06b} [MQTT-2.1.3-1]")
 
 
+_LEVELS: Final = (V311, V5, V311 | BRIDGE_BIT)
+"""The levels of a CONNECT with the name MQTT."""
+
+
 def connect_version(body: bytes) -> int:
-    """The protocol version that a CONNECT body asks for: `V31`, `V311` or `V5`.
+    """The protocol version that a CONNECT body asks for: `V31`, `V311` or `V5`. The bit of a bridge is left out.
 
     Raises `ProtocolError` for another name [MQTT-3.1.2-1], `UnsupportedProtocolVersion` for another level
     [MQTT-3.1.2-2], `MalformedPacket` for a body that ends before.
     """
-    return _version(Cursor(body))
+    return _level(Cursor(body)) & ~BRIDGE_BIT
 
 
-def _version(cursor: Cursor) -> int:
+def _level(cursor: Cursor) -> int:
+    """The protocol level, with the bit of a bridge."""
     name, level = cursor.binary(), cursor.u8()
     if name not in (b"MQTT", b"MQIsdp"):  # it may be another protocol's, so no CONNACK answers it
         raise ProtocolError(f"protocol {name[:16].decode(errors='backslashreplace')!r} is not MQTT [MQTT-3.1.2-1]")
-    if (name == b"MQTT" and level in (V311, V5)) or (name == b"MQIsdp" and level == V31):
+    if (name == b"MQTT" and level in _LEVELS) or (name == b"MQIsdp" and level & ~BRIDGE_BIT == V31):
         return level
     raise UnsupportedProtocolVersion(
         f"protocol {name.decode()!r} level {level}: "
@@ -268,7 +274,8 @@ def _connack(cursor: Cursor, version: int) -> Connack:
 
 
 def _connect(cursor: Cursor) -> Connect:
-    version = _version(cursor)
+    level = _level(cursor)
+    version, is_bridge = level & ~BRIDGE_BIT, level & BRIDGE_BIT != 0
     flags = cursor.u8()
     if flags & 1 and version != V31:
         raise MalformedPacket("CONNECT with its reserved flag set [MQTT-3.1.2-3]")
@@ -292,7 +299,7 @@ def _connect(cursor: Cursor) -> Connect:
     # [MQTT-3.1.2-16] [MQTT-3.1.2-17] [MQTT-3.1.3-12], and the password: [MQTT-3.1.2-18] [MQTT-3.1.2-19]
     username = cursor.utf8() if has_username and not _left_out(cursor, version) else None
     password = cursor.binary() if has_password and not _left_out(cursor, version) else None
-    return Connect(client_id, version, flags & 2 != 0, keep_alive, username, password, will, properties)
+    return Connect(client_id, version, flags & 2 != 0, keep_alive, username, password, will, properties, is_bridge)
 
 
 def _left_out(cursor: Cursor, version: int) -> bool:

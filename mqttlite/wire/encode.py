@@ -175,6 +175,8 @@ def _connect_body(packet: Connect) -> bytes:
     will = packet.will
     if packet.password is not None and packet.username is None and packet.version != V5:
         raise ValueError("CONNECT with a password but no user name [3.1.1 MQTT-3.1.2-22]")
+    if packet.is_bridge and packet.version == V5:
+        raise ValueError("CONNECT of a bridge in 5.0: its subscriptions ask for No Local and Retain As Published")
     flags = packet.clean_start << 1
     if will is not None:
         _check_qos(will.qos)
@@ -182,7 +184,7 @@ def _connect_body(packet: Connect) -> bytes:
     flags |= (packet.password is not None) << 6 | (packet.username is not None) << 7
     parts = [
         encode_utf8("MQIsdp" if packet.version == V31 else "MQTT"),
-        encode_u8(packet.version) + encode_u8(flags),
+        encode_u8(packet.version | packet.is_bridge << 7) + encode_u8(flags),
         encode_u16(packet.keep_alive),
         _properties(packet.properties, CONNECT, packet.version),
         encode_utf8(packet.client_id),

@@ -92,7 +92,19 @@ class Will:
 
 @final
 class Connect:
-    __slots__ = ("clean_start", "client_id", "keep_alive", "password", "properties", "username", "version", "will")
+    """`is_bridge` says that the client is a bridge of another broker, before 5.0 (`constants.BRIDGE_BIT`)."""
+
+    __slots__ = (
+        "clean_start",
+        "client_id",
+        "is_bridge",
+        "keep_alive",
+        "password",
+        "properties",
+        "username",
+        "version",
+        "will",
+    )
 
     def __init__(
         self,
@@ -104,6 +116,7 @@ class Connect:
         password: bytes | None = None,
         will: Will | None = None,
         properties: Properties = NONE,
+        is_bridge: bool = False,
     ) -> None:
         self.client_id: Final = client_id
         self.version: Final = version
@@ -113,9 +126,10 @@ class Connect:
         self.password: Final = password
         self.will: Final = will
         self.properties: Final = properties
+        self.is_bridge: Final = is_bridge
 
     def _key(self) -> tuple[object, ...]:
-        asked = (self.version, self.clean_start, self.keep_alive, self.will)
+        asked = (self.version, self.clean_start, self.keep_alive, self.will, self.is_bridge)
         return (self.client_id, self.username, self.password, asked)
 
     def __eq__(self, other: object) -> bool:
@@ -128,7 +142,7 @@ class Connect:
         return (
             f"Connect(client_id={self.client_id!r}, version={self.version}, clean_start={self.clean_start}, "
             f"keep_alive={self.keep_alive}, username={self.username!r}, will={self.will!r}, "
-            f"properties={self.properties!r})"
+            f"properties={self.properties!r}, is_bridge={self.is_bridge})"
         )
 
 

@@ -101,6 +101,7 @@ class World:
         capabilities: Capabilities = EVERYTHING,
         methods: frozenset[str] = frozenset(),
         is_trusted: bool = False,
+        hears_program: bool = False,
         is_inside: bool = False,
         quotas: Quotas | None = None,
         connect_limits: ConnectLimits | None = None,
@@ -109,7 +110,7 @@ class World:
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
         peer = Peer(
-            Identity(identity, mount_point, is_trusted),
+            Identity(identity, mount_point, is_trusted, hears_program),
             must_authenticate,
             capabilities,
             methods,
@@ -271,6 +272,7 @@ class Client:
         username: str | None = None,
         password: bytes | None = None,
         auto_ack: bool = True,
+        is_bridge: bool = False,
     ) -> Connack | None:
         """Send CONNECT; the CONNACK, taken out of what was received, if one came."""
         self.auto_ack = auto_ack
@@ -279,7 +281,9 @@ class Client:
             properties = Properties(
                 session_expiry_interval=expiry, receive_maximum=receive_maximum, maximum_packet_size=maximum_packet_size
             )
-        packet = Connect(client_id, self.version, clean_start, keep_alive, username, password, will, properties)
+        packet = Connect(
+            client_id, self.version, clean_start, keep_alive, username, password, will, properties, is_bridge
+        )
         self.send(packet)
         if self.packets and isinstance(self.packets[0], Connack):
             connack = self.packets.pop(0)

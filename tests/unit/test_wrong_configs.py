@@ -41,9 +41,9 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ("[[listeners]]\nwebsocket = { origin = [] }", [(2, "websocket.origin is unknown; did you mean origins?")]),
     (
         "[[listeners]]\ncafile = 'a'",
-        [(2, "is unknown here; did you mean ca_file of [listeners.tls] or [push] or [http.tls] or [http_auth]?")],
+        [(2, "is unknown here; did you mean ca_file of [listeners.tls] or [bridges.tls] or [push] or [http.tls] or")],
     ),
-    ("[[listeners]]\nusername = 'a'", [(2, "username is unknown; listeners[0] may have name, host,")]),
+    ("[[listeners]]\nzebra = 'a'", [(2, "zebra is unknown; listeners[0] may have name, host,")]),
     # ── types
     ('[limits]\nmax_inflight = "many"', [(2, 'limits.max_inflight must be a whole number, not the text "many"')]),
     ('[[listeners]]\nport = "1883"', [(2, "write 1883 without quotes")]),

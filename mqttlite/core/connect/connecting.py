@@ -102,6 +102,7 @@ class Connecting:
 
         Raises a `PeerError` for a CONNECT that the broker refuses.
         """
+        connection.is_bridge = packet.is_bridge
         connection.client_id = packet.client_id  # the log also names refused clients
         is_name_good = connection.peer.must_authenticate or self._routes.permissions.trusts_names
         if is_name_good and connection.identity.username is None:

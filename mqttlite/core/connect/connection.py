@@ -152,6 +152,7 @@ class Connection:
         "in_place_bytes",
         "inflight_high_water",
         "input_bytes",
+        "is_bridge",
         "keep_alive_s",
         "last_heard",
         "much_bytes",
@@ -197,6 +198,8 @@ class Connection:
         """The id of its open question; 0: none."""
         self.version: int = 0
         """`V31`, `V311` or `V5`, from CONNECT; 0 before it."""
+        self.is_bridge: bool = False
+        """Whether its client is a bridge before 5.0, whose subscriptions all have No Local and Retain As Published."""
         self.session: Session | None = None
         self.connect: Connect | None = None
         """The CONNECT that waits for a verdict."""

@@ -70,11 +70,14 @@ class Receiver:
 
     def for_messages_of(self, source: Source) -> "Receiver | None":
         """This receiver, or its variant for the session's own messages. None if the session gets no messages of this
-        source. For the program's own sessions, the messages of the program are their own."""
+        source. For the program's own sessions, the messages of the program are their own, unless they hear it."""
         if not self.has_no_local:
             return self
         session = self.session
-        return self.own if session is source or (session.identity.is_trusted and source is THE_PROGRAM) else self
+        if session is source:
+            return self.own
+        identity = session.identity
+        return self.own if source is THE_PROGRAM and identity.is_trusted and not identity.hears_program else self
 
     def outlook(self, message: Message, source: Source, detail: str = "") -> PlannedReceiver:
         """Predict the outcome of a message for the session."""

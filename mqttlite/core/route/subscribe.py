@@ -160,6 +160,8 @@ class Subscriptions:
         mount_point = connection.identity.mount_point
         namespaces = self._routes.namespaces
         for request in requests:
+            if connection.is_bridge:
+                request = _of_bridge(request)
             message_filter: MessageFilter | None = None
             refusal = ""
             if filters is not None:
@@ -447,6 +449,12 @@ def asked_filter(topic_filter: bytes, parts: ParsedTopic) -> bytes:
 def granted_qos(wanted: int, parts: ParsedTopic) -> int:
     """The QoS of a subscription to a filter."""
     return min(wanted, parts.max_qos)
+
+
+def _of_bridge(request: SubscriptionRequest) -> SubscriptionRequest:
+    """What a bridge before 5.0 would ask for if it could. A shared subscription has no No Local [MQTT-3.8.3-4]."""
+    no_local = not split_share(request.topic_filter)[0]
+    return SubscriptionRequest(request.topic_filter, request.qos, no_local, True, request.retain_handling)
 
 
 def _mounted(namespaces: Namespaces, request: SubscriptionRequest, mount_point: bytes) -> SubscriptionRequest:

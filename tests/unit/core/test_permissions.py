@@ -268,6 +268,16 @@ def test_no_local_of_the_program_is_for_what_any_part_of_the_program_publishes()
     assert program.payloads() == ["again"]
 
 
+def test_no_local_of_a_part_that_hears_the_program_is_for_what_it_publishes_itself() -> None:
+    world = World()
+    part = world.open(is_trusted=True, hears_program=True)
+    part.connect("o")
+    part.subscribe(SubscriptionRequest(b"t", 0, no_local=True))
+    world.publish("t", "the program's")
+    part.publish("t", "its own")
+    assert part.payloads() == ["the program's"]
+
+
 def test_a_will_that_its_client_may_not_publish_is_dropped_when_it_comes() -> None:
     world = world_with(Writers())
     reader = world.connect("s")

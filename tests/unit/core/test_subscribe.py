@@ -160,3 +160,25 @@ def test_a_hook_may_refuse_what_the_rules_allow(version: int, code: int) -> None
     own.subscribe("b")
     assert len(hook.asked) == 2
     world.end()
+
+
+@pytest.mark.parametrize(("is_bridge", "payloads"), [(True, ["other"]), (False, ["own", "other"])])
+def test_a_bridge_before_5_0_gets_no_message_of_its_own_and_each_as_it_was_published(
+    is_bridge: bool, payloads: list[str]
+) -> None:
+    world = World()
+    bridge = world.connect("b", V311, is_bridge=is_bridge)
+    assert bridge.subscribe("t") == b"\0"
+    bridge.publish("t", "own")
+    world.publish("t", "other", retain=True)
+    received = publishes(bridge.received())
+    assert [packet.payload.decode() for packet in received] == payloads
+    assert received[-1].retain == is_bridge
+
+
+def test_a_bridge_before_5_0_may_have_a_shared_subscription() -> None:
+    world = World()
+    bridge = world.connect("b", V311, is_bridge=True)
+    assert bridge.subscribe("$share/g/t") == b"\0"
+    bridge.publish("t", "own")
+    assert bridge.payloads() == ["own"]

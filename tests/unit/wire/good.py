@@ -25,12 +25,24 @@ _WHY = Properties(reason_string="no", user_properties=[("k", "v")])
 GOOD: list[tuple[int, str, str, Packet]] = [
     # ── 3.1 ──
     (V31, "CONNECT", "10 0f 0006 'MQIsdp' 03 02 003c 0001 'a'", Connect("a", V31, True, 60)),
+    (
+        V31,
+        "CONNECT of a bridge",
+        "10 0f 0006 'MQIsdp' 83 02 003c 0001 'a'",
+        Connect("a", V31, True, 60, is_bridge=True),
+    ),
     (V31, "CONNACK", "20 02 00 05", Connack(False, 5)),
     (V31, "PUBLISH", "32 07 0003 'a/b' 000a", Publish(b"a/b", b"", 1, packet_id=10)),
     (V31, "PUBREL", "62 02 0001", Ack(PUBREL, 1)),
     (V31, "SUBSCRIBE", "82 06 0001 0001 'a' 01", Subscribe(1, (SubscriptionRequest(b"a", 1),))),
     # ── 3.1.1 ──
     (V311, "CONNECT", "10 0d 0004 'MQTT' 04 02 003c 0001 'a'", Connect("a", V311, True, 60)),
+    (
+        V311,
+        "CONNECT of a bridge",
+        "10 0d 0004 'MQTT' 84 02 003c 0001 'a'",
+        Connect("a", V311, True, 60, is_bridge=True),
+    ),
     (V311, "CONNECT without a client identifier", "10 0c 0004 'MQTT' 04 02 0000 0000", Connect("", V311)),
     (
         V311,

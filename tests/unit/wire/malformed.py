@@ -85,6 +85,13 @@ EITHER: list[Row] = [
     ("3.1.2-2", "there is no level 6", "10 0d 0004 'MQTT' 06 02 0000 0001 'a'", UnsupportedProtocolVersion, "level 6"),
     (
         "3.1.2-2",
+        "5.0 has no bit of a bridge",
+        "10 0d 0004 'MQTT' 85 02 0000 0001 'a'",
+        UnsupportedProtocolVersion,
+        "133",
+    ),
+    (
+        "3.1.2-2",
         "MQIsdp ended at level 3",
         "10 0f 0006 'MQIsdp' 04 02 0000 0001 'a'",
         UnsupportedProtocolVersion,

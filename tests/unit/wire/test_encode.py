@@ -58,6 +58,7 @@ UNFIT: list[tuple[str, int, Packet, str]] = [
     ("CONNECT with a surrogate user", V5, Connect("a", username="\udfff"), "surrogates"),
     ("CONNECT with a long password", V5, Connect("a", password=LONG), "65536 bytes"),
     ("CONNECT with a password alone in 3.1.1", V311, Connect("a", V311, password=b"p"), "no user name"),
+    ("CONNECT of a bridge in 5.0", V5, Connect("a", is_bridge=True), "No Local"),
     ("CONNECT with version 256", V5, Connect("a", 256), "1 unsigned bytes"),
     ("CONNECT with a will at QoS 3", V5, Connect("a", will=Will(b"w", b"", 3)), "QoS 3"),
     ("CONNECT with a long will", V5, Connect("a", will=Will(b"w", LONG)), "65536 bytes"),

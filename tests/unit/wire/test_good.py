@@ -45,7 +45,13 @@ def test_the_table_has_every_property_of_every_packet() -> None:
 
 @pytest.mark.parametrize(
     ("text", "version"),
-    [("0004 'MQTT' 05", V5), ("0004 'MQTT' 04", V311), ("0006 'MQIsdp' 03", V31)],
+    [
+        ("0004 'MQTT' 05", V5),
+        ("0004 'MQTT' 04", V311),
+        ("0006 'MQIsdp' 03", V31),
+        ("0004 'MQTT' 84", V311),
+        ("0006 'MQIsdp' 83", V31),
+    ],
 )
 def test_a_connect_says_its_version_first(text: str, version: int) -> None:
     assert connect_version(raw(text)) == version

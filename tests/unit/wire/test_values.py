@@ -96,7 +96,7 @@ def test_a_connect_is_equal_to_its_like() -> None:
 def test_a_connect_tells_all_but_its_password() -> None:
     assert repr(Connect("a", username="u", password=b"secret")) == (
         "Connect(client_id='a', version=5, clean_start=True, keep_alive=0, username='u', will=None, "
-        "properties=Properties())"
+        "properties=Properties(), is_bridge=False)"
     )
 
 

@@ -1,0 +1,406 @@
+"""One bridge: it connects, joins the connection to its session here, and comes back after a loss.
+
+Packets are passed on in `relay`. Invariant: the session here exists from the start of the broker, so messages wait in
+it while the other broker is away, within the limits of every session.
+"""
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Literal, NamedTuple
+
+from mqttlite.client.backoff import MIN_DELAY_S, Backoff
+from mqttlite.client.connection import Connection
+from mqttlite.client.dial import dial
+from mqttlite.client.errors import ConnectError, ConnectionLost, ConnectRefused, MqttError
+from mqttlite.client.limits import ServerLimits
+from mqttlite.client.options import TIMEOUT_S, Options
+from mqttlite.core.broker import Broker
+from mqttlite.core.load.quotas import Quotas, Rates
+from mqttlite.core.load.rate_limits import Buckets, Rate
+from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic
+from mqttlite.extensions.bridge.relay import Figures, Relay
+from mqttlite.extensions.bridge.topic_map import TopicMap
+from mqttlite.net.link import LinkDriver
+from mqttlite.net.local_link import LocalClient
+from mqttlite.net.local_session import LocalSession
+from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Connack, Disconnect, Subscribe, SubscriptionRequest
+from mqttlite.wire.reason_codes import SUBACK_FAILURE, describe
+
+CLIENT_ID_PREFIX: Final = "$bridge/"
+"""The client identifier of a bridge's session here begins with it; the name follows."""
+
+FAIL_BACK_S: Final = 30.0
+"""How often a bridge on another address tries the first one."""
+
+LOOK_S: Final = 1.0
+"""How often a lazy bridge looks whether messages wait, or none came for a while."""
+
+CLOSE_S: Final = 2.0
+"""How long the other broker may take to close the connection when the bridge stops."""
+
+State = Literal["connected", "away", "paused", "idle"]
+"""`away` while it tries to connect; `idle` for a lazy bridge without messages, and for one that connects once."""
+
+_NOT_THIS_LEVEL: Final = 1
+"""The return code of CONNACK for an unacceptable protocol version (3.1.1 §3.2.2.3)."""
+
+_log = logging.getLogger("mqttlite.bridge")
+
+
+class _Joined(NamedTuple):
+    connection: Connection
+    connack: Connack
+    endpoint: tuple[str, int]
+
+
+class Bridge:
+    """`on_state` is called when the state changes. `tls` is the context for `options.tls`."""
+
+    def __init__(
+        self,
+        options: BridgeOptions,
+        core: Broker,
+        loop_driver: LinkDriver,
+        broker_id: str,
+        tls: ssl.SSLContext | None,
+        on_state: Callable[["Bridge"], None],
+    ) -> None:
+        self.options: Final = options
+        self.figures: Final = Figures()
+        self.state: State = "idle" if options.start == "lazy" else "away"
+        self.reason: str = "It has not connected yet."
+        """Why it is not connected, as a sentence; empty while it is."""
+        self.endpoint: str = ""
+        """The address to which it is connected; empty if it is not."""
+        self._core: Final = core
+        self._loop_driver: Final = loop_driver
+        self._broker_id: Final = broker_id
+        self._tls: Final = tls
+        self._on_state: Final = on_state
+        self._loop: Final = asyncio.get_running_loop()
+        self._out: Final = TopicMap(options.topics, out=True)
+        self._into: Final = TopicMap(options.topics, out=False)
+        self._version: Final = V5 if options.version == "5.0" else V311
+        self._says_bridge = options.version != "5.0"
+        self._quotas: Final = _quotas(options, self._loop.time())
+        self._flushed: set[int] | None = None
+        """As for `Relay`."""
+        self._subscribed_at: tuple[str, int] | None = None
+        """The address at which it has subscribed since this broker started."""
+        self._granted: asyncio.Future[None]
+        self._last: tuple[str, int] | None = None
+        """The address of the latest connection. With one address it is known from the start."""
+        if len(options.addresses) == 1:
+            self._last = options.endpoints[0]
+        self._resumed: Final = asyncio.Event()
+        self._resumed.set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def client_id(self) -> str:
+        """The client identifier of its session here."""
+        return CLIENT_ID_PREFIX + self.options.name
+
+    @property
+    def remote_client_id(self) -> str:
+        """Its client identifier at the other broker."""
+        return self.options.client_id or f"{self._broker_id}.{self.options.name}"
+
+    @property
+    def waiting(self) -> int:
+        """Messages for the other broker that it has not acknowledged."""
+        session = self._core.sessions.get(self.client_id)
+        if session is None:
+            return 0
+        return len(session.queue) + len(session.window.inflight) + len(session.window.resend)
+
+    # ------------------------------------------------------------------ start and stop
+
+    def start(self) -> None:
+        """Open the session here, and begin to connect. Raises `ConnectionRefusedError` if the broker has no room."""
+        session = self._open(lambda: None, self.options.window, 2)
+        self._flushed = None if session.session_present else set()
+        session.end()
+        self._task = self._loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Disconnect. Both sessions are kept."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def pause(self) -> None:
+        """Disconnect until `resume`. Messages wait in the session here."""
+        self._resumed.clear()
+        await self.stop()
+        self._set_state("paused", "It was paused.")
+        self._task = self._loop.create_task(self._run())
+
+    async def resume(self) -> None:
+        """Connect now, whatever the bridge waits for."""
+        if self.state == "connected":
+            return
+        self._resumed.set()
+        await self.stop()
+        self._task = self._loop.create_task(self._run(is_asked=True))
+
+    def _open(self, on_readable: Callable[[], None], window: int, maximum_qos: int) -> LocalSession:
+        """Connect to this broker, with the subscriptions of the configuration and no others."""
+        session = LocalSession(
+            *(self._core, self._loop_driver, on_readable, "bridge", "local", self.options.name), reads_releases=True
+        )
+        client = LocalClient(
+            client_id=self.client_id,
+            clean_start=False,
+            session_expiry_s=NEVER_EXPIRES,
+            is_trusted=True,
+            hears_program=True,
+            quotas=self._quotas,
+        )
+        session.connect(client, window)
+        wanted = [_request(each, each.local_filter, maximum_qos) for each in self.options.topics if each.goes_out]
+        kept = {each.topic_filter for each in wanted}
+        stale = [each for each in session.filters if each not in kept]
+        if stale:
+            session.unsubscribe(stale)
+        if wanted:
+            session.subscribe(wanted)
+        return session
+
+    # ------------------------------------------------------------------ connections
+
+    async def _run(self, *, is_asked: bool = False) -> None:
+        options = self.options
+        backoff = Backoff(min(MIN_DELAY_S, options.max_delay_s), options.max_delay_s)
+        await self._resumed.wait()
+        while True:
+            if options.start == "lazy" and not is_asked:
+                await self._until_messages_wait()
+            is_asked = False
+            began = self._loop.time()
+            try:
+                joined = await self._dial()
+                began = self._loop.time()
+                await self._stay(joined)
+            except (MqttError, ConnectionRefusedError) as error:
+                self._set_state("away", str(error))
+            if self.state == "idle":
+                continue
+            backoff.on_lost(self._loop.time() - began)
+            if options.start == "once":
+                self._set_state("idle", f"{self.reason} It connects once: mqttlite bridge resume {options.name}.")
+                return
+            await asyncio.sleep(backoff.next_s(random.random()))
+
+    async def _until_messages_wait(self) -> None:
+        if not self.waiting:
+            self._set_state("idle", "No messages wait.")
+        while not self.waiting:
+            await asyncio.sleep(LOOK_S)
+
+    async def _dial(self) -> _Joined:
+        """Connect to the first address that answers. Raises the error of the last one."""
+        error: MqttError = ConnectError("No address was tried.")
+        for endpoint in self.options.endpoints:
+            try:
+                return await self._dial_one(endpoint)
+            except MqttError as failure:
+                error = failure
+        raise error
+
+    async def _dial_one(self, endpoint: tuple[str, int]) -> _Joined:
+        if self._says_bridge:
+            try:
+                return await self._connect(endpoint, is_bridge=True)
+            except ConnectRefused as error:
+                if error.reason_code != _NOT_THIS_LEVEL:
+                    raise
+            except ConnectError as error:
+                if not isinstance(error.__cause__, ConnectionLost):
+                    raise
+            # A broker that does not know the bit of a bridge refuses the level, or closes the connection.
+            found = await self._connect(endpoint, is_bridge=False)
+            self._says_bridge = False
+            _log.warning(
+                "bridge %s: the other broker takes no bridge bit, so messages of topics in both directions come back "
+                "here once; MQTT 5.0 has no such limit",
+                self.options.name,
+            )
+            return found
+        return await self._connect(endpoint, is_bridge=False)
+
+    async def _connect(self, endpoint: tuple[str, int], *, is_bridge: bool) -> _Joined:
+        options, is_v5 = self.options, self._version == V5
+        tls = options.tls
+        dialled = Options(
+            hostname=endpoint[0],
+            port=endpoint[1],
+            client_id=self.remote_client_id,
+            clean_start=False,
+            session_expiry_interval=options.session_expiry_s if is_v5 else None,
+            username=options.username,
+            password=options.password,
+            keep_alive=options.keep_alive_s,
+            version=options.version,
+            is_bridge=is_bridge,
+            tls=self._tls,
+            server_hostname=None if isinstance(tls, bool) else tls.server_name,
+            receive_maximum=min(options.window, self._core.limits.receive_maximum) if is_v5 else None,
+            max_packet_size=self._core.limits.max_packet_bytes if is_v5 else None,
+        )
+        connection, connack = await dial(dialled, self.remote_client_id, clean_start=False)
+        return _Joined(connection, connack, endpoint)
+
+    async def _stay(self, joined: _Joined) -> None:
+        """Join the connection to the session here, until it ends. Raises why it ended."""
+        connection, connack, endpoint = joined
+        limits = ServerLimits.of(connack)
+        wrong = [each for each in self.options.topics if each.goes_out and each.qos > limits.maximum_qos]
+        if wrong:
+            why = ConnectError(f"The other broker takes at most QoS {limits.maximum_qos}: lower the qos of the topics.")
+            await self._close(connection, why)
+            raise why
+        is_same = self._last == endpoint
+        if not connack.session_present:
+            self._flushed = None
+        elif not is_same:
+            self._flushed = set()
+        relay = Relay(
+            connection=connection,
+            version=self._version,
+            limits=limits,
+            out=self._out,
+            into=self._into,
+            broker_id=self._broker_id,
+            max_hops=self.options.max_hops,
+            figures=self.figures,
+            flushed=self._flushed,
+            on_suback=self._on_suback,
+        )
+        try:
+            session = self._open(relay.wake, min(self.options.window, limits.receive_maximum), limits.maximum_qos)
+        except ConnectionRefusedError:
+            await self._close(connection, ConnectionLost("This broker refused the session of the bridge."))
+            raise
+        self._last = endpoint
+        try:
+            relay.join(session, must_forget=not connack.session_present or not is_same)
+            granted = self._subscribe(connection, session, endpoint, connack)
+            keep_alive_s = connack.properties.server_keep_alive
+            connection.start(
+                *(relay, relay.wake, self.options.keep_alive_s if keep_alive_s is None else keep_alive_s, TIMEOUT_S)
+            )
+            answers: set[asyncio.Future[Any]] = {granted, connection.closed}
+            await asyncio.wait(answers, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+            if not granted.done() and not connection.closed.done():
+                connection.abort(ConnectionLost("The other broker did not answer SUBSCRIBE."))
+            self.endpoint = f"{endpoint[0]}:{endpoint[1]}"
+            if not connection.closed.done():
+                self._set_state("connected", "")
+                await self._until_over(relay, connection, endpoint)
+        finally:
+            self.endpoint = ""
+            relay.stop()
+            await self._close(connection, ConnectionLost("The bridge stopped."))
+        if self.state != "idle":
+            raise connection.closed.result()
+
+    async def _until_over(self, relay: Relay, connection: Connection, endpoint: tuple[str, int]) -> None:
+        """Wait for the end of a connection, or for a reason to end it."""
+        looked_at = self._loop.time()
+        is_first = endpoint == self.options.endpoints[0]
+        while not connection.closed.done():
+            limit_s = LOOK_S if self.options.start == "lazy" or not is_first else None
+            await asyncio.wait({connection.closed}, timeout=limit_s)
+            now = self._loop.time()
+            is_quiet = now - relay.last_active >= self.options.idle_timeout_s and not self.waiting
+            if self.options.start == "lazy" and is_quiet:
+                self._set_state("idle", f"No message came for {self.options.idle_timeout_s:g} s.")
+                return
+            if not is_first and now - looked_at >= FAIL_BACK_S:
+                looked_at = now
+                if await _answers(self.options.endpoints[0]):
+                    connection.close(ConnectionLost("The first address answers again."), Disconnect())
+
+    async def _close(self, connection: Connection, why: MqttError) -> None:
+        """Say goodbye and close. The other broker keeps the session."""
+        connection.close(why, Disconnect())
+        done, _waiting = await asyncio.wait({connection.closed}, timeout=CLOSE_S)
+        if not done:
+            connection.abort(why)
+
+    def _subscribe(
+        self, connection: Connection, session: LocalSession, endpoint: tuple[str, int], connack: Connack
+    ) -> asyncio.Future[None]:
+        """Subscribe at the other broker, unless it was done in the session that it has kept: before 5.0 all retained
+        messages would come again. The result is done with the answer."""
+        granted = self._granted = self._loop.create_future()
+        requests = tuple(_request(each, each.remote_filter, 2) for each in self.options.topics if each.comes_in)
+        if not requests or (connack.session_present and self._subscribed_at == endpoint):
+            granted.set_result(None)
+        else:
+            self._subscribed_at = endpoint
+            packet_id = next(each for each in range(65_535, 0, -1) if not session.uses(each))
+            connection.write(encode(Subscribe(packet_id, requests), self._version))
+        return granted
+
+    def _on_suback(self, codes: bytes) -> None:
+        if not self._granted.done():
+            self._granted.set_result(None)
+        filters = [each.remote_filter for each in self.options.topics if each.comes_in]
+        for topic_filter, code in zip(filters, codes, strict=False):
+            if code >= SUBACK_FAILURE:
+                said = describe(code) if self._version == V5 else "no reason in 3.1.1"
+                _log.warning(
+                    "bridge %s: the other broker refused the subscription to %r: %s",
+                    *(self.options.name, topic_filter, said),
+                )
+
+    def _set_state(self, state: State, reason: str) -> None:
+        changed = state != self.state
+        if not changed and reason == self.reason:
+            return
+        self.state, self.reason = state, reason
+        if state == "connected":
+            _log.info("bridge %s: connected to %s", self.options.name, self.endpoint)
+        elif state == "away":
+            _log.warning("bridge %s: not connected: %s", self.options.name, reason)
+        else:
+            _log.info("bridge %s: %s: %s", self.options.name, state, reason)
+        if changed:
+            self._on_state(self)
+
+
+def _request(topic: BridgeTopic, topic_filter: str, maximum_qos: int) -> SubscriptionRequest:
+    """With No Local and Retain As Published, so that a message does not come back. Retained messages come if the
+    subscription is new."""
+    return SubscriptionRequest(
+        topic_filter.encode(),
+        min(topic.qos, maximum_qos),
+        no_local=True,
+        retain_as_published=topic.retained,
+        retain_handling=1 if topic.retained else 2,
+    )
+
+
+def _quotas(options: BridgeOptions, now: float) -> Quotas | None:
+    if not options.max_rate_per_s:
+        return None
+    return Quotas(outgoing=Rates(listener=Buckets(Rate(options.max_rate_per_s), now)))
+
+
+async def _answers(endpoint: tuple[str, int]) -> bool:
+    """Whether a server listens there."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(TIMEOUT_S):
+            _reader, writer = await asyncio.open_connection(*endpoint)
+        writer.close()
+        return True
+    return False

@@ -1,0 +1,175 @@
+"""The section `[[bridges]]` of the configuration: the connections to other brokers, and the topics that they carry."""
+
+import math
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from mqttlite.topics.names import check_filter, is_own
+from mqttlite.topics.namespaces import split_share
+from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
+
+MAX_NAME: Final = 128
+"""The longest name of a bridge. Names appear in topics, metrics and client identifiers."""
+
+MAX_TOPICS: Final = 1_000
+"""The most topics of one bridge. Each new topic name is compared with all of them."""
+
+MAX_ADDRESSES: Final = 16
+"""The most addresses of one bridge. They are tried in turn."""
+
+PORT: Final = 1883
+TLS_PORT: Final = 8883
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
+_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:/\[\]]+)(:(?P<port>\d{1,5}))?")
+
+
+class BridgeTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Topics that a bridge carries. `local_prefix` and `pattern` here are `remote_prefix` and `pattern` there."""
+
+    pattern: str = ""
+    """A topic filter. Empty: the two prefixes are the topics."""
+    direction: Literal["out", "in", "both"] = "out"
+    """`out`: from here to the other broker; `in`: from the other broker; or `both`."""
+    qos: Literal[0, 1, 2] = 1
+    """The highest QoS. Messages of a lower QoS keep it."""
+    local_prefix: str = ""
+    """What the topics begin with here."""
+    remote_prefix: str = ""
+    """What they begin with at the other broker."""
+    retained: bool = True
+    """Whether retained messages are sent at the beginning, and stay retained. Otherwise they are ordinary messages."""
+
+    def __post_init__(self) -> None:
+        for name, topic_filter in (("local_prefix", self.local_filter), ("remote_prefix", self.remote_filter)):
+            prefix = getattr(self, name)
+            if not topic_filter:
+                raise ValueError(f'pattern and {name} are empty: name the topics, for example pattern = "sensors/#"')
+            if any(each in prefix for each in "+#\0"):
+                raise ValueError(f"{name} is {prefix!r}: wildcards are for pattern")
+            try:
+                check_filter(topic_filter.encode())
+                is_shared = bool(split_share(topic_filter.encode())[0])
+            except (TopicFilterInvalid, TopicNameInvalid) as error:
+                raise ValueError(f"pattern: {error}") from None
+            if is_shared:
+                raise ValueError(f"pattern: {topic_filter!r} is a shared subscription, which a bridge cannot carry")
+        if self.local_filter.startswith("$") and (self.comes_in or not is_own(self.local_filter.encode())):
+            raise ValueError(f"{self.local_filter!r} begins with a reserved name: only $SYS can go out")
+
+    @property
+    def local_filter(self) -> str:
+        """The topic filter here."""
+        return self.local_prefix + self.pattern
+
+    @property
+    def remote_filter(self) -> str:
+        """The topic filter at the other broker."""
+        return self.remote_prefix + self.pattern
+
+    @property
+    def goes_out(self) -> bool:
+        return self.direction != "in"
+
+    @property
+    def comes_in(self) -> bool:
+        return self.direction != "out"
+
+
+class BridgeTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """TLS to the other broker."""
+
+    ca_file: str | None = None
+    """The CA certificates that verify the other broker, in PEM. Absent: the system's."""
+    cert_file: str | None = None
+    """The certificate of this broker as a client, in PEM."""
+    key_file: str | None = None
+    """Its unencrypted private key, in PEM. Absent: it is in `cert_file`."""
+    server_name: str | None = None
+    """The name that the other broker's certificate must have. Absent: the host in the address."""
+    insecure: bool = False
+    """Do not compare that name with the certificate. Without a `ca_file`, the certificate is not verified at all."""
+
+
+class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One bridge: a connection to another broker."""
+
+    name: str
+    """Its name, in `$SYS/broker/connection/<name>/state`, metrics and log."""
+    addresses: tuple[str, ...]
+    """The other broker as `host:port`. Of several, the first that answers is used, and the bridge returns to the first
+    one when it answers again."""
+    topics: tuple[BridgeTopic, ...]
+    """The topics that it carries. The first entry that matches a topic applies."""
+    version: Literal["5.0", "3.1.1"] = "5.0"
+    """The version of MQTT to speak to the other broker."""
+    client_id: str = ""
+    """The client identifier at the other broker. Empty: made from a random number, which is kept in the data directory,
+    and the name."""
+    username: str | None = None
+    """The user name at the other broker."""
+    password: str | None = None
+    """The password at the other broker."""
+    tls: BridgeTls | bool = False
+    """TLS options. `true`: TLS with the system's CA certificates."""
+    start: Literal["automatic", "once", "lazy"] = "automatic"
+    """`automatic`: connect, and again after each loss. `once`: connect, and after a loss wait for `mqttlite bridge
+    resume`. `lazy`: connect when messages wait, and disconnect when none came for `idle_timeout_s`."""
+    idle_timeout_s: float = 60.0
+    """How long a lazy bridge stays connected without a message."""
+    keep_alive_s: int = 60
+    """The keep-alive of the connection."""
+    session_expiry_s: int = 7 * 86_400
+    """How long the other broker (5.0) keeps messages for this one while it is away."""
+    window: int = 1_000
+    """How many messages may be unacknowledged in each direction."""
+    max_rate_per_s: float = 0.0
+    """How many messages a second are sent to the other broker. 0: no limit. Others wait in the bridge's session."""
+    max_delay_s: float = 30.0
+    """The longest delay between two attempts to connect. It begins with half a second, and doubles."""
+    max_hops: int = 8
+    """How many bridges a message may have crossed (5.0). One more is dropped."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME:
+            raise ValueError(
+                f"name is {self.name[:MAX_NAME]!r}: the name of a bridge has 1 to {MAX_NAME} letters, digits and any "
+                "of . _ ~ -"
+            )
+        if not 1 <= len(self.addresses) <= MAX_ADDRESSES:
+            raise ValueError(f"addresses has {len(self.addresses)} entries: it may have 1 to {MAX_ADDRESSES}")
+        for each in self.addresses:
+            parse_address(each, PORT)
+        if not 1 <= len(self.topics) <= MAX_TOPICS:
+            raise ValueError(f"topics has {len(self.topics)} entries: it may have 1 to {MAX_TOPICS}")
+        if self.start == "lazy" and not any(each.goes_out for each in self.topics):
+            raise ValueError("start is lazy, and no topics go out: the bridge would never connect")
+        if self.password is not None and self.username is None and self.version != "5.0":
+            raise ValueError("password needs a username in MQTT 3.1.1")
+        for name, low, high in (
+            ("keep_alive_s", 1, 65_535),
+            ("session_expiry_s", 1, 0xFFFF_FFFF),
+            ("window", 1, 60_000),
+            ("max_hops", 1, 64),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} is {getattr(self, name)}: it may be {low} to {high}")
+        for name, least in (("idle_timeout_s", 1.0), ("max_delay_s", 0.5), ("max_rate_per_s", 0.0)):
+            if not least <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name):g}: {least:g} at least, and finite")
+
+    @property
+    def endpoints(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of each address."""
+        return tuple(parse_address(each, TLS_PORT if self.tls else PORT) for each in self.addresses)
+
+
+def parse_address(address: str, default_port: int) -> tuple[str, int]:
+    """Host and port. Raises `ValueError`."""
+    found = _ADDRESS.fullmatch(address)
+    port = default_port if found is None or found["port"] is None else int(found["port"])
+    if found is None or not 1 <= port <= 65_535:
+        raise ValueError(f"addresses has {address!r}: host:port is meant, as in broker.example:1883 or [::1]:1883")
+    return found["host"].strip("[]"), port

@@ -1,0 +1,36 @@
+"""The way of a message across bridges, in a user property (5.0), so that it does not go in a circle.
+
+Invariant: a message that was at a broker is not published there again, and none crosses more bridges than allowed.
+"""
+
+from typing import Final
+
+from mqttlite.wire.properties import NONE, Properties
+
+PROPERTY: Final = "mqttlite-path"
+"""The user property: the ids of the brokers that sent the message over a bridge, with commas between them."""
+
+
+def refusal(properties: Properties, broker_id: str, max_hops: int) -> str:
+    """Why a message from another broker is not published here; empty if it is."""
+    if not properties.user_properties:
+        return ""
+    ids = _ids(properties)
+    if broker_id in ids:
+        return "it was here before"
+    return f"it crossed {len(ids)} bridges" if len(ids) > max_hops else ""
+
+
+def with_sender(properties: Properties, broker_id: str) -> Properties:
+    """The properties of a message that leaves a broker. Changes them, unless they are `NONE`."""
+    if properties is NONE:
+        return Properties(user_properties=[(PROPERTY, broker_id)])
+    ids = _ids(properties)
+    kept = [each for each in properties.user_properties if each[0] != PROPERTY]
+    properties.user_properties = [*kept, (PROPERTY, ",".join([*ids, broker_id]))]
+    return properties
+
+
+def _ids(properties: Properties) -> list[str]:
+    values = [value for name, value in properties.user_properties if name == PROPERTY]
+    return [each for value in values for each in value.split(",")]

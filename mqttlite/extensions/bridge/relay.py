@@ -1,0 +1,221 @@
+"""One connection to another broker, joined to a kept session of this one: packets of each go to the other.
+
+Both sides use the same packet identifiers, and an acknowledgement is passed on when it comes. So a message is
+acknowledged to the broker that has it only after the other one has it on disk, and what a crash interrupts goes on with
+the identifiers that both brokers kept. Invariant: this module remembers no message.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, final
+
+from mqttlite.client.connection import Connection
+from mqttlite.client.errors import ConnectionLost
+from mqttlite.client.limits import ServerLimits
+from mqttlite.extensions.bridge.path import refusal, with_sender
+from mqttlite.extensions.bridge.topic_map import TopicMap
+from mqttlite.net.local_session import LocalSession
+from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
+from mqttlite.wire.encode import encode, encode_ack
+from mqttlite.wire.packets import Ack, Packet, Publish, Suback
+from mqttlite.wire.properties import NONE
+from mqttlite.wire.reason_codes import ReasonCode, describe
+
+MAX_UNHANDLED_BYTES: Final = 1_048_576
+"""While the broker has more bytes of this bridge to handle, the other broker is not read."""
+
+LOOK_AGAIN_S: Final = 0.01
+"""How often a bridge that is not read looks whether the broker has caught up."""
+
+_RETRY: Final = frozenset({int(ReasonCode.QUOTA_EXCEEDED), int(ReasonCode.SERVER_BUSY)})
+"""Reason codes of a receiver that has no room now. The message is kept, and sent again with the next connection."""
+
+
+@final
+class Figures:
+    """Counters of one bridge, since the broker started."""
+
+    def __init__(self) -> None:
+        self.sent: int = 0
+        """Messages sent to the other broker, repeated ones included."""
+        self.received: int = 0
+        """Messages from the other broker, repeated ones included."""
+        self.refused: Final[Counter[str]] = Counter()
+        """Messages that were dropped, by reason."""
+
+
+@final
+class Relay:
+    """From CONNACK to the end of the connection. `session` must call `wake` when it is readable.
+
+    `flushed` is for a session at the other broker that may know QoS 2 identifiers of messages that this broker does not
+    know: each is released there before a message uses it for the first time, and added. None: it knows no others.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection: Connection,
+        version: int,
+        limits: ServerLimits,
+        out: TopicMap,
+        into: TopicMap,
+        broker_id: str,
+        max_hops: int,
+        figures: Figures,
+        flushed: set[int] | None,
+        on_suback: Callable[[bytes], None],
+    ) -> None:
+        self._connection: Final = connection
+        self._version: Final = version
+        self._limits: Final = limits
+        self._out: Final = out
+        self._into: Final = into
+        self._broker_id: Final = broker_id
+        self._max_hops: Final = max_hops
+        self._figures: Final = figures
+        self._flushed: Final = flushed
+        self._ignored: Final[set[int]] = set()
+        """Identifiers whose next PUBCOMP of the other broker answers a flush."""
+        self._forgotten: Final[set[int]] = set()
+        """Identifiers whose next PUBCOMP of this broker answers `forget_received`."""
+        self._on_suback: Final = on_suback
+        self._session: LocalSession
+        self._loop: Final = asyncio.get_running_loop()
+        self._is_awake = False
+        self._look_again: asyncio.TimerHandle | None = None
+        self.last_active: float = self._loop.time()
+
+    def join(self, session: LocalSession, *, must_forget: bool) -> None:
+        """Begin. `must_forget` says that the other broker does not know the session of the connection before, so that
+        its packet identifiers begin anew."""
+        self._session = session
+        if must_forget:
+            for packet_id in session.unreleased():
+                self._forgotten.add(packet_id)
+                session.release(packet_id)
+        self.wake()
+
+    # ------------------------------------------------------------------ from this broker
+
+    def wake(self) -> None:
+        """The session can be read, or the connection takes bytes again."""
+        if not self._is_awake:
+            self._is_awake = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._is_awake = False
+        connection, session = self._connection, self._session
+        while connection.writable and (packet := session.receive()) is not None:
+            if isinstance(packet, Publish):
+                self._send_message(packet)
+            elif isinstance(packet, Ack):
+                if packet.packet_type == PUBCOMP and packet.packet_id in self._forgotten:
+                    self._forgotten.discard(packet.packet_id)
+                elif packet.reason_code in _RETRY:
+                    self._end(f"this broker has no room for a message now ({describe(packet.reason_code)})")
+                    return
+                else:
+                    connection.write(encode_ack(packet.packet_type, packet.packet_id, self._version))
+        if session.is_over:
+            self._end(session.link.connection.close_detail or "this broker ended the session of the bridge")
+
+    def _send_message(self, message: Publish) -> None:
+        mapped = self._out.get(message.topic)
+        if mapped is None:
+            self._refuse(message, "no entry of topics matches")
+            return
+        properties = NONE
+        if self._version == V5:
+            properties = with_sender(message.properties, self._broker_id)
+        retain = message.retain and mapped.retained and self._limits.retain_available
+        frame = encode(
+            Publish(mapped.topic, message.payload, message.qos, retain, message.dup, message.packet_id, properties),
+            self._version,
+        )
+        if len(frame) > self._limits.maximum_packet_size:
+            self._refuse(message, "too large for the other broker")
+            return
+        if message.qos == 2 and self._flushed is not None and message.packet_id not in self._flushed:
+            self._flushed.add(message.packet_id)
+            self._ignored.add(message.packet_id)
+            self._connection.write(encode_ack(PUBREL, message.packet_id, self._version))
+        self._figures.sent += 1
+        self.last_active = self._loop.time()
+        self._connection.write(frame)
+
+    def _refuse(self, message: Publish, reason: str) -> None:
+        self._figures.refused[reason] += 1
+        self._session.refuse(message)
+
+    # ------------------------------------------------------------------ from the other broker
+
+    @property
+    def full(self) -> bool:
+        """Implements `client.connection.Receiver`."""
+        if self._session.unhandled_bytes <= MAX_UNHANDLED_BYTES:
+            return False
+        if self._look_again is None:
+            self._look_again = self._loop.call_later(LOOK_AGAIN_S, self._read_on)
+        return True
+
+    def _read_on(self) -> None:
+        self._look_again = None
+        self._connection.take_held()
+
+    def on_packet(self, packet: Packet) -> None:
+        """Implements `client.connection.Receiver`."""
+        if isinstance(packet, Publish):
+            self._on_message(packet)
+        elif isinstance(packet, Ack):
+            self._on_ack(packet)
+        elif isinstance(packet, Suback):
+            self._on_suback(packet.reason_codes)
+
+    def _on_message(self, message: Publish) -> None:
+        self._figures.received += 1
+        self.last_active = self._loop.time()
+        reason = refusal(message.properties, self._broker_id, self._max_hops)
+        mapped = None if reason else self._into.get(message.topic)
+        if mapped is None:
+            self._figures.refused[reason or "no entry of topics matches"] += 1
+            if message.qos:
+                answer = PUBACK if message.qos == 1 else PUBREC
+                self._connection.write(encode_ack(answer, message.packet_id, self._version))
+            return
+        self._session.publish(
+            Publish(
+                mapped.topic,
+                message.payload,
+                message.qos,
+                message.retain and mapped.retained,
+                message.dup,
+                message.packet_id,
+                message.properties,
+            )
+        )
+
+    def _on_ack(self, ack: Ack) -> None:
+        if ack.packet_type == PUBREL:
+            self._session.release(ack.packet_id)
+        elif ack.packet_type == PUBCOMP and ack.packet_id in self._ignored:
+            self._ignored.discard(ack.packet_id)
+        elif ack.reason_code in _RETRY:
+            self._end(f"the other broker has no room for a message now ({describe(ack.reason_code)})")
+        else:
+            if ack.packet_type != PUBCOMP and ack.reason_code >= 0x80:
+                self._figures.refused[f"the other broker: {describe(ack.reason_code)}"] += 1
+            self._session.answer(ack)
+
+    # ------------------------------------------------------------------ the end
+
+    def _end(self, why: str) -> None:
+        self._connection.close(ConnectionLost(f"The bridge disconnected: {why}."))
+
+    def stop(self) -> None:
+        """The connection has ended. The session is kept."""
+        if self._look_again is not None:
+            self._look_again.cancel()
+        self._session.end()

@@ -1,0 +1,259 @@
+"""Two brokers of ours with a bridge between them."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqttlite import Client, Message
+from mqttlite.config import ConfigError
+from mqttlite.config.file import parse_config
+from mqttlite.extensions.bridge.bridges import ID_FILE, Bridges
+from mqttlite.extensions.bridge.path import PROPERTY
+from mqttlite.server import Broker
+from mqttlite.wire.properties import Properties
+from tests.integration.conftest import Rig
+from tests.support.device import until
+from tests.support.inside import core_of
+
+pytestmark = pytest.mark.slow
+
+BOTH: list[dict[str, Any]] = [{"pattern": "#", "direction": "both", "qos": 2}]
+QUIET_S = 0.3
+"""How long nothing may come before a test believes that nothing comes."""
+
+
+def bridges_of(broker: Broker) -> Bridges:
+    found = broker._assembly.bridges
+    assert found is not None
+    return found
+
+
+def is_connected(broker: Broker, name: str = "b") -> Callable[[], bool]:
+    return lambda: bridges_of(broker).get(name).state == "connected"
+
+
+async def start(rig: Rig, data_dir: Path | None = None, port: int = 0, **options: Any) -> Broker:
+    """A broker; `bridges` are its bridges."""
+    raw: dict[str, Any] = {"listeners": [{"port": port}], **options}
+    if data_dir is not None:
+        raw["data_dir"] = str(data_dir)
+    return await rig.enter(Broker(parse_config(raw)))
+
+
+def bridge(*ports: int, **options: Any) -> dict[str, Any]:
+    found = {"name": "b", "addresses": [f"127.0.0.1:{port}" for port in ports], "topics": BOTH, "max_delay_s": 0.5}
+    return {**found, **options}
+
+
+class Seen:
+    """What a client gets of a filter."""
+
+    def __init__(self, broker: Broker, topic_filter: str = "#") -> None:
+        self.messages: list[Message] = []
+        broker.subscribe(topic_filter, self.messages.append, qos=2, retain_as_published=True)
+
+    @property
+    def payloads(self) -> list[str]:
+        return [each.payload.decode() for each in self.messages]
+
+
+@pytest.mark.parametrize("version", ["5.0", "3.1.1"])
+async def test_two_brokers_that_are_joined_in_everything_have_each_message_once(rig: Rig, version: str) -> None:
+    there = await start(rig)
+    here = await start(rig, bridges=[bridge(there.port, version=version)])
+    seen = {"here": Seen(here), "there": Seen(there)}
+    await until(is_connected(here))
+    wanted = []
+    for name, port in (("here", here.port), ("there", there.port)):
+        async with Client("127.0.0.1", port) as client:
+            for qos in (0, 1, 2):
+                await client.publish(f"t/{name}/{qos}", f"{name} {qos}", qos=qos, retain=qos == 1)
+                wanted.append(f"{name} {qos}")
+    await here.publish("t/program", "program", qos=1)
+    wanted.append("program")
+    await until(lambda: all(len(each.messages) >= len(wanted) for each in seen.values()))
+    await asyncio.sleep(QUIET_S)
+    for each in seen.values():
+        assert sorted(each.payloads) == sorted(wanted)
+        assert {message.payload.decode() for message in each.messages if message.retain} == {"here 1", "there 1"}
+        assert all(message.qos == 0 for message in each.messages if message.payload.endswith(b" 0"))
+
+
+async def test_the_properties_of_a_message_survive(rig: Rig) -> None:
+    there = await start(rig)
+    here = await start(rig, bridges=[bridge(there.port)])
+    seen = Seen(there)
+    await until(is_connected(here))
+    properties = Properties(
+        content_type="text/plain",
+        response_topic="answers",
+        correlation_data=b"\x01",
+        payload_format_indicator=1,
+        message_expiry_interval=100,
+        user_properties=[("k", "v"), ("k", "w")],
+    )
+    await here.publish("a", "x", qos=1, properties=properties)
+    await until(lambda: len(seen.messages) == 1)
+    found = seen.messages[0].properties
+    assert found.content_type == "text/plain"
+    assert found.response_topic == "answers"
+    assert found.correlation_data == b"\x01"
+    assert found.payload_format_indicator == 1
+    assert found.message_expiry_interval in (99, 100)
+    assert found.user_properties[:-1] == [("k", "v"), ("k", "w")]
+    assert found.user_properties[-1][0] == PROPERTY
+
+
+async def test_a_circle_of_three_brokers_delivers_each_message_once_to_each(rig: Rig, unused_tcp_port: int) -> None:
+    first = await start(rig, port=unused_tcp_port)
+    second = await start(rig, bridges=[bridge(first.port)])
+    third = await start(rig, bridges=[bridge(first.port, name="b"), bridge(second.port, name="c")])
+    seen = [Seen(each) for each in (first, second, third)]
+    await until(is_connected(second))
+    await until(is_connected(third))
+    await until(is_connected(third, "c"))
+    await first.publish("a", "x", qos=1)
+    await asyncio.sleep(QUIET_S)
+    # By two ways it comes twice at most, and then it ends.
+    assert [len(each.messages) for each in seen] == [3, 3, 2]
+    counts = [len(each.messages) for each in seen]
+    await asyncio.sleep(QUIET_S)
+    assert [len(each.messages) for each in seen] == counts
+
+
+async def test_messages_wait_while_the_other_broker_is_away(rig: Rig, unused_tcp_port: int, tmp_path: Path) -> None:
+    here = await start(rig, tmp_path / "here", bridges=[bridge(unused_tcp_port)])
+    for number in range(100):
+        await here.publish("a", str(number), qos=1)
+    assert bridges_of(here).get("b").waiting == 100
+    there = await start(rig, tmp_path / "there", port=unused_tcp_port)
+    seen = Seen(there)
+    await until(lambda: len(seen.messages) >= 100)
+    assert seen.payloads == [str(number) for number in range(100)]
+    await until(lambda: bridges_of(here).get("b").waiting == 0)
+
+
+async def test_a_bridge_uses_the_next_address_and_returns_to_the_first(
+    rig: Rig, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttlite.extensions.bridge.bridge.FAIL_BACK_S", 0.2)
+    monkeypatch.setattr("mqttlite.extensions.bridge.bridge.LOOK_S", 0.1)
+    second = await start(rig)
+    here = await start(rig, bridges=[bridge(unused_tcp_port, second.port)])
+    seen = Seen(second)
+    await until(is_connected(here))
+    await here.publish("a", "1", qos=2)
+    await until(lambda: seen.payloads == ["1"])
+    first = await start(rig, port=unused_tcp_port)
+    seen = Seen(first)
+    found = bridges_of(here).get("b")
+    await until(lambda: found.endpoint.endswith(f":{unused_tcp_port}"))
+    await here.publish("a", "2", qos=2)
+    await until(lambda: seen.payloads == ["2"])
+
+
+async def test_only_the_named_topics_are_carried_with_their_prefixes_and_without_retain(rig: Rig) -> None:
+    topics = [
+        {"pattern": "s/#", "remote_prefix": "here/", "retained": False},
+        {"pattern": "cmd/#", "direction": "in", "local_prefix": "from/"},
+    ]
+    there = await start(rig)
+    here = await start(rig, bridges=[bridge(there.port, topics=topics)])
+    at_here, at_there = Seen(here), Seen(there)
+    await until(is_connected(here))
+    await here.publish("s/1", "s", qos=1, retain=True)
+    await here.publish("x", "x", qos=1)
+    await there.publish("cmd/1", "c", qos=1, retain=True)
+    await there.publish("x", "y", qos=1)
+    await until(lambda: len(at_here.messages) == 3 and len(at_there.messages) == 3)
+    assert {(each.topic, each.retain) for each in at_there.messages} == {
+        ("here/s/1", False),
+        ("cmd/1", True),
+        ("x", False),
+    }
+    assert {(each.topic, each.retain) for each in at_here.messages} == {
+        ("s/1", True),
+        ("from/cmd/1", True),
+        ("x", False),
+    }
+
+
+async def test_retained_messages_of_both_sides_come_with_the_first_connection_alone(rig: Rig) -> None:
+    there = await start(rig)
+    await there.publish("r/there", "1", qos=1, retain=True)
+    here = await start(rig, bridges=[bridge(there.port)])
+    seen = Seen(here)
+    await until(lambda: seen.payloads == ["1"])
+    await bridges_of(here).get("b").pause()
+    await bridges_of(here).get("b").resume()
+    await until(is_connected(here))
+    await asyncio.sleep(QUIET_S)
+    assert seen.payloads == ["1"]
+
+
+async def test_a_bridge_that_is_taken_out_of_the_configuration_leaves_no_session(rig: Rig, tmp_path: Path) -> None:
+    there = await start(rig)
+    async with Broker(
+        parse_config({"data_dir": str(tmp_path), "listeners": [{"port": 0}], "bridges": [bridge(there.port)]})
+    ):
+        pass
+    assert len((tmp_path / ID_FILE).read_text().strip()) == 16
+    async with Broker(parse_config({"data_dir": str(tmp_path), "listeners": [{"port": 0}]})) as here:
+        assert core_of(here).sessions.get("$bridge/b") is None
+
+
+async def test_a_session_of_a_bridge_is_no_other_clients(rig: Rig) -> None:
+    there = await start(rig)
+    here = await start(rig, bridges=[bridge(there.port)])
+    device = await rig.dial(here.port)
+    with suppress(Exception):
+        await device.connect("$bridge/b", clean_start=True)
+    await until(is_connected(here))
+
+
+async def test_the_state_is_published_as_mosquitto_does(rig: Rig, unused_tcp_port: int) -> None:
+    here = await start(rig, bridges=[bridge(unused_tcp_port)])
+    seen = Seen(here, "$SYS/broker/connection/b/state")
+    await until(lambda: seen.payloads == ["0"])
+    there = await start(rig, port=unused_tcp_port)
+    await until(lambda: seen.payloads == ["0", "1"])
+    await there.stop()
+    await until(lambda: seen.payloads == ["0", "1", "0"])
+
+
+async def test_a_tls_file_that_is_not_there_is_named(rig: Rig) -> None:
+    with pytest.raises(ConfigError, match=r"bridges: b\.tls: "):
+        await start(rig, bridges=[bridge(1, tls={"ca_file": "/nowhere.crt"})])
+
+
+async def test_a_lazy_bridge_connects_for_messages_and_leaves_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqttlite.extensions.bridge.bridge.LOOK_S", 0.05)
+    there = await start(rig)
+    here = await start(rig, bridges=[bridge(there.port, start="lazy", idle_timeout_s=1.0)])
+    seen = Seen(there)
+    found = bridges_of(here).get("b")
+    assert found.state == "idle"
+    for number in ("1", "2"):
+        await here.publish("a", number, qos=1)
+        await until(is_connected(here))
+        await until(lambda number=number: seen.payloads[-1:] == [number])  # type: ignore[misc]
+        await until(lambda: found.state == "idle")
+    assert seen.payloads == ["1", "2"]
+
+
+async def test_a_bridge_that_connects_once_waits_after_a_loss_until_it_is_resumed(
+    rig: Rig, unused_tcp_port: int
+) -> None:
+    there = await start(rig, port=unused_tcp_port)
+    here = await start(rig, bridges=[bridge(unused_tcp_port, start="once")])
+    await until(is_connected(here))
+    await there.stop()
+    found = bridges_of(here).get("b")
+    await until(lambda: found.state == "idle")
+    await start(rig, port=unused_tcp_port)
+    await found.resume()
+    await until(is_connected(here))

@@ -1,0 +1,63 @@
+"""The section `[[bridges]]`: what it may say, and how it is refused."""
+
+from typing import Any
+
+import pytest
+
+from mqttlite.config import ConfigError
+from mqttlite.config.file import parse_config
+from mqttlite.extensions.bridge.options import MAX_ADDRESSES, MAX_TOPICS, BridgeOptions, BridgeTopic, parse_address
+from tests.support.table import over
+
+GOOD: dict[str, Any] = {"name": "b", "addresses": ["b.example"], "topics": [{"pattern": "#"}]}
+
+
+def parse(**changes: Any) -> BridgeOptions:
+    return parse_config({"bridges": [{**GOOD, **changes}]}).bridges[0]
+
+
+@over(
+    [
+        ("a name", {"name": "a/b"}, "letters, digits"),
+        ("no address", {"addresses": []}, "addresses has 0 entries"),
+        ("many addresses", {"addresses": ["a"] * (MAX_ADDRESSES + 1)}, "addresses has 17 entries"),
+        ("an URL", {"addresses": ["mqtt://a"]}, "host:port is meant"),
+        ("port 0", {"addresses": ["a:0"]}, "host:port is meant"),
+        ("no topic", {"topics": []}, "topics has 0 entries"),
+        ("many topics", {"topics": [{"pattern": "a"}] * (MAX_TOPICS + 1)}, "topics has 1001 entries"),
+        ("an empty topic", {"topics": [{"pattern": "", "local_prefix": "a"}]}, "pattern and remote_prefix are empty"),
+        ("a wrong pattern", {"topics": [{"pattern": "a/#/b"}]}, "pattern: "),
+        ("a wildcard in a prefix", {"topics": [{"pattern": "a", "local_prefix": "+/"}]}, "wildcards are for pattern"),
+        ("a shared subscription", {"topics": [{"pattern": "$share/g/a"}]}, "shared subscription"),
+        ("a queue", {"topics": [{"pattern": "$queue/a"}]}, "only $SYS can go out"),
+        ("$SYS that comes in", {"topics": [{"pattern": "$SYS/#", "direction": "in"}]}, "only $SYS can go out"),
+        ("a lazy bridge in", {"start": "lazy", "topics": [{"pattern": "a", "direction": "in"}]}, "never connect"),
+        ("a password alone", {"version": "3.1.1", "password": "x"}, "password needs a username"),
+        ("a window of 0", {"window": 0}, "window is 0: it may be 1 to 60000"),
+        ("a window of 60001", {"window": 60_001}, "window is 60001"),
+        ("no keep-alive", {"keep_alive_s": 0}, "keep_alive_s is 0"),
+        ("no hops", {"max_hops": 0}, "max_hops is 0"),
+        ("a negative rate", {"max_rate_per_s": -1.0}, "max_rate_per_s is -1"),
+        ("a short delay", {"max_delay_s": 0.1}, "max_delay_s is 0.1"),
+    ]
+)
+def test_a_wrong_option_is_named(what: str, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(**changes)
+    assert said in str(caught.value)
+
+
+def test_two_bridges_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="bridges has 'b' twice"):
+        parse_config({"bridges": [GOOD, GOOD]})
+
+
+def test_limits_are_as_they_are_said() -> None:
+    found = parse(window=60_000, addresses=["a"] * MAX_ADDRESSES, topics=[{"pattern": "a"}] * MAX_TOPICS)
+    assert (found.window, len(found.topics)) == (60_000, MAX_TOPICS)
+    assert parse(topics=[{"pattern": "$SYS/#"}]).topics == (BridgeTopic(pattern="$SYS/#"),)
+
+
+def test_an_address_has_a_default_port() -> None:
+    assert parse(tls=True, addresses=["a", "b:1", "[::1]"]).endpoints == (("a", 8883), ("b", 1), ("::1", 8883))
+    assert parse_address("192.0.2.1", 1883) == ("192.0.2.1", 1883)

@@ -1,0 +1,51 @@
+"""Topics of one broker become topics of the other."""
+
+import pytest
+
+from mqttlite.extensions.bridge import topic_map
+from mqttlite.extensions.bridge.options import BridgeTopic
+from mqttlite.extensions.bridge.topic_map import Mapped, TopicMap
+
+
+@pytest.mark.parametrize(
+    ("topic", "local", "remote"),
+    [
+        (BridgeTopic(pattern="#", direction="both"), b"a/b", b"a/b"),
+        (BridgeTopic(pattern="s/#", direction="both", local_prefix="l/", remote_prefix="r/"), b"l/s/x", b"r/s/x"),
+        (BridgeTopic(pattern="s/+", direction="both", remote_prefix="r/"), b"s/x", b"r/s/x"),
+        (BridgeTopic(pattern="#", direction="both", local_prefix="l/", remote_prefix="r/"), b"l", b"r"),
+        (BridgeTopic(direction="both", local_prefix="l/one", remote_prefix="r/two"), b"l/one", b"r/two"),
+    ],
+)
+def test_a_prefix_is_replaced_in_both_directions(topic: BridgeTopic, local: bytes, remote: bytes) -> None:
+    assert TopicMap([topic], out=True).get(local) == Mapped(remote, True)
+    assert TopicMap([topic], out=False).get(remote) == Mapped(local, True)
+
+
+def test_the_first_entry_of_a_direction_applies() -> None:
+    topics = [
+        BridgeTopic(pattern="a/#", direction="in", remote_prefix="in/"),
+        BridgeTopic(pattern="a/b", remote_prefix="1/", retained=False),
+        BridgeTopic(pattern="a/#", remote_prefix="2/"),
+    ]
+    out = TopicMap(topics, out=True)
+    assert [out.get(each) for each in (b"a/b", b"a/c", b"c")] == [Mapped(b"1/a/b", False), Mapped(b"2/a/c", True), None]
+
+
+@pytest.mark.parametrize(
+    ("local_prefix", "topic"), [("", b"l"), ("l" * 10 + "/", b"r/" + b"x" * 65_530)], ids=["empty", "too long"]
+)
+def test_a_topic_that_would_be_no_topic_is_not_carried(local_prefix: str, topic: bytes) -> None:
+    out = local_prefix == ""
+    rule = BridgeTopic(
+        pattern="#", direction="both", local_prefix=local_prefix or "l/", remote_prefix="" if out else "r/"
+    )
+    assert TopicMap([rule], out=out).get(topic) is None
+
+
+def test_a_bounded_number_of_names_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_map, "MAX_KNOWN", 2)
+    out = TopicMap([BridgeTopic(pattern="#")], out=True)
+    for name in (b"a", b"b", b"c"):
+        assert out.get(name) == Mapped(name, True)
+    assert len(out._known) == 1
