@@ -34,6 +34,7 @@ from mqttlite.security.topic_policies import TopicPolicies
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.schemas.schemas import Schemas
+    from mqttlite.extensions.streams.archive import Archive
     from mqttlite.extensions.streams.service import Streams
 
 _log = logging.getLogger("mqttlite")
@@ -95,6 +96,8 @@ class Assembly:
                 self.core.restore(store.load(), runtime.clock())
         except RecordError as error:
             raise ConfigError(f"data_dir: {config.data_dir}: {error}") from None
+        self._archive: Final = _archive(runtime, self.streams)
+        self._archiving: asyncio.Task[None] | None = None
         self._extensions: Final = extensions
         extensions.build(runtime)
         self.logins: Final = Logins(runtime, self.permissions, auth_chain)
@@ -102,7 +105,9 @@ class Assembly:
         self.questions.hooks = lambda: extensions.connect_hooks
         self.network: Final = Network(runtime, self.logins, tls_keylog)
         self.listeners: Final = self.network.listeners
-        self.telemetry: Final = Telemetry(runtime, self._delivery, self.schemas, self.streams, self.network, not_ready)
+        self.telemetry: Final = Telemetry(
+            *(runtime, self._delivery, self.schemas, self.streams, self._archive, self.network, not_ready)
+        )
         self.telemetry.reports.hook_failures = extensions.failures
         if extensions.routes is not None:
             self.telemetry.reports.of_extensions.show(BUILT_IN["routes"].figures, extensions.routes.figures)
@@ -148,6 +153,8 @@ class Assembly:
             await self.gateway.start()
         if self.push is not None:
             self.push.start()
+        if self._archive is not None:
+            self._archiving = runtime.loop.create_task(self._archive.run())
         self.network.certificates.start()
         runtime.loop_driver.commits.probe()
 
@@ -167,6 +174,8 @@ class Assembly:
         await self.administration.close_socket()
         await self.network.certificates.stop()
         await self.telemetry.stop_publishing()
+        if self._archiving is not None:
+            self._watches.append(self._archiving)
         for task in self._watches:
             task.cancel()
         if self._watches:
@@ -231,3 +240,16 @@ def _streams(runtime: Runtime) -> "Streams | None":
     streams = Streams(runtime.core, runtime.config.streams, runtime.clock, runtime.wall.ahead_us, runtime.filters)
     runtime.core.serve(streams)
     return streams
+
+
+def _archive(runtime: Runtime, streams: "Streams | None") -> "Archive | None":
+    """Raises `ConfigError` where this machine cannot have it."""
+    options = runtime.config.stream_archive
+    if streams is None or options is None:
+        return None
+    from mqttlite.extensions.streams.archive import Archive
+    from mqttlite.extensions.streams.problems import problems
+
+    for problem in problems(runtime.config):
+        raise ConfigError(str(problem))
+    return Archive(options, streams, runtime.queue_reader.page, lambda: int(runtime.utc_now().timestamp() * 1_000_000))

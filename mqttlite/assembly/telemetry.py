@@ -29,6 +29,7 @@ from mqttlite.telemetry.sys_topics import SysTopics
 if TYPE_CHECKING:
     from mqttlite.extensions.presence.presence import TopicPresence
     from mqttlite.extensions.schemas.schemas import Schemas
+    from mqttlite.extensions.streams.archive import Archive
     from mqttlite.extensions.streams.service import Streams
 
 
@@ -41,6 +42,7 @@ class Telemetry:
         delivery: Delivery,
         schemas: "Schemas | None",
         streams: "Streams | None",
+        archive: "Archive | None",
         network: Network,
         not_ready: Callable[[], str],
     ) -> None:
@@ -60,7 +62,7 @@ class Telemetry:
         if streams is not None:
             from mqttlite.extensions.streams import figures as of_streams
 
-            self.reports.of_extensions.show(BUILT_IN["streams"].figures, partial(of_streams.values, streams))
+            self.reports.of_extensions.show(BUILT_IN["streams"].figures, partial(of_streams.values, streams, archive))
         queueing = delivery.queueing
         if queueing is not None:
             self.reports.of_extensions.show(

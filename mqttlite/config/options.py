@@ -77,8 +77,12 @@ else:
 
 
 if TYPE_CHECKING or not refusal("streams"):
+    from mqttlite.extensions.streams.archive_options import ArchiveOptions
     from mqttlite.extensions.streams.options import StreamOptions
 else:
+
+    class ArchiveOptions(msgspec.Struct, frozen=True):
+        """Stands for the options of an extension that is missing."""
 
     class StreamOptions(msgspec.Struct, frozen=True):
         """Stands for the options of an extension that is missing."""
@@ -231,6 +235,7 @@ OWNERS: Final[Mapping[str, str]] = {
     "queues.push": "push",
     "routes": "routes",
     "sparkplug": "sparkplug",
+    "stream_archive": "streams",
     "streams": "streams",
     "topic_policies.schema": "schemas",
     "topic_policies.schema_violation": "schemas",
@@ -265,6 +270,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Options for all queues together."""
     streams: tuple[StreamOptions, ...] = ()
     """Streams (`$stream/<name>`), which keep what is published to their topics, for any number of readers."""
+    stream_archive: ArchiveOptions | None = None
+    """Where streams are archived as Parquet. Absent: they are not."""
     routes: tuple[RouteOptions, ...] = ()
     """Routes, which send messages that pass a filter to another topic, too."""
     bridges: tuple[BridgeOptions, ...] = ()

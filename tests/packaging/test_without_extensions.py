@@ -75,6 +75,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     "queues.push": "[[queues]]\nname = 'q'\npush = {url = 'https://a.example/', secret = 'whsec_" + "A" * 43 + "='}",
     "routes": "[[routes]]\nname = 'r'\nfilters = ['a']\nto = 'b'",
     "sparkplug": "sparkplug = true",
+    "stream_archive": "[stream_archive]\ndirectory = 'a'",
     "streams": "[[streams]]\nname = 's'",
     "topic_policies.schema": '[[topic_policies]]\nfilter = "a"\nschema = "s"',
     "topic_policies.schema_violation": '[[topic_policies]]\nfilter = "a"\nschema = "s"\nschema_violation = "count"',

@@ -8,6 +8,8 @@ from mqttlite.assembly import Assembly
 from mqttlite.core.broker import Broker as Core
 from mqttlite.extensions.push.service import Push
 from mqttlite.extensions.queues.queueing import Queueing
+from mqttlite.extensions.streams.history import ReadPage
+from mqttlite.extensions.streams.service import Streams
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.server import Broker
@@ -45,3 +47,10 @@ def queueing_of(broker: Broker) -> Queueing:
 def assembly_of(broker: Broker) -> Assembly:
     """The objects of a broker that was started."""
     return broker._assembly
+
+
+def streams_of(broker: Broker) -> tuple[Streams, ReadPage]:
+    """The streams of a broker that was started, and what reads its store."""
+    streams = broker._assembly.streams
+    assert streams is not None
+    return streams, broker._assembly._runtime.queue_reader.page

@@ -2,15 +2,20 @@
 
 import heapq
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from mqttlite.extensions.streams.service import Streams
 from mqttlite.telemetry.figures import MAX_REPORTED, Values
 
+if TYPE_CHECKING:
+    from mqttlite.extensions.streams.archive import Archive
 
-def values(streams: Streams) -> Mapping[str, Values]:
+
+def values(streams: Streams, archive: "Archive | None") -> Mapping[str, Values]:
     """Of the first streams by name; by the names in the manifest."""
     states = [streams.state(name) for name in heapq.nsmallest(MAX_REPORTED, streams.names)]
     labels = [{"stream": each.name} for each in states]
+    archived = {} if archive is None else archive.figures()
     lags = [streams.lag(each.name) for each in states]
     return {
         "stream_messages": [(label, each.messages) for label, each in zip(labels, states, strict=True)],
@@ -20,4 +25,8 @@ def values(streams: Streams) -> Mapping[str, Values]:
         "stream_appended": [(label, each.appended) for label, each in zip(labels, states, strict=True)],
         "stream_refused": [(label, each.refused) for label, each in zip(labels, states, strict=True)],
         "stream_removed": [(label, each.removed) for label, each in zip(labels, states, strict=True)],
+        **{
+            name: [({"stream": stream}, value) for stream, value in archived.get(name, {}).items()]
+            for name in ("stream_archived", "stream_archive_waiting", "stream_archive_missed")
+        },
     }

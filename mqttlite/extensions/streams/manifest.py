@@ -12,6 +12,7 @@ MANIFEST: Final = Manifest(
     routes=("mqttlite.extensions.streams.routes:routes",),
     namespaces=("mqttlite.extensions.streams.namespace:STREAMS",),
     right_of="mqttlite.extensions.streams.namespace:right_of",
+    conflicts="mqttlite.extensions.streams.problems:problems",
     figures=(
         Figure("gauge", "stream_messages", "Messages that a stream keeps."),
         Figure("gauge", "stream_bytes", "Their size, as it is counted in memory."),
@@ -20,5 +21,8 @@ MANIFEST: Final = Manifest(
         Figure("counter", "stream_appended", "Messages that were appended to a stream."),
         Figure("counter", "stream_refused", "Messages that a stream refused."),
         Figure("counter", "stream_removed", "Messages that a stream removed because of their age or its size."),
+        Figure("counter", "stream_archived", "Messages of a stream that were written to its archive."),
+        Figure("gauge", "stream_archive_waiting", "Messages of a stream that are not in its archive yet."),
+        Figure("counter", "stream_archive_missed", "Messages that a stream removed before they were archived."),
     ),
 )
