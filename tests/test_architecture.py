@@ -112,7 +112,9 @@ BELOW: Final[dict[str, set[str]]] = {
     | {"client", "config", "extensions", "manifests", "published", "server"},  # mqttlite/__init__.py, the public names
 }
 
-MANIFESTS: Final = {"manifest", "options", "push_target", "push_addresses", "built_in", "namespaces"}
+MANIFESTS: Final = {
+    "manifest", "options", "archive_options", "template", "push_target", "push_addresses", "built_in", "namespaces"
+}  # fmt: skip
 """The modules of `extensions` and its folders that are read without a broker."""
 
 # Clocks, event loops, threads, files, random numbers: whatever makes two runs differ.

@@ -24,6 +24,7 @@ from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import DELAYED_BYTES, ENTRY_BYTES, MESSAGE_BYTES, RETAINED_BYTES
+from mqttlite.extensions.routes.options import RouteOptions
 from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.net.endpoints import CannotListen
 from mqttlite.security.certificate_files import ends_at
@@ -516,7 +517,12 @@ async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_p
     """What `promtool check metrics` looks for, and the reference has each name."""
     policies = (TopicPolicyOptions(prefix="rooms", presence=True),)
     broker = await rig.broker(
-        config(telemetry=TelemetryOptions(directory=str(tmp_path)), topic_policies=policies, http=HttpOptions(port=0))
+        config(
+            telemetry=TelemetryOptions(directory=str(tmp_path)),
+            topic_policies=policies,
+            http=HttpOptions(port=0),
+            routes=(RouteOptions(name="r", filters=("a",), to="b"),),
+        )
     )
     of(broker).reports.oldest_unacknowledged_s = lambda: 1.0
     of(broker).reports.hook_failures = lambda: {"shop.check": 1}

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.metrics import MetricsOptions
+from mqttlite.extensions.routes.options import RouteOptions
 from mqttlite.security.certificates import init
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
@@ -82,6 +83,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         metrics=MetricsOptions(port=0),
         http=HttpOptions(port=0),
         telemetry=TelemetryOptions(directory=str(folder / "telemetry")),
+        routes=(RouteOptions(name="r", filters=("a",), to="b"),),
     )
 
     async def scrape() -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mqttlite.extensions.hooks import DEADLINE_S
 from mqttlite.extensions.host import Host
 from mqttlite.extensions.incoming import Incoming
-from mqttlite.extensions.publish_hook import CODES, PublishHook, Reject, Result, check_hook_filter
+from mqttlite.extensions.publish_hook import CODES, PublishHook, Reject, Result
 from mqttlite.extensions.routes.options import RouteOptions
 from mqttlite.extensions.routes.template import Template, Unfilled
 from mqttlite.filters.message import Fields
@@ -69,7 +69,7 @@ class _Route:
 
     def start(self, host: Host) -> None:
         self._host = host
-        filters = [check_hook_filter(each) for each in self.options.filters]
+        filters = [each.encode() for each in self.options.filters]
         for number, each in enumerate(filters):
             send = partial(self._send, filters[:number])
             host.inbound.add_hook(PublishHook(f"route {self.options.name}", each, send, DEADLINE_S, False))

@@ -1,8 +1,8 @@
 """Keeps what streams had, as Parquet, after the streams have removed it.
 
 A run is a part of a partition within one hour. It is closed when the hour is over or the run is long, and then it is
-written to a file. Invariants: the archive holds no message back, also while its disk fails; what the stream removed before
-it was archived is counted and logged.
+written to a file. Invariants: the archive holds no message back, also while its disk fails; what the stream removed
+before it was archived is counted and logged.
 """
 
 import asyncio
