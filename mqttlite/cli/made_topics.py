@@ -1,9 +1,10 @@
-"""`mqttlite topics ls`, `new`, `rm`, `subscribers`: the topics made over HTTP, with owners and policies.
+"""`mqttlite topics ls`, `new`, `set`, `members`, `rm`, `subscribers`: the topics made over HTTP, with their policies.
 
 What is asked is in `asker`: the admin socket has no topics. Invariant: topics are named by their ids.
 """
 
-from typing import Any, Final, get_args
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, get_args
 
 import click
 
@@ -19,7 +20,10 @@ from mqttlite.cli.ask_admin import (
 )
 from mqttlite.security.topic_policies import Access, TopicClass
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _HEADER: Final = ("ID", "NAME", "OWNER", "PERMISSIONS", "SUBSCRIBERS", "CREATED")
+_MEMBERS_HEADER: Final = ("NAME", "KIND")
 _SUBSCRIBERS_HEADER: Final = ("CLIENT", "USER", "CONNECTED")
 
 
@@ -27,6 +31,33 @@ def _remote(client: Asker) -> Asker:
     if not client.is_remote:
         raise click.UsageError("topics are asked for over HTTP: name the broker's gateway with --url or MQTTLITE_URL")
     return client
+
+
+_OPTIONS: Final = (
+    click.option("--permissions", type=click.Choice(get_args(Access)), help="What others may do.  [default: PUBLIC]"),
+    click.option("--class", type=click.Choice(get_args(TopicClass)), help="What is kept of it.  [default: standard]"),
+    click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long its messages wait at most."),
+    click.option("--min-qos", type=int, metavar="QOS", help="Refuse messages below this QoS."),
+    click.option("--max-qos", type=int, metavar="QOS", help="Deliver messages at this QoS at most."),
+    click.option("--max-payload-bytes", type=int, metavar="N", help="Refuse messages with a larger payload."),
+    click.option("--presence/--no-presence", default=None, help="Let the broker say who subscribes to it."),
+    click.option("--tell-publisher/--no-tell-publisher", default=None, help="Tell all subscribers who published."),
+    click.option(
+        "--message-retention-days",
+        type=int,
+        metavar="DAYS",
+        help="How long new subscriptions keep what nobody acknowledges.  [default: 7]",
+    ),
+    click.option("--description", metavar="TEXT", help="For people."),
+    click.option("--schema", metavar="SUBJECT[:VERSION]", help="What payloads must be."),
+)
+"""What a topic can have beside its name and members."""
+
+
+def _described(command: F) -> F:
+    for each in reversed(_OPTIONS):
+        command = each(command)
+    return command
 
 
 @click.command("ls", epilog=EPILOG)
@@ -44,33 +75,70 @@ def list_topics(limit: int, as_json: bool, client: Asker) -> None:
 
 @click.command("new", epilog=EPILOG)
 @click.argument("name")
-@click.option("--permissions", type=click.Choice(get_args(Access)), help="What others may do.  [default: PUBLIC]")
 @click.option("--member", "members", metavar="USER", multiple=True, help="Who else may publish and subscribe.")
-@click.option("--class", type=click.Choice(get_args(TopicClass)), help="What is kept of it.  [default: standard]")
-@click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long its messages wait at most.")
-@click.option("--min-qos", type=int, metavar="QOS", help="Refuse messages below this QoS.")
-@click.option("--max-qos", type=int, metavar="QOS", help="Deliver messages at this QoS at most.")
-@click.option("--max-payload-bytes", type=int, metavar="N", help="Refuse messages with a larger payload.")
-@click.option("--presence", is_flag=True, default=None, help="Let the broker say who subscribes to it.")
-@click.option("--tell-publisher", is_flag=True, default=None, help="Tell all subscribers who published.")
-@click.option(
-    "--message-retention-days",
-    type=int,
-    metavar="DAYS",
-    help="How long new subscriptions keep what nobody acknowledges.  [default: 7]",
-)
-@click.option("--description", metavar="TEXT", help="For people.")
-@click.option("--schema", metavar="SUBJECT[:VERSION]", help="What payloads must be.")
+@click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group of the configuration that may, too.")
+@_described
 @remote_options
 def new(name: str, as_json: bool, client: Asker, **given: Any) -> None:
     """Make a topic; the caller becomes its owner. Prints its id."""
-    given["members"] = list(given["members"]) or None
+    for names in ("members", "groups"):
+        given[names] = list(given[names]) or None
     body = {"name": name} | {key: value for key, value in given.items() if value is not None}
     found = _remote(client).ask("POST", "topics", body=body)
     if as_json:
         print_json(found)
     else:
         click.echo(found["topic_id"])
+
+
+@click.command("set", epilog=EPILOG)
+@click.argument("topic_id", metavar="ID")
+@_described
+@remote_options
+def change(topic_id: str, as_json: bool, client: Asker, **given: Any) -> None:
+    """Change a topic: what is not given stays. For its owner, and admins."""
+    changes = {key: value for key, value in given.items() if value is not None}
+    if not changes:
+        raise click.UsageError("Change what? Give an option.")
+    found = _remote(client).ask("PATCH", "topics", topic_id, body=changes)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"Topic {topic_id} is changed.")
+
+
+@click.command("members", epilog=EPILOG)
+@click.argument("topic_id", metavar="ID")
+@click.option("--add", metavar="USER", multiple=True, help="Let a user publish and subscribe, too.")
+@click.option("--remove", metavar="USER", multiple=True, help="Do so no more.")
+@click.option("--add-group", metavar="GROUP", multiple=True, help="Let a group of the configuration do so.")
+@click.option("--remove-group", metavar="GROUP", multiple=True, help="Do so no more.")
+@remote_options
+def members(
+    topic_id: str,
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    add_group: tuple[str, ...],
+    remove_group: tuple[str, ...],
+    as_json: bool,
+    client: Asker,
+) -> None:
+    """Add and remove members and groups of a topic, and list those it has then."""
+    asker = _remote(client)
+    for method, kind, names in (
+        ("PUT", "members", add),
+        ("DELETE", "members", remove),
+        ("PUT", "groups", add_group),
+        ("DELETE", "groups", remove_group),
+    ):
+        for name in names:
+            asker.ask(method, "topics", topic_id, kind, name)
+    found = asker.ask("GET", "topics", topic_id, "members")
+    if as_json:
+        print_json(found)
+        return
+    rows = [(name, "user") for name in found["members"]] + [(name, "group") for name in found["groups"]]
+    print_table(_MEMBERS_HEADER, rows)
 
 
 @click.command("rm", epilog=EPILOG)
@@ -114,5 +182,5 @@ def _subscriber(each: dict[str, Any]) -> tuple[object, ...]:
     return each["client_id"], each["user_id"] or "-", "yes" if each["connection_id"] is not None else "no"
 
 
-COMMANDS: Final = (list_topics, new, remove, subscribers)
+COMMANDS: Final = (list_topics, new, change, members, remove, subscribers)
 """Of the group `mqttlite topics`."""

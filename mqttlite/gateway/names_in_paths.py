@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from mqttlite.gateway.bodies import Scope
 
-PREFIXES: Final = (b"/api/v1/clients/", b"/api/v1/users/")
+PREFIXES: Final = (b"/api/v1/clients/", b"/api/v1/topics/", b"/api/v1/users/")
 
 
 def keep_slashes(scope: Scope) -> Scope:

@@ -6,7 +6,7 @@ already use a topic can create it, so creating one neither grants nor takes away
 
 import secrets
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -23,6 +23,7 @@ from mqttlite.gateway.routing import Route, Routes
 from mqttlite.security.topic_policies import Access, TopicClass
 from mqttlite.security.topic_records import (
     DEFAULT_RETENTION_DAYS,
+    MAX_GROUPS,
     MAX_MEMBERS,
     MAX_RETENTION_DAYS,
     MAX_TEXT,
@@ -37,6 +38,7 @@ LOOKED_AT: Final = 10_000
 """Topics or subscribers that one request looks at."""
 
 Members = Annotated[list[str], Meta(max_length=MAX_MEMBERS)]
+Groups = Annotated[list[str], Meta(max_length=MAX_GROUPS)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
 Bytes = Annotated[int, Meta(ge=0, le=268_435_455)]
 Seconds = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
@@ -58,6 +60,7 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     ]
     permissions: Access = "PUBLIC"
     members: Members = []
+    groups: Groups = []
     topic_class: TopicClass = msgspec.field(default="standard", name="class")
     ttl_s: Seconds = 0
     min_qos: Qos = 0
@@ -75,6 +78,7 @@ class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
 
     permissions: Access | None = None
     members: Members | None = None
+    groups: Groups | None = None
     topic_class: TopicClass | None = msgspec.field(default=None, name="class")
     ttl_s: Seconds | None = None
     min_qos: Qos | None = None
@@ -97,6 +101,7 @@ class TopicInfo(msgspec.Struct):
     owner_id: str | None
     permissions: Access
     members: list[str]
+    groups: list[str]
     topic_class: TopicClass = msgspec.field(name="class")
     ttl_s: int
     min_qos: int
@@ -112,6 +117,13 @@ class TopicInfo(msgspec.Struct):
     payload_schema: str = msgspec.field(name="schema")
     created_at: datetime
     subscriber_count: int
+
+
+class MemberList(msgspec.Struct):
+    """Who may publish to a topic and subscribe to it, beside its owner."""
+
+    members: list[str]
+    groups: list[str]
 
 
 class TopicPage(msgspec.Struct):
@@ -167,6 +179,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
             owner_id=topic.owner,
             permissions=topic.permissions,
             members=list(topic.members),
+            groups=list(topic.groups),
             topic_class=topic.topic_class,
             ttl_s=topic.ttl_s,
             min_qos=topic.min_qos,
@@ -225,6 +238,21 @@ def routes(context: GatewayContext) -> Sequence[Route]:
         except ValueError as error:
             raise Problem(Code.INVALID_VALUE, str(error)) from None
 
+    async def changed(
+        caller: Caller, topic_id: str, changes: Callable[[TopicRecord], Mapping[str, Any]]
+    ) -> TopicRecord:
+        owned(caller, topic_id)
+
+        def change(topic: TopicRecord) -> TopicRecord:
+            owned(caller, topic_id)  # another change may have come first
+            changed = record(
+                {**{name: getattr(topic, name) for name in msgspec.structs.asdict(topic)}, **changes(topic)}
+            )
+            check_policy(caller, changed)
+            return changed
+
+        return await topics.change(topic_id, change, is_limited=not caller.may(Role.ADMIN))
+
     @route.post("", Role.USER, "Make a topic; the caller becomes its owner", status=201, answer=TopicInfo)
     async def create(caller: Caller, body: NewTopic) -> Response:
         least = context.options.topic_creation
@@ -240,6 +268,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
                 "topic_id": f"t-{secrets.token_hex(8)}",
                 "owner": caller.username,
                 "members": tuple(body.members),
+                "groups": tuple(body.groups),
                 "created_at": context.wall(context.clock()).timestamp(),
             }
         )
@@ -275,14 +304,46 @@ def routes(context: GatewayContext) -> Sequence[Route]:
 
     @route.patch("/{topic_id}", Role.USER, "Change a topic")
     async def change(caller: Caller, topic_id: str, body: TopicChange) -> TopicInfo:
-        topic = owned(caller, topic_id)
-        changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
-        if "members" in changes:
-            changes["members"] = tuple(changes["members"])
-        changed = record({**{name: getattr(topic, name) for name in msgspec.structs.asdict(topic)}, **changes})
-        check_policy(caller, changed)
-        await topics.replace(changed, is_limited=not caller.may(Role.ADMIN))
-        return info(changed)
+        given = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
+        changes = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        return info(await changed(caller, topic_id, lambda _topic: changes))
+
+    @route.get("/{topic_id}/members", Role.USER, "List the members and groups of a topic")
+    async def members(caller: Caller, topic_id: str) -> MemberList:
+        topic = seen(caller, topic_id)
+        return MemberList(members=list(topic.members), groups=list(topic.groups))
+
+    def add_one(kind: str) -> Callable[..., Awaitable[Done]]:
+        async def add(caller: Caller, topic_id: str, name: str) -> Done:
+            """It is there afterwards, also if it was before."""
+
+            def with_one(topic: TopicRecord) -> dict[str, Any]:
+                names: tuple[str, ...] = getattr(topic, kind)
+                return {kind: names if name in names else (*names, name)}
+
+            await changed(caller, topic_id, with_one)
+            return Done(success=True)
+
+        return add
+
+    def remove_one(kind: str) -> Callable[..., Awaitable[Done]]:
+        async def remove(caller: Caller, topic_id: str, name: str) -> Done:
+
+            def without(topic: TopicRecord) -> dict[str, Any]:
+                names: tuple[str, ...] = getattr(topic, kind)
+                if name not in names:
+                    raise Problem(Code.NOT_FOUND, f"{name[:80]!r} is none of the {kind} of the topic")
+                return {kind: tuple(each for each in names if each != name)}
+
+            await changed(caller, topic_id, without)
+            return Done(success=True)
+
+        return remove
+
+    for kind, what in (("members", "a member"), ("groups", "a group")):
+        path = f"/{{topic_id}}/{kind}/{{name}}"
+        route.put(path, Role.USER, f"Add {what} to a topic")(add_one(kind))
+        route.delete(path, Role.USER, f"Remove {what} from a topic")(remove_one(kind))
 
     @route.delete("/{topic_id}", Role.USER, "Forget a topic; its name stays in use as any other")
     async def delete(caller: Caller, topic_id: str) -> Done:

@@ -6,7 +6,7 @@ Invariant: a topic that is here is in the file and its policy is in force, whate
 import asyncio
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -70,8 +70,8 @@ class Topics:
 
     def from_name(self, name: str) -> Iterator[TopicRecord]:
         """Those from that name on, in the order of their names. Look at them before you wait for anything."""
-        for each in self._names[bisect_left(self._names, name) :]:
-            yield self._by_name[each]
+        for at in range(bisect_left(self._names, name), len(self._names)):
+            yield self._by_name[self._names[at]]
 
     async def add(self, topic: TopicRecord, *, is_limited: bool = True) -> None:
         """Make a topic. `is_limited`: its owner may have a number of topics, as all but admins. Raises `Problem`."""
@@ -96,20 +96,23 @@ class Topics:
             await self._put(topic, is_limited)
             insort(self._names, topic.name)
 
-    async def replace(self, topic: TopicRecord, *, is_limited: bool = True) -> None:
-        """Change a topic. Raises `Problem`."""
+    async def change(
+        self, topic_id: str, change: Callable[[TopicRecord], TopicRecord], *, is_limited: bool = True
+    ) -> TopicRecord:
+        """Change a topic to what `change` makes of it, when no other change is under way; what it is then. Raises
+        `Problem`."""
         async with self._changing:
-            self.find(topic.topic_id)
+            topic = change(self.find(topic_id))
             if self._live_rules is None and not topic.is_plain:
                 raise Problem(Code.NOT_AVAILABLE, "other rules are in force: a topic here has no permissions")
             await self._put(topic, is_limited)
+            return topic
 
     async def remove(self, topic_id: str) -> None:
         """Forget a topic: messages of that name go on as if nobody had made it. Raises `Problem`."""
         async with self._changing:
             topic = self.find(topic_id)
-            topics = {name: each for name, each in self._by_id.items() if name != topic_id}
-            await self._keep(topic_id, None, line_without(topic_id), topics)
+            await self._keep(topic_id, None, line_without(topic_id))
             del self._by_id[topic_id], self._by_name[topic.name]
             self._names.pop(bisect_left(self._names, topic.name))
             self._uncount(topic)
@@ -120,7 +123,7 @@ class Topics:
         line = line_of(topic)
         self._check_room(topic, len(line), 0 if former is None else self._bytes_of[topic.topic_id], is_limited)
         policy = None if topic.is_plain else topic.policy()
-        await self._keep(topic.topic_id, policy, line, {**self._by_id, topic.topic_id: topic})
+        await self._keep(topic.topic_id, policy, line, topic)
         if former is not None:
             self._uncount(former)
         self._by_id[topic.topic_id] = self._by_name[topic.name] = topic
@@ -149,19 +152,25 @@ class Topics:
         self._owned_bytes[topic.owner] -= self._bytes_of.pop(topic.topic_id)
 
     async def _keep(
-        self, topic_id: str, policy: TopicPolicyOptions | None, line: bytes, topics: dict[str, TopicRecord]
+        self, topic_id: str, policy: TopicPolicyOptions | None, line: bytes, topic: TopicRecord | None = None
     ) -> None:
-        """Put a topic's policy in force and its line on disk, or neither; `topics` are those after it."""
+        """Put a topic's policy in force and its line on disk, or neither; without `topic` it is removed."""
         former = self._policies.get(topic_id)
         if not await self._enforce(topic_id, policy):
             raise Problem(Code.BUSY, "the ACL file cannot be used now, as the log says; the rules stay as they were")
         if self._file is None:
             return
         try:
-            await asyncio.to_thread(self._file.write, line, list(topics.values()))
+            await asyncio.to_thread(self._file.write, line, self._after(topic_id, topic))
         except OSError as error:
             await self._enforce(topic_id, former)
             raise Problem(Code.BUSY, f"{self._file.path.name} cannot be written: {error.strerror}") from None
+
+    def _after(self, topic_id: str, topic: TopicRecord | None) -> Iterable[TopicRecord]:
+        """All topics after a change of one of them. Other changes wait meanwhile."""
+        yield from (each for name, each in self._by_id.items() if name != topic_id)
+        if topic is not None:
+            yield topic
 
     async def _enforce(self, topic_id: str, policy: TopicPolicyOptions | None) -> bool:
         """Have the rules hold this policy of a topic, or none; whether they do."""

@@ -110,7 +110,7 @@ class TopicFile:
         self._bytes = -1
         """Its size; -1: the next change writes it as a whole."""
 
-    def write(self, line: bytes, topics: list[TopicRecord]) -> None:
+    def write(self, line: bytes, topics: Iterable[TopicRecord]) -> None:
         """Add the line of a change; `topics` are those after it. Raises `OSError`, and the file is as it was."""
         if self._bytes < 0 or self._bytes > self._whole_bytes + MAX_OUTDATED_BYTES or not self._is_ours():
             self._bytes = self._whole_bytes = save(self.path, topics)

@@ -31,6 +31,9 @@ MAX_OWNED_BYTES: Final = 4_194_304
 MAX_MEMBERS: Final = 1_000
 """Of one topic; for more there are groups in the configuration."""
 
+MAX_GROUPS: Final = 100
+"""Of one topic."""
+
 MAX_TEXT: Final = 1_000
 """Characters of a description."""
 
@@ -48,6 +51,7 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The user who made it; None: somebody without a user name."""
     permissions: Access = "PUBLIC"
     members: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
     topic_class: TopicClass = msgspec.field(default="standard", name="class")
     ttl_s: int = 0
     min_qos: int = 0
@@ -74,10 +78,11 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(str(error)) from None
         if self.name.startswith("$"):
             raise ValueError(f"name is {self.name[:80]!r}: topics that begin with $ are the broker's")
-        if len(self.members) > MAX_MEMBERS:
-            raise ValueError(f"members has {len(self.members)} users: {MAX_MEMBERS} at most")
-        if not all(0 < len(each) <= MAX_TEXT for each in self.members):
-            raise ValueError(f"members has a name that is empty, or longer than {MAX_TEXT} characters")
+        for what, names, most in (("members", self.members, MAX_MEMBERS), ("groups", self.groups, MAX_GROUPS)):
+            if len(names) > most:
+                raise ValueError(f"{what} has {len(names)} names: {most} at most")
+            if not all(0 < len(each) <= MAX_TEXT for each in names):
+                raise ValueError(f"{what} has a name that is empty, or longer than {MAX_TEXT} characters")
         if not 1 <= self.message_retention_days <= MAX_RETENTION_DAYS:
             raise ValueError(f"message_retention_days is {self.message_retention_days}: 1 to {MAX_RETENTION_DAYS}")
         if len(self.description) > MAX_TEXT:
@@ -93,6 +98,7 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             access=self.permissions,
             owner=self.owner or "",
             members=self.members,
+            groups=self.groups,
             topic_class=self.topic_class,
             ttl_s=self.ttl_s,
             min_qos=self.min_qos,

@@ -152,6 +152,7 @@ async def test_a_topic_is_made_with_all_that_it_can_have(operator: Operator) -> 
     given = {
         "permissions": "PRIVATE",
         "member": "bob",
+        "group": "staff",
         "class": "ephemeral",
         "ttl": 60,
         "min-qos": 1,
@@ -164,15 +165,31 @@ async def test_a_topic_is_made_with_all_that_it_can_have(operator: Operator) -> 
     options = [part for name, value in given.items() for part in (f"--{name}", str(value))]
     found = await operator.prints(user, "topics", "new", "a/b", "--json", "--presence", "--tell-publisher", *options)
     kept = json.loads(found)
-    renamed = {"member": "members", "ttl": "ttl_s"}
+    renamed = {"member": "members", "group": "groups", "ttl": "ttl_s"}
     wanted = {renamed.get(name, name).replace("-", "_"): value for name, value in given.items()}
-    wanted |= {"name": "a/b", "members": ["bob"], "presence": True, "tell_publisher": True}
+    wanted |= {"name": "a/b", "members": ["bob"], "groups": ["staff"], "presence": True, "tell_publisher": True}
     assert {name: kept[name] for name in wanted} == wanted
     assert set(NewTopic.__struct_encode_fields__) == set(wanted)
     assert (
         "message_retention_days"
         in (await operator.run(user, "topics", "new", "c", "--message-retention-days", "32")).stderr
     )
+
+
+async def test_a_topic_and_its_members_are_changed(operator: Operator) -> None:
+    user = ("--url", operator.url, "--token", operator.keys["user"])
+    topic = (await operator.prints(user, "topics", "new", "a/b", "--presence")).strip()
+    options = ("--no-presence", "--permissions", "PRIVATE", "--ttl", "60")
+    assert await operator.prints(user, "topics", "set", topic, *options) == f"Topic {topic} is changed.\n"
+    kept = json.loads(await operator.prints(user, "topics", "set", topic, "--description", "x", "--json"))
+    assert (kept["presence"], kept["permissions"], kept["ttl_s"], kept["description"]) == (False, "PRIVATE", 60, "x")
+    assert "Change what?" in (await operator.run(user, "topics", "set", topic)).stderr
+    added = ("--add", "bob", "--add", "a/b", "--add-group", "staff")
+    assert await operator.prints(user, "topics", "members", topic, *added) == "bob\tuser\na/b\tuser\nstaff\tgroup\n"
+    removed = ("--remove", "a/b", "--remove-group", "staff")
+    assert await operator.prints(user, "topics", "members", topic, *removed) == "bob\tuser\n"
+    assert json.loads(await operator.prints(user, "topics", "members", topic, "--json"))["members"] == ["bob"]
+    assert "is none of the members" in (await operator.run(user, "topics", "members", topic, "--remove", "x")).stderr
 
 
 async def test_queues_and_dead_letters_are_looked_after_over_http(rig: Rig, operator: Operator) -> None:

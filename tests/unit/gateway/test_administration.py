@@ -109,7 +109,7 @@ async def test_a_client_of_any_name_is_shown_and_disconnected(gateway: GatewayUn
 
 
 def test_a_path_without_names_is_left_alone() -> None:
-    for raw in (b"/api/v1/topics/a%2Fb", b"/api/v1/clients/a", None):
+    for raw in (b"/api/v1/retained/a%2Fb", b"/api/v1/clients/a", None):
         scope = {"path": "as it was", "raw_path": raw}
         assert keep_slashes(scope) is scope
 

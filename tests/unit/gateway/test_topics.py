@@ -1,5 +1,6 @@
 """Topics that callers make: who may, what the rules hold of them, and that they outlive the broker."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +32,27 @@ async def test_a_topic_is_made_shown_changed_and_deleted(tmp_path: Path) -> None
         assert (await ann.patch(path, json=changes)).json() == {**found, **changes}
         assert (await ann.delete(path)).json() == {"success": True}
         assert (await ann.get(path)).json()["code"] == "not_found"
+
+
+async def test_members_and_groups_are_added_and_removed_one_by_one(tmp_path: Path) -> None:
+    users = ("ann", "bob", "eve")
+    async with running_gateway(tmp_path, users=users, groups={"staff": ("eve",)}) as gateway:
+        ann, bob, eve = (gateway.user(name) for name in users)
+        path = f"{TOPICS}/{(await ann.post(TOPICS, json={'name': 'a', 'permissions': 'PRIVATE'})).json()['topic_id']}"
+        changes = [*(f"{path}/members/u{n}" for n in range(20)), f"{path}/members/bob", f"{path}/groups/staff"]
+        answers = await asyncio.gather(*[ann.put(each) for each in (*changes, *changes)])
+        assert {each.status_code for each in answers} == {200}
+        listed = (await ann.get(f"{path}/members")).json()
+        assert sorted(listed["members"]) == sorted(["bob", *(f"u{n}" for n in range(20))])
+        assert listed["groups"] == ["staff"]
+        assert [(await who.put("/topics/a", content=b"x")).status_code for who in (bob, eve)] == [200, 200]
+        assert (await bob.put(f"{path}/members/zoe")).status_code == 403
+        for each in changes:
+            assert (await ann.delete(each)).status_code == 200
+        assert (await ann.get(f"{path}/members")).json() == {"members": [], "groups": []}
+        assert [(await who.put("/topics/a", content=b"x")).status_code for who in (bob, eve)] == [403, 403]
+        answer = await ann.delete(f"{path}/members/bob")
+        assert (answer.status_code, "'bob' is none of the members" in answer.json()["detail"]) == (404, True)
 
 
 async def test_a_topic_outlives_the_broker_and_so_do_its_permissions(tmp_path: Path) -> None:
