@@ -234,19 +234,17 @@ def names_in(path: Path) -> Iterator[str]:
 
 
 OF_FEATURES: Final = re.compile(
-    r"QUEUE|QUEUES|is_to_queue|serve_queues|.*(schema|presence|dashboard|push_|Push).*|\$(queue|dlq|stream).*"
+    r"QUEUE|_?QUEUES|QUEUE_MARK|SaveQueue|is_to_queue|serve_queues|in_queues|_?queues|(en|de)code_queue|"
+    r".*(schema|presence|dashboard|push_|Push).*|\$(queue|dlq|stream).*"
 )
 """What a feature is called. A session has a `queue` too; `QUEUE_FULL` and `QUEUED` are about that."""
-
-UNTIL_THE_LOG: Final = {"mqttlite.core.changes"}
-"""Where the changes of queues are, which the store writes."""
 
 
 def test_the_core_names_no_feature() -> None:
     found = {
         f"{module}: {name}"
         for module, path in MODULES.items()
-        if package_of(module) in {"core", "topics", "net"} and module not in UNTIL_THE_LOG
+        if package_of(module) in {"core", "log", "topics", "net", "store"}
         for name in names_in(path)
         if OF_FEATURES.fullmatch(name)
     }

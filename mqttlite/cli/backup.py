@@ -41,9 +41,10 @@ def described(contents: Any) -> str:
         _some(contents.retained, "retained message"),
         _some(contents.delayed, "delayed message"),
     ]
-    if contents.queues:
-        messages, letters = _some(contents.in_queues, "message"), _some(contents.dead_letters, "dead letter")
-        counted.append(f"{_some(contents.queues, 'queue')} with {messages} and {letters}")
+    queues, in_queues = contents.logs.get("$queue", (0, 0))
+    if queues:
+        letters = _some(contents.logs.get("$dlq", (0, 0))[1], "dead letter")
+        counted.append(f"{_some(queues, 'queue')} with {_some(in_queues, 'message')} and {letters}")
     beside = f", and {', '.join(contents.files)}" if contents.files else ""
     return f"{', '.join(counted[:-1])} and {counted[-1]} ({contents.size_bytes:,} bytes){beside}"
 

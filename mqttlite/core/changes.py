@@ -1,21 +1,17 @@
 """The changes that a store makes durable: a list of these, in order, is one commit.
 
-Only state that must outlive the process is here: sessions with an expiry, queues, retained and delayed messages. Times
-are in the broker's seconds; a store on disk translates them.
+Only state that must outlive the process is here: sessions with an expiry, retained and delayed messages; what features
+keep is in `log_changes`. Times are in the broker's seconds; a store on disk translates them.
 """
 
 from typing import Final, final
 
 from mqttlite.core.identity import ANONYMOUS, Identity
+from mqttlite.core.log_changes import LogChange
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Will
-
-QUEUE_MARK: Final = "\0"
-"""Marks a queue: `client_id` is this character and the queue's name. No client identifier contains U+0000
-[MQTT-1.5.4-2]. `Enqueue`, `Stored`, `Sent`, `Settled` and `EndSession` are for queues too."""
-
 
 IF_LOST: Final = 1e300
 """The due time of the will of a connected client: finite, and so large that no offset of a clock changes it."""
@@ -56,57 +52,6 @@ class EndSession:
 
     def __init__(self, client_id: str) -> None:
         self.client_id: Final = client_id
-
-
-@final
-class SaveQueue:
-    """A queue begins, or changes. Only the queue reads `data`; `client_id` is its name with `QUEUE_MARK`."""
-
-    __slots__ = ("client_id", "data")
-
-    def __init__(self, client_id: str, data: bytes) -> None:
-        self.client_id: Final = client_id
-        self.data: Final = data
-
-
-@final
-class Due:
-    """The deadline of a queue's message that was sent and is not settled."""
-
-    __slots__ = ("client_id", "due_at", "sequence")
-
-    def __init__(self, client_id: str, sequence: int, due_at: float) -> None:
-        self.client_id: Final = client_id
-        self.sequence: Final = sequence
-        self.due_at: Final = due_at
-
-
-@final
-class Retain:
-    """The store keeps the queue's messages from sequence `first` on even when they are settled, so that `Rewind` can go
-    back to them. -1: it removes settled messages.
-
-    `size_bytes` is about the size of the kept messages before the first waiting one. Only `Store.load` sets it.
-    """
-
-    __slots__ = ("client_id", "first", "size_bytes")
-
-    def __init__(self, client_id: str, first: int, size_bytes: int = 0) -> None:
-        self.client_id: Final = client_id
-        self.first: Final = first
-        self.size_bytes: Final = size_bytes
-
-
-@final
-class Rewind:
-    """Move the start of a queue to sequence `first`, back or forward. All messages from there on wait again, also sent
-    and settled ones; waiting messages before it are settled."""
-
-    __slots__ = ("client_id", "first")
-
-    def __init__(self, client_id: str, first: int) -> None:
-        self.client_id: Final = client_id
-        self.first: Final = first
 
 
 @final
@@ -193,11 +138,7 @@ class Stored:
 
 @final
 class Sent:
-    """The first waiting message is sent. Sent messages keep the order of these changes.
-
-    For a queue, a message may be sent repeatedly, also after it was settled if it is kept; `packet_id` is then the
-    number of the attempt.
-    """
+    """The first waiting message is sent. Sent messages keep the order of these changes."""
 
     __slots__ = ("client_id", "packet_id", "sequence")
 
@@ -309,10 +250,6 @@ class RemoveDelayed:
 Change = (
     SaveSession
     | EndSession
-    | SaveQueue
-    | Due
-    | Retain
-    | Rewind
     | SaveSubscription
     | RemoveSubscription
     | SaveWill
@@ -330,12 +267,5 @@ Change = (
     | RemoveRetained
     | SaveDelayed
     | RemoveDelayed
+    | LogChange
 )
-
-
-_MAY_BE_OTHERS: Final = (Enqueue, Stored, SaveQueue, Due, Retain)
-
-
-def is_of_session(change: Change) -> bool:
-    """Whether a change from a store is not of a queue."""
-    return not (isinstance(change, _MAY_BE_OTHERS) and change.client_id.startswith(QUEUE_MARK))

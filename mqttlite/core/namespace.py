@@ -6,7 +6,7 @@ What is published there goes to receivers that are bound like any `Sink`. The co
 from collections.abc import Sequence
 from typing import Protocol
 
-from mqttlite.core.changes import Change
+from mqttlite.core.log_changes import LoadedOfLog
 from mqttlite.core.message import Message
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
@@ -52,8 +52,8 @@ class Namespace(Protocol):
         """The sinks of an ephemeral topic, with others in the place of its own; `policy` names its topic policy."""
         ...
 
-    def restore(self, change: Change) -> None:
-        """Apply a change that a store kept and that is of no session. All namespaces get it."""
+    def restore(self, change: LoadedOfLog) -> None:
+        """Apply what a store kept of records and logs. All namespaces get all of it."""
         ...
 
     def restored(self) -> None:

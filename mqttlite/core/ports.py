@@ -15,7 +15,7 @@ class Store(Protocol):
 
     @property
     def pages(self) -> bool:
-        """Whether `load` yields only the number of waiting messages (`Stored`), and `page` reads them."""
+        """Whether `load` yields only the number of waiting messages (`Stored`, `StoredLog`), and `page` reads them."""
         ...
 
     def commit(self, changes: list[Change]) -> Awaitable[None] | None:
@@ -29,15 +29,16 @@ class Store(Protocol):
         """Yield the stored state as the changes that recreate it, in order, a bounded number at a time.
 
         A session comes before its parts, and its sent messages before its waiting ones. A sent message is an `Enqueue`
-        with its packet identifier. Delayed messages are ordered by number. Nothing is committed meanwhile.
+        with its packet identifier. For records and logs see `LoadedOfLog`. Delayed messages are ordered by number.
+        Nothing is committed meanwhile.
         """
         ...
 
-    def page(self, client_id: str, first: int, count: int) -> Awaitable[list[Delivery | None]]:
-        """Up to `count` messages of a session or queue from sequence `first` on, waiting or kept; at least one if there
-        is one.
+    def page(self, key: str, first: int, count: int) -> Awaitable[list[Delivery | None]]:
+        """Up to `count` messages of a session (by its client identifier) or log from sequence `first` on, waiting or
+        kept; at least one if there is one.
 
         None stands for a lost message. An error raises, and the caller retries. A store without `pages` is asked only
-        for the kept messages of queues.
+        for the kept messages of logs.
         """
         ...

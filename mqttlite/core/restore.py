@@ -14,8 +14,8 @@ from mqttlite.core.changes import (
     SaveSubscription,
     SaveWill,
     Stored,
-    is_of_session,
 )
+from mqttlite.core.log_changes import Append, KeepFrom, SaveDeadline, SaveRecord, StoredLog
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.message_numbers import MessageNumbers
 from mqttlite.core.namespace import Namespace
@@ -40,7 +40,7 @@ def restore(
     `now`."""
     for changes in batches:
         for change in changes:
-            if not is_of_session(change):
+            if isinstance(change, (SaveRecord, Append, SaveDeadline, KeepFrom, StoredLog)):
                 for namespace in served:
                     namespace.restore(change)
             elif isinstance(change, Enqueue):

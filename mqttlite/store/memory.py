@@ -12,7 +12,6 @@ from typing import Final, assert_never
 
 from mqttlite.core.changes import (
     Change,
-    Due,
     EndSession,
     Enqueue,
     LatestNumber,
@@ -22,10 +21,7 @@ from mqttlite.core.changes import (
     RemoveRetained,
     RemoveSubscription,
     RemoveWill,
-    Retain,
-    Rewind,
     SaveDelayed,
-    SaveQueue,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -35,6 +31,19 @@ from mqttlite.core.changes import (
     Sent,
     Settled,
     Stored,
+)
+from mqttlite.core.log_changes import (
+    Append,
+    Finish,
+    KeepFrom,
+    LoadedOfLog,
+    LogChange,
+    MoveHead,
+    RemoveRecord,
+    SaveDeadline,
+    SaveRecord,
+    StoredLog,
+    Take,
 )
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, StoredOrigin
@@ -51,99 +60,74 @@ def _size_of(delivery: Delivery) -> int:
     return ENTRY_BYTES + delivery.message.memory_bytes
 
 
-class _Session:
-    """The state of a session or queue."""
+class _Messages:
+    """Those of a session or log. A sent or taken message has a packet identifier or mark."""
 
-    def __init__(self, saved: SaveSession | SaveQueue) -> None:
-        self.saved = saved
-        self.will: SaveWill | None = None
-        self.subscriptions: dict[bytes, SaveSubscription] = {}
-        self.sent: dict[int, Enqueue] = {}
-        self.queue: deque[Delivery] = deque()
+    def __init__(self) -> None:
+        self.sent: dict[int, tuple[Delivery, int]] = {}
+        self.waiting: deque[Delivery] = deque()
         self.first = 0
-        """The sequence of the first message in the queue: they are consecutive."""
-        self.released: dict[int, SaveReleased] = {}
-        self.received: dict[int, SaveReceived] = {}
-        self.due: dict[int, Due] = {}
+        """The sequence of the first waiting message: they are consecutive."""
+        self.due: dict[int, float] = {}
         self.floor = -1
         """From this sequence on, settled messages are kept; -1: none are."""
         self.kept: dict[int, Delivery] = {}
         """The kept settled messages, by sequence."""
 
-    def changes(self, pages: bool) -> Iterator[Change]:
-        """The changes that recreate it."""
-        yield self.saved
-        if self.will is not None:
-            yield self.will
-        yield from self.subscriptions.values()
-        yield from self.sent.values()
-        if self.floor >= 0:
-            yield Retain(self.saved.client_id, self.floor, sum(map(_size_of, self.kept.values())))
-        if pages or (not self.queue and self.first > 0):
-            size = sum(map(_size_of, self.queue))
-            yield Stored(self.saved.client_id, self.first, len(self.queue), size)
+    def append(self, sequence: int, delivery: Delivery, packet_id: int) -> None:
+        if packet_id:
+            self.sent[sequence] = delivery, packet_id
         else:
-            for sequence, delivery in enumerate(self.queue, self.first):
-                yield Enqueue(self.saved.client_id, sequence, delivery)
-        yield from self.released.values()
-        yield from self.received.values()
-        yield from self.due.values()
+            if not self.waiting:
+                self.first = sequence
+            assert sequence == self.first + len(self.waiting), "sequences of waiting messages are consecutive"
+            self.waiting.append(delivery)
 
-    def enqueue(self, change: Enqueue) -> None:
-        if change.packet_id:
-            self.sent[change.sequence] = change
-        else:
-            if not self.queue:
-                self.first = change.sequence
-            assert change.sequence == self.first + len(self.queue), "sequences in a queue are consecutive"
-            self.queue.append(change.delivery)
-
-    def send(self, change: Sent) -> None:
-        self.due.pop(change.sequence, None)
-        sent = self.sent.get(change.sequence)
+    def send(self, sequence: int, packet_id: int) -> None:
+        self.due.pop(sequence, None)
+        sent = self.sent.get(sequence)
         if sent is not None:
-            self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, sent.delivery, change.packet_id)
+            self.sent[sequence] = sent[0], packet_id
             return
-        kept = self.kept.pop(change.sequence, None)
-        assert kept is not None or change.sequence == self.first, "messages leave from the front of the queue"
-        delivery = self._pop() if kept is None else kept
-        self.sent[change.sequence] = Enqueue(change.client_id, change.sequence, delivery, change.packet_id)
+        kept = self.kept.pop(sequence, None)
+        assert kept is not None or sequence == self.first, "messages leave from the front"
+        self.sent[sequence] = self._pop() if kept is None else kept, packet_id
 
     def settle(self, sequence: int) -> None:
         self.due.pop(sequence, None)
         sent = self.sent.pop(sequence, None)
         if sent is not None:
-            self._keep(sequence, sent.delivery)
-        elif self.queue and sequence == self.first:
+            self._keep(sequence, sent[0])
+        elif self.waiting and sequence == self.first:
             self._keep(sequence, self._pop())
 
     def _keep(self, sequence: int, delivery: Delivery) -> None:
         if 0 <= self.floor <= sequence:
             self.kept[sequence] = delivery
 
-    def retain(self, first: int) -> None:
+    def keep_from(self, first: int) -> None:
         self.floor = first
         for sequence in [sequence for sequence in self.kept if first < 0 or sequence < first]:
             del self.kept[sequence]
 
-    def rewind(self, first: int) -> None:
+    def move_head(self, first: int) -> None:
         """Missing messages are replaced by a placeholder, because they will not be read."""
-        end = self.first + len(self.queue)
+        end = self.first + len(self.waiting)
         if first >= self.first:
             if self.floor >= 0:
                 start = max(self.first, self.floor)
-                passed = islice(self.queue, start - self.first, None)
+                passed = islice(self.waiting, start - self.first, None)
                 self.kept.update(zip(range(start, first), passed, strict=False))
-            self.queue = deque(islice(self.queue, first - self.first, None))
+            self.waiting = deque(islice(self.waiting, first - self.first, None))
             self.first = first
             return
-        everything = dict(enumerate(self.queue, self.first))
+        everything = dict(enumerate(self.waiting, self.first))
         everything.update(self.kept)
-        everything.update((sequence, sent.delivery) for sequence, sent in self.sent.items() if sequence >= first)
+        everything.update((sequence, sent[0]) for sequence, sent in self.sent.items() if sequence >= first)
         for sequence in [sequence for sequence in self.sent if sequence >= first]:
             del self.sent[sequence]
             self.due.pop(sequence, None)
-        self.queue = deque(everything.get(sequence, _NOTHING) for sequence in range(first, end))
+        self.waiting = deque(everything.get(sequence, _NOTHING) for sequence in range(first, end))
         self.first = first
         self.kept = {sequence: delivery for sequence, delivery in self.kept.items() if sequence < first}
 
@@ -151,11 +135,68 @@ class _Session:
         """The kept or waiting message with a sequence."""
         if sequence < self.first:
             return self.kept.get(sequence)
-        return self.queue[sequence - self.first] if sequence < self.first + len(self.queue) else None
+        return self.waiting[sequence - self.first] if sequence < self.first + len(self.waiting) else None
+
+    def is_counted(self, pages: bool) -> bool:
+        """Whether `load` yields only how many wait."""
+        return pages or (not self.waiting and self.first > 0)
+
+    def size_bytes(self) -> int:
+        """Of those that wait."""
+        return sum(map(_size_of, self.waiting))
 
     def _pop(self) -> Delivery:
         self.first += 1
-        return self.queue.popleft()
+        return self.waiting.popleft()
+
+
+class _Session:
+    def __init__(self, saved: SaveSession) -> None:
+        self.saved = saved
+        self.messages = _Messages()
+        self.will: SaveWill | None = None
+        self.subscriptions: dict[bytes, SaveSubscription] = {}
+        self.released: dict[int, SaveReleased] = {}
+        self.received: dict[int, SaveReceived] = {}
+
+    def changes(self, pages: bool) -> Iterator[Change]:
+        """The changes that recreate it."""
+        client_id, messages = self.saved.client_id, self.messages
+        yield self.saved
+        if self.will is not None:
+            yield self.will
+        yield from self.subscriptions.values()
+        for sequence, (delivery, packet_id) in messages.sent.items():
+            yield Enqueue(client_id, sequence, delivery, packet_id)
+        if messages.is_counted(pages):
+            yield Stored(client_id, messages.first, len(messages.waiting), messages.size_bytes())
+        else:
+            for sequence, delivery in enumerate(messages.waiting, messages.first):
+                yield Enqueue(client_id, sequence, delivery)
+        yield from self.released.values()
+        yield from self.received.values()
+
+
+class _Record:
+    def __init__(self, saved: SaveRecord) -> None:
+        self.saved = saved
+        self.messages = _Messages()
+
+    def changes(self, pages: bool) -> Iterator[LoadedOfLog]:
+        """The changes that recreate it."""
+        key, messages = self.saved.key, self.messages
+        yield self.saved
+        for offset, (delivery, mark) in messages.sent.items():
+            yield Append(key, offset, delivery, mark)
+        if messages.floor >= 0:
+            yield KeepFrom(key, messages.floor, sum(map(_size_of, messages.kept.values())))
+        if messages.is_counted(pages):
+            yield StoredLog(key, messages.first, len(messages.waiting), messages.size_bytes())
+        else:
+            for offset, delivery in enumerate(messages.waiting, messages.first):
+                yield Append(key, offset, delivery)
+        for offset, due_at in messages.due.items():
+            yield SaveDeadline(key, offset, due_at)
 
 
 class _Copies:
@@ -171,6 +212,8 @@ class _Copies:
             return SaveRetained(self._message(change.message))
         if isinstance(change, SaveDelayed):
             return SaveDelayed(change.number, self._message(change.message), change.due_at, change.client_id)
+        if isinstance(change, Append):
+            return Append(change.key, change.offset, self.delivery(change.delivery), change.mark)
         if not isinstance(change, Enqueue):
             return change
         return Enqueue(change.client_id, change.sequence, self.delivery(change.delivery), change.packet_id)
@@ -200,12 +243,13 @@ class _Copies:
 
 
 class MemoryStore:
-    """A `Store` in three dictionaries. The broker's limits bound its size."""
+    """A `Store` in dictionaries. The broker's limits bound its size."""
 
     def __init__(self, *, pages: bool = False) -> None:
         self.pages: Final = pages
         """Whether it offers pages like a store on disk; for tests."""
         self._sessions: dict[str, _Session] = {}
+        self._records: dict[str, _Record] = {}
         self._retained: dict[bytes, SaveRetained] = {}
         self._delayed: dict[int, SaveDelayed] = {}
         self._latest = 0
@@ -219,26 +263,28 @@ class MemoryStore:
         """Yields copies of the messages: the stored ones belong to the broker that published them."""
         copies = _Copies()
         sessions = chain.from_iterable(session.changes(self.pages) for session in self._sessions.values())
+        records = chain.from_iterable(record.changes(self.pages) for record in self._records.values())
         latest = [LatestNumber(self._latest)] if self._latest else []
-        everything = chain(latest, self._retained.values(), self._delayed.values(), sessions)
+        everything = chain(latest, self._retained.values(), self._delayed.values(), sessions, records)
         while batch := list(islice(everything, LOAD_BATCH)):
             yield [copies.of(change) for change in batch]
 
-    def page(self, client_id: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
+    def page(self, key: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
         """Implements `Store`. The future is already done."""
         future: asyncio.Future[list[Delivery | None]] = asyncio.get_running_loop().create_future()
-        future.set_result(self.read(client_id, first, count))
+        future.set_result(self.read(key, first, count))
         return future
 
-    def read(self, client_id: str, first: int, count: int) -> list[Delivery | None]:
+    def read(self, key: str, first: int, count: int) -> list[Delivery | None]:
         """Like `page`, synchronously."""
-        session = self._sessions.get(client_id)
-        if session is None:
+        owner = self._sessions.get(key) or self._records.get(key)
+        if owner is None:
             return [None] * count
-        start = first - session.first
+        messages = owner.messages
+        start = first - messages.first
         copies = _Copies()
-        before = [session.at(sequence) for sequence in range(first, min(first + count, session.first))]
-        found = [*before, *islice(session.queue, max(0, start), max(0, start + count))]
+        before = [messages.at(sequence) for sequence in range(first, min(first + count, messages.first))]
+        found = [*before, *islice(messages.waiting, max(0, start), max(0, start + count))]
         return [None if each is None else copies.delivery(each) for each in found]
 
     def _apply(self, change: Change) -> None:
@@ -252,7 +298,7 @@ class MemoryStore:
             self._delayed[change.number] = change
         elif isinstance(change, RemoveDelayed):
             self._delayed.pop(change.number, None)
-        elif isinstance(change, SaveSession | SaveQueue):
+        elif isinstance(change, SaveSession):
             session = self._sessions.get(change.client_id)
             if session is None:
                 self._sessions[change.client_id] = _Session(change)
@@ -262,6 +308,8 @@ class MemoryStore:
             self._sessions.pop(change.client_id, None)
         elif isinstance(change, Stored | LatestNumber):
             raise TypeError(f"{type(change).__name__} says what a store has, and is nothing to commit")
+        elif isinstance(change, LogChange):
+            self._apply_to_log(change)
         elif change.client_id in self._sessions:
             self._apply_to(self._sessions[change.client_id], change)
 
@@ -275,9 +323,6 @@ class MemoryStore:
         | Enqueue
         | Sent
         | Settled
-        | Due
-        | Retain
-        | Rewind
         | SaveReleased
         | RemoveReleased
         | SaveReceived
@@ -285,20 +330,13 @@ class MemoryStore:
     ) -> None:
         if isinstance(change, Enqueue):
             self._latest = max(self._latest, change.delivery.message.number)
-            session.enqueue(change)
+            session.messages.append(change.sequence, change.delivery, change.packet_id)
         elif isinstance(change, Sent):
-            session.send(change)
+            session.messages.send(change.sequence, change.packet_id)
         elif isinstance(change, Settled):
-            session.settle(change.sequence)
-        elif isinstance(change, Due):
-            if change.sequence in session.sent:
-                session.due[change.sequence] = change
-        elif isinstance(change, Retain):
-            session.retain(change.first)
-        elif isinstance(change, Rewind):
-            session.rewind(change.first)
+            session.messages.settle(change.sequence)
         elif isinstance(change, SaveReleased):
-            session.settle(change.sequence)
+            session.messages.settle(change.sequence)
             session.released[change.packet_id] = change
         elif isinstance(change, RemoveReleased):
             session.released.pop(change.packet_id, None)
@@ -314,5 +352,35 @@ class MemoryStore:
             session.will = change
         elif isinstance(change, RemoveWill):
             session.will = None
+        else:
+            assert_never(change)
+
+    def _apply_to_log(self, change: LogChange) -> None:
+        record = self._records.get(change.key)
+        if isinstance(change, StoredLog):
+            raise TypeError("StoredLog says what a store has, and is nothing to commit")
+        if isinstance(change, SaveRecord):
+            if record is None:
+                self._records[change.key] = _Record(change)
+            else:
+                record.saved = change
+        elif isinstance(change, RemoveRecord):
+            self._records.pop(change.key, None)
+        elif record is None:
+            return
+        elif isinstance(change, Append):
+            self._latest = max(self._latest, change.delivery.message.number)
+            record.messages.append(change.offset, change.delivery, change.mark)
+        elif isinstance(change, Take):
+            record.messages.send(change.offset, change.mark)
+        elif isinstance(change, Finish):
+            record.messages.settle(change.offset)
+        elif isinstance(change, SaveDeadline):
+            if change.offset in record.messages.sent:
+                record.messages.due[change.offset] = change.due_at
+        elif isinstance(change, KeepFrom):
+            record.messages.keep_from(change.offset)
+        elif isinstance(change, MoveHead):
+            record.messages.move_head(change.offset)
         else:
             assert_never(change)

@@ -7,7 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mqttlite.core.changes import Change, Enqueue
+from mqttlite.core.changes import Change
+from mqttlite.core.log_changes import Append
 from mqttlite.extensions.queues.marks import attempts_of
 from mqttlite.extensions.queues.options import RetryOptions
 from mqttlite.extensions.queues.service import Pulled
@@ -42,11 +43,11 @@ def seen(store: MemoryStore) -> Seen:
     """Where each message is, and how often it was delivered: under way, waiting, or a dead letter."""
     found: Seen = {}
     for change in loaded(store):
-        if isinstance(change, Enqueue):
+        if isinstance(change, Append):
             payload = change.delivery.message.payload.decode()
             assert payload not in found, "a message is in one place"
-            attempts = attempts_of(change.packet_id) if change.packet_id else 0
-            found[payload] = "dead" if change.client_id.endswith("$dlq/q") else attempts
+            attempts = attempts_of(change.mark) if change.mark else 0
+            found[payload] = "dead" if change.key.endswith("$dlq/q") else attempts
     return found
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 from mqttlite.core.changes import (
     IF_LOST,
     Change,
-    Due,
     EndSession,
     Enqueue,
     RemoveReceived,
@@ -21,7 +20,6 @@ from mqttlite.core.changes import (
     RemoveRetained,
     RemoveSubscription,
     RemoveWill,
-    SaveQueue,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -32,6 +30,7 @@ from mqttlite.core.changes import (
     Settled,
 )
 from mqttlite.core.identity import Identity
+from mqttlite.core.log_changes import Append, SaveDeadline, SaveRecord
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.ports import Store
 from mqttlite.core.route.subscription import Subscription
@@ -211,6 +210,16 @@ def contents_of(changes: Iterable[Change]) -> Contents:
             contents["retained"][change.message.topic] = _message(change.message)
             continue
         assert not isinstance(change, RemoveRetained)
+        if isinstance(change, SaveRecord):
+            contents[change.key] = {"saved": change.data, "sent": [], "waits": [], "due": {}}
+            continue
+        if isinstance(change, SaveDeadline):
+            contents[change.key]["due"][change.offset] = round(change.due_at)
+            continue
+        if isinstance(change, Append):
+            entry = change.offset, change.mark, described(change.delivery)
+            contents[change.key]["sent" if change.mark else "waits"].append(entry)
+            continue
         client_id = change.client_id
         if isinstance(change, SaveSession):
             assert client_id not in contents, "a session is loaded once"
@@ -225,13 +234,8 @@ def contents_of(changes: Iterable[Change]) -> Contents:
                 "released": set(),
             }
             continue
-        if isinstance(change, SaveQueue):
-            contents[client_id] = {"saved": change.data, "sent": [], "waits": [], "due": {}}
-            continue
         session = contents[client_id]
-        if isinstance(change, Due):
-            session["due"][change.sequence] = round(change.due_at)
-        elif isinstance(change, Enqueue):
+        if isinstance(change, Enqueue):
             entry = change.sequence, change.packet_id, described(change.delivery)
             session["sent" if change.packet_id else "waits"].append(entry)
         elif isinstance(change, SaveSubscription):

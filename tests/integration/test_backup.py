@@ -368,7 +368,7 @@ async def test_queues_and_their_dead_letters_are_in_a_backup(tmp_path: Path) -> 
         queues.nack("jobs", [third.ack_id], 0.0)
         await broker.commit()
         found = await asyncio.to_thread(back_up, tmp_path / "one", tmp_path / "copy")
-        assert (found.sessions, found.queues, found.in_queues, found.dead_letters) == (0, 1, 2, 1)
+        assert (found.sessions, found.logs["$queue"], found.logs["$dlq"]) == (0, (1, 2), (1, 1))
         assert (
             described(found)
             .partition(" (")[0]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
-from mqttlite.core.changes import QUEUE_MARK, SaveQueue
 from mqttlite.core.limits import Limits
+from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.net.link import Link
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
@@ -318,7 +318,7 @@ async def test_a_broker_with_small_limits_refuses_sessions_above_them(rig: Rig) 
 
 async def test_a_queue_that_the_store_kept_and_this_version_does_not_know_stops_the_start() -> None:
     store = MemoryStore()
-    store.commit([SaveQueue(f"{QUEUE_MARK}$queue/q", b'{"options": {"name": "q", "later": 1}, "origin": "config"}')])
+    store.commit([SaveRecord(f"{LOG_MARK}$queue/q", b'{"options": {"name": "q", "later": 1}, "origin": "config"}')])
     broker = Broker(Config(listeners=(ListenerOptions(port=0),)), store=store)
     with pytest.raises(ConfigError, match=r"data_dir: .*the options of \$queue/q cannot be used: .*`later`"):
         await broker.start()

@@ -1,6 +1,7 @@
 """A database that an earlier version wrote is read. `tests/data` has one of each schema; none is ever made anew.
 
 `python -m tests.integration.test_old_stores` writes one of the present schema, for a version that changes it.
+`logs-v2.db` and `features-v2.db` are of the version in which the changes of logs had the names of sessions.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ from typing import Final
 
 import pytest
 
+from mqttlite import Broker, Client
+from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.changes import (
     Change,
     Enqueue,
@@ -25,6 +28,7 @@ from mqttlite.core.changes import (
     Sent,
 )
 from mqttlite.core.identity import Identity
+from mqttlite.core.log_changes import Append, KeepFrom, LoadedOfLog, SaveDeadline, SaveRecord
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.store.sqlite.files import DATABASE
@@ -103,6 +107,73 @@ async def test_the_database_of_each_schema_is_read(version: int, tmp_path: Path)
         assert found == told(await everything(memory))
     finally:
         memory.close()
+
+
+def of_log(change: LoadedOfLog) -> tuple[object, ...]:
+    """What a change says, but for the size of what is kept."""
+    match change:
+        case SaveRecord():
+            return change.key, change.data
+        case Append():
+            return (
+                change.key,
+                change.offset,
+                change.mark,
+                change.delivery.message.payload,
+                change.delivery.message.number,
+            )
+        case SaveDeadline():
+            return "due", change.key, change.offset
+        case KeepFrom():
+            return "kept from", change.key, change.offset
+    raise AssertionError(change)
+
+
+async def test_logs_that_were_written_as_queues_are_read(tmp_path: Path) -> None:
+    shutil.copy(DATA / "logs-v2.db", tmp_path / DATABASE)
+    store = SqliteStore(tmp_path)
+    jobs, dead, events = "\0$queue/jobs", "\0$dlq/jobs", "\0$stream/events/0"
+    number = 1_700_000_000_000_000
+    try:
+        found = [of_log(each) for each in await everything(store)]  # type: ignore[arg-type]
+        retained = await store.page(jobs, 1, 1)
+    finally:
+        store.close()
+    assert found == [
+        (jobs, b"definition"),
+        *((jobs, at, mark, b"payload %d" % at, number + at) for at, mark in ((2, 202), (3, 103))),
+        ("kept from", jobs, 1),
+        *((jobs, at, 0, b"payload %d" % at, number + at) for at in range(4, 9)),
+        ("due", jobs, 3),
+        (dead, b""),
+        (dead, 7, 7, b"payload 20", number + 20),
+        (events, b"segments"),
+        *((events, at, 0, b"payload %d" % (30 + at), number + 30 + at) for at in range(2, 5)),
+        ("\0$snapshot/kept", b"record"),
+    ]
+    assert [each and each.message.payload for each in retained] == [b"payload 1"]
+
+
+@pytest.mark.slow
+async def test_queues_and_streams_of_an_earlier_version_go_on(tmp_path: Path) -> None:
+    """The queue had six messages: one acknowledged, one a dead letter, one leased. The reader of the stream had read
+    six of nine."""
+    shutil.copy(DATA / "features-v2.db", tmp_path / DATABASE)
+    config = Config(data_dir=str(tmp_path), listeners=(ListenerOptions(port=0),))
+    async with Broker(config) as broker:
+        queues = broker.queues
+        assert [each.message.payload for each in queues.dead_letters("jobs").letters()] == [b"job 1"]
+        assert queues.state("jobs").depth == 4
+        pulled: list[bytes] = []
+        async with asyncio.timeout(30):
+            while len(pulled) < 4:
+                pulled += [each.message.payload for each in queues.pull("jobs", 4)]
+                await asyncio.sleep(0.01)  # what waits is read from the disk
+        assert sorted(pulled) == [b"job 2", b"job 3", b"job 4", b"job 5"]
+        options = {"client_id": "reader", "clean_start": False, "session_expiry_interval": NEVER_EXPIRES}
+        async with asyncio.timeout(30), Client("127.0.0.1", broker.port, **options) as client:
+            got = [(await anext(client.messages)).payload for _ in range(3)]
+    assert sorted(got) == [b"event 6", b"event 7", b"event 8"]
 
 
 async def _write(path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 from mqttlite.core.changes import Change, Enqueue, LatestNumber, Stored
+from mqttlite.core.log_changes import Append, StoredLog
 from mqttlite.core.ports import Store
 from mqttlite.store.memory import MemoryStore
 
@@ -16,15 +17,17 @@ async def everything(store: Store) -> list[Change]:
     """All that a store kept, with what is read by pages."""
     changes: list[Change] = []
     for change in loaded(store):
-        if not isinstance(change, Stored):
+        if not isinstance(change, Stored | StoredLog):
             changes.append(change)
             continue
+        key = change.client_id if isinstance(change, Stored) else change.key
         first, end = change.first, change.first + change.count
         while first < end:
-            page = await store.page(change.client_id, first, end - first)
+            page = await store.page(key, first, end - first)
             for sequence, delivery in enumerate(page, first):
                 assert delivery is not None
-                changes.append(Enqueue(change.client_id, sequence, delivery))
+                made = Enqueue if isinstance(change, Stored) else Append
+                changes.append(made(key, sequence, delivery))
             first += len(page)
     return changes
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, final
 
-from mqttlite.core.changes import QUEUE_MARK, Due, EndSession, Enqueue, Sent, Settled
 from mqttlite.core.connect.attempts import Attempt, GivenUp
 from mqttlite.core.effects import Effects
+from mqttlite.core.log_changes import LOG_MARK, Append, Finish, RemoveRecord, SaveDeadline, Take
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Delivery, Message
@@ -94,7 +94,7 @@ class Contents:
         self, name: str, policy: Policy, context: QueueContext, deliveries: Deliveries, dead_letters: DeadLetterBox
     ) -> None:
         self.name: Final = name
-        self.key: Final = f"{QUEUE_MARK}$queue/{name}"
+        self.key: Final = f"{LOG_MARK}$queue/{name}"
         """Its name in changes."""
         self.shown: Final = f"$queue/{name}"
         """Its name in the delivery log, in place of a client."""
@@ -206,7 +206,7 @@ class Contents:
         return f"{self.size_bytes}+{size}/{policy.max_bytes} bytes"
 
     def put(self, message: Message) -> None:
-        """Enqueue a message. There must be room."""
+        """Append a message. There must be room."""
         effects = self._effects
         effects.identify(message)
         self.counts.published += 1
@@ -216,7 +216,7 @@ class Contents:
             sequence = backlog.append_stored(BACKLOG_ENTRY_BYTES + message.memory_bytes)
         else:
             sequence = backlog.append(delivery)
-        effects.record(Enqueue(self.key, sequence, delivery))
+        effects.record(Append(self.key, sequence, delivery))
         retention = self.retention
         if message.number > retention.latest:
             retention.latest = message.number
@@ -252,12 +252,12 @@ class Contents:
     def record_taken(self, entry: Entry) -> None:
         """Record that a message is under way without a new attempt or due time."""
         entry.due_is_stored = False
-        self._effects.record(Sent(self.key, entry.sequence, mark_of(entry.sequence, entry.attempts)))
+        self._effects.record(Take(self.key, entry.sequence, mark_of(entry.sequence, entry.attempts)))
 
     def record_due(self, entry: Entry, delay_s: float = 0.0) -> None:
         """Record when the next attempt of a message is due: `delay_s` after its lease ends."""
         entry.due_is_stored = True
-        self._effects.record(Due(self.key, entry.sequence, entry.due_at + delay_s))
+        self._effects.record(SaveDeadline(self.key, entry.sequence, entry.due_at + delay_s))
 
     def _take(self) -> Entry | None:
         """Take the first message of the backlog that need not be deferred. None if there is none in memory, or no room
@@ -314,7 +314,7 @@ class Contents:
         sequence = self.backlog.first
         message = self.backlog.pop().message
         self.deferred.add(key, sequence, BACKLOG_ENTRY_BYTES + message.memory_bytes)
-        self._effects.record(Settled(self.key, sequence))
+        self._effects.record(Finish(self.key, sequence))
         self._effects.work += _DEFER_WORK
 
     def bring_back(self, key: str, sequence: int, message: Message | None) -> bool:
@@ -449,7 +449,7 @@ class Contents:
         if self.deferred.count and entry.key:
             self.want_deferred(entry.key)
         self.counts.ends[end] += 1
-        self._effects.record(Settled(self.key, entry.sequence))
+        self._effects.record(Finish(self.key, entry.sequence))
         if self.retention.floor >= 0:
             if is_retained or end == ACKNOWLEDGED:
                 self.retention.on_retained(entry.sequence, ENTRY_BYTES + entry.message.memory_bytes)
@@ -518,7 +518,7 @@ class Contents:
         else:
             self.counts.ends[PURGED] += 1
         retention.on_gone(backlog.first)
-        self._effects.record(Settled(self.key, backlog.first))
+        self._effects.record(Finish(self.key, backlog.first))
         backlog.skip()
 
     @property
@@ -551,7 +551,7 @@ class Contents:
         self.deferred.clear()
         self.wanted.clear()
         self.retention.end()
-        self._effects.record(EndSession(self.key))
+        self._effects.record(RemoveRecord(self.key))
 
     def drop(self, deliveries: deque[Delivery]) -> None:
         """Release messages; many are released in parts."""
@@ -573,7 +573,7 @@ class Contents:
             else:
                 return
             backlog.pop()
-            self._effects.record(Settled(self.key, sequence))
+            self._effects.record(Finish(self.key, sequence))
             if is_retained:
                 retention.on_retained(sequence, ENTRY_BYTES + message.memory_bytes)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from mqttlite.core.changes import QUEUE_MARK, EndSession, Enqueue, SaveQueue, Settled
 from mqttlite.core.effects import Effects
+from mqttlite.core.log_changes import LOG_MARK, Append, Finish, RemoveRecord, SaveRecord
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbound.told_properties import MESSAGE_ID, PUBLISH_TIME, time_text
@@ -76,7 +76,7 @@ class DeadLetters:
     ) -> None:
         self._queue: Final = queue
         self._topic: Final = f"$dlq/{queue}".encode()
-        self._key: Final = f"{QUEUE_MARK}$dlq/{queue}"
+        self._key: Final = f"{LOG_MARK}$dlq/{queue}"
         self._effects: Final = effects
         self._publish: Final = publish
         self._forward: Final = forward
@@ -120,9 +120,9 @@ class DeadLetters:
         self.causes[cause] = self.causes.get(cause, 0) + 1
         if not self._is_saved:
             self._is_saved = True
-            self._effects.record(SaveQueue(self._key, b""))
+            self._effects.record(SaveRecord(self._key, b""))
         self._add(self._latest, message)
-        kept = Enqueue(self._key, self._latest, Delivery(message, 1, False), mark_of(self._latest, 0))
+        kept = Append(self._key, self._latest, Delivery(message, 1, False), mark_of(self._latest, 0))
         self._effects.record(kept)
         self._effects.charge_change(message)
         self._publish(message)
@@ -144,7 +144,7 @@ class DeadLetters:
     def remove(self, number: int) -> None:
         """Remove a dead letter that is replayed or dropped."""
         self._bytes -= self._effects.memory.let_go(self._letters.pop(number), ENTRY_BYTES)
-        self._effects.record(Settled(self._key, number))
+        self._effects.record(Finish(self._key, number))
 
     def end(self) -> None:
         """The queue is deleted."""
@@ -153,7 +153,7 @@ class DeadLetters:
         self._letters.clear()
         self._bytes = 0
         if self._is_saved:
-            self._effects.record(EndSession(self._key))
+            self._effects.record(RemoveRecord(self._key))
 
     def restore(self, number: int, message: Message) -> None:
         """Restore a dead letter from the store."""

@@ -9,11 +9,11 @@ Invariants: the deferred sequences of a key rise and come after those in its lan
 from collections import deque
 from typing import Final, final
 
-from mqttlite.core.changes import QUEUE_MARK, EndSession, SaveQueue
 from mqttlite.core.effects import Effects
+from mqttlite.core.log_changes import LOG_MARK, RemoveRecord, SaveRecord
 from mqttlite.extensions.queues.deferred_record import decoded, encoded
 
-DEFERRED_MARK: Final = f"{QUEUE_MARK}$deferred/"
+DEFERRED_MARK: Final = f"{LOG_MARK}$deferred/"
 """The prefix of record names in the store."""
 
 _BLOCK_SHIFT: Final = 10
@@ -163,7 +163,7 @@ class Deferred:
     def clear(self) -> None:
         """Remove all sequences."""
         for number in self._saved:
-            self._effects.record(EndSession(f"{DEFERRED_MARK}{self._name}/{number}"))
+            self._effects.record(RemoveRecord(f"{DEFERRED_MARK}{self._name}/{number}"))
         self._saved.clear()
         self._dirty.clear()
         self._blocks.clear()
@@ -181,10 +181,10 @@ class Deferred:
             key = f"{DEFERRED_MARK}{self._name}/{number}"
             if block is not None:
                 self._saved.add(number)
-                self._effects.record(SaveQueue(key, encoded(block.keys, block.size_bytes)))
+                self._effects.record(SaveRecord(key, encoded(block.keys, block.size_bytes)))
             elif number in self._saved:
                 self._saved.discard(number)
-                self._effects.record(EndSession(key))
+                self._effects.record(RemoveRecord(key))
         self._dirty.clear()
 
     def restore(self, number: int, data: bytes) -> None:

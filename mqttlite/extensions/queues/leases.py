@@ -7,9 +7,9 @@ first outcome holds, except that a late acknowledgement still counts.
 from collections.abc import Callable
 from typing import Final, final
 
-from mqttlite.core.changes import Sent
 from mqttlite.core.connect.attempts import Attempt
 from mqttlite.core.effects import AwaitsCommit, Effects
+from mqttlite.core.log_changes import Take
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.session.session import Session
@@ -129,7 +129,7 @@ class Leases:
         if entry.attempts > 1:
             contents.counts.redeliveries += 1
         entry.due_is_stored = False
-        self._effects.record(Sent(self._key, entry.sequence, mark_of(entry.sequence, entry.attempts)), outbox)
+        self._effects.record(Take(self._key, entry.sequence, mark_of(entry.sequence, entry.attempts)), outbox)
         lease = Lease(self, entry)
         self._effects.awaiting.append(lease)
         return lease

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, final
 
-from mqttlite.core.changes import SaveQueue
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, Jobs, has_budget
+from mqttlite.core.log_changes import SaveRecord
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
@@ -412,7 +412,7 @@ class Queue(Job):
         """Drop all messages, including those held by consumers. Return how many. `data` is the queue's definition."""
         purged = self.contents.depth
         self.contents.clear()
-        self._effects.record(SaveQueue(self._key, data))
+        self._effects.record(SaveRecord(self._key, data))
         self.seeking.after_purge()
         self.counts.ends[PURGED] += purged
         return purged

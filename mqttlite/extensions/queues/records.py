@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.core.changes import QUEUE_MARK, Change, Due, Enqueue, Retain, SaveQueue, Stored
+from mqttlite.core.log_changes import LOG_MARK, Append, KeepFrom, LoadedOfLog, SaveDeadline, SaveRecord, StoredLog
 from mqttlite.extensions.queues.dead_letters import DeadLetters
 from mqttlite.extensions.queues.deferred import DEFERRED_MARK
 from mqttlite.extensions.queues.errors import QueueRecordError
@@ -18,8 +18,8 @@ from mqttlite.extensions.queues.queue import Queue
 from mqttlite.extensions.queues.retention import BLOCK_MARK, SEEK_MARK
 from mqttlite.extensions.queues.snapshots import SNAPSHOT_MARK
 
-_QUEUE: Final = f"{QUEUE_MARK}$queue/"
-_DEAD_LETTERS: Final = f"{QUEUE_MARK}$dlq/"
+_QUEUE: Final = f"{LOG_MARK}$queue/"
+_DEAD_LETTERS: Final = f"{LOG_MARK}$dlq/"
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -39,13 +39,13 @@ class Definition(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self)
 
     @classmethod
-    def decode(cls, change: SaveQueue) -> "Definition":
+    def decode(cls, change: SaveRecord) -> "Definition":
         """Raises `QueueRecordError`, because starting without the queue would lose its messages."""
         try:
             return msgspec.json.decode(change.data, type=cls)
         except msgspec.DecodeError as error:
             raise QueueRecordError(
-                f"the options of {change.client_id.removeprefix(QUEUE_MARK)} cannot be used: {error}. Run the version "
+                f"the options of {change.key.removeprefix(LOG_MARK)} cannot be used: {error}. Run the version "
                 "of mqttlite that wrote them and delete the queue or change its options there, or restore a backup "
                 "into another folder; nothing was changed"
             ) from None
@@ -54,26 +54,26 @@ class Definition(msgspec.Struct, frozen=True):
 class QueueRecord:
     """The stored changes of one queue."""
 
-    def __init__(self, changes: Sequence[Change], sought: Sequence[SaveQueue]) -> None:
+    def __init__(self, changes: Sequence[LoadedOfLog], sought: Sequence[SaveRecord]) -> None:
         first = changes[0]
-        assert isinstance(first, SaveQueue), "a queue comes before its parts"
+        assert isinstance(first, SaveRecord), "a queue comes before its parts"
         self.definition: Final = Definition.decode(first)
         self._changes: Final = changes
         self._sought: Final = sought
 
     def fill(self, queue: Queue, latest: int) -> None:
         """Restore its messages and its retention. `latest` is the highest message number of the broker."""
-        due = {change.sequence: change.due_at for change in self._changes if isinstance(change, Due)}
-        sent = [change for change in self._changes if isinstance(change, Enqueue) and change.packet_id]
-        for change in sorted(sent, key=lambda change: change.sequence):
+        due = {change.offset: change.due_at for change in self._changes if isinstance(change, SaveDeadline)}
+        sent = [change for change in self._changes if isinstance(change, Append) and change.mark]
+        for change in sorted(sent, key=lambda change: change.offset):
             message = change.delivery.message
-            at = due[change.sequence] + COMMIT_S if change.sequence in due else 0.0
-            queue.restore_sent(change.sequence, message, change.packet_id, at)
+            at = due[change.offset] + COMMIT_S if change.offset in due else 0.0
+            queue.restore_sent(change.offset, message, change.mark, at)
         for each in self._changes:
-            if isinstance(each, Stored):
+            if isinstance(each, StoredLog):
                 queue.contents.backlog.restore_stored(each.first, each.count, each.size_bytes)
-            elif isinstance(each, Enqueue) and not each.packet_id:
-                queue.contents.restore_waiting(each.sequence, each.delivery)
+            elif isinstance(each, Append) and not each.mark:
+                queue.contents.restore_waiting(each.offset, each.delivery)
         self._fill_retention(queue)
         queue.contents.retention.latest = latest
 
@@ -81,16 +81,16 @@ class QueueRecord:
         retention, backlog = queue.contents.retention, queue.contents.backlog
         deferred: dict[int, bytes] = {}
         for each in self._sought:
-            block = each.client_id.rpartition("/")[2]
-            if each.client_id.startswith(BLOCK_MARK):
+            block = each.key.rpartition("/")[2]
+            if each.key.startswith(BLOCK_MARK):
                 retention.restore_block(int(block), each.data)
-            elif each.client_id.startswith(DEFERRED_MARK):
+            elif each.key.startswith(DEFERRED_MARK):
                 deferred[int(block)] = each.data
             else:
                 retention.restore(each.data)
         for change in self._changes:
-            if isinstance(change, Retain):
-                retention.restore_floor(change.first, change.size_bytes)
+            if isinstance(change, KeepFrom):
+                retention.restore_floor(change.offset, change.size_bytes)
         if retention.floor > backlog.end:  # after a purge only the floor tells the current sequence
             backlog.restore_stored(retention.floor, 0, 0)
         retention.look_ahead(backlog.first, backlog.end)
@@ -105,11 +105,11 @@ class QueueRecords:
     """Collects the stored changes of all queues until they are complete."""
 
     def __init__(self) -> None:
-        self._by_key: Final[dict[str, list[Change]]] = {}
+        self._by_key: Final[dict[str, list[LoadedOfLog]]] = {}
 
-    def add(self, change: Change) -> None:
-        assert isinstance(change, SaveQueue | Enqueue | Stored | Due | Retain)
-        self._by_key.setdefault(change.client_id, []).append(change)
+    def add(self, change: LoadedOfLog) -> None:
+        assert isinstance(change, SaveRecord | Append | StoredLog | SaveDeadline | KeepFrom)
+        self._by_key.setdefault(change.key, []).append(change)
 
     def queues(self) -> Iterator[QueueRecord]:
         """The record of each queue. Raises `QueueRecordError`."""
@@ -122,12 +122,12 @@ class QueueRecords:
         """The keys of records whose queues were lost."""
         for name, records in self._sought().items():
             if f"{_QUEUE}{name}" not in self._by_key:
-                yield from (each.client_id for each in records)
+                yield from (each.key for each in records)
 
-    def snapshots(self) -> Iterator[SaveQueue]:
+    def snapshots(self) -> Iterator[SaveRecord]:
         for key, (change, *_) in self._by_key.items():
             if key.startswith(SNAPSHOT_MARK):
-                assert isinstance(change, SaveQueue)
+                assert isinstance(change, SaveRecord)
                 yield change
 
     def fill_dead_letters(self, name: str, dead_letters: DeadLetters) -> None:
@@ -137,15 +137,15 @@ class QueueRecords:
             return
         dead_letters.restore_saved()
         for change in changes:
-            if isinstance(change, Enqueue):
-                dead_letters.restore(change.sequence, change.delivery.message)
+            if isinstance(change, Append):
+                dead_letters.restore(change.offset, change.delivery.message)
 
-    def _sought(self) -> dict[str, list[SaveQueue]]:
+    def _sought(self) -> dict[str, list[SaveRecord]]:
         """The retention records, by queue."""
-        found: dict[str, list[SaveQueue]] = {}
+        found: dict[str, list[SaveRecord]] = {}
         for changes in self._by_key.values():
             saved = changes[0]
-            assert isinstance(saved, SaveQueue), "a queue comes before its parts"
-            if saved.client_id.startswith((SEEK_MARK, BLOCK_MARK, DEFERRED_MARK)):
-                found.setdefault(saved.client_id.split("/")[1], []).append(saved)
+            assert isinstance(saved, SaveRecord), "a queue comes before its parts"
+            if saved.key.startswith((SEEK_MARK, BLOCK_MARK, DEFERRED_MARK)):
+                found.setdefault(saved.key.split("/")[1], []).append(saved)
         return found

@@ -9,13 +9,13 @@ from typing import Final, final
 
 import msgspec
 
-from mqttlite.core.changes import QUEUE_MARK, EndSession, Retain, SaveQueue
 from mqttlite.core.effects import Effects
+from mqttlite.core.log_changes import LOG_MARK, KeepFrom, RemoveRecord, SaveRecord
 from mqttlite.extensions.queues.limits import MAX_GONE, MAX_LATE, RETENTION_STEPS
 from mqttlite.log.ranges import Ranges
 
-SEEK_MARK: Final = f"{QUEUE_MARK}$seek/"
-BLOCK_MARK: Final = f"{QUEUE_MARK}$sequences/"
+SEEK_MARK: Final = f"{LOG_MARK}$seek/"
+BLOCK_MARK: Final = f"{LOG_MARK}$sequences/"
 """The prefix of record names in the store: the seek state, and blocks of `gone` and `late`."""
 
 _BLOCK_SHIFT: Final = 12
@@ -170,7 +170,7 @@ class Retention:
                 self.size_bytes = self.size_bytes * min(self.count, before) // before
             while self.marks and len(self.marks) > 1 and self.marks[1][0] <= floor:
                 del self.marks[0]
-        self._effects.record(Retain(self._queue_key, floor))
+        self._effects.record(KeepFrom(self._queue_key, floor))
         self.forget(head if floor < 0 else min(floor, head))
 
     def recount(self, head: int, outstanding: int) -> None:
@@ -186,14 +186,14 @@ class Retention:
         saved = _Saved(
             self.epoch, self.cutoff, self.cutoff_end, self.skipped.within(0, self.skipped.end), list(self.marks)
         )
-        self._effects.record(SaveQueue(f"{SEEK_MARK}{self._name}", msgspec.json.encode(saved)))
+        self._effects.record(SaveRecord(f"{SEEK_MARK}{self._name}", msgspec.json.encode(saved)))
 
     def _save_blocks(self, first: int, end: int) -> None:
         for block in range(first >> _BLOCK_SHIFT, (end - 1 >> _BLOCK_SHIFT) + 1):
             low, high = block << _BLOCK_SHIFT, block + 1 << _BLOCK_SHIFT
             saved = _Block(self.gone.within(low, high), self.late.within(low, high))
             self._blocks.add(block)
-            self._effects.record(SaveQueue(f"{BLOCK_MARK}{self._name}/{block}", msgspec.json.encode(saved)))
+            self._effects.record(SaveRecord(f"{BLOCK_MARK}{self._name}/{block}", msgspec.json.encode(saved)))
 
     def forget(self, low: int) -> None:
         """Drop the state of sequences before `low`, which have ended and are not kept."""
@@ -201,14 +201,14 @@ class Retention:
         if self._blocks and min(self._blocks) < low >> _BLOCK_SHIFT:
             for block in [block for block in self._blocks if block < low >> _BLOCK_SHIFT]:
                 self._blocks.remove(block)
-                self._effects.record(EndSession(f"{BLOCK_MARK}{self._name}/{block}"))
+                self._effects.record(RemoveRecord(f"{BLOCK_MARK}{self._name}/{block}"))
 
     def end(self) -> None:
         """The queue is purged or deleted: keep nothing."""
         for block in self._blocks:
-            self._effects.record(EndSession(f"{BLOCK_MARK}{self._name}/{block}"))
+            self._effects.record(RemoveRecord(f"{BLOCK_MARK}{self._name}/{block}"))
         self._blocks.clear()
-        self._effects.record(EndSession(f"{SEEK_MARK}{self._name}"))
+        self._effects.record(RemoveRecord(f"{SEEK_MARK}{self._name}"))
         for each in (self.gone, self.skipped, self.late):
             each.clear()
         self.marks.clear()

@@ -8,8 +8,8 @@ messages.
 from collections.abc import Callable
 from typing import Final, final
 
-from mqttlite.core.changes import Rewind
 from mqttlite.core.effects import Effects
+from mqttlite.core.log_changes import MoveHead
 from mqttlite.extensions.queues.contents import Contents
 from mqttlite.extensions.queues.context import QueueContext
 from mqttlite.extensions.queues.limits import WAY_PARTS
@@ -232,7 +232,7 @@ class Seeking:
             if first < head:
                 retention.epoch += 1
             retention.skip(ended.within(first, tail))
-            self._effects.record(Rewind(contents.key, first))
+            self._effects.record(MoveHead(contents.key, first))
             contents.drop(backlog.jump(first, 0))
         low = min(first, deferred.first) if deferred.count else first
         is_late = bool(retention.late.within(low, tail))

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.changes import Change, EndSession, SaveQueue
 from mqttlite.core.connect.attempts import AttemptTracer
+from mqttlite.core.log_changes import LoadedOfLog, RemoveRecord, SaveRecord
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.route.subscription import Subscription
@@ -171,7 +171,7 @@ class Queues:
             for each in sinks
         ]
 
-    def restore(self, change: Change) -> None:
+    def restore(self, change: LoadedOfLog) -> None:
         """Implements `Namespace`: collect the change until the queue is complete."""
         self._records.add(change)
 
@@ -185,9 +185,9 @@ class Queues:
             try:
                 self.snapshots.restore(saved.data)
             except NoSuchQueue:  # its queue was lost
-                self._core.effects.record(EndSession(saved.client_id))
+                self._core.effects.record(RemoveRecord(saved.key))
         for key in records.orphans():
-            self._core.effects.record(EndSession(key))
+            self._core.effects.record(RemoveRecord(key))
         for name, kept in self._kept.items():
             kept.queue.seeking.refresh()
             records.fill_dead_letters(name, kept.dead_letters)
@@ -529,7 +529,7 @@ class Queues:
         self._subscribers.join(name, kept.queue)
 
     def _save(self, kept: ManagedQueue) -> None:
-        self._core.effects.record(SaveQueue(kept.queue.contents.key, kept.definition()))
+        self._core.effects.record(SaveRecord(kept.queue.contents.key, kept.definition()))
 
     def _pulled(self, kept: ManagedQueue, entry: Entry) -> Pulled:
         return Pulled(

@@ -11,16 +11,16 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.core.changes import QUEUE_MARK, EndSession, SaveQueue
 from mqttlite.core.deadlines import Deadlines
 from mqttlite.core.effects import Effects
+from mqttlite.core.log_changes import LOG_MARK, RemoveRecord, SaveRecord
 from mqttlite.extensions.queues.expiry import Expiry
 from mqttlite.extensions.queues.limits import LEAST_SNAPSHOT_S, MAX_SNAPSHOTS, SNAPSHOT_S
 from mqttlite.extensions.queues.options import check_queue_name
 from mqttlite.extensions.queues.queue import Queue
 from mqttlite.extensions.queues.seeking import Position
 
-SNAPSHOT_MARK: Final = f"{QUEUE_MARK}$snapshot/"
+SNAPSHOT_MARK: Final = f"{LOG_MARK}$snapshot/"
 
 _log = logging.getLogger("mqttlite.queues")
 
@@ -147,7 +147,7 @@ class Snapshots:
     def _forget(self, name: str) -> None:
         if self._by_name.pop(name, None) is not None:
             self._deadlines.cancel(self._expiries.pop(name))
-            self._effects.record(EndSession(f"{SNAPSHOT_MARK}{name}"))
+            self._effects.record(RemoveRecord(f"{SNAPSHOT_MARK}{name}"))
             self.on_gone(name)
 
     def restore(self, data: bytes) -> None:
@@ -162,4 +162,4 @@ class Snapshots:
         self._deadlines.arm(expiry, snapshot.expires_at - self._wall_ahead_s)
 
     def _save(self, snapshot: Snapshot) -> None:
-        self._effects.record(SaveQueue(f"{SNAPSHOT_MARK}{snapshot.name}", msgspec.json.encode(snapshot)))
+        self._effects.record(SaveRecord(f"{SNAPSHOT_MARK}{snapshot.name}", msgspec.json.encode(snapshot)))

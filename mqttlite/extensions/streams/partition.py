@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol, final
 
-from mqttlite.core.changes import QUEUE_MARK, Enqueue, Rewind
 from mqttlite.core.effects import Effects
+from mqttlite.core.log_changes import LOG_MARK, Append, MoveHead
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery
 from mqttlite.extensions.streams.entry import Entry
@@ -44,7 +44,7 @@ class Partition:
 
     def __init__(self, stream: str, number: int, effects: Effects, segments: Segments) -> None:
         self.number: Final = number
-        self.key: Final = f"{QUEUE_MARK}$stream/{stream}/{number}"
+        self.key: Final = f"{LOG_MARK}$stream/{stream}/{number}"
         """Its name in changes."""
         self._effects: Final = effects
         self.segments: Final = segments
@@ -67,7 +67,7 @@ class Partition:
         self.end += 1
         size = ENTRY_BYTES + message.memory_bytes
         self.size_bytes += size
-        effects.record(Enqueue(self.key, offset, delivery))
+        effects.record(Append(self.key, offset, delivery))
         effects.charge_change(message)
         if keeps:
             if self.tail is _NO_ENTRIES:
@@ -97,7 +97,7 @@ class Partition:
         removed = first - self.first
         self.first = first
         self.size_bytes -= size
-        self._effects.record(Rewind(self.key, first))
+        self._effects.record(MoveHead(self.key, first))
         self.forget(max(0, first - (self.end - len(self.tail))))
         return removed
 

@@ -8,14 +8,14 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.core.changes import QUEUE_MARK
+from mqttlite.core.log_changes import LOG_MARK
 from mqttlite.extensions.streams.errors import StreamRecordError
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.log.segments import Row
 
-DEFINITION: Final = f"{QUEUE_MARK}$stream-options/"
-LOG: Final = f"{QUEUE_MARK}$stream/"
-CURSOR: Final = f"{QUEUE_MARK}$stream-cursor/"
+DEFINITION: Final = f"{LOG_MARK}$stream-options/"
+LOG: Final = f"{LOG_MARK}$stream/"
+CURSOR: Final = f"{LOG_MARK}$stream-cursor/"
 
 
 class Definition(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.changes import Change, EndSession, Enqueue, SaveQueue, Stored
+from mqttlite.core.log_changes import Append, LoadedOfLog, RemoveRecord, SaveRecord, StoredLog
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler, MessageFilter, StoredFilter
 from mqttlite.core.route.subscription import Subscription
@@ -171,7 +171,7 @@ class Streams:
             core.effects, core.jobs, core.page_reads, core.has_pages, core.permissions, wall_ahead_us
         )
         self._asked: _Asked | None = None
-        self._records: list[SaveQueue | Enqueue | Stored] = []
+        self._records: list[SaveRecord | Append | StoredLog] = []
         self._subscribed: list[tuple[Session, Subscription]] = []
         """Those of restored sessions, until their streams are there."""
         self._is_restored = False
@@ -274,9 +274,9 @@ class Streams:
             for each in sinks
         ]
 
-    def restore(self, change: Change) -> None:
+    def restore(self, change: LoadedOfLog) -> None:
         """Implements `Namespace`: collect the change until all are there."""
-        if isinstance(change, SaveQueue | Enqueue | Stored) and change.client_id.startswith((DEFINITION, LOG, CURSOR)):
+        if isinstance(change, SaveRecord | Append | StoredLog) and change.key.startswith((DEFINITION, LOG, CURSOR)):
             self._records.append(change)
 
     def restored(self) -> None:
@@ -290,21 +290,21 @@ class Streams:
         segments: dict[str, list[Row]] = {}
         now_us = self._context.now_us
         for change in records:
-            log = logs.get(change.client_id)
+            log = logs.get(change.key)
             if log is not None:
-                if isinstance(change, SaveQueue):  # it comes before the messages
+                if isinstance(change, SaveRecord):  # it comes before the messages
                     segments[log.key] = decode_segments(change.data)
-                elif isinstance(change, Stored):
+                elif isinstance(change, StoredLog):
                     log.restore(change.first, change.count, change.size_bytes, segments[log.key], now_us)
                 else:
-                    log.restore_message(change.delivery, change.sequence)
-            elif isinstance(change, SaveQueue) and change.client_id.startswith(CURSOR):
+                    log.restore_message(change.delivery, change.offset)
+            elif isinstance(change, SaveRecord) and change.key.startswith(CURSOR):
                 saved = decode_cursor(change.data)
                 if saved is not None and saved.group:
-                    groups.append((change.client_id, saved))
+                    groups.append((change.key, saved))
                 elif saved is not None:
-                    cursors[saved.client_id, saved.subscription] = (change.client_id, saved)
-                self._next_cursor = max(self._next_cursor, int(change.client_id.removeprefix(CURSOR)) + 1)
+                    cursors[saved.client_id, saved.subscription] = (change.key, saved)
+                self._next_cursor = max(self._next_cursor, int(change.key.removeprefix(CURSOR)) + 1)
         for saved in (each for _, each in (*groups, *cursors.values())):
             self._pass_over(saved)
         for kept in self._kept.values():
@@ -328,14 +328,14 @@ class Streams:
                 log.pass_over(position)
 
     def _restore_streams(
-        self, records: list[SaveQueue | Enqueue | Stored], configured: dict[str, StreamOptions]
+        self, records: list[SaveRecord | Append | StoredLog], configured: dict[str, StreamOptions]
     ) -> dict[str, Partition]:
         """Make the stored streams. Return their partitions, by their names in the store."""
         logs: dict[str, Partition] = {}
         for change in records:
-            if not isinstance(change, SaveQueue) or not change.client_id.startswith(DEFINITION):
+            if not isinstance(change, SaveRecord) or not change.key.startswith(DEFINITION):
                 continue
-            name = change.client_id.removeprefix(DEFINITION)
+            name = change.key.removeprefix(DEFINITION)
             saved = decode_definition(name, change.data)
             options, origin = saved.options, saved.origin
             if name in configured:  # the number of partitions is that of the messages
@@ -351,15 +351,15 @@ class Streams:
 
     def _adopt(
         self,
-        records: list[SaveQueue | Enqueue | Stored],
+        records: list[SaveRecord | Append | StoredLog],
         configured: dict[str, StreamOptions],
         logs: dict[str, Partition],
     ) -> None:
         """Make the streams whose definitions the store has lost, as the configuration says, or to keep all."""
         lost: dict[str, int] = {}
         for change in records:
-            if isinstance(change, SaveQueue) and change.client_id.startswith(LOG) and change.client_id not in logs:
-                name, _, number = change.client_id.removeprefix(LOG).rpartition("/")
+            if isinstance(change, SaveRecord) and change.key.startswith(LOG) and change.key not in logs:
+                name, _, number = change.key.removeprefix(LOG).rpartition("/")
                 lost[name] = max(lost.get(name, 0), int(number) + 1)
         for name, partitions in lost.items():
             _log.error("the options of the stream %s are lost: it is made anew, with its messages", name)
@@ -391,12 +391,12 @@ class Streams:
                 continue
             self._cursors[reader] = record
         for record, _ in cursors.values():
-            self._core.effects.record(EndSession(record))
+            self._core.effects.record(RemoveRecord(record))
 
     def _restore_group(self, record: str, saved: SavedCursor) -> None:
         kept = self._kept.get(saved.stream)
         if kept is None:
-            self._core.effects.record(EndSession(record))
+            self._core.effects.record(RemoveRecord(record))
             return
         positions = _within(saved.positions, kept.stream.partitions)
         group = self._make_group(kept, saved.group, (saved.subscription, saved.filter), positions, saved.since)
@@ -450,8 +450,8 @@ class Streams:
             self.delete_group(name, group)
         for partition in kept.stream.partitions:
             partition.forget(len(partition.tail))
-            self._core.effects.record(EndSession(partition.key))
-        self._core.effects.record(EndSession(f"{DEFINITION}{name}"))
+            self._core.effects.record(RemoveRecord(partition.key))
+        self._core.effects.record(RemoveRecord(f"{DEFINITION}{name}"))
         del self._kept[name]
 
     def delete_group(self, name: str, group_name: str) -> None:
@@ -465,7 +465,7 @@ class Streams:
             self._end(kept, reader)
         group.end()
         del kept.groups[group_name]
-        self._core.effects.record(EndSession(self._cursors.pop(group)))
+        self._core.effects.record(RemoveRecord(self._cursors.pop(group)))
 
     def seek(self, name: str, group_name: str, position: Position) -> None:
         """Make a group go on from a position; offsets are about their partitions alone.
@@ -665,7 +665,7 @@ class Streams:
         del kept.readers[reader.subscription.client_id, reader.subscription.topic_filter]
         record = self._cursors.pop(reader, None)
         if record is not None:
-            self._core.effects.record(EndSession(record))
+            self._core.effects.record(RemoveRecord(record))
 
     def _save(self, reader: Reader) -> None:
         """Record where a reader is, if its session is kept, and where its group is."""
@@ -707,11 +707,11 @@ class Streams:
         if record is None:
             record = self._cursors[owner] = f"{CURSOR}{self._next_cursor}"
             self._next_cursor += 1
-        self._core.effects.record(SaveQueue(record, msgspec.json.encode(saved)))
+        self._core.effects.record(SaveRecord(record, msgspec.json.encode(saved)))
 
     def _save_definition(self, kept: _Kept) -> None:
         data = msgspec.json.encode(Definition(kept.options, kept.origin))
-        self._core.effects.record(SaveQueue(f"{DEFINITION}{kept.options.name}", data))
+        self._core.effects.record(SaveRecord(f"{DEFINITION}{kept.options.name}", data))
 
     def _save_segments_of(self, name: str, number: int) -> None:
         self._save_segments(self._kept[name].stream, number)
@@ -719,7 +719,7 @@ class Streams:
     def _save_segments(self, stream: Stream, number: int) -> None:
         partition = stream.partitions[number]
         data = msgspec.json.encode(SavedSegments(partition.segments.rows()))
-        self._core.effects.record(SaveQueue(partition.key, data))
+        self._core.effects.record(SaveRecord(partition.key, data))
 
 
 def _stream_of(subscription: Subscription) -> str:

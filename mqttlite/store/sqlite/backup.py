@@ -8,8 +8,9 @@ a copy gets its final name only when it is complete and on disk, and no existing
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from mqttlite.atomic_file import save
@@ -33,10 +34,9 @@ class Contents(NamedTuple):
     size_bytes: int
     files: tuple[str, ...] = ()
     """The names of the files beside the database."""
-    queues: int = 0
-    in_queues: int = 0
-    """Messages in `$queue/…` queues, including those retained for a seek."""
-    dead_letters: int = 0
+    logs: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    """The number of records of features, and of the messages in their logs, also of those that are kept. By the first
+    level of their names."""
 
 
 def back_up(directory: Path, path: Path) -> Contents:
@@ -147,14 +147,24 @@ def _contents(connection: sqlite3.Connection, path: Path) -> Contents:
             "(SELECT ifnull(sum(count), 0) FROM queue WHERE session IN (SELECT id FROM sessions)), "
             "(SELECT count(*) FROM retained), (SELECT count(*) FROM delayed)"
         ).fetchone()
-        has_queues = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'queues'").fetchone()  # version 1: no
-        found = connection.execute(_QUEUES).fetchone() if has_queues else (0, 0, 0)
+        has_records = connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = 'queues'"
+        ).fetchone()  # version 1: no
+        found = connection.execute(_LOGS).fetchall() if has_records else []
     except sqlite3.Error as error:
         raise files.StoreError(f"{path} cannot be read: {error}") from None
-    return Contents(sessions, queued, retained, delayed, path.stat().st_size, (), *found)
+    return Contents(
+        sessions,
+        queued,
+        retained,
+        delayed,
+        path.stat().st_size,
+        (),
+        {level: (records, messages) for level, records, messages in found},
+    )
 
 
-_IN: Final = "(SELECT ifnull(sum(count), 0) FROM queue WHERE session IN (SELECT id FROM queues WHERE name GLOB '{}/*'))"
-_QUEUES: Final = (
-    f"SELECT (SELECT count(*) FROM queues WHERE name GLOB '$queue/*'), {_IN.format('$queue')}, {_IN.format('$dlq')}"
+_LOGS: Final = (
+    "SELECT substr(name, 1, instr(name, '/') - 1), count(*), sum((SELECT ifnull(sum(count), 0) FROM queue WHERE "
+    "session = id)) FROM queues GROUP BY 1"
 )

@@ -1,4 +1,4 @@
-"""The writer's in-memory image of one session or delivery queue: the range of waiting messages, and the sent ones.
+"""The writer's in-memory image of one session or log: the range of waiting messages, and the sent or taken ones.
 
 A mirror is loaded from the database when a session is first used, and discarded when a commit fails. Invariant: after a
 commit it equals the database.
@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.core.changes import Enqueue
+from mqttlite.core.message import Delivery
 from mqttlite.store.sqlite.records import Damaged
 
 LOWEST: Final = -(1 << 62)
@@ -33,13 +33,14 @@ class SessionMirror:
     __slots__ = (
         "_state",
         "changed",
-        "client_id",
         "due",
         "floor",
         "head",
+        "key",
         "mirrored",
         "new",
         "number",
+        "passing",
         "received",
         "released",
         "rows",
@@ -50,8 +51,9 @@ class SessionMirror:
         "touched",
     )
 
-    def __init__(self, client_id: str, number: int) -> None:
-        self.client_id: Final = client_id
+    def __init__(self, key: str, number: int) -> None:
+        self.key: Final = key
+        """The client identifier, or the key of the record."""
         self.number: Final = number
         self.head: int = 0
         """The sequence of the first waiting message."""
@@ -60,11 +62,12 @@ class SessionMirror:
         self.total: int = 0
         """The sum of sizes of all messages ever queued for the session."""
         self.sent: dict[int, int] = {}
-        """The packet identifiers of sent, unacknowledged messages, by sequence, in the order of sending."""
+        """The packet identifiers of sent, unacknowledged messages, by sequence, in the order of sending; of a log the
+        marks of taken ones."""
         self.due: dict[int, float] = {}
-        """The deadlines of sent messages by sequence, in Unix time; only for queues."""
+        """The deadlines of sent messages by sequence, in Unix time; only for logs."""
         self.floor: int = -1
-        """From this sequence on, rows with settled messages are kept; -1: none are. Only for queues."""
+        """From this sequence on, rows with settled messages are kept; -1: none are. Only for logs."""
         self.released: dict[int, None] = {}
         self.received: dict[int, None] = {}
         self.rows: list[Row] = []
@@ -73,18 +76,20 @@ class SessionMirror:
         """The sequence up to which all rows are in `rows`."""
         self.stored_end: int = LOWEST
         """The sequence after the last row."""
-        self.new: dict[int, Enqueue] = {}
+        self.new: dict[int, Delivery] = {}
         """The messages that the current commit adds, by sequence."""
+        self.passing: dict[int, None] = {}
+        """Those of them that did not wait."""
         self.changed: bool = False
         """Whether the current commit changes the state."""
         self.touched: bool = False
         self._state = ""
 
-    def enqueue(self, change: Enqueue) -> None:
-        sequence = change.sequence
-        self.new[sequence] = change
-        if change.packet_id:
-            self.sent[sequence] = change.packet_id
+    def enqueue(self, sequence: int, delivery: Delivery, packet_id: int) -> None:
+        self.new[sequence] = delivery
+        if packet_id:
+            self.passing[sequence] = None
+            self.sent[sequence] = packet_id
             self.changed = True
             if sequence >= 0:
                 self.head = self.tail = sequence + 1
@@ -96,11 +101,11 @@ class SessionMirror:
     def send(self, sequence: int, packet_id: int) -> None:
         self.sent[sequence] = packet_id
         self.due.pop(sequence, None)
-        if sequence >= self.head:  # lower: a queue sends it again
+        if sequence >= self.head:  # lower: it is taken again
             self.head = sequence + 1
         self.changed = True
 
-    def rewind(self, first: int) -> None:
+    def move_head(self, first: int) -> None:
         for sequence in [sequence for sequence in self.sent if sequence >= first]:
             del self.sent[sequence]
             self.due.pop(sequence, None)

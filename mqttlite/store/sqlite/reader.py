@@ -1,4 +1,4 @@
-"""Reads the database: everything except queued messages at the start of a broker, and pages of queues later.
+"""Reads the database: everything except waiting messages at the start of a broker, and pages of them later.
 
 Invariant: a message is returned only if its row and its record match their checksums; a damaged one is reported to
 `on_lost`.
@@ -13,10 +13,8 @@ import msgspec
 
 from mqttlite.core.changes import (
     Change,
-    Due,
     Enqueue,
     LatestNumber,
-    Retain,
     SaveDelayed,
     SaveReceived,
     SaveReleased,
@@ -25,6 +23,7 @@ from mqttlite.core.changes import (
     SaveWill,
     Stored,
 )
+from mqttlite.core.log_changes import Append, KeepFrom, LoadedOfLog, SaveDeadline, StoredLog
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.retained.writer import Writer
 from mqttlite.store.sqlite.files import is_damage
@@ -34,7 +33,7 @@ from mqttlite.store.sqlite.records import (
     Damaged,
     decode_delayed,
     decode_message,
-    decode_queue,
+    decode_record,
     decode_retained,
     decode_session,
     decode_subscription,
@@ -84,10 +83,10 @@ class Reader:
 
     # ------------------------------------------------------------------ pages
 
-    def page(self, client_id: str, first: int, count: int) -> Page:
-        """Up to `count` messages of a session from a sequence on, fewer if they are long. None stands for a lost
+    def page(self, key: str, first: int, count: int) -> Page:
+        """Up to `count` messages of a session or log from a sequence on, fewer if they are long. None stands for a lost
         one."""
-        found = number_of(self._connection, client_id)
+        found = number_of(self._connection, key)
         if found is None:
             return [None] * count
         return self._messages(found[0], first, count, wall_offset(), {})
@@ -236,7 +235,7 @@ class Reader:
             state = states.take(number)
             if state or number in with_messages:
                 yield list(self._session(client_id, number, state, offset, known))
-        yield from self._queues(offset, known)
+        yield from self._records(offset, known)
 
     def _retained(self, rows: list[tuple[Any, ...]], offset: float, writers: dict[bytes, Writer]) -> list[Change]:
         changes: list[Change] = []
@@ -268,7 +267,7 @@ class Reader:
             except Damaged as error:
                 self._on_lost(f"a subscription of {client_id!r}: {error}")
 
-    def _queues(self, offset: float, known: dict[tuple[int, int], Message]) -> Iterator[list[Change]]:
+    def _records(self, offset: float, known: dict[tuple[int, int], Message]) -> Iterator[list[Change]]:
         connection = self._connection
         states = _BySession(
             connection.execute(
@@ -277,13 +276,13 @@ class Reader:
         )
         for number, name, data in connection.execute("SELECT id, name, data FROM queues ORDER BY id"):
             try:
-                saved = decode_queue(data, number)
-                if saved.client_id[1:] != name:
+                saved = decode_record(data, number)
+                if saved.key[1:] != name:
                     raise Damaged("it has another name")
             except Damaged as error:
-                self._on_lost(f"the queue {name!r}, with all that is in it: {error}")
+                self._on_lost(f"the record {name!r}, with all that is in it: {error}")
                 continue
-            yield [saved, *self._session(saved.client_id, number, states.take(number), offset, known)]
+            yield [saved, *self._log(saved.key, number, states.take(number), offset, known)]
 
     def _session(
         self,
@@ -294,29 +293,61 @@ class Reader:
         known: dict[tuple[int, int], Message],
     ) -> Iterator[Change]:
         """The changes for a session's sent, waiting and released messages."""
-        mirror = SessionMirror(client_id, number)
-        for state in states:
-            try:
-                mirror.load_state(*state[1:])
-            except Damaged as error:
-                self._on_lost(f"what {client_id!r} had acknowledged: {error}; it gets again what is there")
-        sent = self._sent(number, mirror.sent, offset, known)
-        for sequence, packet_id in mirror.sent.items():
-            delivery = sent.get(sequence)
-            if delivery is None:
-                self._on_lost(f"a message that was sent to {client_id!r} and not acknowledged")
-            else:
-                yield Enqueue(client_id, sequence, delivery, packet_id)
-        last = last_row(self._connection, number)
-        if last is not None:
-            mirror.load_tail(*last)
-        yield from self._waiting(mirror)
+        mirror = self._mirror(client_id, number, states)
+        for sequence, delivery, packet_id in self._sent_of(mirror, offset, known):
+            yield Enqueue(client_id, sequence, delivery, packet_id)
+        first, count, size_bytes = self._waiting(mirror)
+        if count or first > 0:
+            yield Stored(client_id, first, count, size_bytes)
         for packet_id in mirror.released:
             yield SaveReleased(client_id, 0, packet_id)
         for packet_id in mirror.received:
             yield SaveReceived(client_id, packet_id)
+
+    def _log(
+        self,
+        key: str,
+        number: int,
+        states: list[tuple[Any, ...]],
+        offset: float,
+        known: dict[tuple[int, int], Message],
+    ) -> Iterator[LoadedOfLog]:
+        """The changes for a log's taken and waiting messages, and what it keeps."""
+        mirror = self._mirror(key, number, states)
+        for sequence, delivery, mark in self._sent_of(mirror, offset, known):
+            yield Append(key, sequence, delivery, mark)
+        first, count, size_bytes = self._waiting(mirror)
+        if mirror.floor >= 0:
+            kept_bytes = max(0, mirror.total - size_bytes - self._size_before(mirror))
+            yield KeepFrom(key, mirror.floor, kept_bytes)
+        if count or first > 0:
+            yield StoredLog(key, first, count, size_bytes)
         for sequence, due_at in mirror.due.items():
-            yield Due(client_id, sequence, due_at - offset)
+            yield SaveDeadline(key, sequence, due_at - offset)
+
+    def _mirror(self, key: str, number: int, states: list[tuple[Any, ...]]) -> SessionMirror:
+        mirror = SessionMirror(key, number)
+        for state in states:
+            try:
+                mirror.load_state(*state[1:])
+            except Damaged as error:
+                self._on_lost(f"what {key!r} had acknowledged: {error}; it gets again what is there")
+        last = last_row(self._connection, number)
+        if last is not None:
+            mirror.load_tail(*last)
+        return mirror
+
+    def _sent_of(
+        self, mirror: SessionMirror, offset: float, known: dict[tuple[int, int], Message]
+    ) -> Iterator[tuple[int, Delivery, int]]:
+        """The readable sent or taken messages, with their sequences and packet identifiers or marks."""
+        sent = self._sent(mirror.number, mirror.sent, offset, known)
+        for sequence, packet_id in mirror.sent.items():
+            delivery = sent.get(sequence)
+            if delivery is None:
+                self._on_lost(f"a message that was sent to {mirror.key!r} and not acknowledged")
+            else:
+                yield sequence, delivery, packet_id
 
     def _sent(
         self, number: int, wanted: dict[int, int], offset: float, known: dict[tuple[int, int], Message]
@@ -340,7 +371,8 @@ class Reader:
                     found[sequence] = delivery
         return found
 
-    def _waiting(self, mirror: SessionMirror) -> Iterator[Change]:
+    def _waiting(self, mirror: SessionMirror) -> tuple[int, int, int]:
+        """The sequence of the first waiting message, how many there are, and about their size in bytes."""
         first = mirror.head
         size = 0
         if mirror.tail > first:
@@ -356,10 +388,7 @@ class Reader:
                     size = max(0, mirror.total - found[3] + found[2] - gone)
                 except (TypeError, ZeroDivisionError):  # it is damaged
                     size = 0
-        if mirror.floor >= 0:
-            yield Retain(mirror.client_id, mirror.floor, max(0, mirror.total - size - self._size_before(mirror)))
-        if mirror.tail > first or first > 0:
-            yield Stored(mirror.client_id, first, max(0, mirror.tail - first), size)
+        return first, max(0, mirror.tail - first), size
 
     def _size_before(self, mirror: SessionMirror) -> int:
         """The sum of sizes of all messages before the floor."""

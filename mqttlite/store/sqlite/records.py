@@ -11,8 +11,9 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
-from mqttlite.core.changes import QUEUE_MARK, SaveQueue, SaveSession
+from mqttlite.core.changes import SaveSession
 from mqttlite.core.identity import Identity
+from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.message_filter import StoredFilter
 from mqttlite.core.retained.writer import Writer
@@ -265,17 +266,17 @@ def _names_at(flags: int) -> int:
     return _SUBSCRIPTION.size + _SINCE.size if flags & _SUBSCRIBED_AT else _SUBSCRIPTION.size
 
 
-def encode_queue(saved: SaveQueue, number: int) -> bytes:
-    """Encode a queue with its number in the store."""
-    return sealed(f"{number}{saved.client_id}\0".encode() + saved.data)
+def encode_record(saved: SaveRecord, number: int) -> bytes:
+    """Encode a feature's record with its number in the store."""
+    return sealed(f"{number}{saved.key}\0".encode() + saved.data)
 
 
-def decode_queue(data: object, number: int) -> SaveQueue:
-    """Raises `Damaged`, also for a record of another queue."""
-    own, name, definition = opened(data).split(b"\0", 2)
+def decode_record(data: object, number: int) -> SaveRecord:
+    """Raises `Damaged`, also for another record."""
+    own, name, content = opened(data).split(b"\0", 2)
     if int(own) != number:
-        raise Damaged("a queue has the number of another")
-    return SaveQueue(QUEUE_MARK + name.decode(), definition)
+        raise Damaged("a record has the number of another")
+    return SaveRecord(LOG_MARK + name.decode(), content)
 
 
 def encode_session(saved: SaveSession, number: int, offset: float) -> bytes:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Final, final
 
-from mqttlite.core.changes import QUEUE_MARK
+from mqttlite.core.log_changes import LOG_MARK
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.store.sqlite.mirror import SessionMirror
@@ -35,12 +35,12 @@ def row_crc(numbers: tuple[object, ...], extra: object) -> int:
         return -1
 
 
-def number_of(connection: sqlite3.Connection, client_id: str) -> tuple[int] | None:
-    """The number of a session or of a queue, as a row; None if there is none."""
-    if client_id.startswith(QUEUE_MARK):
-        found = connection.execute("SELECT id FROM queues WHERE name = ?", (client_id[1:],)).fetchone()
+def number_of(connection: sqlite3.Connection, key: str) -> tuple[int] | None:
+    """The number of a session, by its client identifier, or of a record, as a row; None if there is none."""
+    if key.startswith(LOG_MARK):
+        found = connection.execute("SELECT id FROM queues WHERE name = ?", (key[1:],)).fetchone()
     else:
-        found = connection.execute("SELECT id FROM sessions WHERE client_id = ?", (client_id,)).fetchone()
+        found = connection.execute("SELECT id FROM sessions WHERE client_id = ?", (key,)).fetchone()
     row: tuple[int] | None = found
     return row
 
@@ -94,8 +94,8 @@ class Runs:
         holders: dict[int, int] = {}
         if len(with_new) > 1:
             for mirror in with_new:
-                for change in mirror.new.values():
-                    key = id(change.delivery.message)
+                for delivery in mirror.new.values():
+                    key = id(delivery.message)
                     holders[key] = holders.get(key, 0) + 1
         places: dict[int, tuple[Chunk, int, int]] = {}
         for mirror in with_new:
@@ -108,10 +108,9 @@ class Runs:
         in_chunk = _NO_CHUNK
         first = following = start = end = size = 0
         like: Delivery | None = None
-        for at_message, (sequence, change) in enumerate(mirror.new.items()):
+        for at_message, (sequence, delivery) in enumerate(mirror.new.items()):
             if at_message % MESSAGES_BETWEEN_RESTS == MESSAGES_BETWEEN_RESTS - 1:
                 rest()
-            delivery = change.delivery
             message = delivery.message
             if holders and holders[id(message)] > 1:
                 place = places.get(id(message))
@@ -120,7 +119,7 @@ class Runs:
                     place = places[id(message)] = self._put(chunk, message)
                 chunk, at, record_bytes = place
             else:
-                if change.packet_id:
+                if sequence in mirror.passing:
                     chunk = self._passing = self._with_room(self._passing)
                 else:
                     chunk = own = self._with_room(own)

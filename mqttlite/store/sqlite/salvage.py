@@ -20,7 +20,7 @@ from mqttlite.store.sqlite.pages import KINDS, Cell, Pages
 from mqttlite.store.sqlite.records import (
     Damaged,
     decode_delayed,
-    decode_queue,
+    decode_record,
     decode_retained,
     decode_session,
     decode_topic_filter,
@@ -40,8 +40,8 @@ def _session(row: Row) -> Row:
     return row[0], decode_session(row[2], row[0], 0.0).client_id, row[2]
 
 
-def _delivery_queue(row: Row) -> Row:
-    return row[0], decode_queue(row[2], row[0]).client_id[1:], row[2]
+def _record(row: Row) -> Row:
+    return row[0], decode_record(row[2], row[0]).key[1:], row[2]
 
 
 def _subscription(row: Row) -> Row:
@@ -100,7 +100,7 @@ _Found = tuple[_Table, Row]
 
 _TABLES: Final = (
     _Table("sessions", ("id", "client_id", "data"), _session),
-    _Table("queues", ("id", "name", "data"), _delivery_queue),
+    _Table("queues", ("id", "name", "data"), _record),
     _Table("ended", ("session",), lambda row: row, is_sealed=False),
     _Table("subscriptions", ("session", "topic_filter", "data"), _subscription, keys=2, has_rowid=False),
     _Table("wills", ("session", "due_at", "data"), _will),

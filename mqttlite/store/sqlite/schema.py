@@ -5,9 +5,9 @@ a session: `count` messages from sequence `first` on, in `size` bytes of a chunk
 and RETAIN of their delivery, `extra` the subscription identifiers and, after a space, the shared subscription in hex.
 So a message for many sessions is stored once, and costs each session a part of a row. `bytes` is the size of the run in
 the limits of the queue, `total` its running sum, so that the size of the waiting messages follows from the first and
-the last row. `state` has the sent, unacknowledged messages. `queues` has the delivery queues; in `state`, `queue` and
-`ended` a queue is like a session, with a number of its own. `commits` has the number of the latest commit, and the
-highest message number.
+the last row. `state` has the sent, unacknowledged messages. `queues` has the records of features, named by their keys
+without `LOG_MARK`; in `state`, `queue` and `ended` a record is like a session, with a number of its own. `commits` has
+the number of the latest commit, and the highest message number.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """`SqliteStore`: keeps persistent state in one SQLite database, durable before it is acknowledged.
 
-One thread with one connection does all database work: commits in order, pages of queues between them, and checkpoints
-and cleanup when idle. Invariant: after an error the connection is discarded, and the next attempt starts from the state
-on disk; a commit that turns out to be durable is not repeated.
+One thread with one connection does all database work: commits in order, pages of waiting messages between them, and
+checkpoints and cleanup when idle. Invariant: after an error the connection is discarded, and the next attempt starts
+from the state on disk; a commit that turns out to be durable is not repeated.
 """
 
 import asyncio
@@ -103,9 +103,9 @@ class SqliteStore:
         """Make the changes durable, all or none. The future raises `OSError` if the disk fails."""
         return self._worker.submit(lambda: self._commit(changes))
 
-    def page(self, client_id: str, first: int, count: int) -> "asyncio.Future[Page]":
+    def page(self, key: str, first: int, count: int) -> "asyncio.Future[Page]":
         """Up to `count` messages of a session from a sequence on; None for each lost one."""
-        return self._worker.submit(lambda: self._page(client_id, first, count))
+        return self._worker.submit(lambda: self._page(key, first, count))
 
     def load(self) -> Iterator[list[Change]]:
         """Yield the stored state without queued messages. Unreadable records are lost, and logged.
@@ -154,17 +154,17 @@ class SqliteStore:
             self._give_up()
             raise _explained(error) from None
 
-    def _page(self, client_id: str, first: int, count: int) -> Page:
+    def _page(self, key: str, first: int, count: int) -> Page:
         try:
             if self._connection is None:
                 self._open()
             try:
-                return self._reader.page(client_id, first, count)
+                return self._reader.page(key, first, count)
             except sqlite3.DatabaseError as error:
                 if not files.is_damage(error):
                     raise
                 self._rebuild(str(error))
-                return self._reader.page(client_id, first, count)
+                return self._reader.page(key, first, count)
         except BaseException as error:
             self._give_up()
             raise _explained(error) from None

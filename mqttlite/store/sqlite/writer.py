@@ -13,7 +13,6 @@ import msgspec
 
 from mqttlite.core.changes import (
     Change,
-    Due,
     EndSession,
     Enqueue,
     LatestNumber,
@@ -23,10 +22,7 @@ from mqttlite.core.changes import (
     RemoveRetained,
     RemoveSubscription,
     RemoveWill,
-    Retain,
-    Rewind,
     SaveDelayed,
-    SaveQueue,
     SaveReceived,
     SaveReleased,
     SaveRetained,
@@ -37,11 +33,23 @@ from mqttlite.core.changes import (
     Settled,
     Stored,
 )
+from mqttlite.core.log_changes import (
+    Append,
+    Finish,
+    KeepFrom,
+    LogChange,
+    MoveHead,
+    RemoveRecord,
+    SaveDeadline,
+    SaveRecord,
+    StoredLog,
+    Take,
+)
 from mqttlite.store.sqlite.mirror import Row, SessionMirror
 from mqttlite.store.sqlite.records import (
     Damaged,
     encode_delayed,
-    encode_queue,
+    encode_record,
     encode_retained,
     encode_session,
     encode_subscription,
@@ -58,7 +66,7 @@ SWEEP_ROWS: Final = 200
 """Rows of ended sessions deleted in one pass: some milliseconds."""
 
 SETTLED_ROWS: Final = 200
-"""Rows of one session deleted in one commit: a queue may skip millions of messages at once."""
+"""Rows of one session or log deleted in one commit: a head may move over millions of messages at once."""
 
 SETTLED_SWEEP_ROWS: Final = 20
 """The same for one pass: each row has up to a megabyte, and reads wait for a pass."""
@@ -71,7 +79,7 @@ _CHUNKS: Final = Inserter("chunks", NUMBER + BLOB)
 _QUEUE: Final = Inserter("queue", NUMBER * 11)
 _RETAINED: Final = Inserter("retained", BLOB + BLOB)
 _DELAYED: Final = Inserter("delayed", NUMBER + NUMBER + BLOB)
-_QUEUES: Final = Inserter("queues", NUMBER + NUMBER + BLOB)
+_RECORDS: Final = Inserter("queues", NUMBER + NUMBER + BLOB)
 _ENDED: Final = Inserter("ended", NUMBER)
 
 
@@ -81,7 +89,8 @@ class Writer:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection: Final = connection
         self._mirrors: dict[str, SessionMirror] = {}
-        """Bounded by the number of sessions and queues: `limits.max_sessions` and `delivery.max_queues`."""
+        """By client identifier or key. Bounded by `limits.max_sessions`, and by the limits of the features that have
+        records."""
         self.commits: int = 0
         """The number of the latest commit."""
         self._next_chunk, self._next_session, self.commits, latest = connection.execute(
@@ -102,7 +111,7 @@ class Writer:
     def _begin(self) -> None:
         self._touched: list[SessionMirror] = []
         self._saved: dict[int, tuple[object, ...]] = {}
-        self._queues: dict[int, tuple[object, ...]] = {}
+        self._records: dict[int, tuple[object, ...]] = {}
         self._gone: list[int] = []
         self._subscriptions: dict[tuple[int, bytes], tuple[object, ...] | None] = {}
         self._wills: dict[int, tuple[object, ...] | None] = {}
@@ -120,7 +129,12 @@ class Writer:
             if isinstance(change, Enqueue):  # most are
                 mirror = mirrors.get(change.client_id)
                 if mirror is not None and mirror.touched:
-                    mirror.enqueue(change)
+                    mirror.enqueue(change.sequence, change.delivery, change.packet_id)
+                    continue
+            elif isinstance(change, Append):
+                mirror = mirrors.get(change.key)
+                if mirror is not None and mirror.touched:
+                    mirror.enqueue(change.offset, change.delivery, change.mark)
                     continue
             self._apply(change)
         connection = self._connection
@@ -163,7 +177,7 @@ class Writer:
         if isinstance(change, Enqueue):
             mirror = self._mirror(change.client_id)
             if mirror is not None:
-                mirror.enqueue(change)
+                mirror.enqueue(change.sequence, change.delivery, change.packet_id)
         elif isinstance(change, Settled):
             mirror = self._mirror(change.client_id)
             if mirror is not None:
@@ -172,6 +186,10 @@ class Writer:
             mirror = self._mirror(change.client_id)
             if mirror is not None:
                 mirror.send(change.sequence, change.packet_id)
+        elif isinstance(
+            change, (Append, Take, Finish, SaveDeadline, KeepFrom, MoveHead, SaveRecord, RemoveRecord, StoredLog)
+        ):
+            self._apply_to_log(change)
         elif isinstance(change, SaveRetained):
             topic = change.message.topic
             self._retained[topic] = (topic, encode_retained(change.message, self._offset))
@@ -186,15 +204,12 @@ class Writer:
         elif isinstance(change, RemoveDelayed):
             self._delayed[change.number] = None
         elif isinstance(change, SaveSession):
-            mirror = self._mirror(change.client_id) or self._new_session(change.client_id)
+            mirror = self._mirror(change.client_id) or self._new_mirror(change.client_id)
             self._saved[mirror.number] = (
                 mirror.number,
-                mirror.client_id,
+                mirror.key,
                 encode_session(change, mirror.number, self._offset),
             )
-        elif isinstance(change, SaveQueue):
-            mirror = self._mirror(change.client_id) or self._new_session(change.client_id)
-            self._queues[mirror.number] = (mirror.number, mirror.client_id[1:], encode_queue(change, mirror.number))
         elif isinstance(change, EndSession):
             self._end(change.client_id)
         elif isinstance(change, (Stored, LatestNumber)):
@@ -211,9 +226,6 @@ class Writer:
         | RemoveSubscription
         | SaveWill
         | RemoveWill
-        | Due
-        | Retain
-        | Rewind
         | SaveReleased
         | RemoveReleased
         | SaveReceived
@@ -247,39 +259,61 @@ class Writer:
             self._wills[number] = (number, due_at, encode_will(change.will, number, due_at))
         elif isinstance(change, RemoveWill):
             self._wills[number] = None
-        elif isinstance(change, Due):
-            if change.sequence in mirror.sent:
-                mirror.due[change.sequence] = change.due_at + self._offset
-                mirror.changed = True
-        elif isinstance(change, Retain):
-            mirror.floor = change.first
-            mirror.changed = True
-        elif isinstance(change, Rewind):
-            mirror.rewind(change.first)
         else:
             assert_never(change)
 
-    def _new_session(self, client_id: str) -> SessionMirror:
-        mirror = self._mirrors[client_id] = SessionMirror(client_id, self._next_session)
+    def _apply_to_log(self, change: LogChange) -> None:
+        if isinstance(change, SaveRecord):
+            owner = self._mirror(change.key) or self._new_mirror(change.key)
+            self._records[owner.number] = (owner.number, owner.key[1:], encode_record(change, owner.number))
+            return
+        if isinstance(change, RemoveRecord):
+            self._end(change.key)
+            return
+        if isinstance(change, StoredLog):
+            raise TypeError("StoredLog says what a store has, and is nothing to commit")
+        mirror = self._mirror(change.key)
+        if mirror is None:
+            return
+        if isinstance(change, Append):
+            mirror.enqueue(change.offset, change.delivery, change.mark)
+        elif isinstance(change, Take):
+            mirror.send(change.offset, change.mark)
+        elif isinstance(change, Finish):
+            mirror.settle(change.offset)
+        elif isinstance(change, SaveDeadline):
+            if change.offset in mirror.sent:
+                mirror.due[change.offset] = change.due_at + self._offset
+                mirror.changed = True
+        elif isinstance(change, KeepFrom):
+            mirror.floor = change.offset
+            mirror.changed = True
+        elif isinstance(change, MoveHead):
+            mirror.move_head(change.offset)
+        else:
+            assert_never(change)
+
+    def _new_mirror(self, key: str) -> SessionMirror:
+        mirror = self._mirrors[key] = SessionMirror(key, self._next_session)
         self._next_session += 1
         mirror.touched = True
         self._touched.append(mirror)
         return mirror
 
-    def _mirror(self, client_id: str) -> SessionMirror | None:
-        """The mirror of a session; None if there is no session."""
-        mirror = self._mirrors.get(client_id) or self._load_mirror(client_id)
+    def _mirror(self, key: str) -> SessionMirror | None:
+        """The mirror of a session or record; None if there is none."""
+        mirror = self._mirrors.get(key) or self._load_mirror(key)
         if mirror is not None and not mirror.touched:
             mirror.touched = True
             self._touched.append(mirror)
         return mirror
 
-    def _load_mirror(self, client_id: str) -> SessionMirror | None:
+    def _load_mirror(self, key: str) -> SessionMirror | None:
         connection = self._connection
-        found = number_of(connection, client_id)
+        found = number_of(connection, key)
         if found is None or found[0] in self._gone:
             return None
-        mirror = self._mirrors[client_id] = SessionMirror(client_id, found[0])
+        mirror = self._mirrors[key] = SessionMirror(key, found[0])
         state = connection.execute("SELECT head, data, crc FROM state WHERE session = ?", found).fetchone()
         if state is not None:
             with contextlib.suppress(Damaged):  # the reader has reported it
@@ -296,21 +330,22 @@ class Writer:
                 mirror.head = max(mirror.head, first[0])
         return mirror
 
-    def _end(self, client_id: str) -> None:
-        mirror = self._mirror(client_id)
+    def _end(self, key: str) -> None:
+        mirror = self._mirror(key)
         if mirror is None:
             return
-        del self._mirrors[client_id]
+        del self._mirrors[key]
         number = mirror.number
         mirror.new.clear()
+        mirror.passing.clear()
         mirror.changed = False
-        self._unswept.pop(client_id, None)
+        self._unswept.pop(key, None)
         self._saved.pop(number, None)
-        self._queues.pop(number, None)
+        self._records.pop(number, None)
         self._gone.append(number)
         self._wills.pop(number, None)
-        for key in [key for key in self._subscriptions if key[0] == number]:
-            del self._subscriptions[key]
+        for subscription in [each for each in self._subscriptions if each[0] == number]:
+            del self._subscriptions[subscription]
 
     # ------------------------------------------------------------------ rows
 
@@ -325,8 +360,8 @@ class Writer:
             self._has_ended = True
         if self._saved:
             _SESSIONS.run(connection, list(self._saved.values()))
-        if self._queues:
-            _QUEUES.run(connection, list(self._queues.values()))
+        if self._records:
+            _RECORDS.run(connection, list(self._records.values()))
         self._write_subscriptions(connection)
         delete(connection, "wills", "session", [number for number, row in self._wills.items() if row is None])
         if wills := [row for row in self._wills.values() if row is not None]:
@@ -371,6 +406,7 @@ class Writer:
                 if state is not None:
                     states.append(state)
             mirror.new.clear()
+            mirror.passing.clear()
             mirror.touched = False
         if states:
             _STATE.run(connection, states)
@@ -381,9 +417,9 @@ class Writer:
     def _settled_rows(self, mirror: SessionMirror, most: int) -> list[Row]:
         rows = mirror.take_settled(self._connection, most)
         if len(rows) == most:
-            self._unswept[mirror.client_id] = mirror
+            self._unswept[mirror.key] = mirror
         else:
-            self._unswept.pop(mirror.client_id, None)
+            self._unswept.pop(mirror.key, None)
         return rows
 
     def _delete_chunks(self, chunks: set[int]) -> None:

@@ -1,7 +1,8 @@
 """What the core does for queues: messages that their origin keeps, and stores of brokers that had queues."""
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.changes import Due, Enqueue, SaveQueue, Settled, Stored
+from mqttlite.core.changes import Settled
+from mqttlite.core.log_changes import Append, SaveDeadline, SaveRecord, StoredLog
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.session.session import Session
 from mqttlite.extensions.queues.namespace import QUEUES
@@ -135,5 +136,6 @@ def test_what_a_store_gives_of_queues_goes_to_them() -> None:
     broker.serve(restored)
     delivery = Delivery(Message(b"a", b"x", 1), 1, False)
     key = "\0$queue/q"
-    broker.restore([[SaveQueue(key, b""), Enqueue(key, 0, delivery, 7), Stored(key, 1, 0, 0), Due(key, 0, 5.0)]], 0.0)
-    assert restored.heard == ["SaveQueue", "Enqueue", "Stored", "Due", "all"]
+    changes = [SaveRecord(key, b""), Append(key, 0, delivery, 7), StoredLog(key, 1, 0, 0), SaveDeadline(key, 0, 5.0)]
+    broker.restore([changes], 0.0)
+    assert restored.heard == [*(type(each).__name__ for each in changes), "all"]

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from mqttlite.core.changes import SaveQueue
+from mqttlite.core.log_changes import SaveRecord
 from mqttlite.extensions.queues.records import Definition
 from mqttlite.store.memory import MemoryStore
 from tests.support.queues import QueueWorld, options
@@ -58,9 +58,9 @@ def test_a_queue_of_an_earlier_version_gets_a_key_that_it_keeps() -> None:
     world = QueueWorld([], MemoryStore(pages=True))
     world.queues.create(options())
     world.settle()
-    (saved,) = (each for each in world.changes if isinstance(each, SaveQueue))
+    (saved,) = (each for each in world.changes if isinstance(each, SaveRecord))
     old = msgspec.structs.replace(Definition.decode(saved), ack_key=b"")
-    world.broker.effects.record(SaveQueue(saved.client_id, old.encode()))
+    world.broker.effects.record(SaveRecord(saved.key, old.encode()))
     world.settle()
     world = world.restart()
     world.publish("a", "x", 1)

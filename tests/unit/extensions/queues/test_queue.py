@@ -6,8 +6,8 @@ import pytest
 
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
-from mqttlite.core.changes import QUEUE_MARK, SaveQueue
 from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.core.message import Delivery
 from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.extensions.queues.errors import QueueRecordError
@@ -669,9 +669,9 @@ def test_a_session_that_comes_back_without_its_right_consumes_nothing() -> None:
 def test_a_queue_whose_options_cannot_be_used_is_named() -> None:
     store = MemoryStore()
     QueueWorld([options()], store).publish("a", "x")
-    key = f"{QUEUE_MARK}$queue/q"
+    key = f"{LOG_MARK}$queue/q"
     for data in (b'{"options": {"name": "q", "later": 1}, "origin": "config"}', b"", b"{", b"[1]"):
-        store.commit([SaveQueue(key, data)])
+        store.commit([SaveRecord(key, data)])
         with pytest.raises(QueueRecordError, match=r"the options of \$queue/q cannot be used: .* nothing was changed"):
             QueueWorld([], store)
 

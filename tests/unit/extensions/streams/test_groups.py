@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.changes import SaveQueue
+from mqttlite.core.log_changes import RemoveRecord, SaveRecord
 from mqttlite.extensions.streams import service
 from mqttlite.extensions.streams.assignor import assigned
 from mqttlite.extensions.streams.errors import NoSuchStream
@@ -315,7 +315,7 @@ def test_a_group_is_deleted_with_its_positions() -> None:
 
 
 def saved(world: StreamWorld) -> list[str]:
-    return [each.client_id for batch in world.store.load() for each in batch if isinstance(each, SaveQueue)]
+    return [each.key for batch in world.store.load() for each in batch if isinstance(each, SaveRecord)]
 
 
 def test_a_stream_is_deleted_with_its_groups() -> None:
@@ -331,7 +331,7 @@ def test_the_record_of_a_group_without_a_stream_is_removed() -> None:
     world = StreamWorld([options()])
     member(world, "1")
     key = next(each for each in saved(world) if "cursor" in each)
-    world.store.commit([service.EndSession(f"\0{each}") for each in ("$stream-options/s", "$stream/s/0")])
+    world.store.commit([RemoveRecord(f"\0{each}") for each in ("$stream-options/s", "$stream/s/0")])
     world = StreamWorld([options("t")], world.store)
     assert key not in saved(world)
     world.end()

@@ -5,8 +5,9 @@ from typing import Final
 
 import pytest
 
-from mqttlite.core.changes import Enqueue, LatestNumber, SaveQueue, Stored
+from mqttlite.core.changes import LatestNumber, Stored
 from mqttlite.core.limits import Limits
+from mqttlite.core.log_changes import Append, SaveRecord, StoredLog
 from mqttlite.core.message import Message
 from mqttlite.core.reasons import NOT_AUTHORIZED
 from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, POLICY_REFUSES, QUOTA_EXCEEDED, Tally
@@ -42,7 +43,7 @@ def test_any_number_of_readers_get_all_messages_each_once(store: MemoryStore) ->
     assert [(each.topic, each.payload, each.qos) for each in packets] == [(b"a/b", b"%d" % at, 1) for at in range(3)]
     world.append("3")
     assert (got(first), got(second)) == (["3"], ["3"])
-    assert len([each for each in world.changes if isinstance(each, Enqueue)]) == 4, "each message is stored once"
+    assert len([each for each in world.changes if isinstance(each, Append)]) == 4, "each message is stored once"
     world.end()
 
 
@@ -262,8 +263,8 @@ def test_a_cursor_leaves_the_store_with_its_subscription_or_session() -> None:
 
 
 def cursors(world: StreamWorld) -> int:
-    saved = [each for batch in world.store.load() for each in batch if isinstance(each, SaveQueue)]
-    return len([each for each in saved if "$stream-cursor/" in each.client_id])
+    saved = [each for batch in world.store.load() for each in batch if isinstance(each, SaveRecord)]
+    return len([each for each in saved if "$stream-cursor/" in each.key])
 
 
 def test_a_subscriber_may_have_several_subscriptions_to_one_stream() -> None:
@@ -714,14 +715,14 @@ def without(store: MemoryStore, *lost: str) -> MemoryStore:
     damaged = MemoryStore(pages=True)
     for batch in store.load():
         for change in batch:
-            if isinstance(change, LatestNumber):
+            if isinstance(change, LatestNumber | Stored):
                 continue
-            if isinstance(change, SaveQueue) and any(each in change.client_id for each in lost):
+            if isinstance(change, SaveRecord) and any(each in change.key for each in lost):
                 continue
-            if isinstance(change, Stored):
-                for at, delivery in enumerate(store.read(change.client_id, change.first, change.count), change.first):
+            if isinstance(change, StoredLog):
+                for at, delivery in enumerate(store.read(change.key, change.first, change.count), change.first):
                     assert delivery is not None
-                    damaged.commit([Enqueue(change.client_id, at, delivery)])
+                    damaged.commit([Append(change.key, at, delivery)])
             else:
                 damaged.commit([change])
     return damaged

@@ -1,0 +1,215 @@
+"""What stores keep of records and their logs: their data, what waits, what was taken and when it is due."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mqttlite.core.changes import Change, SaveSession
+from mqttlite.core.log_changes import (
+    Append,
+    Finish,
+    KeepFrom,
+    MoveHead,
+    RemoveRecord,
+    SaveDeadline,
+    SaveRecord,
+    StoredLog,
+    Take,
+)
+from mqttlite.core.message import Delivery, Message
+from mqttlite.store.memory import MemoryStore
+from mqttlite.store.sqlite.files import DATABASE
+from mqttlite.store.sqlite.records import Damaged, decode_record, encode_record
+from mqttlite.store.sqlite.salvage import Source, salvage
+from mqttlite.store.sqlite.store import SqliteStore
+from tests.support.stores import everything, loaded
+
+LOG = "\0$queue/jobs"
+
+
+class Disk:
+    """A store that is closed and opened between commits and what is read."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._memory = MemoryStore(pages=True)
+
+    async def commit(self, *changes: Change) -> None:
+        if self._path is None:
+            self._memory.commit(list(changes))
+            return
+        store = SqliteStore(self._path)
+        await store.commit(list(changes))
+        store.close()
+
+    async def read(self) -> list[tuple[object, ...]]:
+        if self._path is None:
+            return [seen(change) for change in await everything(self._memory)]
+        store = SqliteStore(self._path)
+        found = [seen(change) for change in await everything(store)]
+        store.close()
+        return found
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    return Disk(None if request.param == "memory" else tmp_path)
+
+
+def seen(change: Change) -> tuple[object, ...]:
+    if isinstance(change, SaveRecord):
+        return "record", change.key, change.data
+    if isinstance(change, Append):
+        return "message", change.offset, change.mark, change.delivery.message.payload
+    if isinstance(change, SaveDeadline):
+        return "due", change.offset, round(change.due_at, 1)
+    return type(change).__name__, getattr(change, "key", None) or getattr(change, "client_id", None)
+
+
+def append(first: int, last: int) -> list[Change]:
+    return [Append(LOG, at, Delivery(Message(b"a", b"%d" % at, 1), 1, False)) for at in range(first, last + 1)]
+
+
+async def test_a_log_has_its_messages_their_marks_and_times(disk: Disk) -> None:
+    await disk.commit(SaveRecord(LOG, b"first"), *append(0, 5))
+    await disk.commit(SaveRecord(LOG, b"def"), Take(LOG, 0, 100), Take(LOG, 1, 101), Take(LOG, 2, 202))
+    await disk.commit(SaveDeadline(LOG, 1, 50.0), SaveDeadline(LOG, 2, 60.0), Take(LOG, 1, 201), Finish(LOG, 0))
+    await disk.commit(Finish(LOG, 7))
+    assert await disk.read() == [
+        ("record", LOG, b"def"),
+        ("message", 1, 201, b"1"),
+        ("message", 2, 202, b"2"),
+        ("message", 3, 0, b"3"),
+        ("message", 4, 0, b"4"),
+        ("message", 5, 0, b"5"),
+        ("due", 2, 60.0),
+    ]
+    await disk.commit(Finish(LOG, 2), Finish(LOG, 1))
+    assert [each[1] for each in await disk.read() if each[0] in ("message", "due")] == [3, 4, 5]
+
+
+async def test_a_record_that_ends_and_begins_again_has_only_what_came_since(disk: Disk) -> None:
+    await disk.commit(SaveRecord(LOG, b"def"), SaveSession("jobs", 10, 0.0), *append(0, 3), Take(LOG, 0, 1))
+    await disk.commit(RemoveRecord(LOG), SaveRecord(LOG, b"new"), *append(4, 5))
+    found = [each for each in await disk.read() if each[0] != "SaveSession"]
+    assert found == [("record", LOG, b"new"), ("message", 4, 0, b"4"), ("message", 5, 0, b"5")]
+    await disk.commit(RemoveRecord(LOG))
+    assert await disk.read() == [("SaveSession", "jobs")]
+
+
+async def test_messages_that_are_kept_wait_again(disk: Disk) -> None:
+    await disk.commit(SaveRecord(LOG, b"def"), *append(0, 5), KeepFrom(LOG, 1))
+    sent: list[Change] = [Take(LOG, at, 100 + at) for at in range(4)]
+    await disk.commit(*sent, *(Finish(LOG, at) for at in range(3)))
+    assert payloads_of(await disk.read()) == [b"3", b"4", b"5"]
+    await disk.commit(MoveHead(LOG, 1))
+    found = await disk.read()
+    assert payloads_of(found) == [b"1", b"2", b"3", b"4", b"5"]
+    assert [each[2] for each in found if each[0] == "message"] == [0] * 5
+    assert ("KeepFrom", LOG) in found
+    await disk.commit(MoveHead(LOG, 6), *append(6, 6))
+    assert payloads_of(await disk.read()) == [b"6"]
+    await disk.commit(MoveHead(LOG, 4), Take(LOG, 4, 1))
+    assert payloads_of(await disk.read()) == [b"4", b"5", b"6"]
+    await disk.commit(KeepFrom(LOG, -1), Finish(LOG, 4))
+    found = await disk.read()
+    assert (payloads_of(found), ("KeepFrom", LOG) in found) == ([b"5", b"6"], False)
+
+
+async def test_what_nobody_needs_is_deleted_in_parts(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveRecord(LOG, b"def"), KeepFrom(LOG, 0)])
+    for at in range(500):
+        await store.commit(append(at, at))
+    await store.commit([MoveHead(LOG, 500)])
+    assert rows_in(tmp_path) == 500
+    await store.commit([KeepFrom(LOG, -1)])
+    store.close()
+    assert 0 < rows_in(tmp_path) <= 300
+    store = SqliteStore(tmp_path)
+    await store.commit([*append(500, 500), Take(LOG, 500, 1)])
+    await store.commit([*append(501, 501), Take(LOG, 501, 1)])
+    store.close()
+    assert rows_in(tmp_path) == 2
+
+
+def rows_in(path: Path) -> int:
+    with sqlite3.connect(path / DATABASE) as connection:
+        (found,) = connection.execute("SELECT count(*) FROM queue").fetchone()
+    connection.close()
+    return int(found)
+
+
+def payloads_of(found: list[tuple[object, ...]]) -> list[object]:
+    return [each[3] for each in found if each[0] == "message"]
+
+
+async def test_a_message_for_many_logs_is_stored_once(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    message = Message(b"a", b"x" * 10_000, 1)
+    names = [f"\0$queue/{number}" for number in range(50)]
+    changes: list[Change] = [SaveRecord(name, b"") for name in names]
+    await store.commit([*changes, *(Append(name, 0, Delivery(message, 1, False)) for name in names)])
+    store.close()
+    assert (tmp_path / DATABASE).stat().st_size < 150_000
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        assert connection.execute("SELECT count(*) FROM chunks").fetchone() == (1,)
+    connection.close()
+
+
+async def test_a_time_is_kept_of_taken_messages_alone(disk: Disk) -> None:
+    await disk.commit(SaveRecord(LOG, b""), *append(0, 0), SaveDeadline(LOG, 0, 5.0), SaveDeadline(LOG, 9, 5.0))
+    assert "due" not in [each[0] for each in await disk.read()]
+
+
+async def test_a_damaged_record_costs_its_log_and_no_other(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveRecord(LOG, b"def"), SaveRecord("\0$queue/other", b"def"), *append(0, 0)])
+    store.close()
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        connection.execute("UPDATE queues SET data = x'00' WHERE name = '$queue/jobs'")
+    connection.close()
+    store = SqliteStore(tmp_path)
+    assert [seen(each) for each in loaded(store) if isinstance(each, SaveRecord)] == [
+        ("record", "\0$queue/other", b"def")
+    ]
+    store.close()
+
+
+async def test_a_record_under_another_name_is_none(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveRecord(LOG, b"def")])
+    store.close()
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        connection.execute("UPDATE queues SET name = 'x'")
+    connection.close()
+    store = SqliteStore(tmp_path)
+    assert loaded(store) == []
+    store.close()
+
+
+async def test_a_salvaged_database_has_its_records(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    await disk.commit(SaveRecord(LOG, b"def"), *append(0, 2), Take(LOG, 0, 1), SaveDeadline(LOG, 0, 5.0))
+    before = await disk.read()
+    path = tmp_path / DATABASE
+    assert any("1 rows of queues" in sentence for sentence in salvage(Source(path), path, [], -1))
+    assert await disk.read() == before
+
+
+def test_a_record_fits_no_other() -> None:
+    data = encode_record(SaveRecord(LOG, b"\0def\0"), 5)
+    decoded = decode_record(data, 5)
+    assert (decoded.key, decoded.data) == (LOG, b"\0def\0")
+    with pytest.raises(Damaged):
+        decode_record(data, 6)
+
+
+async def test_pages_are_those_of_the_log_alone(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.commit([SaveRecord(LOG, b""), SaveSession("\1$queue/jobs", 10, 0.0), *append(0, 3)])
+    assert [each and each.message.payload for each in await store.page(LOG, 1, 2)] == [b"1", b"2"]
+    assert await store.page("\0$queue/x", 0, 2) == [None, None]
+    assert [change.count for change in loaded(store) if isinstance(change, StoredLog) and change.count] == [4]
+    store.close()
