@@ -7,15 +7,18 @@ message of a group that was not committed is given to a member again.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, final
 
+from mqttlite.client.message import Payload, PublishOutcome
 from mqttlite.client.queue_handlers import is_async
 from mqttlite.client.session import Session
 from mqttlite.client.stream_feed import StreamFeed, Subscriber
 from mqttlite.client.stream_message import StreamMessage
+from mqttlite.wire.properties import NONE, Properties
 
 Since: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[int, int]
 """Where to begin: with the first message that is kept, with new ones, with those published at a time or later, or with
@@ -48,6 +51,55 @@ class Stream:
         """
         return StreamReading(self._client, self._session, self.name, self._topic_filter, since, follow, where)
 
+    async def append(
+        self,
+        payload: Payload,
+        *,
+        key: str = "",
+        dedup_id: str = "",
+        commits: Sequence[StreamMessage] = (),
+        properties: Properties = NONE,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> PublishOutcome:
+        """Append a message to the stream itself, at QoS 1, and wait until it is on disk.
+
+        Messages with the same `key` are in one partition, in order. With the same `dedup_id` one is appended once: the
+        broker remembers the latest ones of each stream.
+
+        `commits` are messages of groups of this client: they, and those before them in their partitions, are committed
+        together with this message, or neither is. Raises `PublishRefused` if they are of another member by now; then
+        nothing is appended. Such a message gets a `dedup_id` if it has none, so that it is not appended twice when it
+        is sent again in another connection. Raises also as `Client.publish` does: what was not answered may be there.
+        """
+        asked = acks_of(commits)
+        if key:
+            asked.append(("ordering-key", key))
+        if dedup_id or commits:
+            asked.append(("dedup-id", dedup_id or secrets.token_hex(16)))
+        fields: dict[str, Any] = dict(properties.present())
+        fields["user_properties"] = [*asked, *properties.user_properties]
+        topic = f"$stream/{self.name}"
+        outcome = await self._client.publish(topic, payload, 1, False, Properties(**fields), timeout)
+        for message in commits:
+            if message.member is not None:
+                message.member.finish_to(message)
+        return outcome
+
+
+def acks_of(messages: Iterable[StreamMessage]) -> list[tuple[str, str]]:
+    """The user properties that commit messages, and those before them in their partitions. Raises `ValueError` for
+    messages of no group."""
+    latest: dict[str, dict[int, int]] = {}
+    for message in messages:
+        if message.member is None or message.offset < 0:
+            raise ValueError(f"{message!r} is of no group, or has no offset: it cannot be committed with a message")
+        offsets = latest.setdefault(message.member.topic_filter, {})
+        offsets[message.partition] = max(message.offset, offsets.get(message.partition, 0))
+    return [
+        ("acks", f"{topic_filter} " + ",".join(f"{partition}:{offset}" for partition, offset in offsets.items()))
+        for topic_filter, offsets in latest.items()
+    ]
+
 
 @final
 class StreamReading:
@@ -69,9 +121,7 @@ class StreamReading:
         self._follow: Final = follow
         self._next: Final[dict[int, int]] = dict(since) if isinstance(since, Mapping) else {}
         """By partition: the offset behind the last message that the program has."""
-        self._feed: Final = StreamFeed(
-            client, session, stream, topic_filter, where, asked, self._on_lost, on_commit=_ignore
-        )
+        self._feed: Final = StreamFeed(client, session, stream, topic_filter, where, asked, self._on_lost, member=None)
 
     def __repr__(self) -> str:
         return f"StreamReading({self._feed.topic_filter!r}, next={self._next})"
@@ -153,7 +203,7 @@ class Group:
         """Those that the program has and did not commit; the broker's window bounds them."""
         asked = [("stream-offset", position_text(since))]
         topic = f"$share/{name}/{filter_of(stream, topic_filter)}"
-        self._feed: Final = StreamFeed(client, session, stream, topic, where, asked, self._on_lost, self._on_commit)
+        self._feed: Final = StreamFeed(client, session, stream, topic, where, asked, self._on_lost, self)
 
     def __repr__(self) -> str:
         return f"Group({self.name!r}, {self.stream!r}, {len(self._in_hand)} messages in hand)"
@@ -200,16 +250,32 @@ class Group:
         if not self._in_hand:
             self._leave()
 
+    # ------------------------------------------------------------------ as `MemberOfGroup`
+
+    @property
+    def topic_filter(self) -> str:
+        """The topic filter to which it subscribes."""
+        return self._feed.topic_filter
+
+    def finish_to(self, message: StreamMessage) -> None:
+        """As `MemberOfGroup`."""
+        for each in [each for each in self._in_hand if each.partition == message.partition]:
+            if each.offset <= message.offset:
+                each.ack()
+
+    def forget(self, message: StreamMessage) -> None:
+        """As `MemberOfGroup`."""
+        self._in_hand.pop(message, None)
+        if self._feed.is_over and not self._in_hand:
+            self._leave()
+
+    # ------------------------------------------------------------------ inside
+
     def _leave(self) -> None:
         """Other members get what is not committed."""
         self._feed.leave()
         for message in list(self._in_hand):
             message.ack()
-
-    def _on_commit(self, message: StreamMessage) -> None:
-        self._in_hand.pop(message, None)
-        if self._feed.is_over and not self._in_hand:
-            self._leave()
 
     def _on_lost(self) -> None:
         """Members get these again."""
@@ -254,7 +320,3 @@ def end_of(message: StreamMessage) -> dict[int, int]:
         return {}
     pairs = [each.split(":") for each in text.split(",")]
     return {int(partition): int(offset) for partition, offset in pairs}
-
-
-def _ignore(message: StreamMessage) -> None:
-    """A reading has nothing to commit."""

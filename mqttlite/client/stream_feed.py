@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from mqttlite.client.errors import AnswerTimeout, ClientClosed, MqttError
+from mqttlite.client.message import Payload, PublishOutcome
 from mqttlite.client.receipts import Receipt
 from mqttlite.client.session import Answer, Session
-from mqttlite.client.stream_message import StreamMessage
+from mqttlite.client.stream_message import MemberOfGroup, StreamMessage
 from mqttlite.client.topics import check_filter
 from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import NONE, Properties
@@ -29,6 +30,15 @@ class Subscriber(Protocol):
     async def subscribe(
         self, topic: str, qos: int = 0, *, where: str | None = None, properties: Properties | None = None
     ) -> tuple[int, ...]: ...
+    async def publish(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> PublishOutcome: ...
 
 
 @final
@@ -45,7 +55,7 @@ class StreamFeed:
         where: str | None,
         user_properties: list[tuple[str, str]],
         on_lost: Callable[[], None],
-        on_commit: Callable[[StreamMessage], None],
+        member: MemberOfGroup | None,
     ) -> None:
         check_filter(topic_filter)
         self.topic_filter: Final = topic_filter
@@ -55,7 +65,7 @@ class StreamFeed:
         self._where: Final = where
         self._user_properties: Final = user_properties
         self._on_lost: Final = on_lost
-        self._on_commit: Final = on_commit
+        self._member: Final = member
         self.waiting: Final[deque[StreamMessage]] = deque()
         self._arrived: Final = asyncio.Event()
         self._opening: asyncio.Future[None] | None = None
@@ -120,7 +130,7 @@ class StreamFeed:
 
     def on_message(self, packet: Publish, receipt: Receipt) -> None:
         """As `Reader`."""
-        message = StreamMessage(packet, receipt, self._stream, self._on_commit)
+        message = StreamMessage(packet, receipt, self._stream, self._member)
         if self._has_left:  # it was on its way
             message.ack()
             return

@@ -3,9 +3,8 @@
 Invariant: a message is committed once, on the connection on which it came, or not at all.
 """
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from mqttlite.client.message import Message
 from mqttlite.client.receipts import Receipt
@@ -15,15 +14,30 @@ UNKNOWN: Final = -1
 """The partition and the offset of a message that is too large for the client together with them."""
 
 
+class MemberOfGroup(Protocol):
+    """The member of a group, as its messages see it."""
+
+    @property
+    def topic_filter(self) -> str:
+        """Its subscription."""
+        ...
+
+    def forget(self, message: "StreamMessage", /) -> None:
+        """A message is committed."""
+        ...
+
+    def finish_to(self, message: "StreamMessage", /) -> None:
+        """The broker has committed a message, and all before it in its partition."""
+        ...
+
+
 @final
 class StreamMessage(Message):
     """`topic`, `payload` and `properties` are as the publisher wrote them."""
 
-    __slots__ = ("_on_commit", "_way", "offset", "partition", "stream")
+    __slots__ = ("_way", "member", "offset", "partition", "stream")
 
-    def __init__(
-        self, packet: Publish, receipt: Receipt, stream: str, on_commit: Callable[["StreamMessage"], None]
-    ) -> None:
+    def __init__(self, packet: Publish, receipt: Receipt, stream: str, member: MemberOfGroup | None) -> None:
         super().__init__(
             packet.topic.decode(),
             packet.payload,
@@ -35,7 +49,8 @@ class StreamMessage(Message):
             receipt,
         )
         self._way: Final = receipt
-        self._on_commit: Final = on_commit
+        self.member: Final = member
+        """The member of a group to which it came; None for a reading."""
         self.stream: Final = stream
         """The name of the stream."""
         self.partition: Final[int] = self._number("stream-partition")
@@ -90,7 +105,8 @@ class StreamMessage(Message):
     def ack(self, reason_code: int = 0) -> bool:
         """As `commit`. The reason code changes nothing."""
         is_committed = super().ack(reason_code)
-        self._on_commit(self)
+        if self.member is not None:
+            self.member.forget(self)
         return is_committed
 
     def told(self, name: str) -> str:

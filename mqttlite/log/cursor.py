@@ -44,6 +44,10 @@ class Place:
         self.unacknowledged -= 1
         self._finish(offset, offset + 1)
 
+    def finish_before(self, end: int) -> None:
+        """All before `end`, which was sent, is done. Acknowledgements of it may follow."""
+        self._finish(self.position, end)
+
     def jump(self, first: int) -> int:
         """All before `first`, which is behind the head, was removed. Return how many messages are skipped. What was
         sent may still be acknowledged."""

@@ -6,7 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mqttlite.client import Client, FilterError, MqttError, Properties, StreamMessage, StreamReading, SubscribeRefused
+from mqttlite.client import (
+    Client,
+    FilterError,
+    MqttError,
+    Properties,
+    PublishRefused,
+    StreamMessage,
+    StreamReading,
+    SubscribeRefused,
+)
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.service import Streams
@@ -222,6 +231,35 @@ async def test_a_member_gets_again_what_it_did_not_commit_on_a_lost_connection(b
         assert (again.payload, again.offset) == (b"1", 1)
         assert again.commit()
         await until(lambda: positions(broker) == [2])
+
+
+async def test_a_message_is_appended_once_and_keeps_its_key(broker: Broker) -> None:
+    async with client(broker) as us:
+        stream = us.stream("one")
+        told = Properties(content_type="text/plain", user_properties=[("a", "b")])
+        for _ in range(2):
+            assert (await stream.append("x", key="k", dedup_id="1", properties=told)).reason_code == 0
+        (message,) = [each async for each in stream.read()]
+        assert (message.key, message.payload, message.properties.content_type) == ("k", b"x", "text/plain")
+        assert message.told("a") == "b"
+
+
+async def test_a_result_is_appended_together_with_what_it_commits(broker: Broker) -> None:
+    async with client(broker, receive_maximum=2) as us, us.group("g", "one") as group:
+        await append(us, "1", "2", "3")
+        await anext(group)
+        second = await anext(group)
+        bills = us.stream("s")
+        await bills.append("1+2", commits=[second])
+        assert positions(broker) == [2]
+        assert (await anext(group)).payload == b"3", "both places in the window are free"
+        with pytest.raises(PublishRefused, match="0:1 is finished"):
+            await bills.append("1+2", commits=[second])
+        async with client(broker) as other:
+            (bill,) = [each async for each in other.stream("s").read()]
+        assert bill.payload == b"1+2"
+        with pytest.raises(ValueError, match="is of no group"):
+            await bills.append("x", commits=[bill])
 
 
 async def test_a_reading_is_stopped_while_it_subscribes_and_ends_with_its_client(broker: Broker) -> None:

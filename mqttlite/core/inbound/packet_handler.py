@@ -394,7 +394,7 @@ class PacketHandler:
     def _publish(self, connection: Connection, message: Message, route: Route, receipt: Receipt) -> None:
         is_whole = message.qos == 2 and _is_whole(route, receipt.session)
         fan_out = self._router.publish(message, route, receipt.session, is_whole)
-        if not route.is_open:
+        if fan_out.tally.refusal or not route.is_open:
             receipt.refusal = self._refusal(connection, message, route, fan_out.tally)
         self._settle(receipt, fan_out)
 

@@ -8,13 +8,15 @@ from mqttlite.core.jobs import Jobs
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.route.permissions import Permissions
 from mqttlite.core.session.queue_pages import QueuePages
+from mqttlite.core.source import Source
 
 
 @final
 class StreamContext:
-    """`has_pages`: the store is on disk, and only the newest messages are in memory, too."""
+    """`has_pages`: the store is on disk, and only the newest messages are in memory, too. `take_acks` finishes what a
+    publisher says that it has finished as a member of groups, or returns why not."""
 
-    __slots__ = ("effects", "has_pages", "jobs", "latest", "pages", "permissions", "wall_ahead_us")
+    __slots__ = ("effects", "has_pages", "jobs", "latest", "pages", "permissions", "take_acks", "wall_ahead_us")
 
     def __init__(
         self,
@@ -24,6 +26,7 @@ class StreamContext:
         has_pages: bool,
         permissions: Permissions,
         wall_ahead_us: int,
+        take_acks: Callable[[Source, list[str]], str],
     ) -> None:
         self.effects: Final = effects
         self.jobs: Final = jobs
@@ -31,6 +34,7 @@ class StreamContext:
         self.has_pages: Final = has_pages
         self.permissions: Final = permissions
         self.wall_ahead_us: Final = wall_ahead_us
+        self.take_acks: Final = take_acks
         self.latest: Delivery | None = None
         """The delivery of the latest message. The next stream usually takes the same one, and shares it."""
 

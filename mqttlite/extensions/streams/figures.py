@@ -23,6 +23,7 @@ def values(streams: Streams, archive: "Archive | None") -> Mapping[str, Values]:
         "stream_readers": [(label, each.readers) for label, each in zip(labels, states, strict=True)],
         "stream_lag": list(zip(labels, lags, strict=True)),
         "stream_appended": [(label, each.appended) for label, each in zip(labels, states, strict=True)],
+        "stream_duplicates": [(label, each.duplicates) for label, each in zip(labels, states, strict=True)],
         "stream_refused": [(label, each.refused) for label, each in zip(labels, states, strict=True)],
         "stream_removed": [(label, each.removed) for label, each in zip(labels, states, strict=True)],
         **{

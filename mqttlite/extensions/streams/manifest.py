@@ -19,6 +19,7 @@ MANIFEST: Final = Manifest(
         Figure("gauge", "stream_readers", "Subscriptions that read a stream."),
         Figure("gauge", "stream_lag", "The most messages that a reader of a stream has not finished."),
         Figure("counter", "stream_appended", "Messages that were appended to a stream."),
+        Figure("counter", "stream_duplicates", "Messages with a dedup-id that a stream knew."),
         Figure("counter", "stream_refused", "Messages that a stream refused."),
         Figure("counter", "stream_removed", "Messages that a stream removed because of their age or its size."),
         Figure("counter", "stream_archived", "Messages of a stream that were written to its archive."),

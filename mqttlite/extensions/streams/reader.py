@@ -174,6 +174,20 @@ class Reader(Job):
             self._note_progress(partition)
             self.wake()
 
+    def refuses(self, partition: int, offset: int) -> bool:
+        """Whether this member cannot finish a message: it does not have the partition, was not sent the message, or has
+        finished all up to that."""
+        group, places = self.group, self.cursor.places
+        if group is None or not 0 <= partition < len(places) or group.owners[partition] is not self:
+            return True
+        place = places[partition]
+        return not place.position <= offset < place.head
+
+    def finish_to(self, partition: int, offset: int) -> None:
+        """The member has finished the messages of a partition up to this one, which it does not refuse."""
+        self.cursor.places[partition].finish_before(offset + 1)
+        self._note_progress(partition)
+
     def take(self, partition: int) -> None:
         """Implements `Member`."""
         self._lagging.append(partition)

@@ -19,6 +19,7 @@ from mqttlite.core.message_filter import FilterCompiler, MessageFilter, StoredFi
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
+from mqttlite.core.source import Source
 from mqttlite.extensions.ephemeral_sink import EphemeralSink
 from mqttlite.extensions.streams.context import StreamContext
 from mqttlite.extensions.streams.entry import END
@@ -32,6 +33,7 @@ from mqttlite.extensions.streams.limits import (
     MAX_STREAMS,
 )
 from mqttlite.extensions.streams.namespace import STREAMS, position_of, split_position
+from mqttlite.extensions.streams.once import DEDUP
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.position import Position, Start, parse_position
@@ -120,6 +122,8 @@ class StreamState:
     size_bytes: int
     readers: int
     appended: int
+    duplicates: int
+    """Messages whose `dedup-id` it knew, so that they were not appended again."""
     refused: int
     removed: int
     partitions: list[PartitionState]
@@ -168,7 +172,13 @@ class Streams:
         self._filters: Final = filters
         self._kept: Final[dict[str, _Kept]] = {}
         self._context: Final = StreamContext(
-            core.effects, core.jobs, core.page_reads, core.has_pages, core.permissions, wall_ahead_us
+            core.effects,
+            core.jobs,
+            core.page_reads,
+            core.has_pages,
+            core.permissions,
+            wall_ahead_us,
+            self.take_acks,
         )
         self._asked: _Asked | None = None
         self._records: list[SaveRecord | Append | StoredLog] = []
@@ -276,7 +286,9 @@ class Streams:
 
     def restore(self, change: LoadedOfLog) -> None:
         """Implements `Namespace`: collect the change until all are there."""
-        if isinstance(change, SaveRecord | Append | StoredLog) and change.key.startswith((DEFINITION, LOG, CURSOR)):
+        if isinstance(change, SaveRecord | Append | StoredLog) and change.key.startswith(
+            (DEFINITION, LOG, CURSOR, DEDUP)
+        ):
             self._records.append(change)
 
     def restored(self) -> None:
@@ -305,6 +317,8 @@ class Streams:
                 elif saved is not None:
                     cursors[saved.client_id, saved.subscription] = (change.key, saved)
                 self._next_cursor = max(self._next_cursor, int(change.key.removeprefix(CURSOR)) + 1)
+            elif isinstance(change, SaveRecord) and change.key.startswith(DEDUP):
+                self._restore_ids(change)
         for saved in (each for _, each in (*groups, *cursors.values())):
             self._pass_over(saved)
         for kept in self._kept.values():
@@ -319,6 +333,14 @@ class Streams:
             self._restore_group(record, saved)
         self._restore_readers(cursors)
         self._look_for_old()
+
+    def _restore_ids(self, change: SaveRecord) -> None:
+        name, _, number = change.key.removeprefix(DEDUP).rpartition("/")
+        kept = self._kept.get(name)
+        if kept is None:
+            self._core.effects.record(RemoveRecord(change.key))
+        else:
+            kept.stream.window.restore(int(number), change.data)
 
     def _pass_over(self, saved: SavedCursor) -> None:
         """No offset is given again that a reader has seen, also where the store has lost messages."""
@@ -408,6 +430,40 @@ class Streams:
             for reader in kept.readers.values():
                 reader.wake()
 
+    def take_acks(self, source: Source, acks: list[str]) -> str:
+        """Finish messages for a member of groups. Each of `acks` is the topic filter of a subscription, a space, and
+        the last finished offset of partitions (`0:17,1:22`). Return why not; then none is finished."""
+        found: list[tuple[Group, Reader, tuple[tuple[int, int], ...]]] = []
+        for each in acks:
+            topic_filter, _, text = each.rpartition(" ")
+            reader = self._reader_of(source, topic_filter)
+            if reader is None or reader.group is None:
+                return f"acks: {topic_filter[:128]!r} is no subscription of this client in a group"
+            try:
+                position = parse_position(text)
+            except ValueError as error:
+                return f"acks: {error}"
+            if not position.offsets or position.start is not Start.LATEST:
+                return f"acks: {text[:64]!r} has no offsets: it is <partition>:<offset>,…"
+            for partition, offset in position.offsets:
+                if reader.refuses(partition, offset):
+                    return f"acks: {partition}:{offset} is finished, of another member now, or was not sent to this one"
+            found.append((reader.group, reader, position.offsets))
+        for group, reader, offsets in found:
+            for partition, offset in offsets:
+                reader.finish_to(partition, offset)
+            self._save_group(group)
+        return ""
+
+    def _reader_of(self, source: Source, topic_filter: str) -> Reader | None:
+        """The reader of a subscription of the client that publishes."""
+        levels = topic_filter.split("/", 4)
+        if len(levels) < 4:
+            return None
+        kept = self._kept.get(split_position(levels[3].encode())[0].decode())
+        found = None if kept is None else kept.readers.get((source.client_id, topic_filter.encode()))
+        return found if found is not None and found.session is source else None
+
     # ------------------------------------------------------------------ make and delete
 
     @property
@@ -451,6 +507,7 @@ class Streams:
         for partition in kept.stream.partitions:
             partition.forget(len(partition.tail))
             self._core.effects.record(RemoveRecord(partition.key))
+        kept.stream.window.delete()
         self._core.effects.record(RemoveRecord(f"{DEFINITION}{name}"))
         del self._kept[name]
 
@@ -508,6 +565,7 @@ class Streams:
             size_bytes=stream.size_bytes,
             readers=len(kept.readers),
             appended=stream.appended,
+            duplicates=stream.duplicates,
             refused=stream.refused,
             removed=stream.removed,
             partitions=[

@@ -8,9 +8,9 @@ from typing import Final, final
 
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.reasons import QUEUE_FULL
+from mqttlite.core.reasons import NOT_AUTHORIZED, QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
-from mqttlite.core.route.tally import DROPPED, QUEUED, QUOTA_EXCEEDED, Tally
+from mqttlite.core.route.tally import DROPPED, POLICY_REFUSES, QUEUED, QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import Source
 from mqttlite.extensions.streams.context import SaveSegments, StreamContext
 from mqttlite.extensions.streams.keys import cached_partitions
@@ -22,6 +22,7 @@ from mqttlite.extensions.streams.limits import (
     TAIL_MESSAGES,
     USUAL_SEGMENT_BYTES,
 )
+from mqttlite.extensions.streams.once import DedupWindow, asked_with
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.log.segments import Segments
 
@@ -33,6 +34,7 @@ _ACCEPT_WORK: Final = 12
 
 _FOLLOWERS_PER_WORK_UNIT: Final = 2
 
+_IS_THERE: Final = "it was appended before: its dedup-id is known"
 _IN_STORE: Final = "it is kept, and read from $stream"
 """What `explain` says of a message."""
 
@@ -75,6 +77,9 @@ class Stream:
         """How many subscriptions there are."""
         self.appended: int = 0
         self.refused: int = 0
+        self.window: Final = DedupWindow(name, context.effects)
+        self.duplicates: int = 0
+        """How many messages were there already."""
         self.removed: int = 0
         """How many messages retention removed."""
 
@@ -100,13 +105,19 @@ class Stream:
         """Implements `Sink`."""
         if self._is_too_large(message):
             return [planned_sink(self.shown, DROPPED, QUEUE_FULL, self._why_too_large(message))]
+        if self.window.has(asked_with(message)[0]):
+            return [planned_sink(self.shown, QUEUED, "", _IS_THERE)]
         return [planned_sink(self.shown, QUEUED, "", _IN_STORE)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        """Implements `Sink`: append the message."""
+        """Implements `Sink`: append the message, unless it is there."""
         context = self.context
         effects = context.effects
         effects.work += _ACCEPT_WORK
+        digest, acks = asked_with(message)
+        if digest and self.window.has(digest):
+            self._accept_again(message, tally)
+            return
         if not self._make_room(message):
             self.refused += 1
             tally.drop(QUEUE_FULL)
@@ -115,6 +126,10 @@ class Stream:
                 detail = self._why_too_large(message)
                 effects.tracer.on_dropped(message.trace, self.shown, message.topic, QUEUE_FULL, 1, detail)
             return
+        if acks and not self._take_acks(message, source, acks, tally):
+            return
+        if digest:
+            self.window.add(digest)
         tally.queued += 1
         self.appended += 1
         partition = self.partitions[self._choose(message)]
@@ -128,6 +143,27 @@ class Stream:
             effects.tracer.on_queued(message.trace, self.shown, _IN_STORE, self.messages, 0)
         if partition.followers:
             self._wake(partition)
+
+    def _accept_again(self, message: Message, tally: Tally) -> None:
+        """A message that is there: its publisher is told so when it is on disk."""
+        self.duplicates += 1
+        tally.queued += 1
+        tally.is_durable = True
+        tracer = self.context.effects.tracer
+        if message.trace and tracer is not None:
+            tracer.on_queued(message.trace, self.shown, _IS_THERE, self.messages, 0)
+
+    def _take_acks(self, message: Message, source: Source, acks: list[str], tally: Tally) -> bool:
+        """Finish what the publisher of a message has finished. Return whether that was right."""
+        if message.topic == self.topic:
+            refusal = self.context.take_acks(source, acks)
+        else:
+            refusal = f"acks: only a message to {self.shown} itself is appended together with them"
+        if refusal:
+            self.refused += 1
+            tally.drop(NOT_AUTHORIZED)
+            tally.code, tally.refusal = POLICY_REFUSES, refusal
+        return not refusal
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""

@@ -219,6 +219,18 @@ def test_a_place_moves_over_what_is_done_without_gaps() -> None:
     assert place.position == 9
 
 
+def test_a_place_finishes_what_was_sent_before_its_acknowledgements() -> None:
+    place = Place(5)
+    for _ in range(4):
+        place.send()
+    place.acknowledge(7)
+    place.finish_before(7)
+    assert (place.position, place.head, place.unacknowledged) == (8, 9, 3)
+    place.acknowledge(5)
+    place.finish_before(6)
+    assert (place.position, place.unacknowledged) == (8, 2)
+
+
 def test_a_place_jumps_over_what_was_removed_and_counts_what_was_not_done() -> None:
     place = Place(0)
     for _ in range(3):
