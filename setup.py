@@ -40,6 +40,7 @@ COMPILED_ADAPTERS = (
     "mqttlite/extensions/streams/context.py",
     "mqttlite/extensions/streams/entry.py",
     "mqttlite/extensions/streams/group.py",
+    "mqttlite/extensions/streams/group_expiry.py",
     "mqttlite/extensions/streams/once.py",
     "mqttlite/extensions/streams/partition.py",
     "mqttlite/extensions/streams/reader.py",

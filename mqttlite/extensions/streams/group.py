@@ -63,6 +63,10 @@ class Group:
         self._draining: Final[dict[int, float]] = {}
         """The partitions that move, with the times when that began."""
         self._timer: _Drain | None = None
+        self.subscriptions: int = 0
+        """How many there are, also of clients that are not connected."""
+        self.idle_since_us: int = 0
+        """Since when there are none, in microseconds of Unix time; 0: there are, or were at the end of the broker."""
         self.moves: int = 0
         """How many partitions got another reader."""
 

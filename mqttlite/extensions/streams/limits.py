@@ -17,6 +17,10 @@ MAX_READERS_OF_CLIENT: Final = 100
 MAX_GROUPS: Final = 1_000
 """The most groups of one stream: each has a position in each partition."""
 
+GROUP_EXPIRY_S: Final = 7 * 86_400.0
+"""How long the positions of a group without subscriptions are kept: as long as Kafka keeps those of a group, so that a
+consumer that is off for a holiday goes on where it was."""
+
 DRAIN_S: Final = 5.0
 """How long the reader of a partition that moves has for the messages that it was sent."""
 

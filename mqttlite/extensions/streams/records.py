@@ -42,6 +42,7 @@ class SavedCursor(msgspec.Struct, frozen=True, kw_only=True):
     filter: str = ""
     since: int = 0
     tells_end: bool = False
+    idle_since_us: int = 0
 
 
 def decode_definition(name: str, data: bytes) -> Definition:

@@ -25,7 +25,9 @@ from mqttlite.extensions.streams.context import StreamContext
 from mqttlite.extensions.streams.entry import END
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
 from mqttlite.extensions.streams.group import Group
+from mqttlite.extensions.streams.group_expiry import GroupExpiry
 from mqttlite.extensions.streams.limits import (
+    GROUP_EXPIRY_S,
     MAX_ALL_PARTITIONS,
     MAX_GROUPS,
     MAX_READERS,
@@ -188,6 +190,8 @@ class Streams:
         self._cursors: Final[dict[Reader | Group, str]] = {}
         """The names of the records of readers and groups in the store."""
         self._next_cursor = 0
+        self._expiries: Final[dict[Group, GroupExpiry]] = {}
+        """Of the groups without subscriptions."""
         self._retention: Retention | None = None
 
     # ------------------------------------------------------------------ as `Namespace`
@@ -332,6 +336,10 @@ class Streams:
         for record, saved in groups:
             self._restore_group(record, saved)
         self._restore_readers(cursors)
+        for kept in self._kept.values():
+            for group in kept.groups.values():
+                if not group.subscriptions:
+                    self._expire_later(group, group.idle_since_us or now_us)
         self._look_for_old()
 
     def _restore_ids(self, change: SaveRecord) -> None:
@@ -422,6 +430,7 @@ class Streams:
             return
         positions = _within(saved.positions, kept.stream.partitions)
         group = self._make_group(kept, saved.group, (saved.subscription, saved.filter), positions, saved.since)
+        group.idle_since_us = saved.idle_since_us
         self._cursors[group] = record
 
     def on_new_rules(self) -> None:
@@ -521,6 +530,7 @@ class Streams:
         for reader in [each for each in kept.readers.values() if each.group is group]:
             self._end(kept, reader)
         group.end()
+        self._keep(group)
         del kept.groups[group_name]
         self._core.effects.record(RemoveRecord(self._cursors.pop(group)))
 
@@ -531,6 +541,9 @@ class Streams:
         """
         kept = self._find(name)
         group = self._find_group(kept, group_name)
+        if not group.subscriptions:
+            self._keep(group)
+            self._expire_later(group, self._context.now_us)
         if position.offsets and position.start is Start.LATEST:
             for number, offset in position.offsets:
                 log = self.partition(name, number)
@@ -675,6 +688,9 @@ class Streams:
         kept.readers[subscription.client_id, subscription.topic_filter] = reader
         kept.per_client[subscription.client_id] += 1
         kept.stream.readers += 1
+        if group is not None:
+            group.subscriptions += 1
+            self._keep(group)
         session.pull_with(reader)
         return reader
 
@@ -724,6 +740,34 @@ class Streams:
         record = self._cursors.pop(reader, None)
         if record is not None:
             self._core.effects.record(RemoveRecord(record))
+        group = reader.group
+        if group is not None:
+            group.subscriptions -= 1
+            if not group.subscriptions:
+                self._expire_later(group, self._context.now_us)
+                self._save_group(group)
+
+    def _expire_later(self, group: Group, idle_since_us: int) -> None:
+        """The group has no subscription since then."""
+        group.idle_since_us = idle_since_us
+        left_s = GROUP_EXPIRY_S - (self._context.now_us - idle_since_us) / 1e6
+        expiry = self._expiries[group] = GroupExpiry(group, self._expire)
+        self._core.deadlines.arm(expiry, self._core.effects.now + max(0.0, left_s))
+
+    def _keep(self, group: Group) -> None:
+        """The group has a subscription, or is deleted."""
+        group.idle_since_us = 0
+        expiry = self._expiries.pop(group, None)
+        if expiry is not None:
+            self._core.deadlines.cancel(expiry)
+
+    def _expire(self, group: Group) -> None:
+        del self._expiries[group]
+        days = GROUP_EXPIRY_S / 86_400
+        _log.info(
+            "the group %s of the stream %s had no member for %d days and is deleted", group.name, group.stream, days
+        )
+        self.delete_group(group.stream, group.name)
 
     def _save(self, reader: Reader) -> None:
         """Record where a reader is, if its session is kept, and where its group is."""
@@ -757,6 +801,7 @@ class Streams:
                 subscription=group.filters[0],
                 filter=group.filters[1],
                 since=group.since,
+                idle_since_us=group.idle_since_us,
             ),
         )
 

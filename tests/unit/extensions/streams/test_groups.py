@@ -11,7 +11,7 @@ from mqttlite.core.log_changes import RemoveRecord, SaveRecord
 from mqttlite.extensions.streams import service
 from mqttlite.extensions.streams.assignor import assigned
 from mqttlite.extensions.streams.errors import NoSuchStream
-from mqttlite.extensions.streams.limits import DRAIN_S
+from mqttlite.extensions.streams.limits import DRAIN_S, GROUP_EXPIRY_S
 from mqttlite.extensions.streams.position import parse_position
 from mqttlite.filters import Filters
 from mqttlite.store.memory import MemoryStore
@@ -383,4 +383,43 @@ def test_a_member_uses_up_a_shared_subscription_of_its_client() -> None:
     assert world.broker._routes.groups_of(session) == 1
     client.lose()
     assert world.streams.readers("s") == []
+    world.end()
+
+
+def test_a_group_that_nobody_subscribes_with_is_deleted_after_its_time(store: MemoryStore) -> None:
+    world = StreamWorld([options()], store)
+    client = reader(world, GROUP)
+    client.disconnect()
+    world.advance(GROUP_EXPIRY_S - 10)
+    assert len(world.streams.groups("s")) == 1
+    world = world.restart()
+    world.advance(9)
+    assert len(world.streams.groups("s")) == 1, "the time goes on over a restart"
+    world.advance(2)
+    assert world.streams.groups("s") == []
+    world = world.restart()
+    assert world.streams.groups("s") == []
+    world.end()
+
+
+def test_a_group_is_kept_while_a_client_is_subscribed_and_begins_its_time_anew(store: MemoryStore) -> None:
+    world = StreamWorld([options()], store)
+    kept = reader(world, GROUP, clean_start=False, expiry=10 * int(GROUP_EXPIRY_S))
+    kept.lose()
+    world.advance(2 * GROUP_EXPIRY_S)
+    assert len(world.streams.groups("s")) == 1, "its session is kept"
+    world = world.restart()
+    world.advance(GROUP_EXPIRY_S)
+    assert len(world.streams.groups("s")) == 1
+    reader(world, GROUP).disconnect()
+    world.advance(GROUP_EXPIRY_S - 10)
+    world.streams.seek("s", "g", parse_position("earliest"))
+    world.advance(GROUP_EXPIRY_S - 10)
+    assert len(world.streams.groups("s")) == 1, "a seek is a use"
+    second = reader(world, GROUP, "second")
+    world.advance(20)
+    assert len(world.streams.groups("s")) == 1
+    second.disconnect()
+    world.streams.delete_group("s", "g")
+    world.advance(2 * GROUP_EXPIRY_S)
     world.end()
