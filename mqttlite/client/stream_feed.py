@@ -103,7 +103,7 @@ class StreamFeed:
     def end(self, error: MqttError | None = None) -> None:
         """The program gets no more messages; iteration raises the error."""
         if not self.is_over:
-            self.is_over = True
+            self.is_over: bool = True
             self._error = error
             self._arrived.set()
 
