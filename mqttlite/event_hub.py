@@ -24,6 +24,9 @@ OVERLOADED: Final = "overloaded"
 PUSH_STOPPED: Final = "push_stopped"
 """The alarm while the push of a queue is stopped because its endpoint is gone."""
 
+BRIDGE_AWAY: Final = "bridge_away"
+"""The alarm while a bridge cannot connect to its other broker."""
+
 STOOD_STILL: Final = "stood_still"
 """The alarm for a minute after the process stood still for a second or longer."""
 
@@ -162,8 +165,9 @@ class Listener:
         """The process stood still for a second or longer, until now."""
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
-        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED` or `STOOD_STILL`) began,
-        or ended if not `active`; of the last three also: it became worse, or better, or came again."""
+        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED`, `BRIDGE_AWAY` or
+        `STOOD_STILL`) began, or ended if not `active`; of the last four also: it became worse, or better, or came
+        again."""
 
 
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")

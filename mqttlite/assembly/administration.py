@@ -14,6 +14,7 @@ from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.reports import Reports
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.service import Streams
     from mqttlite.gateway.context import OperatorContext
@@ -31,6 +32,7 @@ class Administration:
         delivery: Delivery,
         schemas: "Schemas | None",
         streams: "Streams | None",
+        bridges: "Bridges | None",
         reports: Reports,
         reload: Callable[[], None],
     ) -> None:
@@ -51,6 +53,7 @@ class Administration:
                 hub=runtime.hub,
                 schemas=None if schemas is None else schemas.registry,
                 streams=streams,
+                bridges=bridges,
                 queueing=delivery.queueing,
                 explanations=self.explanations,
                 read_page=runtime.queue_reader.page,

@@ -8,6 +8,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,7 @@ from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.namespace import RecordError
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate
+from mqttlite.event_hub import BRIDGE_AWAY
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.link import LinkPort
 from mqttlite.security.auth_chain import AuthChain
@@ -91,6 +93,7 @@ class Assembly:
         self.queueing: Final = self._delivery.queueing
         self.push: Final = self._delivery.push
         self.streams: Final = _streams(runtime)
+        self.bridges: Final = _bridges(runtime)
         try:
             with _no_garbage_collection():
                 self.core.restore(store.load(), runtime.clock())
@@ -111,16 +114,18 @@ class Assembly:
         self.telemetry.reports.hook_failures = extensions.failures
         if extensions.routes is not None:
             self.telemetry.reports.of_extensions.show(BUILT_IN["routes"].figures, extensions.routes.figures)
+        if self.bridges is not None:
+            self.telemetry.reports.of_extensions.show(BUILT_IN["bridge"].figures, self.bridges.figures)
         self.administration: Final = Administration(
-            *(runtime, self.logins, self._delivery, self.schemas, self.streams, self.telemetry.reports, reload)
+            *(runtime, self.logins, self._delivery, self.schemas, self.streams, self.bridges, self.telemetry.reports),
+            reload=reload,
         )
         self.gateway: Final = build_gateway(
-            *(runtime, self.schemas, self.streams, self.permissions, self.logins, self._delivery, self.network),
-            *(self.telemetry, self.administration),
+            *(runtime, self.schemas, self.streams, self.bridges, self.permissions, self.logins, self._delivery),
+            *(self.network, self.telemetry, self.administration),
             not_ready=not_ready,
             reload=reload,
         )
-        self.bridges: Final = _bridges(runtime)
         self._watches: list[asyncio.Task[None]] = []
         """The tasks that reload changed files."""
 
@@ -220,7 +225,10 @@ def _bridges(runtime: Runtime) -> "Bridges | None":
         return None
     from mqttlite.extensions.bridge.bridges import Bridges
 
-    return Bridges(runtime.config.bridges, runtime.core, runtime.loop_driver, runtime.config.data_dir)
+    return Bridges(
+        *(runtime.config.bridges, runtime.core, runtime.loop_driver, runtime.config.data_dir),
+        on_alarm=partial(runtime.hub.on_alarm, BRIDGE_AWAY),
+    )
 
 
 def _schemas(config: Config) -> "Schemas | None":

@@ -20,6 +20,7 @@ from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.pubsub.iam_policies import IamPolicies
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.service import Streams
@@ -32,6 +33,7 @@ def build_gateway(
     runtime: Runtime,
     schemas: "Schemas | None",
     streams: "Streams | None",
+    bridges: "Bridges | None",
     permissions: Permissions,
     logins: Logins,
     delivery: Delivery,
@@ -94,6 +96,7 @@ def build_gateway(
             schemas=None if schemas is None else schemas.registry,
             lookup=NoSchemas if schemas is None else schemas.lookup,
             streams=streams,
+            bridges=bridges,
             read_page=runtime.queue_reader.page,
             commit=runtime.commit,
             queueing=delivery.queueing,

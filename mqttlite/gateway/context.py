@@ -38,6 +38,7 @@ from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.pubsub.iam_policies import IamPolicies
     from mqttlite.extensions.queues.queueing import Queueing
     from mqttlite.extensions.schemas.service import SchemaRegistry
@@ -57,6 +58,8 @@ class OperatorContext:
     schemas: "SchemaRegistry | None"
     """None without that extension."""
     streams: "Streams | None"
+    """None without that extension."""
+    bridges: "Bridges | None"
     """None without that extension."""
     queueing: "Queueing | None"
     """The queues. None without that extension."""

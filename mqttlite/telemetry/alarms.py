@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.event_hub import MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, STOOD_STILL, STORE_FAILING, Listener
+from mqttlite.event_hub import BRIDGE_AWAY, MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, STOOD_STILL, STORE_FAILING, Listener
 from mqttlite.telemetry.publish_queue import PublishQueue
 
 TOPICS: Final = {
@@ -17,6 +17,7 @@ TOPICS: Final = {
     MEMORY_SHORT: b"$SYS/broker/alarms/memory",
     OVERLOADED: b"$SYS/broker/alarms/overload",
     PUSH_STOPPED: b"$SYS/broker/alarms/push",
+    BRIDGE_AWAY: b"$SYS/broker/alarms/bridges",
     STOOD_STILL: b"$SYS/broker/alarms/standstill",
 }
 

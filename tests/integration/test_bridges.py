@@ -17,7 +17,7 @@ from mqttlite.server import Broker
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import until
-from tests.support.inside import core_of
+from tests.support.inside import assembly_of, core_of
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ QUIET_S = 0.3
 
 
 def bridges_of(broker: Broker) -> Bridges:
-    found = broker._assembly.bridges
+    found = assembly_of(broker).bridges
     assert found is not None
     return found
 

@@ -217,6 +217,7 @@ async def test_mosquitto_says_nothing_that_we_do_not(rig: Rig, tmp_path: Path) -
         "alarms/store",
         "alarms/memory",
         "alarms/push",
+        "alarms/bridges",
         "alarms/standstill",
         "logins/jailed",
         "logins/refused in jail",

@@ -10,7 +10,10 @@ import random
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from mqttlite.client.backoff import MIN_DELAY_S, Backoff
 from mqttlite.client.connection import Connection
@@ -53,6 +56,34 @@ _NOT_THIS_LEVEL: Final = 1
 _log = logging.getLogger("mqttlite.bridge")
 
 
+class BridgeState(msgspec.Struct, frozen=True, kw_only=True):
+    """How a bridge stands."""
+
+    name: str
+    state: State
+    reason: str
+    """Why it is not connected, as a sentence; empty while it is."""
+    address: str
+    """The address to which it is connected; empty while it is not."""
+    addresses: tuple[str, ...]
+    version: str
+    client_id: str
+    """Its client identifier at the other broker. Here it is `$bridge/` and the name."""
+    since: str
+    """When it came to this state, in UTC."""
+    waiting: int
+    """Messages for the other broker that it has not acknowledged."""
+    sent: int
+    """Messages sent to the other broker since the start of this one, repeated ones included."""
+    received: int
+    """Messages from the other broker, repeated ones included."""
+    dropped: dict[str, int]
+    """Messages that the bridge dropped, by reason."""
+    connects: int
+    """How often it has connected."""
+    topics: tuple[BridgeTopic, ...]
+
+
 class _Joined(NamedTuple):
     connection: Connection
     connack: Connack
@@ -76,6 +107,11 @@ class Bridge:
         self.state: State = "idle" if options.start == "lazy" else "away"
         self.reason: str = "It has not connected yet."
         """Why it is not connected, as a sentence; empty while it is."""
+        self.has_tried: bool = False
+        """Whether an attempt to connect has ended."""
+        self.since: datetime = datetime.now(UTC)
+        """When it came to its state."""
+        self.connects: int = 0
         self.endpoint: str = ""
         """The address to which it is connected; empty if it is not."""
         self._core: Final = core
@@ -120,6 +156,26 @@ class Bridge:
             return 0
         return len(session.queue) + len(session.window.inflight) + len(session.window.resend)
 
+    def view(self) -> BridgeState:
+        """How it stands now."""
+        options, figures = self.options, self.figures
+        return BridgeState(
+            name=options.name,
+            state=self.state,
+            reason=self.reason,
+            address=self.endpoint,
+            addresses=options.addresses,
+            version=options.version,
+            client_id=self.remote_client_id,
+            since=self.since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            waiting=self.waiting,
+            sent=figures.sent,
+            received=figures.received,
+            dropped=dict(figures.refused),
+            connects=self.connects,
+            topics=options.topics,
+        )
+
     # ------------------------------------------------------------------ start and stop
 
     def start(self) -> None:
@@ -149,6 +205,8 @@ class Bridge:
             return
         self._resumed.set()
         await self.stop()
+        self.has_tried = False
+        self._set_state("away", "It connects now.")
         self._task = self._loop.create_task(self._run(is_asked=True))
 
     def _open(self, on_readable: Callable[[], None], window: int, maximum_qos: int) -> LocalSession:
@@ -190,6 +248,7 @@ class Bridge:
                 began = self._loop.time()
                 await self._stay(joined)
             except (MqttError, ConnectionRefusedError) as error:
+                self.has_tried = True
                 self._set_state("away", str(error))
             if self.state == "idle":
                 continue
@@ -303,6 +362,7 @@ class Bridge:
                 connection.abort(ConnectionLost("The other broker did not answer SUBSCRIBE."))
             self.endpoint = f"{endpoint[0]}:{endpoint[1]}"
             if not connection.closed.done():
+                self.connects += 1
                 self._set_state("connected", "")
                 await self._until_over(relay, connection, endpoint)
         finally:
@@ -368,14 +428,15 @@ class Bridge:
         if not changed and reason == self.reason:
             return
         self.state, self.reason = state, reason
+        if changed:
+            self.since = datetime.now(UTC)
         if state == "connected":
             _log.info("bridge %s: connected to %s", self.options.name, self.endpoint)
-        elif state == "away":
+        elif state == "away" and self.has_tried:
             _log.warning("bridge %s: not connected: %s", self.options.name, reason)
         else:
             _log.info("bridge %s: %s: %s", self.options.name, state, reason)
-        if changed:
-            self._on_state(self)
+        self._on_state(self)
 
 
 def _request(topic: BridgeTopic, topic_filter: str, maximum_qos: int) -> SubscriptionRequest:

@@ -6,7 +6,7 @@ Invariant: a session of a bridge that is no longer configured ends when the brok
 import asyncio
 import secrets
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,26 +14,40 @@ from mqttlite import atomic_file
 from mqttlite.config import ConfigError
 from mqttlite.core.broker import Broker
 from mqttlite.core.source import THE_BROKER
-from mqttlite.extensions.bridge.bridge import CLIENT_ID_PREFIX, Bridge
+from mqttlite.extensions.bridge.bridge import CLIENT_ID_PREFIX, Bridge, BridgeState
 from mqttlite.extensions.bridge.options import BridgeOptions
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient
 from mqttlite.net.local_session import LocalSession
 from mqttlite.security.tls import TlsConfigError, client_context
+from mqttlite.telemetry.figures import MAX_REPORTED, Values
 
 ID_FILE: Final = "bridge-id"
 """The file in the data directory with the id of this broker: part of client identifiers at other brokers, and of the
 path of messages."""
 
 
+MAX_SHOWN: Final = 10
+"""The most bridges that the alarm names."""
+
+
 class Bridges:
-    """`data_dir` keeps the broker's id; without one it is another at each start. Raises `ConfigError`."""
+    """`data_dir` keeps the broker's id; without one it is another at each start. `on_alarm` is called with whether a
+    bridge is away, and which. Raises `ConfigError`."""
 
     def __init__(
-        self, options: Sequence[BridgeOptions], core: Broker, loop_driver: LinkDriver, data_dir: str | None
+        self,
+        options: Sequence[BridgeOptions],
+        core: Broker,
+        loop_driver: LinkDriver,
+        data_dir: str | None,
+        on_alarm: Callable[[bool, str], None],
     ) -> None:
         self._core: Final = core
         self._loop_driver: Final = loop_driver
+        self._on_alarm: Final = on_alarm
+        self._alarm = ""
+        """What the alarm says now; empty while there is none."""
         self._published: Final[dict[str, bytes]] = {}
         """The state of each bridge that `$SYS` has."""
         broker_id = _broker_id(data_dir) if options else ""
@@ -69,13 +83,47 @@ class Bridges:
         """Raises `KeyError`."""
         return self._bridges[name]
 
+    def states(self) -> list[BridgeState]:
+        """The state of each, by name."""
+        return [self._bridges[name].view() for name in sorted(self._bridges)]
+
+    def figures(self) -> Mapping[str, Values]:
+        """The values of the figures of the first bridges, by the names in the manifest."""
+        states = self.states()[:MAX_REPORTED]
+        labels = [{"bridge": each.name} for each in states]
+        return {
+            "bridge_connected": [
+                (label, each.state == "connected") for label, each in zip(labels, states, strict=True)
+            ],
+            "bridge_waiting": [(label, each.waiting) for label, each in zip(labels, states, strict=True)],
+            "bridge_sent": [(label, each.sent) for label, each in zip(labels, states, strict=True)],
+            "bridge_received": [(label, each.received) for label, each in zip(labels, states, strict=True)],
+            "bridge_connects": [(label, each.connects) for label, each in zip(labels, states, strict=True)],
+            "bridge_dropped": [
+                ({"bridge": each.name, "reason": reason}, count)
+                for each in states
+                for reason, count in each.dropped.items()
+            ],
+        }
+
     def _end(self, client_id: str) -> None:
         session = LocalSession(self._core, self._loop_driver, lambda: None)
         session.connect(LocalClient(client_id=client_id, is_trusted=True), 1)
         session.leave()
 
     def _on_state(self, bridge: Bridge) -> None:
-        """Publish the state as Mosquitto does."""
+        self._tell_alarm()
+        self._publish_state(bridge)
+
+    def _tell_alarm(self) -> None:
+        away = [each for each in self._bridges.values() if each.state == "away" and each.has_tried]
+        said = "; ".join(f"{each.options.name}: {each.reason}" for each in away[:MAX_SHOWN])
+        if said != self._alarm:
+            self._alarm = said
+            self._on_alarm(bool(said), said)
+
+    def _publish_state(self, bridge: Bridge) -> None:
+        """As Mosquitto does."""
         topic = f"$SYS/broker/connection/{bridge.options.name}/state".encode()
         payload = b"1" if bridge.state == "connected" else b"0"
         if self._published.get(bridge.options.name) == payload:

@@ -9,7 +9,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.event_hub import MEMORY_SHORT, OVERLOAD_STAGES, OVERLOADED, PUSH_STOPPED, STOOD_STILL, STORE_FAILING
+from mqttlite.event_hub import (
+    BRIDGE_AWAY,
+    MEMORY_SHORT,
+    OVERLOAD_STAGES,
+    OVERLOADED,
+    PUSH_STOPPED,
+    STOOD_STILL,
+    STORE_FAILING,
+)
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dashboard.listeners import ends_shown
@@ -34,6 +42,7 @@ ALARMS: Final = {
     MEMORY_SHORT: "Memory is short. Slow clients lose messages of QoS 0.",
     OVERLOADED: "The broker is overloaded.",
     PUSH_STOPPED: "The messages of a queue are not pushed any more.",
+    BRIDGE_AWAY: "A bridge cannot connect to its other broker. What goes out waits here.",
     STOOD_STILL: "The broker stood still: it was paused, or something blocked it.",
 }
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from mqttlite.event_hub import MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, STOOD_STILL, STORE_FAILING, EventHub
+from mqttlite.event_hub import BRIDGE_AWAY, MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, STOOD_STILL, STORE_FAILING, EventHub
 from mqttlite.telemetry.alarms import TOPICS, Alarms
 from mqttlite.telemetry.publish_queue import PublishQueue
 from tests.support.core_driver import World
@@ -41,7 +41,7 @@ NONE = {"active": False, "since": "2026-11-21T12:00:00Z", "detail": ""}
 
 def test_alarms_are_inactive_from_the_start_on() -> None:
     assert Alarmed().retained() == {
-        f"$SYS/broker/alarms/{name}": NONE for name in ("store", "memory", "overload", "push", "standstill")
+        f"$SYS/broker/alarms/{name}": NONE for name in ("store", "memory", "overload", "push", "bridges", "standstill")
     }
 
 
@@ -59,6 +59,7 @@ def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
         "$SYS/broker/alarms/memory": NONE,
         "$SYS/broker/alarms/overload": NONE,
         "$SYS/broker/alarms/push": NONE,
+        "$SYS/broker/alarms/bridges": NONE,
         "$SYS/broker/alarms/standstill": NONE,
     }
     assert [(topic, json.loads(payload)) for topic, payload in watcher.messages()] == [
@@ -74,4 +75,4 @@ def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
 
 
 def test_every_alarm_has_a_topic() -> None:
-    assert {STORE_FAILING, MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, STOOD_STILL} == {*TOPICS}
+    assert {STORE_FAILING, MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, BRIDGE_AWAY, STOOD_STILL} == {*TOPICS}
