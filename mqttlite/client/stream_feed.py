@@ -71,7 +71,7 @@ class StreamFeed:
         self._opening: asyncio.Future[None] | None = None
         """The subscription; None: it was not tried, or failed."""
         self._identifier = 0
-        self.is_over = False
+        self.is_over: bool = False
         """Whether the program gets no more messages."""
         self._has_left = False
         self._error: MqttError | None = None
@@ -103,7 +103,7 @@ class StreamFeed:
     def end(self, error: MqttError | None = None) -> None:
         """The program gets no more messages; iteration raises the error."""
         if not self.is_over:
-            self.is_over: bool = True
+            self.is_over = True
             self._error = error
             self._arrived.set()
 
