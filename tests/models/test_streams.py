@@ -2,7 +2,8 @@
 
 The machine publishes, connects and disconnects readers of every kind, acknowledges some of what they have, removes old
 messages and kills the broker. Invariants: what is at an offset stays there; a reader skips only what was removed; what
-it acknowledged on a connection that it keeps does not come again, and what it did not comes again.
+it acknowledged on a connection that it keeps does not come again, and what it did not comes again; who asks is told the
+end behind all that was there; a message with an id that is there is no second message.
 """
 
 from typing import Final
@@ -14,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import V5
-from mqttlite.wire.packets import Publish
-from tests.support.core_driver import Client, publishes
+from mqttlite.wire.packets import Publish, Subscribe
+from mqttlite.wire.properties import Properties
+from tests.support.core_driver import Client, publishes, request
 from tests.support.streams import StreamWorld, ack, options, places
 
 PARTITIONS: Final = 2
@@ -39,7 +41,11 @@ class Known:
         self.done: list[set[int]] = [set() for _ in range(PARTITIONS)]
         """What it acknowledged, by partition."""
         self.open: list[tuple[Publish, int, int]] = []
-        """What it has and did not acknowledge."""
+        """What it has and did not acknowledge. The message that tells the end is of partition -1."""
+        self.asked: list[int] | None = None
+        """Where the partitions ended when it asked to be told; None if it is not to be told, or knows."""
+        self.is_told = False
+        """Whether it has that message on this connection."""
 
     def position(self, partition: int, first: int) -> int:
         """The lowest offset that it has not acknowledged."""
@@ -59,6 +65,8 @@ class StreamMachine(RuleBasedStateMachine):
         self.world = StreamWorld([stream], self.store)
         self.log: list[list[str]] = [[] for _ in range(PARTITIONS)]
         self.count = 0
+        self.once: set[int] = set()
+        """The ids of messages."""
         self.readers = [Known("q0", 0, False), Known("kept0", 0, True), Known("q1", 1, False), Known("kept1", 1, True)]
 
     # ------------------------------------------------------------------ what happens
@@ -76,6 +84,34 @@ class StreamMachine(RuleBasedStateMachine):
             self.log[partition].append(payload)
         self.look()
 
+    @rule(number=st.integers(0, 5))
+    def publish_once(self, number: int) -> None:
+        """A message with an id, which may be there already."""
+        ends = self.ends()
+        told = [("dedup-id", str(number)), ("ordering-key", "k")]
+        assert self.world.publish("a", f"once {number}", 1, user_properties=told) == 0
+        changed = [at for at, end in enumerate(self.ends()) if end != ends[at]]
+        assert bool(changed) == (number not in self.once)
+        self.once.add(number)
+        for at in changed:
+            self.log[at].append(f"once {number}")
+        self.look()
+
+    def ends(self) -> list[int]:
+        return [self.world.streams.partition("s", at).end for at in range(PARTITIONS)]
+
+    @rule(which=st.integers(0, 3))
+    def ask_for_the_end(self, which: int) -> None:
+        known = self.readers[which]
+        if known.client is None or known.asked is not None:
+            return
+        self.look()
+        known.asked, known.is_told = self.ends(), False
+        wanted = request("$stream/s@earliest", known.qos)
+        properties = Properties(user_properties=[("stream-end", "")])
+        known.client.send(Subscribe(known.client.packet_id(), (wanted,), properties))
+        self.look()
+
     @rule(which=st.integers(0, 3))
     def connect(self, which: int) -> None:
         known = self.readers[which]
@@ -91,6 +127,7 @@ class StreamMachine(RuleBasedStateMachine):
         if not known.is_kept or "$stream/s@earliest" not in self.subscriptions(known):
             known.next = [self.world.streams.partition("s", at).first for at in range(PARTITIONS)]
             known.done = [set(range(at)) for at in known.next]
+            known.asked = None
             client.subscribe("$stream/s@earliest", qos=known.qos)
         self.look()
 
@@ -102,7 +139,7 @@ class StreamMachine(RuleBasedStateMachine):
         known = self.readers[which]
         if known.client is not None:
             known.client.lose()
-            known.client = None
+            known.client, known.is_told = None, False
 
     @rule(which=st.integers(2, 3), at=st.integers(0, WINDOW - 1))
     def acknowledge(self, which: int, at: int) -> None:
@@ -110,7 +147,10 @@ class StreamMachine(RuleBasedStateMachine):
         if known.client is None or at >= len(known.open):
             return
         packet, partition, offset = known.open.pop(at)
-        known.done[partition].add(offset)
+        if partition < 0:
+            known.asked = None
+        else:
+            known.done[partition].add(offset)
         ack(known.client, packet)
         self.look()
 
@@ -124,7 +164,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.look()
         self.world = self.world.restart()
         for known in self.readers:
-            known.client = None
+            known.client, known.is_told = None, False
             if known.is_kept and known.qos == 1:  # what was done ahead of the position comes again
                 for at in range(PARTITIONS):
                     known.done[at] = set(range(known.position(at, 0)))
@@ -139,7 +179,12 @@ class StreamMachine(RuleBasedStateMachine):
                 continue
             packets = publishes(known.client.received())
             assert len(packets) + len(known.open) <= WINDOW or known.qos == 0
-            for packet, (partition, offset) in zip(packets, places(packets), strict=True):
+            for packet in packets:
+                end = dict(packet.properties.user_properties).get("stream-end", "")
+                if end:
+                    self.look_at_end(known, packet, end)
+                    continue
+                ((partition, offset),) = places([packet])
                 assert packet.payload.decode() == self.log[partition][offset], "another message is at this offset"
                 assert not packet.dup
                 expected = known.next[partition]
@@ -154,6 +199,26 @@ class StreamMachine(RuleBasedStateMachine):
                 else:
                     known.done[partition].add(offset)
 
+    def look_at_end(self, known: Known, packet: Publish, end: str) -> None:
+        assert known.asked is not None, "nobody asked"
+        assert not known.is_told, "it is told once on a connection"
+        for at, pair in enumerate(end.split(",")):
+            partition, offset = map(int, pair.split(":"))
+            assert partition == at
+            assert self.following(known, at) >= offset >= known.asked[at], "a message before the end is missing"
+        if known.qos:
+            known.is_told = True
+            known.open.append((packet, -1, 0))
+        else:
+            known.asked = None
+
+    def following(self, known: Known, partition: int) -> int:
+        """The offset of the next message that it is to get."""
+        following = known.next[partition]
+        while following in known.done[partition] or following < self.world.streams.partition("s", partition).first:
+            following += 1
+        return following
+
     @invariant()
     def nothing_is_forgotten(self) -> None:
         if not hasattr(self, "world"):
@@ -163,10 +228,9 @@ class StreamMachine(RuleBasedStateMachine):
             if known.client is None or len(known.open) >= WINDOW:
                 continue
             for at, log in enumerate(self.log):
-                following = known.next[at]
-                while following in known.done[at] or following < self.world.streams.partition("s", at).first:
-                    following += 1
+                following = self.following(known, at)
                 assert following >= len(log), f"{known.name} waits for {following} of partition {at}"
+            assert known.asked is None or known.is_told, f"{known.name} waits to be told the end"
 
     @invariant()
     def the_size_is_limited(self) -> None:

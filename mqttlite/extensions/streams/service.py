@@ -251,6 +251,7 @@ class Streams:
                 known.subscription = subscription
                 if asked.asks_for_end:
                     known.tell_end()
+                    self._save(known)
                 known.wake()
                 return
             if not asked.is_given:

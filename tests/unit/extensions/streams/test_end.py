@@ -119,12 +119,14 @@ def test_an_end_that_was_not_acknowledged_is_told_again(restarts: bool, store: M
     world.end()
 
 
-def test_who_is_there_already_can_ask() -> None:
-    world = StreamWorld([options()], filters=NoFilters())
-    client = reader(world, "$stream/s")
+def test_a_reader_that_is_there_already_can_ask(store: MemoryStore) -> None:
+    world = StreamWorld([options()], store, filters=NoFilters())
+    client = reader(world, "$stream/s", **KEPT)
     properties = Properties(user_properties=[END])
     client.send(Subscribe(client.packet_id(), (request("$stream/s", 1),), properties))
     assert told(client) == ["0:0"]
+    world = world.restart()
+    assert told(world.connect("r", auto_ack=False, **KEPT)) == ["0:0"], "it did not acknowledge that"
     world.end()
 
 
