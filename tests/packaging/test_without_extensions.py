@@ -47,6 +47,7 @@ async def look():
             await client.publish("a", b"hello", qos=1)
             received = (await anext(client.messages)).payload.decode()
         document = json.loads(await read(broker.gateway.urls[0] + "/openapi.json"))
+        page = await read(broker.gateway.urls[0] + "/")
         metrics = await read(f"http://{broker.monitor.addresses[0]}/metrics")
         refused = []
         for topic in ("$delayed/1/a", "$stream/a", "$queue/q", "$dlq/q"):
@@ -54,7 +55,7 @@ async def look():
                 await broker.publish(topic, "x")
             except TopicNameInvalid:
                 refused.append(topic)
-    return {"refused": refused, "received": received, "routes": list(document["paths"]), "metrics": metrics}
+    return {"refused": refused, "received": received, "routes": list(document["paths"]), "metrics": metrics, "page": page}
 
 def refusal(text):
     try:
@@ -161,6 +162,7 @@ def test_an_extension_goes_with_its_folder_and_its_line(
     assert bool(set(whole["routes"]) - set(found["routes"])) == has_routes
     figures = [each.name for one in manifests for each in one.figures]
     assert [each for each in figures if f"mqttlite_{each} " in found["metrics"]] == []
+    assert [address for one in manifests for address, _ in one.menu if f'{address}"' in found["page"]] == []
     assert ("$delayed/1/a" in found["refused"]) == (name == "delayed")
     assert ({"$queue/q", "$dlq/q"} <= set(found["refused"])) == (name == "queues")
     names = [each.rpartition(".")[2] for each in options]

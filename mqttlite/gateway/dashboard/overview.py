@@ -65,7 +65,7 @@ def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, l
         found: dict[str, Any] = msgspec.json.decode(status(report))
         entries = await queues()
         found["alarms"] = _alarms(report, reports.alarms) + _alarms_of_queues(entries)
-        found["queues"] = sorted(entries, key=_attention)[:QUEUES_SHOWN]
+        found["queues"] = None if context.queueing is None else sorted(entries, key=_attention)[:QUEUES_SHOWN]
         found["queue_count"] = len(entries)
         found["drops"] = [
             {"reason": reason, "messages": messages, **REASONS.get(reason, _NO_RULE)._asdict()}

@@ -24,11 +24,8 @@ function showOverload(found) {
   say(document.getElementById("overload-stage"), found.said);
 }
 
-listen("/ui/live?view=overview", (found) => {
-  show(found);
-  showAlarms(found.alarms);
-  showOverload(found.overload);
-  rows(document.getElementById("queue-table").tBodies[0], found.queues, "There are no queues.", 6, (queue) => {
+function showQueues(queues) {
+  rows(document.getElementById("queue-table").tBodies[0], queues, "There are no queues.", 6, (queue) => {
     const figures = [
       number(queue.depth),
       queue.depth ? seconds(queue.oldest_age_s) : "–",
@@ -37,6 +34,13 @@ listen("/ui/live?view=overview", (found) => {
     ];
     return row(...queueCells(queue), ...figures.map((each) => element("td", each, { class: "number" })));
   });
+}
+
+listen("/ui/live?view=overview", (found) => {
+  show(found);
+  showAlarms(found.alarms);
+  showOverload(found.overload);
+  if (found.queues) showQueues(found.queues);
   for (const table of document.querySelectorAll("[data-top]")) {
     const form = forms[table.dataset.form];
     rows(table.tBodies[0], found.top[table.dataset.top], "None.", 2, (client) => {
