@@ -55,7 +55,8 @@ async def look():
                 await broker.publish(topic, "x")
             except TopicNameInvalid:
                 refused.append(topic)
-    return {"refused": refused, "received": received, "routes": list(document["paths"]), "metrics": metrics, "page": page}
+    found = {"refused": refused, "received": received, "metrics": metrics, "page": page}
+    return {**found, "routes": list(document["paths"])}
 
 def refusal(text):
     try:

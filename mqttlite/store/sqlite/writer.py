@@ -37,7 +37,6 @@ from mqttlite.core.log_changes import (
     Append,
     Finish,
     KeepFrom,
-    LogChange,
     MoveHead,
     RemoveRecord,
     SaveDeadline,
@@ -186,9 +185,19 @@ class Writer:
             mirror = self._mirror(change.client_id)
             if mirror is not None:
                 mirror.send(change.sequence, change.packet_id)
-        elif isinstance(
-            change, (Append, Take, Finish, SaveDeadline, KeepFrom, MoveHead, SaveRecord, RemoveRecord, StoredLog)
-        ):
+        elif isinstance(change, Append):
+            mirror = self._mirror(change.key)
+            if mirror is not None:
+                mirror.enqueue(change.offset, change.delivery, change.mark)
+        elif isinstance(change, Finish):
+            mirror = self._mirror(change.key)
+            if mirror is not None:
+                mirror.settle(change.offset)
+        elif isinstance(change, Take):
+            mirror = self._mirror(change.key)
+            if mirror is not None:
+                mirror.send(change.offset, change.mark)
+        elif isinstance(change, (SaveDeadline, KeepFrom, MoveHead, SaveRecord, RemoveRecord, StoredLog)):
             self._apply_to_log(change)
         elif isinstance(change, SaveRetained):
             topic = change.message.topic
@@ -262,7 +271,7 @@ class Writer:
         else:
             assert_never(change)
 
-    def _apply_to_log(self, change: LogChange) -> None:
+    def _apply_to_log(self, change: SaveDeadline | KeepFrom | MoveHead | SaveRecord | RemoveRecord | StoredLog) -> None:
         if isinstance(change, SaveRecord):
             owner = self._mirror(change.key) or self._new_mirror(change.key)
             self._records[owner.number] = (owner.number, owner.key[1:], encode_record(change, owner.number))
@@ -275,13 +284,7 @@ class Writer:
         mirror = self._mirror(change.key)
         if mirror is None:
             return
-        if isinstance(change, Append):
-            mirror.enqueue(change.offset, change.delivery, change.mark)
-        elif isinstance(change, Take):
-            mirror.send(change.offset, change.mark)
-        elif isinstance(change, Finish):
-            mirror.settle(change.offset)
-        elif isinstance(change, SaveDeadline):
+        if isinstance(change, SaveDeadline):
             if change.offset in mirror.sent:
                 mirror.due[change.offset] = change.due_at + self._offset
                 mirror.changed = True
