@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from mqttlite.extensions.mosquitto_import.bridge_lines import BridgeLines
 from mqttlite.security.one_line import one_line
 
 MAX_FILES: Final = 100
@@ -105,13 +106,6 @@ _PLUGIN_PASSWORD: Final = ("plugin_opt_password_init_file", "auth_opt_password_i
 _PLUGIN_FILE: Final = ("plugin_opt_config_file", "auth_opt_config_file")
 """The option of the dynamic security plugin that names its file of users."""
 
-_BRIDGE: Final = frozenset(
-    (
-        *("connection", "address", "addresses", "topic", "cleansession", "clean_session", "clientid", "start_type"),
-        *("keepalive_interval", "restart_timeout", "idle_timeout", "threshold", "round_robin", "username", "password"),
-    )
-)
-
 
 def advice(path: str, text: str) -> str:
     """What to do with a file whose first option is one of a mosquitto.conf; empty for others."""
@@ -167,7 +161,9 @@ class _Conversion:
         """ACL files and dynamic security of single listeners: the line, our name and our value."""
         self._left: list[str] = []
         self._is_per_listener = False
-        self._in_bridge = False
+        self._bridge: BridgeLines | None = None
+        """The bridge to which the next lines belong."""
+        self._bridges: Final[list[tuple[Line, BridgeLines]]] = []
         self._is_other_plugin = False
         """Whether what follows is for a plugin that is not dynamic security."""
         self._is_kept: bool | None = None
@@ -176,13 +172,17 @@ class _Conversion:
     def take(self, line: Line) -> None:
         key, value = line.key, line.value
         if key == "connection":
-            self._in_bridge = True
-            self._leave(line, "bridges are not supported")
+            self._bridge = BridgeLines(value)
+            self._bridges.append((line, self._bridge))
+            if self._bridge.name != value:
+                self._leave(line, f"its name is {self._bridge.name}: names have letters, digits and any of . _ ~ -")
         elif key in ("listener", "port"):
-            self._in_bridge = False
+            self._bridge = None
             self._listener(line)
-        elif self._in_bridge and (key in _BRIDGE or key.startswith(("bridge_", "remote_", "local_", "try_", "notif"))):
-            self._leave(line, "bridges are not supported")
+        elif self._bridge is not None and self._bridge.has(key):
+            why = self._bridge.take(key, value)
+            if why:
+                self._leave(line, why)
         elif key == "per_listener_settings":
             self._is_per_listener = value == "true"
         else:
@@ -261,6 +261,12 @@ class _Conversion:
         parts = [f"# Converted from {path} by 'mqttlite import'.\n", *_pairs(self._top)]
         for listener in self._listeners:
             parts += ["\n[[listeners]]\n", *_pairs(listener)]
+        for line, bridge in self._bridges:
+            section = bridge.table()
+            if section is None:
+                self._leave(line, "a bridge needs an address and topics")
+            else:
+                parts += ["\n[[bridges]]\n", *_pairs(section)]
         for name, table in (("limits", self._limits), ("sys", self._sys)):
             if table:
                 parts += [f"\n[{name}]\n", *_pairs(table)]
@@ -450,7 +456,7 @@ _OF_LISTENER: Final[dict[str, Callable[[Table, str], bool]]] = {
 _KEYS: Final = frozenset(
     (
         *("listener", "port", "per_listener_settings", "allow_anonymous", "password_file", "acl_file", "persistence"),
-        *("persistence_location", "persistent_client_expiration", "sys_interval", "tls_version"),
+        *("persistence_location", "persistent_client_expiration", "sys_interval", "tls_version", "connection"),
         *(*_LIMITS, *_SO_ANYWAY, *_WHY, *_PLUGIN, *_OF_LISTENER),
     )
 ) - {"user"}
@@ -465,4 +471,6 @@ def _pairs(table: Table) -> Iterator[str]:
 def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
     return msgspec.json.encode(value).decode()  # a JSON string is a TOML string, and numbers and truth look alike

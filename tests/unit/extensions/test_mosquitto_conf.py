@@ -11,6 +11,7 @@ from mqttlite.config import load_config
 from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
+from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTls, BridgeTopic
 from mqttlite.extensions.mosquitto_import.mosquitto_conf import MAX_FILES, convert
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.net.upgrade import Options as WebSocketOptions
@@ -154,7 +155,61 @@ def test_rules_of_one_listener_do_not_become_those_of_others(tmp_path: Path, opt
     assert "the listener on port 1: allow_anonymous false: " in said[1]
 
 
-BRIDGE = ("connection up", "address x", "topic # both", "try_private true", "cleansession true")
+def test_bridges_are_converted(tmp_path: Path) -> None:
+    text = """
+connection site.b
+addresses b1.example:1884 b2.example
+bridge_protocol_version mqttv50
+remote_clientid here
+remote_username u
+remote_password p
+keepalive_interval 30
+restart_timeout 2 20
+start_type lazy
+idle_timeout 90
+cleansession false
+try_private true
+bridge_cafile ca.crt
+bridge_insecure true
+bridge_receive_maximum 50
+bridge_outgoing_retain false
+topic sensors/# out 1 "" plant/
+topic cmd/# in 2 local/ remote/
+topic "" both 0 here there
+topic all
+max_inflight_messages 7
+connection second
+address c.example
+topic # both 1
+listener 1884 127.0.0.1
+"""
+    config, left = converted(tmp_path, text)
+    assert left == []
+    first, second = config.bridges
+    assert first == BridgeOptions(
+        name="site.b",
+        addresses=("b1.example:1884", "b2.example"),
+        version="5.0",
+        client_id="here",
+        username="u",
+        password="p",
+        keep_alive_s=30,
+        max_delay_s=20.0,
+        start="lazy",
+        idle_timeout_s=90.0,
+        window=50,
+        tls=BridgeTls(ca_file="ca.crt", insecure=True),
+        topics=(
+            BridgeTopic(pattern="sensors/#", qos=1, remote_prefix="plant/", retained=False),
+            BridgeTopic(pattern="cmd/#", direction="in", qos=2, local_prefix="local/", remote_prefix="remote/"),
+            BridgeTopic(direction="both", qos=0, local_prefix="here", remote_prefix="there"),
+            BridgeTopic(pattern="all", qos=0, retained=False),
+        ),
+    )
+    topics = (BridgeTopic(pattern="#", direction="both", qos=1),)
+    assert second == BridgeOptions(name="second", addresses=("c.example",), version="3.1.1", topics=topics)
+    assert config.limits.max_inflight == 7
+    assert [each.port for each in config.listeners] == [1884]
 
 
 @pytest.mark.parametrize(
@@ -188,8 +243,24 @@ BRIDGE = ("connection up", "address x", "topic # both", "try_private true", "cle
             ["4: tls_version tlsv1.1: TLS 1.2"],
         ),
         (
-            "connection up\naddress x\ntopic # both\ntry_private true\ncleansession true",
-            [f"{number}: {text}: bridges are not supported" for number, text in enumerate(BRIDGE, 1)],
+            "connection up\naddress x\ntopic #\ntry_private false\ncleansession true\nbridge_new 1\nstart_type now",
+            [
+                "4: try_private false: a 3.1.1 bridge first says",
+                "5: cleansession true: both brokers keep",
+                "6: bridge_new 1: no such option is known",
+                "7: start_type now: its value is not understood",
+            ],
+        ),
+        ("connection up", ["1: connection up: a bridge needs an address and topics"]),
+        ("connection a b\naddress x\ntopic #", ["1: connection a b: its name is a-b: "]),
+        (
+            "connection up\naddress x\ntopic a\ntopic $SYS/# in\ntopic # up\ntopic # in 3\nbridge_psk x",
+            [
+                "4: topic $SYS/# in: its value",
+                "5: topic # up: its value",
+                "6: topic # in 3: its value",
+                "7: bridge_psk x: pre-shared",
+            ],
         ),
         ("include_dir /nowhere", ["1: include_dir /nowhere: there is no such directory, or no .conf file in it"]),
         (
