@@ -35,6 +35,11 @@ class Namespace(Protocol):
         """
         ...
 
+    def missing(self, parsed: ParsedTopic) -> str:
+        """The same sentence where what is subscribed to does not exist, whoever subscribes; else empty. It changes
+        nothing."""
+        ...
+
     def add(self, session: Session, subscription: Subscription) -> None:
         """The session becomes a member. This replaces an earlier subscription with the same filter."""
         ...

@@ -23,7 +23,7 @@ from mqttlite.core.route.outlook import EXCLUDED, PUBLISHER_WAITS, PlannedReceiv
 from mqttlite.core.route.route import Route
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
-from mqttlite.core.route.subscribe import Outcome, Subscriptions, asked_filter, check, granted_qos
+from mqttlite.core.route.subscribe import TOPIC_FILTER_INVALID, Outcome, Subscriptions, asked_filter, check, granted_qos
 from mqttlite.core.route.tally import DROPPED, NOT_AUTHORIZED_CODE, QUEUED, QUOTA_EXCEEDED
 from mqttlite.core.route.topic_limits import topic_limits
 from mqttlite.core.session.session import Session
@@ -225,7 +225,11 @@ class Planner:
             if is_granted or plan.code == NOT_AUTHORIZED_CODE:
                 asked = asked_filter(topic_filter, parts)
                 plan.reason = self._routes.permissions.reason(session, SUBSCRIBE_ACTION, asked)
-            if is_granted:
+            namespace = self._routes.serves(topic_filter) if is_granted and parts.has_members else None
+            missing = "" if namespace is None else namespace.missing(parts)
+            if missing:
+                plan.code, plan.reason = TOPIC_FILTER_INVALID, missing
+            elif is_granted:
                 plan.code = granted_qos(qos, parts)
                 self._count_retained(plan, session, parts)
         except PeerError as error:

@@ -45,7 +45,7 @@ from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
 _NOT_AUTHORIZED: Final = 0x87
 _MAY_NOT_UNSUBSCRIBE: Final = "the rules do not let it unsubscribe from this filter"
-_TOPIC_FILTER_INVALID: Final = 0x8F
+TOPIC_FILTER_INVALID: Final = 0x8F
 _QUOTA_EXCEEDED: Final = 0x97
 _NO_SUBSCRIPTION_EXISTED: Final = 0x11
 
@@ -190,7 +190,7 @@ class Subscriptions:
                 refusal = refusal or namespace.admit(session, parts, expression, properties.user_properties)
                 message_filter = None  # the feature applies the filter
             if code == 0 and refusal:
-                code = _TOPIC_FILTER_INVALID
+                code = TOPIC_FILTER_INVALID
                 outcome.reason = outcome.reason or refusal
             if code == 0:
                 code = granted_qos(request.qos, parts)  # [MQTT-3.8.4-7]
@@ -225,7 +225,7 @@ class Subscriptions:
         routes = self._routes
         if routes.limits_topics and session.topic_limits.excludes(parts.rest):
             outcome.reason = outcome.reason or session.topic_limits.refusal(parts.rest)
-            return _TOPIC_FILTER_INVALID
+            return TOPIC_FILTER_INVALID
         topic_filter = request.topic_filter
         asked = asked_filter(topic_filter, parts)
         if not routes.permissions.may_subscribe(session, asked):
@@ -248,7 +248,7 @@ class Subscriptions:
             return 0
         if parts.has_members and routes.serves(topic_filter) is None:
             outcome.reason = outcome.reason or f"{parts.shown}: this broker does not serve it"
-            return _TOPIC_FILTER_INVALID
+            return TOPIC_FILTER_INVALID
         if not known and parts.namespace == SHARED:
             return _QUOTA_EXCEEDED if routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
         return 0

@@ -132,8 +132,9 @@ class Queues:
                 return f"$queue/…: {other}" if other else ""
             bound = ", ".join(kept.options.filters) or "nothing"
             return f"$queue/…: {name} is bound to {bound}; subscribe to $queue/{name}"
-        if not self._delivery.create_by_subscribing or not wanted:
-            return f"$queue/…: there is no queue {name[:128]!r}"
+        missing = self.missing(parsed)
+        if missing:
+            return missing
         if not self._core.permissions.may_subscribe(session, wanted.encode()):
             return f"$queue/…: to make {name} takes the permission to subscribe to {wanted[:128]!r}"
         most = self._delivery.max_queues_per_user
@@ -141,6 +142,13 @@ class Queues:
             return f"$queue/…: the user's subscribers made {most} queues, which is the limit ({_PER_USER})"
         self.create(made_of(name, wanted, asked), SUBSCRIBER, mount_point, session.username)
         return ""
+
+    def missing(self, parsed: ParsedTopic) -> str:
+        """Implements `Namespace`."""
+        name = parsed.name.decode()
+        if name in self._kept or (self._delivery.create_by_subscribing and parsed.rest):
+            return ""
+        return f"$queue/…: there is no queue {name[:128]!r}"
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Implements `Namespace`."""

@@ -205,11 +205,12 @@ class Streams:
         self, session: Session, parsed: ParsedTopic, expression: str, properties: Sequence[tuple[str, str]]
     ) -> str:
         """Implements `Namespace`."""
+        missing = self.missing(parsed)
+        if missing:
+            return missing
         group, parsed = (parsed.name.decode(), parsed.inner) if parsed.inner is not None else ("", parsed)
         name = split_position(parsed.name)[0].decode()
-        kept = self._kept.get(name)
-        if kept is None:
-            return f"$stream/…: there is no stream {name[:128]!r}"
+        kept = self._kept[name]
         if not all(each.encode().startswith(session.identity.mount_point) for each in kept.options.filters):
             return f"$stream/…: {name} has messages of topics that are not below the mount point"
         if len(kept.readers) >= MAX_READERS:
@@ -234,6 +235,11 @@ class Streams:
             return f"$stream/…: {name} has the partitions 0 to {len(kept.stream.partitions) - 1}"
         self._asked = _Asked(position, is_given, expression, asks_for_end and not group)
         return ""
+
+    def missing(self, parsed: ParsedTopic) -> str:
+        """Implements `Namespace`."""
+        name = split_position((parsed.inner or parsed).name)[0].decode()
+        return "" if name in self._kept else f"$stream/…: there is no stream {name[:128]!r}"
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Implements `Namespace`."""

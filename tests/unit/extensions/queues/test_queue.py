@@ -849,3 +849,15 @@ def test_an_explanation_says_what_a_queue_would_do(
         assert plan.receivers[0].detail == "consumers that take messages: 1"
     control = world.broker.planner.publish("", None, b"$queue/q/$ack", b"x", 1, False)
     assert [(each.sink, each.outcome) for each in control.receivers] == [("$queue/q", SENT)]
+
+
+@pytest.mark.parametrize("creates", [False, True])
+def test_explain_says_that_a_queue_is_missing_and_makes_none(creates: bool) -> None:
+    world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=creates))
+    ask = world.broker.planner.subscribe
+    before = list(world.queues.names)
+    plan = ask("c", None, b"$queue/none", 1)
+    assert (plan.code, plan.reason) == (0x8F, "$queue/…: there is no queue 'none'")
+    assert ask("c", None, b"$queue/none/a", 1).code == (1 if creates else 0x8F)
+    assert list(world.queues.names) == before
+    world.end()

@@ -583,6 +583,17 @@ def test_a_long_backlog_takes_turns_with_others(store: MemoryStore) -> None:
     world.end()
 
 
+def test_explain_says_that_a_stream_is_missing() -> None:
+    world = StreamWorld([options()])
+    ask = world.broker.planner.subscribe
+    for topic_filter in ("$stream/none", "$stream/none@earliest/a", "$share/g/$stream/none"):
+        plan = ask("c", None, topic_filter.encode(), 1)
+        assert (plan.code, plan.reason) == (0x8F, "$stream/…: there is no stream 'none'")
+    for topic_filter in ("$stream/s", "$stream/s@earliest/a", "$share/g/$stream/s@0:0"):
+        assert ask("c", None, topic_filter.encode(), 2).code == 1
+    world.end()
+
+
 def test_explain_says_what_would_become_of_a_message() -> None:
     world = StreamWorld([options(keep_bytes=1_000)])
     for payload, outcome in ((b"x", "it is kept, and read from $stream"), (b"x" * 999, "/1000 bytes")):
