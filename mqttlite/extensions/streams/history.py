@@ -9,6 +9,7 @@ from typing import Final
 from mqttlite.core.message import Delivery, Message
 from mqttlite.extensions.streams.limits import MAX_ANSWERED, MAX_ANSWERED_BYTES
 from mqttlite.extensions.streams.partition import Partition
+from mqttlite.log.bisection import Bisection
 
 ReadPage = Callable[[str, int, int], Awaitable[list[Delivery | None]]]
 """Reads messages of the store, by the name of a log, the first offset and the number."""
@@ -38,13 +39,13 @@ async def read(partition: Partition, first: int, most: int, page: ReadPage) -> t
 async def first_since(partition: Partition, number: int, page: ReadPage) -> int:
     """The offset of the first message that was published at a time (microseconds of Unix time) or later; the end if
     there is none."""
-    low, high = partition.segments.around(number, partition.end)
-    while low < high:
-        middle = (low + high) // 2
-        probe = await page(partition.key, middle, min(_PROBED, high - middle))
-        known = next(((middle + at, each) for at, each in enumerate(probe) if each is not None), None)
-        if known is None or known[1].message.number >= number:  # what is between is lost
-            high = middle
+    search = Bisection(number, *partition.segments.around(number, partition.end))
+    while not search.is_over:
+        first = search.next_offset()
+        probe = await page(partition.key, first, min(_PROBED, search.high - first))
+        found = next(((at, each) for at, each in enumerate(probe, first) if each is not None), None)
+        if found is None:
+            search.found_none()
         else:
-            low = known[0] + 1
-    return max(low, partition.first)
+            search.found(found[0], found[1].message.number)
+    return max(search.low, partition.first)
