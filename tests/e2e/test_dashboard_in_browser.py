@@ -36,6 +36,7 @@ VIEWS: Final = (
     "/ui/trace",
     "/ui/trace?filter=plant/%23",
     "/ui/queues",
+    "/ui/streams",
     "/ui/queue?name=jobs",
     "/ui/queue/dead-letter?name=jobs&number=1",
     "/ui/catalogue",

@@ -10,6 +10,8 @@ MANIFEST: Final = Manifest(
         "stream": Command("List, make, look at or delete streams.", "mqttlite.extensions.streams.commands:command"),
     },
     routes=("mqttlite.extensions.streams.routes:routes",),
+    pages=("mqttlite.extensions.streams.pages:add",),
+    menu=(("/ui/streams", "Streams"),),
     namespaces=("mqttlite.extensions.streams.namespace:STREAMS",),
     right_of="mqttlite.extensions.streams.namespace:right_of",
     conflicts="mqttlite.extensions.streams.problems:problems",

@@ -13,9 +13,10 @@ from msgspec import Meta
 from mqttlite.core.message import Message
 from mqttlite.core.outbound.told_properties import time_text
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
-from mqttlite.extensions.streams.history import first_since, read
+from mqttlite.extensions.streams.history import ReadPage, first_since, read
 from mqttlite.extensions.streams.limits import MAX_ANSWERED
 from mqttlite.extensions.streams.options import StreamOptions
+from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.position import EARLIEST, Start, parse_position
 from mqttlite.extensions.streams.service import GroupState, ReaderState, StreamState
 from mqttlite.gateway.caller import Role
@@ -98,7 +99,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         try:
             return streams.state(name)
         except NoSuchStream as error:
-            raise _not_found(error) from None
+            raise not_found(error) from None
 
     @route.delete("/streams/{name}", Role.ADMIN, "Delete a stream")
     async def delete(name: str) -> Done:
@@ -106,7 +107,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         try:
             streams.delete(name)
         except NoSuchStream as error:
-            raise _not_found(error) from None
+            raise not_found(error) from None
         await commit()
         return Done(success=True)
 
@@ -116,7 +117,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         try:
             return Listed(items=streams.readers(name), cursor=None)
         except NoSuchStream as error:
-            raise _not_found(error) from None
+            raise not_found(error) from None
 
     @route.get("/streams/{name}/groups", Role.VIEWER, "List the groups of a stream")
     async def groups(name: str) -> Listed[GroupState]:
@@ -124,7 +125,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         try:
             return Listed(items=streams.groups(name), cursor=None)
         except NoSuchStream as error:
-            raise _not_found(error) from None
+            raise not_found(error) from None
 
     @route.post("/streams/{name}/groups/{group}/seek", Role.ADMIN, "Make a group go on from another position")
     async def seek(name: str, group: str, target: GroupSeek) -> Done:
@@ -132,7 +133,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         try:
             streams.seek(name, group, parse_position(target.to))
         except NoSuchStream as error:
-            raise _not_found(error) from None
+            raise not_found(error) from None
         except ValueError as error:
             raise Problem(Code.INVALID_VALUE, f"to: {error}") from None
         await commit()
@@ -144,7 +145,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         try:
             streams.delete_group(name, group)
         except NoSuchStream as error:
-            raise _not_found(error) from None
+            raise not_found(error) from None
         await commit()
         return Done(success=True)
 
@@ -154,20 +155,8 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         try:
             log = streams.partition(name, partition)
         except NoSuchStream as error:
-            raise _not_found(error) from None
-        if since.isascii() and since.isdecimal() and len(since) < _DIGITS_OF_OFFSETS:
-            first = int(since)
-        else:
-            try:
-                position = parse_position(since)
-            except ValueError as error:
-                raise Problem(Code.INVALID_VALUE, f"since: {error}") from None
-            if position.offsets:
-                raise Problem(Code.INVALID_VALUE, "since: the partition has a parameter of its own; give the offset")
-            if position.start is Start.TIME:
-                first = await first_since(log, position.time_us, page)
-            else:
-                first = log.first if position == EARLIEST else log.end
+            raise not_found(error) from None
+        first = await first_offset(log, since, page)
         found, following = await read(log, first, limit, page)
         return StreamMessages(
             messages=[_shown(partition, offset, message) for offset, message in found], next=following, end=log.end
@@ -176,7 +165,23 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     return route.made
 
 
-def _not_found(error: NoSuchStream) -> Problem:
+async def first_offset(log: Partition, since: str, page: ReadPage) -> int:
+    """Where to begin in a partition: an offset, `earliest`, `latest` or a time. Raises `Problem` for another text."""
+    if since.isascii() and since.isdecimal() and len(since) < _DIGITS_OF_OFFSETS:
+        return int(since)
+    try:
+        position = parse_position(since)
+    except ValueError as error:
+        raise Problem(Code.INVALID_VALUE, f"since: {error}") from None
+    if position.offsets:
+        raise Problem(Code.INVALID_VALUE, "since: the partition has a parameter of its own; give the offset")
+    if position.start is Start.TIME:
+        return await first_since(log, position.time_us, page)
+    return log.first if position == EARLIEST else log.end
+
+
+def not_found(error: NoSuchStream) -> Problem:
+    """The answer where there is no stream, partition or group of that name."""
     return Problem(Code.NOT_FOUND, str(error))
 
 

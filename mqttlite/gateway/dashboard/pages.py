@@ -47,6 +47,7 @@ PART_OF: Final = {
     "/ui/topic": "/ui/topics",
     "/ui/queue": "/ui/queues",
     "/ui/queue/dead-letter": "/ui/queues",
+    "/ui/stream": "/ui/streams",
     "/ui/schema": "/ui/catalogue",
 }
 """Pages that the menu does not name, and the view to which each belongs."""

@@ -23,6 +23,7 @@ from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.push.options import PushOptions
 from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.extensions.queues.push_target import PushTarget, new_secret
+from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.gateway import history
 from mqttlite.gateway.browser_sessions import COOKIE, IDLE_S, BrowserSessions
 from mqttlite.gateway.caller import Role
@@ -39,7 +40,7 @@ from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, 
 
 VIEWS = (
     *("/", "/ui/clients", "/ui/clients?by=queue", "/ui/topics", "/ui/topic?name=a", "/ui/access", "/ui/listeners"),
-    *("/ui/queues", "/ui/catalogue", "/ui/bans"),
+    *("/ui/queues", "/ui/streams", "/ui/catalogue", "/ui/bans"),
 )
 
 
@@ -79,9 +80,12 @@ async def test_each_view_is_a_page_that_runs_nothing_but_its_own_scripts(gateway
 
 async def test_pages_show_what_a_device_sends_as_text(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="p", owner=HOSTILE, description=HOSTILE),)
-    async with running_gateway(tmp_path, topic_policies=policies, delivery_log=DeliveryLogOptions()) as gateway:
+    streams = (StreamOptions(name="kept", filters=("#",), partitions=1),)
+    fields = {"topic_policies": policies, "delivery_log": DeliveryLogOptions(), "streams": streams}
+    async with running_gateway(tmp_path, **fields) as gateway:
         port = gateway.broker.port
         async with Client("127.0.0.1", port, client_id=HOSTILE) as device:
+            await device.subscribe(f"$share/{HOSTILE.replace('/', '')}/$stream/kept")
             await device.subscribe(f"{HOSTILE.replace('#', '')}/x", qos=1)
             await device.publish(f"{HOSTILE}/x", HOSTILE, qos=1, retain=True)
             viewer = gateway.client(Role.ADMIN)
@@ -105,6 +109,9 @@ async def test_pages_show_what_a_device_sends_as_text(tmp_path: Path) -> None:
                 f"/ui/catalogue?contains={name}",
                 f"/ui/schema?subject={name}",
                 f"/ui/queue?name={name}",
+                f"/ui/stream?name={name}",
+                f"/ui/stream?name=kept&since={name}",
+                "/ui/stream?name=kept",
                 f"/ui/login?target={name}",
             ):
                 page = await viewer.get(address)
@@ -362,6 +369,43 @@ async def test_an_operator_bans_and_lifts(gateway: GatewayUnderTest) -> None:
         ({"value": " "}, 422),
     ):
         assert (await operator.post("/ui/bans/add", data={**fields, **wrong}, headers=OWN)).status_code == status, wrong
+
+
+async def test_a_stream_is_looked_at(tmp_path: Path) -> None:
+    streams = tuple(StreamOptions(name=f"s{at:03}", filters=("a/#",), partitions=2) for at in range(102))
+    async with running_gateway(tmp_path, streams=streams) as gateway:
+        operator, viewer, broker = gateway.client(Role.OPERATOR), gateway.client(Role.VIEWER), gateway.broker
+        async with Client("127.0.0.1", broker.port, client_id="worker") as device:
+            await device.subscribe("$share/billing/$stream/s001@earliest", qos=1)
+            for at in range(45):
+                await broker.publish("a/<b>", f"m{at}", qos=1)
+            await broker.commit()
+            page = text_of(await viewer.get("/ui/streams"))
+            assert "s001 45 " in page
+            assert ("s099" in page, "s100" in page) == (True, False)
+            page = text_of(await viewer.get("/ui/streams?after=s099"))
+            assert ("s099 " in page, "s100" in page, "s101" in page) == (False, True, True)
+            page = text_of(await viewer.get("/ui/stream?name=s001"))
+            assert "billing" in page
+            assert "worker" in page
+            assert "m0" not in page, "payloads are for operators"
+            (partition,) = [
+                at for at in (0, 1) if "m0" in text_of(await operator.get(f"/ui/stream?name=s001&partition={at}"))
+            ]
+            address = f"/ui/stream?name=s001&partition={partition}"
+            page = await operator.get(f"{address}&since=20")
+            assert "20 " in text_of(page)
+            assert ("a/<b> m20" in text_of(page), "m19" in text_of(page), "m40" in text_of(page)) == (
+                True,
+                False,
+                False,
+            )
+            assert f"{address.replace('&', '&amp;')}&amp;since=40#messages" in page.text
+            page = await operator.get(f"{address}&since=40")
+            assert ("m44" in text_of(page), "Next messages" in page.text) == (True, False)
+            assert "There is no message from there on." in text_of(await operator.get(f"{address}&since=latest"))
+            for wrong, status in (("name=none", 404), ("name=s001&partition=2", 404), ("name=s001&since=noon", 422)):
+                assert (await operator.get(f"/ui/stream?{wrong}")).status_code == status
 
 
 async def test_a_queue_is_looked_after(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/ui/login"): PUBLIC,
     ("POST", "/ui/logout"): Role.USER,
     ("GET", "/ui/live"): Role.VIEWER,
+    ("GET", "/ui/streams"): Role.VIEWER,
+    ("GET", "/ui/stream"): Role.VIEWER,
     ("GET", "/ui/clients"): Role.VIEWER,
     ("GET", "/ui/client"): Role.VIEWER,
     ("GET", "/ui/client/live"): Role.VIEWER,

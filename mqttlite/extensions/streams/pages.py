@@ -1,0 +1,69 @@
+"""The dashboard's pages of streams: a list, and a page for each with its partitions, groups and messages.
+
+Invariant: they change nothing, and payloads are shown to operators only.
+"""
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.core.message import Message
+from mqttlite.extensions.streams.errors import NoSuchStream
+from mqttlite.extensions.streams.history import read
+from mqttlite.extensions.streams.routes import first_offset, not_found
+from mqttlite.gateway.caller import Caller, Role
+from mqttlite.gateway.dashboard.dashboard import Dashboard
+
+STREAMS: Final = "/ui/streams"
+STREAM: Final = "/ui/stream"
+
+PAGE: Final = 100
+"""Streams of one page of the list, and groups of the page of a stream."""
+
+SHOWN: Final = 20
+"""Messages that are shown at a time."""
+
+
+def add(dashboard: Dashboard) -> None:
+    """The routes of this module."""
+    context, pages, shown = dashboard.context, dashboard.pages, dashboard.shown
+    streams = context.streams
+    assert streams is not None, "the pages belong to them"
+
+    @shown.get(STREAMS, Role.VIEWER)
+    async def listed(request: Request, caller: Caller, after: str = "") -> Response:
+        names = sorted(each for each in streams.names if each > after)
+        found = [(streams.state(name), streams.lag(name)) for name in names[:PAGE]]
+        following = names[PAGE - 1] if len(names) > PAGE else ""
+        return pages.render(
+            "streams.html", request, caller, streams=found, following=following, count=len(streams.names)
+        )
+
+    @shown.get(STREAM, Role.VIEWER)
+    async def stream(
+        request: Request, caller: Caller, name: str, partition: int = 0, since: str = "earliest"
+    ) -> Response:
+        try:
+            state, groups, log = streams.state(name), streams.groups(name), streams.partition(name, partition)
+        except NoSuchStream as error:
+            raise not_found(error) from None
+        messages: list[tuple[int, Message]] = []
+        following = 0
+        if caller.may(Role.OPERATOR):
+            first = await first_offset(log, since, context.read_page)
+            messages, following = await read(log, first, SHOWN, context.read_page)
+        groups.sort(key=lambda each: -each.lag)
+        return pages.render(
+            "stream.html",
+            request,
+            caller,
+            stream=state,
+            lag=streams.lag(name),
+            groups=groups[:PAGE],
+            hidden=max(0, len(groups) - PAGE),
+            partition=partition,
+            since=since,
+            messages=messages,
+            following=following if following < log.end else 0,
+        )
