@@ -22,6 +22,11 @@ PRINTED = {
         "1001 created paid shipped\n1002 created shipped\n1003 created paid shipped\n"
         "dead letter: paid of orders/1002, 2 attempts\n"
     ),
+    "partitioned_log.py": (
+        "ann is in one partition: True; in order: True\nann: cart, ann: order, ann: payment\n"
+        "bob is in one partition: True; in order: True\nbob: cart, bob: order, bob: payment\n"
+        "after the restart, 1 offset on: ann: refund\n"
+    ),
     "log_aggregation.py": "".join(f"device-{number}: 10 problems in 40 lines\n" for number in range(5)),
 }
 
