@@ -276,6 +276,21 @@ async def test_a_reading_is_stopped_while_it_subscribes_and_ends_with_its_client
     assert await waiting == []
 
 
+async def test_what_arrives_behind_the_end_of_a_member_is_not_committed(broker: Broker) -> None:
+    async with client(broker) as us:
+        await append(us, *map(str, range(50)))
+        group = us.group("g", "one")
+        task = asyncio.create_task(anext(group))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        group.stop()  # its SUBSCRIBE may be under way
+        with pytest.raises((StopAsyncIteration, asyncio.CancelledError)):
+            await task
+        await us.publish("other", "x", 1)
+        await until(lambda: all(each.members == [] for each in streams(broker).groups("one")))
+        async with us.group("g", "one") as again:
+            assert (await anext(again)).payload == b"0"
+
+
 async def test_wrong_uses_are_refused_with_a_sentence(broker: Broker) -> None:
     async with client(broker) as us:
         for name in ("", "a/b", "s@earliest", "#"):

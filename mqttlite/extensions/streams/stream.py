@@ -151,7 +151,8 @@ class Stream:
         tally.is_durable = True
         tracer = self.context.effects.tracer
         if message.trace and tracer is not None:
-            tracer.on_queued(message.trace, self.shown, _IS_THERE, self.messages, 0)
+            waiting = max(1, self.messages)  # ids are remembered longer than messages
+            tracer.on_queued(message.trace, self.shown, _IS_THERE, waiting, 0)
 
     def _take_acks(self, message: Message, source: Source, acks: list[str], tally: Tally) -> bool:
         """Finish what the publisher of a message has finished. Return whether that was right."""

@@ -13,6 +13,7 @@ from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.packets import Ack, Publish
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, publishes
+from tests.support.recorder import Recorder
 from tests.support.streams import StreamWorld, ack, got, options, places, reader
 
 GROUP = "$share/g/$stream/in@earliest"
@@ -160,6 +161,21 @@ def test_ids_of_a_stream_that_is_gone_leave_the_store(store: MemoryStore) -> Non
     world.settle()
     names = [each.key for batch in world.store.load() for each in batch if isinstance(each, SaveRecord)]
     assert [each for each in names if each.startswith(DEDUP)] == [f"{DEDUP}s/0"]
+    world.end()
+
+
+def test_a_trace_says_that_it_is_there() -> None:
+    world = StreamWorld([options(keep_s=10)])
+    recorder = Recorder(topics=(b"a",))
+    world.broker.watch(recorder)
+    put(world, "x", "1")
+    world.advance(100)
+    assert counts(world) == (0, 0)
+    put(world, "x", "1")
+    assert [each[2:] for each in recorder.told if each[0] == "queued"] == [
+        ("$stream/s", "it is kept, and read from $stream", 1, 0),
+        ("$stream/s", "it was appended before: its dedup-id is known", 1, 0),
+    ]
     world.end()
 
 
