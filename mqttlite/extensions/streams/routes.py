@@ -33,7 +33,12 @@ From = Annotated[
         description="An offset, `earliest`, `latest`, or the time at or after which the first message was published.",
     ),
 ]
-To = Annotated[str, Meta(max_length=64, description="`earliest`, `latest`, a time, or `<partition>:<offset>`.")]
+To = Annotated[
+    str,
+    Meta(
+        max_length=32_768, description="`earliest`, `latest`, a time, or `<partition>:<offset>,…` for some partitions."
+    ),
+]
 Number = Annotated[int, Meta(ge=0, description="The partition to read.")]
 Most = Annotated[int, Meta(ge=1, le=MAX_ANSWERED, description="How many messages to return at most.")]
 
