@@ -1,0 +1,242 @@
+"""A bridge beside a broker that does exactly what a test says: lost sessions, refusals, and old protocol levels."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import pytest
+
+from mqttlite.config.file import parse_config
+from mqttlite.server import Broker
+from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
+from mqttlite.wire.decode import decode
+from mqttlite.wire.encode import encode
+from mqttlite.wire.framer import Framer
+from mqttlite.wire.packets import Ack, Connack, Connect, Packet, Publish, Suback, Subscribe
+from mqttlite.wire.properties import NONE, Properties
+from tests.integration.test_bridges import Seen, bridge, bridges_of, is_connected
+from tests.support.device import until
+
+pytestmark = [pytest.mark.asyncio(loop_factories=["asyncio"]), pytest.mark.slow]
+
+P = TypeVar("P", bound=Packet)
+PATIENCE_S = 20.0
+
+
+class Script:
+    """One connection of the bridge, as the other broker sees it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int) -> None:
+        self._reader, self._writer, self._version = reader, writer, version
+        self._framer = Framer(1 << 20)
+        self._packets: list[Packet] = []
+
+    async def expect(self, kind: type[P]) -> P:
+        """The next packet, which is of that kind."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not self._packets:
+                data = await self._reader.read(65_536)
+                assert data, f"the bridge left; a {kind.__name__} was expected"
+                self._packets += [decode(first, body, self._version) for first, body in self._framer.split(data)]
+        packet = self._packets.pop(0)
+        assert isinstance(packet, kind), packet
+        return packet
+
+    async def is_left(self) -> None:
+        """The bridge closes the connection."""
+        async with asyncio.timeout(PATIENCE_S):
+            while await self._reader.read(65_536):
+                pass
+
+    def send(self, *packets: Packet) -> None:
+        self._writer.write(b"".join(encode(each, self._version) for each in packets))
+
+    async def accept(self, *, present: bool = False, code: int = 0, properties: Properties = NONE) -> Connect:
+        """Answer CONNECT, and SUBSCRIBE if the bridge sends one, which it does first."""
+        connect = await self.expect(Connect)
+        self.send(Connack(present, code, properties))
+        return connect
+
+    async def grant(self) -> Subscribe:
+        subscribe = await self.expect(Subscribe)
+        self.send(Suback(subscribe.packet_id, bytes(each.qos for each in subscribe.requests)))
+        return subscribe
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+
+class Remote:
+    """A port on which a bridge finds the script of a test."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._writers: list[asyncio.StreamWriter] = []
+        self._waiting: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+
+    async def join(self, version: int = V5) -> Script:
+        """The next connection."""
+        async with asyncio.timeout(PATIENCE_S):
+            return Script(*await self._waiting.get(), version)
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        self._waiting.put_nowait((reader, writer))
+
+    def close(self) -> None:
+        for each in self._writers:
+            each.transport.abort()
+
+
+@asynccontextmanager
+async def joined(**options: Any) -> AsyncIterator[tuple[Broker, Remote]]:
+    """A broker with a bridge to a script."""
+    remote = Remote()
+    async with await asyncio.start_server(remote.take, "127.0.0.1", 0) as server:
+        remote.port = server.sockets[0].getsockname()[1]
+        config = {"listeners": [{"port": 0}], "bridges": [bridge(remote.port, **options)]}
+        async with Broker(parse_config(config)) as broker:
+            yield broker, remote
+        remote.close()
+        await asyncio.sleep(0)
+
+
+def gets(seen: Seen, *payloads: str) -> Callable[[], bool]:
+    return lambda: seen.payloads == list(payloads)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_an_identifier_is_a_repetition_only_if_the_other_broker_has_kept_the_session(is_kept: bool) -> None:
+    async with joined() as (broker, remote):
+        seen = Seen(broker)
+        script = await remote.join()
+        await script.accept()
+        subscribe = await script.grant()
+        assert [(each.no_local, each.retain_as_published) for each in subscribe.requests] == [(True, True)]
+        script.send(Publish(b"a", b"1", 2, packet_id=7))
+        assert await script.expect(Ack) == Ack(PUBREC, 7)
+        script.close()
+        script = await remote.join()
+        await script.accept(present=is_kept)
+        if not is_kept:
+            await script.grant()
+        script.send(Publish(b"a", b"1" if is_kept else b"2", 2, dup=is_kept, packet_id=7), Ack(PUBREL, 7))
+        assert await script.expect(Ack) == Ack(PUBREC, 7)
+        assert await script.expect(Ack) == Ack(PUBCOMP, 7)
+        script.send(Publish(b"a", b"3", 1, packet_id=8))
+        assert await script.expect(Ack) == Ack(PUBACK, 8)
+        await until(gets(seen, "1", "3") if is_kept else gets(seen, "1", "2", "3"))
+
+
+async def test_identifiers_that_only_the_other_broker_knows_are_released_before_they_are_used() -> None:
+    async with joined(topics=[{"pattern": "#", "qos": 2}]) as (broker, remote):
+        script = await remote.join()
+        await script.accept(present=True)
+        await until(is_connected(broker))
+        await broker.publish("a", "1", qos=2)
+        assert await script.expect(Ack) == Ack(PUBREL, 1)
+        message = await script.expect(Publish)
+        assert (message.packet_id, message.payload) == (1, b"1")
+        script.close()
+        script = await remote.join()
+        await script.accept(present=True)
+        message = await script.expect(Publish)  # released once, for it may be under way now
+        assert (message.packet_id, message.dup) == (1, True)
+        script.send(Ack(PUBREC, 1))
+        assert await script.expect(Ack) == Ack(PUBREL, 1)
+        script.send(Ack(PUBCOMP, 1))
+        await until(lambda: bridges_of(broker).get("b").waiting == 0)
+
+
+async def test_a_release_is_repeated_and_the_answer_to_a_flush_is_not_taken_for_its_own() -> None:
+    async with joined(topics=[{"pattern": "#", "qos": 2}]) as (broker, remote):
+        script = await remote.join()
+        await script.accept(present=True)
+        await until(is_connected(broker))
+        await broker.publish("a", "1", qos=2)
+        assert await script.expect(Ack) == Ack(PUBREL, 1)
+        await script.expect(Publish)
+        script.send(Ack(PUBCOMP, 1), Ack(PUBREC, 1))
+        assert await script.expect(Ack) == Ack(PUBREL, 1)
+        script.close()
+        script = await remote.join()
+        await script.accept(present=True)
+        assert await script.expect(Ack) == Ack(PUBREL, 1)
+        script.send(Ack(PUBCOMP, 1))
+        await broker.publish("a", "2", qos=2)
+        assert await script.expect(Ack) == Ack(PUBREL, 2)
+        assert (await script.expect(Publish)).packet_id == 2
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_broker_without_room_gets_the_message_again_later(qos: int) -> None:
+    async with joined(topics=[{"pattern": "#", "qos": qos}]) as (broker, remote):
+        script = await remote.join()
+        await script.accept()
+        await until(is_connected(broker))
+        await broker.publish("a", "1", qos=qos)
+        message = await script.expect(Publish)
+        answer = PUBACK if qos == 1 else PUBREC
+        script.send(Ack(answer, message.packet_id, 0x97))
+        await script.is_left()
+        found = bridges_of(broker).get("b")
+        await until(lambda: "no room for a message" in found.reason)
+        script = await remote.join()
+        await script.accept(present=True)
+        again = await script.expect(Publish)
+        assert (again.packet_id, again.dup, again.payload) == (message.packet_id, True, b"1")
+
+
+async def test_a_refused_message_is_dropped_and_counted() -> None:
+    async with joined(topics=[{"pattern": "#"}]) as (broker, remote):
+        script = await remote.join()
+        await script.accept()
+        await until(is_connected(broker))
+        await broker.publish("a", "1", qos=1)
+        script.send(Ack(PUBACK, (await script.expect(Publish)).packet_id, 0x87))
+        found = bridges_of(broker).get("b")
+        await until(lambda: found.view().dropped == {"the other broker: not authorized (0x87)": 1})
+        await until(lambda: found.waiting == 0)
+
+
+async def test_a_broker_that_takes_no_qos_2_is_said() -> None:
+    async with joined(topics=[{"pattern": "#", "qos": 2}]) as (broker, remote):
+        script = await remote.join()
+        await script.accept(properties=Properties(maximum_qos=1))
+        await script.is_left()
+        found = bridges_of(broker).get("b")
+        await until(lambda: "takes at most QoS 1: lower the qos" in found.reason)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_before_5_0_a_bridge_says_that_it_is_one_and_does_without_where_that_is_refused(refuses: bool) -> None:
+    async with joined(version="3.1.1") as (broker, remote):
+        script = await remote.join(V311)
+        assert (await script.accept(code=1 if refuses else 0)).is_bridge
+        if refuses:
+            await script.is_left()
+            script = await remote.join(V311)
+            assert not (await script.accept()).is_bridge
+        await script.grant()
+        await until(is_connected(broker))
+
+
+async def test_a_message_that_was_here_before_ends_here() -> None:
+    async with joined() as (broker, remote):
+        seen = Seen(broker)
+        script = await remote.join()
+        await script.accept()
+        await script.grant()
+        await until(is_connected(broker))
+        await broker.publish("a", "1", qos=1)
+        message = await script.expect(Publish)
+        script.send(Ack(PUBACK, message.packet_id))
+        for qos in (0, 1, 2):
+            script.send(Publish(b"a", b"loop", qos, packet_id=9 if qos else 0, properties=message.properties))
+        assert await script.expect(Ack) == Ack(PUBACK, 9)
+        assert await script.expect(Ack) == Ack(PUBREC, 9)
+        script.send(Ack(PUBREL, 9))
+        assert (await script.expect(Ack)).packet_type == PUBCOMP
+        assert seen.payloads == ["1"]
+        assert bridges_of(broker).get("b").view().dropped == {"it was here before": 3}
