@@ -41,7 +41,7 @@ def with_json(messages: DataFrame, schema: str) -> DataFrame:
     null where the payload is no JSON."""
     from pyspark.sql import functions as F
 
-    return messages.withColumn("json", F.from_json(F.decode("payload", "UTF-8"), schema))
+    return messages.withColumn("json", F.from_json(F.col("payload").cast("string"), schema))
 
 
 def _folder(directory: str, stream: str) -> str:

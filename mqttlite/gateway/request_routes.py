@@ -6,10 +6,11 @@ its Correlation Data, which nobody can guess, or to nobody.
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
+from mqttlite.gateway.bodies import Bodies, ClientGone, Receive, Scope, Send, query_of
 from mqttlite.gateway.caller import LISTENER, Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
@@ -33,6 +34,9 @@ MAX_TIMEOUT_S: Final = 60
 MAX_WAITING: Final = 1_000
 """Requests of all callers that wait for an answer: each holds a connection, and some kilobytes."""
 
+MAX_WAITING_OF_CALLER: Final = 100
+"""Those of one caller, who leaves room for others."""
+
 ERROR: Final = "error"
 """The user property of an answer which says that the responder failed, and why."""
 
@@ -50,24 +54,32 @@ class Answers:
     def __init__(self, context: GatewayContext) -> None:
         self._context: Final = context
         self._waiting: Final[dict[bytes, asyncio.Future[Publish]]] = {}
+        self._of_caller: Final[Counter[str]] = Counter()
         self._session: LocalSession | None = None
         self.topic: Final = REPLY_PREFIX + secrets.token_urlsafe(12)
         """To which the answers come, in the words of callers."""
 
-    def expect(self) -> tuple[bytes, asyncio.Future[Publish]]:
+    def expect(self, caller: Caller) -> tuple[bytes, asyncio.Future[Publish]]:
         """Correlation data for a request, and its answer. Call `forget` at the end. Raises `Problem`."""
         if len(self._waiting) >= MAX_WAITING:
             detail = f"{MAX_WAITING} requests wait for their answers"
             raise Problem(Code.BUSY, detail, headers={"Retry-After": "1"})
+        if self._of_caller[caller.key] >= MAX_WAITING_OF_CALLER:
+            detail = f"{MAX_WAITING_OF_CALLER} requests of this caller wait for their answers"
+            raise Problem(Code.TOO_MANY_REQUESTS, detail, headers={"Retry-After": "1"})
         self._subscribe()
+        self._of_caller[caller.key] += 1
         correlation = secrets.token_bytes(16)
         answer: asyncio.Future[Publish] = asyncio.get_running_loop().create_future()
         self._waiting[correlation] = answer
         return correlation, answer
 
-    def forget(self, correlation: bytes) -> None:
+    def forget(self, caller: Caller, correlation: bytes) -> None:
         """A request is over."""
         del self._waiting[correlation]
+        self._of_caller[caller.key] -= 1
+        if not self._of_caller[caller.key]:
+            del self._of_caller[caller.key]
 
     def _subscribe(self) -> None:
         """Have a session. It is made with the first request, and again should an operator end it."""
@@ -93,6 +105,10 @@ class Answers:
                 answer = self._waiting.get(packet.properties.correlation_data or b"")
                 if answer is not None and not answer.done():
                     answer.set_result(packet)
+        if session.is_over:
+            for answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_exception(Problem(Code.BUSY, "the broker takes no answers any more: ask again"))
 
 
 @final
@@ -109,7 +125,7 @@ class RequestRoutes:
         qos, timeout_s = _query(scope)
         body = await self._bodies.read(scope, receive)
         try:
-            correlation, answer = self._answers.expect()
+            correlation, answer = self._answers.expect(caller)
         except Problem:
             self._bodies.release(body)
             raise
@@ -120,13 +136,10 @@ class RequestRoutes:
                 )
             finally:
                 self._bodies.release(body)
-            async with asyncio.timeout(timeout_s):
-                message = await answer
-        except TimeoutError:
-            detail = f"no answer came within {timeout_s} s; timeout_s gives it more time, up to {MAX_TIMEOUT_S}"
-            raise Problem(Code.NO_ANSWER, detail) from None
+            message = await _answered(answer, receive, timeout_s)
         finally:
-            self._answers.forget(correlation)
+            self._answers.forget(caller, correlation)
+            answer.cancel()
         for key, value in message.properties.user_properties:
             if key == ERROR:
                 raise Problem(Code.RESPONDER_FAILED, value[:1000])
@@ -152,6 +165,27 @@ class RequestRoutes:
         outcome = await self._publishing.publish(caller, draft)
         if not outcome.reached:
             raise Problem(Code.NO_RESPONDER, f"nobody is subscribed to {name[:200]!r}, so nobody answers")
+
+
+async def _answered(answer: asyncio.Future[Publish], receive: Receive, timeout_s: int) -> Publish:
+    """The answer. Raises `Problem` if there is none in time, and `ClientGone` if the caller does not wait for it."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    leaving = asyncio.ensure_future(gone())
+    try:
+        both: set[asyncio.Future[Any]] = {answer, leaving}
+        await asyncio.wait(both, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+    if answer.done():
+        return answer.result()
+    if leaving.done():
+        raise ClientGone
+    detail = f"no answer came within {timeout_s} s; timeout_s gives it more time, up to {MAX_TIMEOUT_S}"
+    raise Problem(Code.NO_ANSWER, detail)
 
 
 def routes(context: GatewayContext, bodies: Bodies) -> Sequence[Route]:

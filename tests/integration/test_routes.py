@@ -10,6 +10,7 @@ from mqttlite.client import Message, Properties, PublishRefused
 from mqttlite.config import ConfigError
 from mqttlite.config.file import parse_config
 from mqttlite.extensions.routes.options import RouteOptions
+from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
 
 BY_REGION = RouteOptions(
@@ -81,6 +82,15 @@ async def test_a_message_without_the_field_is_published_and_counted(caplog: pyte
         assert [each.topic for each in await received(us, 4)] == ["a", "a", "b/1", "a"]
     assert caplog.text.count("route r: ") == 1
     assert "there is no payload.x that is text or a number: a message to 'a' is not routed" in caplog.text
+
+
+async def test_a_copy_does_not_take_effect_in_a_stream_in_place_of_its_message() -> None:
+    streams = (StreamOptions(name="s", filters=("a", "copies/#"), partitions=1),)
+    async with running(RouteOptions(name="r", filters=("a",), to="copies/{topic}"), streams=streams) as (_, us):
+        properties = Properties(user_properties=[("dedup-id", "1"), ("other", "x")])
+        await us.publish("a", "x", 1, properties=properties)
+        await us.publish("a", "x", 1, properties=properties)
+        assert [each.topic async for each in us.stream("s").read()] == ["copies/a", "a", "copies/a"]
 
 
 async def test_a_message_whose_copy_is_refused_is_refused() -> None:

@@ -147,6 +147,7 @@ async def test_files_of_another_stream_are_left_alone(tmp_path: Path, caplog: py
         streams.create(StreamOptions(name="s", filters=("a/#",), partitions=1))
         await here.publish("other")
         assert await here.check() == rows
+        await here.publish("more", "and more", "and more than there were")
         assert await here.check() == rows
         assert caplog.text.count("has files of another stream of that name, up to offset 1; move them away") == 1
 
@@ -159,10 +160,25 @@ async def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path, cap
         here.folder.write_text("a file")
         await here.archive.check()
         await here.archive.check()
-        assert caplog.text.count("the archive of streams in") == 1
+        assert caplog.text.count("the archive of the stream s in") == 1
         here.folder.unlink()
         assert len(await here.check()) == 1
         assert "is written again" in caplog.text
+
+
+async def test_what_fails_for_one_stream_costs_the_others_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world(tmp_path) as here:
+        streams, _page = streams_of(here.broker)
+        streams.create(StreamOptions(name="other", filters=("b/#",), partitions=1))
+        await here.publish("one")
+        await here.us.publish("b/x", "of the other", 1)
+        here.ahead_us = HOUR_US + archives.GRACE_US
+        (here.folder / "table=stream").mkdir(parents=True)
+        (here.folder / "table=stream" / "stream=s").write_text("a file")
+        assert [each["payload"] for each in await here.check()] == [b"of the other"]
+        assert "the archive of the stream s in" in caplog.text
 
 
 async def test_old_files_are_removed_but_not_the_newest_of_a_partition(
@@ -171,6 +187,8 @@ async def test_old_files_are_removed_but_not_the_newest_of_a_partition(
     monkeypatch.setattr(archives, "MAX_RUN", 1)
     async with world(tmp_path, keep_bytes=1) as here:
         await here.publish("one", "two", "three")
+        await here.check()
+        here.ahead_us = int(archives.SWEEP_S + 1) * 1_000_000
         await here.check()
         assert [each.name[10:22] for each in here.files()] == ["000000000002"]
     async with world(tmp_path / "b", keep_s=3600.0) as here:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mqttlite.extensions.hooks import DEADLINE_S
 from mqttlite.extensions.host import Host
@@ -19,6 +19,7 @@ from mqttlite.extensions.routes.template import Template, Unfilled
 from mqttlite.filters.message import Fields
 from mqttlite.telemetry.figures import Values
 from mqttlite.topics.names import matches
+from mqttlite.wire.properties import Properties
 
 if TYPE_CHECKING:
     from mqttlite.filters import Filter
@@ -28,6 +29,10 @@ _REFUSED: Final = 0x80
 
 _is_copying: Final = ContextVar("is_copying", default=False)
 """Whether what is published now is a copy."""
+
+_OF_THE_ORIGINAL: Final = frozenset({"dedup-id", "acks"})
+"""User properties that say something to the stream of the message itself: with them, its copy would take effect in its
+place."""
 
 _log: Final = logging.getLogger("mqttlite")
 
@@ -96,8 +101,13 @@ class _Route:
     async def _copy(self, message: Incoming, topic: str) -> Result:
         """Publish the copy. A message whose copy is refused is refused, so that its publisher sends it again."""
         _is_copying.set(True)  # of this task, which the broker made for this message
+        properties = message.properties
+        if any(name in _OF_THE_ORIGINAL for name, _value in properties.user_properties):
+            fields: dict[str, Any] = dict(properties.present())
+            fields["user_properties"] = [each for each in properties.user_properties if each[0] not in _OF_THE_ORIGINAL]
+            properties = Properties(**fields)
         sent = await self._host.inbound.publish(
-            topic, message.payload, qos=message.qos, retain=message.retain, properties=message.properties
+            topic, message.payload, qos=message.qos, retain=message.retain, properties=properties
         )
         if sent.reason_code < _REFUSED:
             self.routed += 1

@@ -8,8 +8,9 @@ before it was archived is counted and logged.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from mqttlite.core.message import Message
@@ -46,6 +47,10 @@ class _Place:
     """The offset of the first message that is not."""
     hour: int = 0
     """Of that message, in hours of Unix time; 0: it was not read yet."""
+    of: Partition | None = None
+    """Whose messages they are; None: it was not looked at yet."""
+    is_foreign: bool = False
+    """Whether the files are of another stream of that name, so that nothing may be added."""
 
 
 class Archive:
@@ -61,9 +66,8 @@ class Archive:
         self._places: dict[tuple[str, int], _Place] | None = None
         """None: the files were not looked at yet."""
         self._swept_us = 0
-        self._is_failing = False
-        self._foreign: Final[set[tuple[str, int]]] = set()
-        """Partitions whose files are of another stream of that name."""
+        self._failing: Final[set[str]] = set()
+        """The streams whose archive cannot be written; "" for all."""
         self.archived: Final[Counter[str]] = Counter()
         """Messages in files, by stream, since the start."""
         self.missed: Final[Counter[str]] = Counter()
@@ -76,28 +80,39 @@ class Archive:
             await asyncio.sleep(CHECK_S)
 
     async def check(self) -> None:
-        """Write all runs that are closed."""
+        """Write all runs that are closed. What fails for one stream costs the others nothing."""
+        if not await self._try("", self._prepare) or self._places is None:
+            return
+        for name in self._streams.names:
+            if not self._names or name in self._names:
+                await self._try(name, partial(self._stream, name, self._places))
+
+    async def _try(self, stream: str, work: Callable[[], Awaitable[None]]) -> bool:
+        """Whether some work for a stream, or for all of them, is done; the log says when it begins and ends to fail."""
+        what = f"the stream {stream}" if stream else "streams"
         try:
-            if self._places is None:
-                files = await asyncio.to_thread(self._files.find)
-                self._places = {}
-                for each in files:
-                    place = self._places.setdefault((each.stream, each.partition), _Place(0))
-                    place.next = max(place.next, each.last + 1)
-            for name in self._streams.names:
-                if not self._names or name in self._names:
-                    await self._stream(name, self._places)
-            if self._unix_us() - self._swept_us > SWEEP_S * 1_000_000:
-                self._swept_us = self._unix_us()
-                await asyncio.to_thread(self._files.remove_old, self._swept_us)
+            await work()
         except Exception as error:  # whatever the disk, the store or pyarrow raises: it may be better next time
-            if not self._is_failing:
-                _log.error("the archive of streams in %s cannot be written: %s", self._directory, error)
-            self._is_failing = True
-        else:
-            if self._is_failing:
-                _log.info("the archive of streams in %s is written again", self._directory)
-            self._is_failing = False
+            if stream not in self._failing:
+                self._failing.add(stream)
+                _log.error("the archive of %s in %s cannot be written: %s", what, self._directory, error)
+            return False
+        if stream in self._failing:
+            self._failing.discard(stream)
+            _log.info("the archive of %s in %s is written again", what, self._directory)
+        return True
+
+    async def _prepare(self) -> None:
+        """Look at the files, and remove old ones: before others are written, for a full disk has no room for these."""
+        if self._places is None:
+            places: dict[tuple[str, int], _Place] = {}
+            for each in await asyncio.to_thread(self._files.find):
+                place = places.setdefault((each.stream, each.partition), _Place(0))
+                place.next = max(place.next, each.last + 1)
+            self._places = places
+        if self._unix_us() - self._swept_us > SWEEP_S * 1_000_000:
+            await asyncio.to_thread(self._files.remove_old, self._unix_us())
+            self._swept_us = self._unix_us()
 
     async def _stream(self, name: str, places: dict[tuple[str, int], _Place]) -> None:
         number = 0
@@ -110,15 +125,18 @@ class Archive:
             number += 1
 
     async def _partition(self, name: str, partition: Partition, place: _Place) -> None:
-        if place.next > partition.end:
-            if (name, partition.number) not in self._foreign:
-                self._foreign.add((name, partition.number))
-                _log.error(
-                    "partition %d of the stream %s is not archived: %s has files of another stream of that name, up to "
-                    "offset %d; move them away, and start the broker again",
-                    *(partition.number, name, self._directory, place.next - 1),
-                )
+        if place.of is None:
+            place.of = partition
+        if place.next and not place.is_foreign and (place.of is not partition or place.next > partition.end):
+            place.is_foreign = True
+            _log.error(
+                "partition %d of the stream %s is not archived: %s has files of another stream of that name, up to "
+                "offset %d; move them away, and start the broker again",
+                *(partition.number, name, self._directory, place.next - 1),
+            )
+        if place.is_foreign:
             return
+        place.of = partition
         while await self._next_run(name, partition, place):
             pass
 

@@ -9,10 +9,11 @@ import pytest
 from mqttlite.client import Client, Message, RequestFailed
 from mqttlite.config import ListenerOptions
 from mqttlite.gateway import request_routes
+from tests.support.device import until
 from tests.support.gateway import GatewayUnderTest, running_gateway
 
-NEVER_ANSWERED = asyncio.Event()
-"""A request to `never` has come."""
+NEVER_ANSWERED: list[Message] = []
+"""The requests to `never` that have come."""
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ async def responder(gateway: GatewayUnderTest) -> AsyncIterator[Client]:
 
     @us.responder("never")
     async def never(request: Message) -> None:
-        NEVER_ANSWERED.set()
+        NEVER_ANSWERED.append(request)
         await asyncio.Event().wait()
 
     NEVER_ANSWERED.clear()
@@ -84,11 +85,37 @@ async def test_so_many_requests_wait_at_a_time(
     monkeypatch.setattr(request_routes, "MAX_WAITING", 1)
     client = gateway.client()
     waiting = asyncio.create_task(client.post("/api/v1/requests/never?timeout_s=2", content=b"x"))
-    await NEVER_ANSWERED.wait()
+    await until(lambda: bool(NEVER_ANSWERED))
     answer = await client.post("/api/v1/requests/echo/a", content=b"x")
     assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "busy", "1")
+    monkeypatch.setattr(request_routes, "MAX_WAITING", 100)
+    monkeypatch.setattr(request_routes, "MAX_WAITING_OF_CALLER", 1)
+    answer = await client.post("/api/v1/requests/echo/a", content=b"x")
+    assert (answer.status_code, answer.json()["code"]) == (429, "too_many_requests")
     assert (await waiting).status_code == 504
     assert (await client.post("/api/v1/requests/echo/a", content=b"x")).status_code == 200
+
+
+async def test_a_caller_that_hangs_up_and_a_session_that_ends_leave_nothing_behind(
+    gateway: GatewayUnderTest, responder: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_routes, "MAX_WAITING", 1)
+    client = gateway.client()
+    _reader, writer = await asyncio.open_connection("127.0.0.1", gateway.gateway.port)
+    writer.write(b"POST /api/v1/requests/never?timeout_s=60 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+    await until(lambda: bool(NEVER_ANSWERED))
+    writer.close()
+    async with asyncio.timeout(30):
+        while (await client.post("/api/v1/requests/echo/a", content=b"x")).status_code != 200:
+            await asyncio.sleep(0.01)
+    NEVER_ANSWERED.clear()
+    waiting = asyncio.create_task(client.post("/api/v1/requests/never?timeout_s=60", content=b"x"))
+    await until(lambda: bool(NEVER_ANSWERED))
+    admin = gateway.broker.admin
+    (taking,) = [each.client_id for each in (await admin.clients()).entries if each.client_id != responder.client_id]
+    assert admin.kick(taking)
+    answer = await waiting
+    assert (answer.status_code, answer.json()["code"]) == (503, "busy")
 
 
 async def test_requests_and_answers_stay_below_a_mount_point(tmp_path: Path) -> None:
