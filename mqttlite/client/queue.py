@@ -18,7 +18,7 @@ from mqttlite.client.message import PublishOutcome
 from mqttlite.client.queue_handlers import EXTEND_BY_S, MAX_EXTENSION_S, STOP_TIMEOUT_S, Handler, Handlers
 from mqttlite.client.queue_message import EXTEND, NACK, QueueMessage
 from mqttlite.client.receipts import Receipt
-from mqttlite.client.session import Session, ignore
+from mqttlite.client.session import Session
 from mqttlite.client.topics import check_filter
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import publish_parts
@@ -60,7 +60,7 @@ class Queue:
         self._arrived: Final = asyncio.Event()
         self._opening: asyncio.Future[None] | None = None
         """The subscription; None: it was not tried, or failed."""
-        self._identifier = 0
+        self._has_asked = False
         self._ended: Final = asyncio.Event()
         self._error: MqttError | None = None
 
@@ -130,7 +130,7 @@ class Queue:
         self._end(None)
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
-        if self._identifier:
+        if self._has_asked:
             self._leave()
         waiting = list(self._waiting)
         self._waiting.clear()
@@ -183,6 +183,10 @@ class Queue:
         self._waiting.append(message)
         self._arrived.set()
 
+    def on_former(self, packet: Publish, receipt: Receipt) -> None:
+        """As `Reader`. It is leased to this client, and does not come again before its deadline."""
+        self.on_message(packet, receipt)
+
     def on_connection_lost(self) -> None:
         """As `Reader`."""
         self._waiting.clear()
@@ -209,9 +213,9 @@ class Queue:
             return
         if self._client.connack_properties.subscription_identifier_available == 0:
             raise MqttError("The server has no subscription identifiers, by which messages of a queue are told.")
-        if not self._identifier:
-            self._identifier = self._session.read_with(self)  # for good: what comes late is none of the program's
-        properties = Properties(subscription_identifiers=[self._identifier], user_properties=self._options)
+        identifier = self._session.read_with(self, self.topic_filter.encode())
+        self._has_asked = True
+        properties = Properties(subscription_identifiers=[identifier], user_properties=self._options)
         try:
             await self._client.subscribe(self.topic_filter, 1, properties=properties)
         except AnswerTimeout:
@@ -220,7 +224,7 @@ class Queue:
 
     def _leave(self) -> None:
         try:
-            self._session.unsubscribe((self.topic_filter.encode(),), NONE).add_done_callback(ignore)
+            self._session.leave(self)
         except MqttError as error:  # all packet identifiers are in use
             _log.warning("%s was not unsubscribed: %s", self.topic_filter, error)
 

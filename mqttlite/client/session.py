@@ -1,10 +1,13 @@
 """The state that outlives one connection of a client: messages in flight, identifiers received, subscriptions, and
 requests that wait for an answer.
 
-No socket and no clock here. Invariant: a QoS 2 message is put into the inbox once [MQTT-4.3.3-10].
+No socket and no clock here. Invariants: a QoS 2 message is put into the inbox once [MQTT-4.3.3-10]; a message of a
+stream or queue that nobody reads yet is not acknowledged.
 """
 
 import asyncio
+import hashlib
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, final
@@ -25,14 +28,19 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 Answer: TypeAlias = Suback | Unsuback
 
-HIGHEST_IDENTIFIER: Final = 268_435_455
-"""Subscription identifiers of readers count down from here: programs begin with 1."""
+FIRST_READER_IDENTIFIER: Final = 0xF00_0000
+"""Subscription identifiers from here to the highest one (0xFFF_FFFF) are those of readers: programs begin with 1."""
+
+_log: Final = logging.getLogger("mqttlite.client")
 
 
 class Reader(Protocol):
     """Takes the messages of one subscription, and has them acknowledged. None of these may raise."""
 
     def on_message(self, packet: Publish, receipt: Receipt, /) -> None: ...
+    def on_former(self, packet: Publish, receipt: Receipt, /) -> None:
+        """SUBACK came, and before it this message of a former subscription to the same filter."""
+
     def on_connection_lost(self) -> None: ...
     def on_end(self, error: MqttError, /) -> None: ...
 
@@ -44,6 +52,20 @@ class Place(Protocol):
     def is_awaited(self) -> bool: ...
     def put(self, message: Message, /) -> None: ...
     def end(self, error: MqttError, /) -> None: ...
+
+
+@final
+class _Registered:
+    """A reader and the filter to which it subscribes."""
+
+    __slots__ = ("identifier", "is_subscribed", "reader", "topic_filter")
+
+    def __init__(self, reader: Reader, topic_filter: bytes, identifier: int) -> None:
+        self.reader: Final = reader
+        self.topic_filter: Final = topic_filter
+        self.identifier: Final = identifier
+        self.is_subscribed = False
+        """Whether its SUBACK came: messages before it are those of a former subscription."""
 
 
 @final
@@ -85,7 +107,10 @@ class Session:
         """Whether the program waits for an AUTH."""
         self._received: set[int] = set()  # QoS 2 identifiers between PUBLISH and PUBREL
         self.receipts: Final = Receipts(version, receive_maximum, self._received.discard)
-        self._readers: dict[int, Reader] = {}
+        self._readers: Final[dict[Reader, _Registered]] = {}
+        self._by_identifier: Final[dict[int, _Registered]] = {}
+        self._held: list[tuple[int, Publish]] = []
+        """Messages of a kept session for readers that are not there yet, with the subscription identifiers."""
         self._places: Final[dict[str, Place]] = {}
         """By the topic of which they take the messages."""
         self._filtered: Final[list[tuple[str, Inbox]]] = []
@@ -112,7 +137,8 @@ class Session:
         self._write = None
         self.window.suspend()
         self.receipts.suspend()
-        for reader in list(self._readers.values()):
+        self._held.clear()  # the server sends them again
+        for reader in list(self._readers):
             reader.on_connection_lost()
 
     def resume(self, write: Callable[[bytes], object], limits: ServerLimits, *, session_present: bool) -> None:
@@ -136,20 +162,37 @@ class Session:
         for question in self._questions.values():
             if not question.answer.done():
                 question.answer.set_exception(error)
-        for reader in list(self._readers.values()):
+        for reader in list(self._readers):
             reader.on_end(error)
         for place in self._places.values():
             place.end(error)
         for _filter, inbox in self._filtered:
             inbox.end(error)
 
-    def read_with(self, reader: "Reader") -> int:
-        """Hand messages to a reader of their own; the subscription identifier that they must have."""
-        identifier = HIGHEST_IDENTIFIER
-        while identifier in self._readers:
-            identifier -= 1
-        self._readers[identifier] = reader
+    def read_with(self, reader: Reader, topic_filter: bytes) -> int:
+        """Hand the messages of a filter to a reader from its next SUBACK on; the subscription identifier that the
+        SUBSCRIBE must have. It is the same after a restart, so that messages of a kept session wait for their reader.
+        """
+        identifier = _identifier_of(topic_filter)
+        while identifier in self._by_identifier and self._by_identifier[identifier].topic_filter != topic_filter:
+            identifier = identifier + 1 if identifier < 0xFFF_FFFF else FIRST_READER_IDENTIFIER
+        registered = _Registered(reader, topic_filter, identifier)
+        self._readers[reader] = self._by_identifier[identifier] = registered
         return identifier
+
+    def leave(self, reader: Reader) -> None:
+        """Unsubscribe a reader, and forget it when the server has answered: until then messages are under way to it.
+        Raises `MqttError` if all packet identifiers are in use."""
+        registered = self._readers[reader]
+        answer = self.unsubscribe((registered.topic_filter,), NONE)
+        answer.add_done_callback(partial(self._forget, registered))
+
+    def _forget(self, registered: _Registered, answer: asyncio.Future[Answer]) -> None:
+        ignore(answer)
+        if self._readers.get(registered.reader) is registered:  # it did not subscribe again
+            del self._readers[registered.reader]
+        if self._by_identifier.get(registered.identifier) is registered:
+            del self._by_identifier[registered.identifier]
 
     def take(self, topic: str, place: Place | None) -> None:
         """Put the messages of a topic there; None: into the inbox again."""
@@ -249,6 +292,11 @@ class Session:
             for request, code in zip(asked.requests, answer.reason_codes, strict=True):
                 if code < 0x80:
                     self._subscriptions[request.topic_filter] = (request, asked.properties)
+                    self._begin_readers(asked.properties)
+        elif self._held:
+            for topic_filter, code in zip(asked.topic_filters, answer.reason_codes, strict=True):
+                if code < 0x80:
+                    self._refuse_held(_identifier_of(topic_filter))
         question.answer.set_result(answer)
 
     def _on_publish(self, packet: Publish) -> None:
@@ -263,24 +311,48 @@ class Session:
             if len(self._received) >= self._receive_maximum:
                 raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} messages [MQTT-3.1.2-27]")
             self._received.add(packet_id)
-        reader = self._reader_of(packet) if self._readers else None
+        identifiers = packet.properties.subscription_identifiers
+        identifier = next((each for each in identifiers if each >= FIRST_READER_IDENTIFIER), 0)
+        registered = self._by_identifier.get(identifier)
         topic = packet.topic.decode()
-        if qos and (reader is not None or self.receipts.is_manual(topic)):
-            receipt = self.receipts.add(packet_id, qos)
-            if reader is not None:
-                reader.on_message(packet, receipt)
-            else:
-                self._place_of(topic).put(_message(packet, topic, receipt))
-            return
-        self._place_of(topic).put(_message(packet, topic))
-        if qos:
-            self.receipts.acknowledge(packet_id, qos)
+        if registered is not None and registered.is_subscribed and qos:
+            registered.reader.on_message(packet, self.receipts.add(packet_id, qos))
+        elif identifier and qos == 1:  # readers subscribe with QoS 1
+            self._hold(identifier, packet)
+        elif qos and self.receipts.is_manual(topic):
+            self._place_of(topic).put(_message(packet, topic, self.receipts.add(packet_id, qos)))
+        else:
+            self._place_of(topic).put(_message(packet, topic))
+            if qos:
+                self.receipts.acknowledge(packet_id, qos)
 
-    def _reader_of(self, packet: Publish) -> "Reader | None":
-        for identifier in packet.properties.subscription_identifiers:
-            if identifier in self._readers:
-                return self._readers[identifier]
-        return None
+    def _hold(self, identifier: int, packet: Publish) -> None:
+        """Keep a message without acknowledging it, which would commit it. No acknowledgement waits for its turn."""
+        if len(self._held) >= self._receive_maximum:
+            raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} messages [MQTT-3.1.2-27]")
+        if not self._held:
+            _log.info("Messages came of a stream or queue that nobody reads: open it again, or unsubscribe from it")
+        self._held.append((identifier, packet))
+
+    def _take_held(self, identifier: int) -> list[Publish]:
+        taken = [packet for each, packet in self._held if each == identifier]
+        if taken:
+            self._held = [each for each in self._held if each[0] != identifier]
+        return taken
+
+    def _begin_readers(self, properties: Properties) -> None:
+        """A subscription was granted."""
+        for identifier in properties.subscription_identifiers:
+            registered = self._by_identifier.get(identifier)
+            if registered is not None:
+                registered.is_subscribed = True
+                for packet in self._take_held(identifier):
+                    registered.reader.on_former(packet, self.receipts.add(packet.packet_id, packet.qos))
+
+    def _refuse_held(self, identifier: int) -> None:
+        """A subscription ended: a queue gives its messages to others, and a stream has no reader here any more."""
+        for packet in self._take_held(identifier):
+            self.receipts.add(packet.packet_id, packet.qos).settle(ReasonCode.UNSPECIFIED_ERROR)
 
     def _place_of(self, topic: str) -> Place | Inbox:
         place = self._places.get(topic)
@@ -319,6 +391,10 @@ def ignore(answer: asyncio.Future[Any]) -> None:
     """Nobody waits for an answer any more: that a client ends without it is no error."""
     if not answer.cancelled():
         answer.exception()
+
+
+def _identifier_of(topic_filter: bytes) -> int:
+    return FIRST_READER_IDENTIFIER | int.from_bytes(hashlib.blake2b(topic_filter, digest_size=3).digest())
 
 
 def _message(packet: Publish, topic: str, receipt: Receipt | None = None) -> Message:

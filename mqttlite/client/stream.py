@@ -8,6 +8,7 @@ message of a group that was not committed is given to a member again.
 import asyncio
 import inspect
 import secrets
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
@@ -104,7 +105,7 @@ def acks_of(messages: Iterable[StreamMessage]) -> list[tuple[str, str]]:
 @final
 class StreamReading:
     """The messages of a stream from a place on, used once. Its first message subscribes, and it unsubscribes at the end
-    and with `stop`; the end of `async with` stops it, too."""
+    and with `stop`; the end of `async with` stops it, too, and so does `break` where no variable has the reading."""
 
     def __init__(
         self,
@@ -122,6 +123,7 @@ class StreamReading:
         self._next: Final[dict[int, int]] = dict(since) if isinstance(since, Mapping) else {}
         """By partition: the offset behind the last message that the program has."""
         self._feed: Final = StreamFeed(client, session, stream, topic_filter, where, asked, self._on_lost, member=None)
+        weakref.finalize(self, self._feed.abandon).atexit = False
 
     def __repr__(self) -> str:
         return f"StreamReading({self._feed.topic_filter!r}, next={self._next})"

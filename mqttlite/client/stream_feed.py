@@ -6,6 +6,7 @@ broker sends it again.
 
 import asyncio
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
@@ -13,11 +14,11 @@ from typing import Final, Protocol, final
 from mqttlite.client.errors import AnswerTimeout, ClientClosed, MqttError
 from mqttlite.client.message import Payload, PublishOutcome
 from mqttlite.client.receipts import Receipt
-from mqttlite.client.session import Answer, Session
+from mqttlite.client.session import Session
 from mqttlite.client.stream_message import MemberOfGroup, StreamMessage
 from mqttlite.client.topics import check_filter
 from mqttlite.wire.packets import Publish
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.properties import Properties
 
 _log: Final = logging.getLogger("mqttlite.client")
 
@@ -64,13 +65,14 @@ class StreamFeed:
         self._stream: Final = stream
         self._where: Final = where
         self._user_properties: Final = user_properties
-        self._on_lost: Final = on_lost
+        self._on_lost: Final = weakref.WeakMethod(on_lost)  # a reading that nobody has any more ends
         self._member: Final = member
         self.waiting: Final[deque[StreamMessage]] = deque()
         self._arrived: Final = asyncio.Event()
         self._opening: asyncio.Future[None] | None = None
         """The subscription; None: it was not tried, or failed."""
-        self._identifier = 0
+        self._has_asked = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.is_over: bool = False
         """Whether the program gets no more messages."""
         self._has_left = False
@@ -80,6 +82,7 @@ class StreamFeed:
         """Subscribe, unless that is done. Raises as `Client.subscribe` does, and `ValueError` if the client has this
         subscription. Who is cancelled here leaves it to who comes next."""
         if self._opening is None:
+            self._loop = asyncio.get_running_loop()
             self._opening = asyncio.ensure_future(self._subscribe())
         try:
             await asyncio.shield(self._opening)
@@ -115,11 +118,16 @@ class StreamFeed:
         self._has_left = True
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
-        if self._identifier:
+        if self._has_asked:
             self._unsubscribe()
         for each in self.waiting:
             each.ack()
         self.waiting.clear()
+
+    def abandon(self) -> None:
+        """As `leave`, in any thread: nobody can take messages any more. It does nothing when the event loop is over."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.leave)
 
     def begin_again_at(self, position: str) -> None:
         """Where to begin if the server loses the session."""
@@ -137,9 +145,16 @@ class StreamFeed:
         self.waiting.append(message)
         self._arrived.set()
 
+    def on_former(self, packet: Publish, receipt: Receipt) -> None:
+        """As `Reader`. The broker has begun anew, and sends it again if it is to come: this acknowledgement moves no
+        position, and makes room in the window."""
+        receipt.settle()
+
     def on_connection_lost(self) -> None:
         """As `Reader`."""
-        self._on_lost()
+        on_lost = self._on_lost()
+        if on_lost is not None:
+            on_lost()
         self.waiting.clear()
 
     def on_end(self, error: MqttError) -> None:
@@ -155,9 +170,9 @@ class StreamFeed:
             raise MqttError("The server has no subscription identifiers, by which messages of a stream are told.")
         if self._session.is_subscribed(self.topic_filter.encode()):
             raise ValueError(f"the client reads {self.topic_filter} already: stop that first, or use another client")
-        if not self._identifier:
-            self._identifier = self._session.read_with(self)  # for good: what comes late is none of the program's
-        properties = Properties(subscription_identifiers=[self._identifier], user_properties=self._user_properties)
+        identifier = self._session.read_with(self, self.topic_filter.encode())
+        self._has_asked = True
+        properties = Properties(subscription_identifiers=[identifier], user_properties=self._user_properties)
         try:
             await self._client.subscribe(self.topic_filter, 1, where=self._where, properties=properties)
         except AnswerTimeout:
@@ -166,12 +181,6 @@ class StreamFeed:
 
     def _unsubscribe(self) -> None:
         try:
-            self._session.unsubscribe((self.topic_filter.encode(),), NONE).add_done_callback(_seen)
+            self._session.leave(self)
         except MqttError as error:  # all packet identifiers are in use
             _log.warning("%s was not unsubscribed: %s", self.topic_filter, error)
-
-
-def _seen(answer: asyncio.Future[Answer]) -> None:
-    """A client that ends unsubscribes from nothing, and that is no error."""
-    if not answer.cancelled():
-        answer.exception()

@@ -244,6 +244,26 @@ async def test_a_message_is_acknowledged_although_its_connection_was_lost(broker
         await until(lambda: ends(broker, "slow") == {"acknowledged": 2})
 
 
+async def test_a_kept_session_gives_a_queue_again_what_was_not_acknowledged_in_a_former_life(broker: Broker) -> None:
+    kept: dict[str, object] = {"client_id": "w", "clean_start": False, "session_expiry_interval": 60}
+    async with client(broker) as other:
+        await publish(other, *map(str, range(5)))
+    async with client(broker, reconnect=False, **kept) as us:
+        queue = us.queue("q")
+        for _ in range(5):
+            await anext(queue)
+        assert broker.admin.kick("w")
+        await until(lambda: not us.connected)
+    async with client(broker, **kept) as us:
+        await until(lambda: len(us._line.session._held) == 5)
+        async with asyncio.timeout(PATIENCE_S), us.queue("q") as queue:
+            got = [await anext(queue) for _ in range(5)]
+            assert sorted(each.payload for each in got) == [b"0", b"1", b"2", b"3", b"4"]
+            assert all(each.ack() for each in got)
+            await until(lambda: ends(broker) == {"acknowledged": 5})
+        assert not len(us.messages)
+
+
 async def test_a_queue_that_is_not_there_is_said_so_and_may_be_asked_again(broker: Broker) -> None:
     async with client(broker) as us:
         queue = us.queue("none")

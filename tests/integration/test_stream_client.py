@@ -233,6 +233,84 @@ async def test_a_member_gets_again_what_it_did_not_commit_on_a_lost_connection(b
         await until(lambda: positions(broker) == [2])
 
 
+KEPT: dict[str, object] = {
+    "client_id": "w",
+    "clean_start": False,
+    "session_expiry_interval": 60,
+    "receive_maximum": 10,
+}
+
+
+async def read_in_a_former_life(
+    broker: Broker, read: Callable[[Client], AsyncIterator[StreamMessage]], count: int
+) -> None:
+    """A client that ends without a word, and has a session that is kept."""
+    async with client(broker, reconnect=False, **KEPT) as us:
+        messages = read(us)
+        for _ in range(count):
+            await anext(messages)
+        await asyncio.sleep(0)  # its acknowledgements leave
+        assert broker.admin.kick("w")
+        await until(lambda: not us.connected)
+
+
+async def test_a_kept_session_gives_a_group_again_what_was_not_committed_in_a_former_life(broker: Broker) -> None:
+    async with client(broker) as other:
+        await append(other, *map(str, range(20)))
+    await read_in_a_former_life(broker, lambda us: us.group("g", "one"), 10)
+    async with client(broker, **KEPT) as us:
+        await until(lambda: len(us._line.session._held) == 10)
+        assert positions(broker) == [0], "nobody has handled them"
+        got = []
+        async with asyncio.timeout(PATIENCE_S), us.group("g", "one") as group:
+            while len(got) < 20:
+                message = await anext(group)
+                got.append(message.offset)
+                message.commit()
+            await until(lambda: positions(broker) == [20])
+        assert got == list(range(20))
+        assert not len(us.messages)
+
+
+async def test_a_reading_from_stored_positions_skips_nothing_over_a_kept_session(broker: Broker) -> None:
+    async with client(broker) as other:
+        await append(other, *map(str, range(40)))
+    await read_in_a_former_life(broker, lambda us: us.stream("one").read({0: 0}, follow=True), 10)
+    async with client(broker, **KEPT) as us, us.stream("one").read({0: 5}, follow=True) as reading:
+        async with asyncio.timeout(PATIENCE_S):
+            assert [(await anext(reading)).offset for _ in range(35)] == list(range(5, 40))
+        assert not len(us.messages)
+
+
+async def test_what_nobody_reads_again_holds_no_acknowledgement_of_others_and_ends_with_its_subscription(
+    broker: Broker,
+) -> None:
+    async with client(broker) as other:
+        await append(other, *map(str, range(5)))
+        await read_in_a_former_life(broker, lambda us: us.group("g", "one"), 5)
+        async with client(broker, **KEPT) as us:
+            await until(lambda: len(us._line.session._held) == 5)
+            await us.subscribe("t", 1)
+            for at in range(20):  # more than the window has
+                await other.publish("t", str(at), 1)
+                async with asyncio.timeout(PATIENCE_S):
+                    assert (await anext(us.messages)).payload == str(at).encode()
+            assert positions(broker) == [0]
+            await us.unsubscribe("$share/g/$stream/one")
+            assert not us._line.session._held
+            await us.publish("t", "behind the acknowledgements", 1)
+            assert positions(broker) == [0]
+
+
+async def test_readings_that_are_over_are_forgotten(broker: Broker) -> None:
+    async with client(broker) as us:
+        await append(us, "x")
+        for _ in range(20):
+            assert await texts(us.stream("one").read()) == ["x"]
+        await until(lambda: not us._line.session._readers)
+        assert not us._line.session._by_identifier
+
+
 async def test_a_message_is_appended_once_and_keeps_its_key(broker: Broker) -> None:
     async with client(broker) as us:
         stream = us.stream("one")
