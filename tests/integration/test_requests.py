@@ -110,6 +110,16 @@ async def test_a_request_that_is_not_answered_times_out_and_its_late_answer_is_d
         assert not len(asking.messages)
 
 
+async def test_clients_with_one_topic_for_answers_get_their_own(broker: Broker) -> None:
+    answering, first, second = client(broker), client(broker), client(broker)
+    doubling(answering)
+    async with answering, first, second:
+        for at in range(4):  # from the second round on, both are subscribed to the topic
+            asked = [us.request("double/x", at + more, reply_to="answers") for us, more in ((first, 10), (second, 70))]
+            answers = await asyncio.gather(*asked)
+            assert [int(each.payload) for each in answers] == [2 * (at + 10), 2 * (at + 70)]
+
+
 async def test_a_handler_says_why_it_fails_and_hides_its_own_faults(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
