@@ -25,7 +25,7 @@ from mqttlite.client.options import Options, Transport, Version
 from mqttlite.client.queue import Queue
 from mqttlite.client.requests import Requests
 from mqttlite.client.responder import CONCURRENCY, Handler, ReplyTo, Responder
-from mqttlite.client.session import refusal_of
+from mqttlite.client.session import FIRST_READER_IDENTIFIER, refusal_of
 from mqttlite.client.stream import Group, Since, Stream
 from mqttlite.client.topics import check_filter, check_name
 from mqttlite.wire.constants import V5
@@ -291,6 +291,10 @@ class Client:
             if self._version != V5:
                 raise ValueError("where exists in MQTT 5.0 only: ask a Filter about the messages that arrive")
             given = with_filter(given, where)
+        for identifier in given.subscription_identifiers:
+            if not self._line.session.may_use(identifier):
+                highest = FIRST_READER_IDENTIFIER - 1
+                raise ValueError(f"subscription_identifiers: {identifier} is a reader's; take one up to {highest:,}")
         self._line.check_alive()
         for name, _level in filters:  # before the first message can come
             self._line.session.receipts.keep(name, is_manual=manual_ack)

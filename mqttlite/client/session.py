@@ -180,6 +180,10 @@ class Session:
         self._readers[reader] = self._by_identifier[identifier] = registered
         return identifier
 
+    def may_use(self, identifier: int) -> bool:
+        """Whether a SUBSCRIBE may have a subscription identifier: it is the program's, or that of a reader here."""
+        return identifier < FIRST_READER_IDENTIFIER or identifier in self._by_identifier
+
     def leave(self, reader: Reader) -> None:
         """Unsubscribe a reader, and forget it when the server has answered: until then messages are under way to it.
         Raises `MqttError` if all packet identifiers are in use."""
@@ -311,8 +315,10 @@ class Session:
             if len(self._received) >= self._receive_maximum:
                 raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} messages [MQTT-3.1.2-27]")
             self._received.add(packet_id)
-        identifiers = packet.properties.subscription_identifiers
-        identifier = next((each for each in identifiers if each >= FIRST_READER_IDENTIFIER), 0)
+        identifier = 0
+        for each in packet.properties.subscription_identifiers:
+            if each >= FIRST_READER_IDENTIFIER:
+                identifier = each
         registered = self._by_identifier.get(identifier)
         topic = packet.topic.decode()
         if registered is not None and registered.is_subscribed and qos:

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from mqttlite.client import MqttError
+from mqttlite.client import MqttError, session
 from mqttlite.client.session import FIRST_READER_IDENTIFIER
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Publish, Suback, Subscribe, Unsuback, Unsubscribe
@@ -49,6 +49,35 @@ async def test_the_identifier_of_a_filter_is_the_same_in_each_life() -> None:
     assert min(found) >= FIRST_READER_IDENTIFIER
     assert len(set(found)) == 3
     assert found[3:] == [found[2], found[0], found[1]]
+
+
+async def test_filters_with_one_identifier_get_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_identifier_of", lambda topic_filter: 0xFFF_FFFF)
+    found: list[int] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        for _ in range(3):
+            found.extend((await peer.grant()).properties.subscription_identifiers)
+        await peer.goodbye()
+
+    async with broker(script) as port, client(port) as us:
+        for name in "abc":
+            await us.group("g", name).__aenter__()
+    assert found == [0xFFF_FFFF, FIRST_READER_IDENTIFIER, FIRST_READER_IDENTIFIER + 1]
+
+
+async def test_a_program_may_not_take_the_identifier_of_a_reader() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        await peer.grant()
+        await peer.goodbye()
+
+    async with broker(script) as port, client(port) as us:
+        lowest = FIRST_READER_IDENTIFIER
+        with pytest.raises(ValueError, match="251658240 is a reader's; take one up to 251,658,239"):
+            await us.subscribe("t", 1, properties=Properties(subscription_identifiers=[lowest]))
+        await us.subscribe("t", 1, properties=Properties(subscription_identifiers=[lowest - 1]))
 
 
 async def test_a_server_may_not_exceed_the_receive_maximum_with_what_nobody_reads() -> None:
