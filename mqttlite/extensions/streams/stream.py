@@ -121,7 +121,7 @@ class Stream:
         if not self._make_room(message):
             self.refused += 1
             tally.drop(QUEUE_FULL)
-            tally.code = QUOTA_EXCEEDED
+            tally.code = POLICY_REFUSES if self._is_too_large(message) else QUOTA_EXCEEDED
             if effects.tracer is not None:
                 detail = self._why_too_large(message)
                 effects.tracer.on_dropped(message.trace, self.shown, message.topic, QUEUE_FULL, 1, detail)

@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.core.log_changes import Append, SaveRecord
 from mqttlite.core.message import Message
-from mqttlite.core.route.tally import POLICY_REFUSES, QUOTA_EXCEEDED
+from mqttlite.core.route.tally import POLICY_REFUSES
 from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.streams.limits import DEDUP_BLOCKS, DEDUP_IDS_OF_BLOCK
 from mqttlite.extensions.streams.once import DEDUP, ID_MEMORY_BYTES, DedupWindow, digest_of
@@ -88,7 +88,7 @@ def test_the_id_is_in_the_commit_of_its_message() -> None:
 
 def test_a_refused_message_may_come_again() -> None:
     world = StreamWorld([options(keep_bytes=1_000)])
-    assert put(world, "x" * 1_000, "1") == QUOTA_EXCEEDED
+    assert put(world, "x" * 1_000, "1") == POLICY_REFUSES
     assert put(world, "x", "1") == 0
     assert counts(world) == (1, 0)
     world.end()
@@ -331,6 +331,6 @@ def test_a_message_that_is_too_large_finishes_nothing() -> None:
     client = worker(world)
     world.append("1", topic="work/a")
     code, _ = finish(client, "x" * 1_000, f"{GROUP} 0:0")
-    assert code == QUOTA_EXCEEDED
+    assert code == POLICY_REFUSES
     assert world.streams.groups("in")[0].lag == 1
     world.end()

@@ -10,7 +10,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.core.log_changes import Append, SaveRecord, StoredLog
 from mqttlite.core.message import Message
 from mqttlite.core.reasons import NOT_AUTHORIZED
-from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, POLICY_REFUSES, QUOTA_EXCEEDED, Tally
+from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, POLICY_REFUSES, Tally
 from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.streams import limits, service
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
@@ -63,7 +63,7 @@ def test_a_message_says_where_it_is_behind_what_its_publisher_said() -> None:
 def test_a_publisher_is_told_that_the_message_is_kept_and_what_is_too_large_is_refused() -> None:
     world = StreamWorld([options(keep_bytes=1_000)])
     assert world.publish("a", "x", 1) == 0
-    assert world.publish("a", "x" * 1_000, 1) == QUOTA_EXCEEDED
+    assert world.publish("a", "x" * 1_000, 1) == POLICY_REFUSES
     state = world.streams.state("s")
     assert (state.messages, state.appended, state.refused) == (1, 1, 1)
     world.end()
