@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import pytest
 
 from mqttlite.config.file import parse_config
+from mqttlite.extensions.bridge.bridge import Bridge
+from mqttlite.extensions.bridge.path import PROPERTY
 from mqttlite.server import Broker
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.decode import decode
@@ -240,3 +242,55 @@ async def test_a_message_that_was_here_before_ends_here() -> None:
         assert (await script.expect(Ack)).packet_type == PUBCOMP
         assert seen.payloads == ["1"]
         assert bridges_of(broker).get("b").view().dropped == {"it was here before": 3}
+
+
+async def test_two_pauses_at_once_leave_one_task() -> None:
+    async with joined() as (broker, _remote):
+        found = bridges_of(broker).get("b")
+        await asyncio.gather(found.pause(), found.resume(), found.pause(), found.resume())
+        tasks = [each for each in asyncio.all_tasks() if "Bridge._run" in repr(each.get_coro())]
+        assert len(tasks) == 1
+
+
+async def test_an_attempt_that_fails_in_an_unforeseen_way_is_said_and_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    dial = Bridge._dial
+    attempts = 0
+
+    async def fail_once(self: Bridge) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise ValueError("wrong")
+        return await dial(self)
+
+    monkeypatch.setattr(Bridge, "_dial", fail_once)
+    async with joined() as (broker, remote):
+        found = bridges_of(broker).get("b")
+        await until(lambda: found.reason == "An attempt failed with ValueError: wrong")
+        script = await remote.join()
+        await script.accept()
+        await script.grant()
+        await until(is_connected(broker))
+
+
+async def test_a_forged_path_is_dropped_and_the_next_message_is_sent() -> None:
+    async with joined() as (broker, remote):
+        script = await remote.join()
+        await script.accept()
+        await script.grant()
+        await until(is_connected(broker))
+        await broker.publish("a", "1", qos=1, properties=Properties(user_properties=[(PROPERTY, "a" * 65_530)]))
+        await broker.publish("a", "2", qos=1)
+        assert (await script.expect(Publish)).payload == b"2"
+        assert bridges_of(broker).get("b").view().dropped == {"its path is too long": 1}
+
+
+async def test_refused_subscriptions_are_named_while_connected() -> None:
+    async with joined() as (broker, remote):
+        script = await remote.join()
+        await script.accept()
+        subscribe = await script.expect(Subscribe)
+        script.send(Suback(subscribe.packet_id, b"\x87"))
+        await until(is_connected(broker))
+        reason = "The other broker refused the subscription to '#' (not authorized (0x87))."
+        assert bridges_of(broker).get("b").view().reason == reason

@@ -44,6 +44,9 @@ FAIL_BACK_S: Final = 30.0
 LOOK_S: Final = 1.0
 """How often a lazy bridge looks whether messages wait, or none came for a while."""
 
+MAX_SHOWN: Final = 10
+"""The most refused subscriptions that the reason names. The log has all of them."""
+
 CLOSE_S: Final = 2.0
 """How long the other broker may take to close the connection when the bridge stops."""
 
@@ -62,7 +65,7 @@ class BridgeState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: State
     reason: str
-    """Why it is not connected, as a sentence; empty while it is."""
+    """Why it is not connected, as a sentence. While it is: which subscriptions the other broker refused; or empty."""
     address: str
     """The address to which it is connected; empty while it is not."""
     addresses: tuple[str, ...]
@@ -106,7 +109,9 @@ class Bridge:
         self.figures: Final = Figures()
         self.state: State = "idle" if options.start == "lazy" else "away"
         self.reason: str = "It has not connected yet."
-        """Why it is not connected, as a sentence; empty while it is."""
+        """As in `BridgeState`."""
+        self._refused_there: str = ""
+        """Which subscriptions the other broker refused, as a sentence."""
         self.has_tried: bool = False
         """Whether an attempt to connect has ended."""
         self.since: datetime = datetime.now(UTC)
@@ -137,6 +142,8 @@ class Bridge:
         self._resumed: Final = asyncio.Event()
         self._resumed.set()
         self._task: asyncio.Task[None] | None = None
+        self._change: Final = asyncio.Lock()
+        """Held by `stop`, `pause` and `resume`, so that there is one task."""
 
     @property
     def client_id(self) -> str:
@@ -187,6 +194,10 @@ class Bridge:
 
     async def stop(self) -> None:
         """Disconnect. Both sessions are kept."""
+        async with self._change:
+            await self._stop()
+
+    async def _stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -194,20 +205,22 @@ class Bridge:
 
     async def pause(self) -> None:
         """Disconnect until `resume`. Messages wait in the session here."""
-        self._resumed.clear()
-        await self.stop()
-        self._set_state("paused", "It was paused.")
-        self._task = self._loop.create_task(self._run())
+        async with self._change:
+            self._resumed.clear()
+            await self._stop()
+            self._set_state("paused", "It was paused.")
+            self._task = self._loop.create_task(self._run())
 
     async def resume(self) -> None:
         """Connect now, whatever the bridge waits for."""
-        if self.state == "connected":
-            return
-        self._resumed.set()
-        await self.stop()
-        self.has_tried = False
-        self._set_state("away", "It connects now.")
-        self._task = self._loop.create_task(self._run(is_asked=True))
+        async with self._change:
+            if self.state == "connected":
+                return
+            self._resumed.set()
+            await self._stop()
+            self.has_tried = False
+            self._set_state("away", "It connects now.")
+            self._task = self._loop.create_task(self._run(is_asked=True))
 
     def _open(self, on_readable: Callable[[], None], window: int, maximum_qos: int) -> LocalSession:
         """Connect to this broker, with the subscriptions of the configuration and no others."""
@@ -250,6 +263,10 @@ class Bridge:
             except (MqttError, ConnectionRefusedError) as error:
                 self.has_tried = True
                 self._set_state("away", str(error))
+            except Exception as error:
+                _log.exception("bridge %s: an attempt failed", options.name)
+                self.has_tried = True
+                self._set_state("away", f"An attempt failed with {type(error).__name__}: {error}")
             if self.state == "idle":
                 continue
             backoff.on_lost(self._loop.time() - began)
@@ -363,7 +380,7 @@ class Bridge:
             self.endpoint = f"{endpoint[0]}:{endpoint[1]}"
             if not connection.closed.done():
                 self.connects += 1
-                self._set_state("connected", "")
+                self._set_state("connected", self._refused_there)
                 await self._until_over(relay, connection, endpoint)
         finally:
             self.endpoint = ""
@@ -412,16 +429,21 @@ class Bridge:
         return granted
 
     def _on_suback(self, codes: bytes) -> None:
-        if not self._granted.done():
-            self._granted.set_result(None)
         filters = [each.remote_filter for each in self.options.topics if each.comes_in]
+        refused = []
         for topic_filter, code in zip(filters, codes, strict=False):
             if code >= SUBACK_FAILURE:
                 said = describe(code) if self._version == V5 else "no reason in 3.1.1"
+                refused.append(f"{topic_filter!r} ({said})")
                 _log.warning(
                     "bridge %s: the other broker refused the subscription to %r: %s",
                     *(self.options.name, topic_filter, said),
                 )
+        more = f" and {len(refused) - MAX_SHOWN} more" if len(refused) > MAX_SHOWN else ""
+        shown = ", ".join(refused[:MAX_SHOWN]) + more
+        self._refused_there = f"The other broker refused the subscription to {shown}." if refused else ""
+        if not self._granted.done():
+            self._granted.set_result(None)
 
     def _set_state(self, state: State, reason: str) -> None:
         changed = state != self.state

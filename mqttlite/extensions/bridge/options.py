@@ -8,6 +8,7 @@ import msgspec
 
 from mqttlite.topics.names import check_filter, is_own
 from mqttlite.topics.namespaces import split_share
+from mqttlite.wire.constants import MAX_STRING_BYTES
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 MAX_NAME: Final = 128
@@ -102,7 +103,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The other broker as `host:port`. Of several, the first that answers is used, and the bridge returns to the first
     one when it answers again."""
     topics: tuple[BridgeTopic, ...]
-    """The topics that it carries. The first entry that matches a topic applies."""
+    """The topics that it carries. The first entry that matches a topic says its other name and `retained`. Of
+    several that match, the highest `qos` applies to what goes out; for what comes in, the other broker decides."""
     version: Literal["5.0", "3.1.1"] = "5.0"
     """The version of MQTT to speak to the other broker."""
     client_id: str = ""
@@ -142,6 +144,9 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"addresses has {len(self.addresses)} entries: it may have 1 to {MAX_ADDRESSES}")
         for each in self.addresses:
             parse_address(each, PORT)
+        for name in ("client_id", "username", "password"):
+            if len((getattr(self, name) or "").encode()) > MAX_STRING_BYTES:
+                raise ValueError(f"{name} is too long: it may have {MAX_STRING_BYTES} bytes")
         if not 1 <= len(self.topics) <= MAX_TOPICS:
             raise ValueError(f"topics has {len(self.topics)} entries: it may have 1 to {MAX_TOPICS}")
         if self.start == "lazy" and not any(each.goes_out for each in self.topics):
@@ -172,4 +177,9 @@ def parse_address(address: str, default_port: int) -> tuple[str, int]:
     port = default_port if found is None or found["port"] is None else int(found["port"])
     if found is None or not 1 <= port <= 65_535:
         raise ValueError(f"addresses has {address!r}: host:port is meant, as in broker.example:1883 or [::1]:1883")
-    return found["host"].strip("[]"), port
+    host = found["host"].strip("[]")
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"addresses has {address!r}, which is no host name: {error}") from None
+    return host, port

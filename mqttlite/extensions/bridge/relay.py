@@ -13,7 +13,7 @@ from typing import Final, final
 from mqttlite.client.connection import Connection
 from mqttlite.client.errors import ConnectionLost
 from mqttlite.client.limits import ServerLimits
-from mqttlite.extensions.bridge.path import refusal, with_sender
+from mqttlite.extensions.bridge.path import refusal, refusal_to_send, with_sender
 from mqttlite.extensions.bridge.topic_map import TopicMap
 from mqttlite.net.local_session import LocalSession
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
@@ -124,17 +124,23 @@ class Relay:
 
     def _send_message(self, message: Publish) -> None:
         mapped = self._out.get(message.topic)
-        if mapped is None:
-            self._refuse(message, "no entry of topics matches")
+        if isinstance(mapped, str):
+            self._refuse(message, mapped)
             return
         properties = NONE
         if self._version == V5:
             properties = with_sender(message.properties, self._broker_id)
+            too_far = refusal_to_send(properties, self._max_hops)
+            if too_far:
+                self._refuse(message, too_far)
+                return
         retain = message.retain and mapped.retained and self._limits.retain_available
-        frame = encode(
-            Publish(mapped.topic, message.payload, message.qos, retain, message.dup, message.packet_id, properties),
-            self._version,
-        )
+        sent = Publish(mapped.topic, message.payload, message.qos, retain, message.dup, message.packet_id, properties)
+        try:
+            frame = encode(sent, self._version)
+        except ValueError:
+            self._refuse(message, "MQTT cannot carry it")
+            return
         if len(frame) > self._limits.maximum_packet_size:
             self._refuse(message, "too large for the other broker")
             return
@@ -178,9 +184,9 @@ class Relay:
         self._figures.received += 1
         self.last_active = self._loop.time()
         reason = refusal(message.properties, self._broker_id, self._max_hops)
-        mapped = None if reason else self._into.get(message.topic)
-        if mapped is None:
-            self._figures.refused[reason or "no entry of topics matches"] += 1
+        mapped = reason or self._into.get(message.topic)
+        if isinstance(mapped, str):
+            self._figures.refused[mapped] += 1
             if message.qos:
                 answer = PUBACK if message.qos == 1 else PUBREC
                 self._connection.write(encode_ack(answer, message.packet_id, self._version))

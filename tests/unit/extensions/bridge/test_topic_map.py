@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.extensions.bridge import topic_map
 from mqttlite.extensions.bridge.options import BridgeTopic
-from mqttlite.extensions.bridge.topic_map import Mapped, TopicMap
+from mqttlite.extensions.bridge.topic_map import NO_ENTRY, NO_TOPIC, RESERVED, Mapped, TopicMap
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,11 @@ def test_the_first_entry_of_a_direction_applies() -> None:
         BridgeTopic(pattern="a/#", remote_prefix="2/"),
     ]
     out = TopicMap(topics, out=True)
-    assert [out.get(each) for each in (b"a/b", b"a/c", b"c")] == [Mapped(b"1/a/b", False), Mapped(b"2/a/c", True), None]
+    assert [out.get(each) for each in (b"a/b", b"a/c", b"c")] == [
+        Mapped(b"1/a/b", False),
+        Mapped(b"2/a/c", True),
+        NO_ENTRY,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +44,7 @@ def test_a_topic_that_would_be_no_topic_is_not_carried(local_prefix: str, topic:
     rule = BridgeTopic(
         pattern="#", direction="both", local_prefix=local_prefix or "l/", remote_prefix="" if out else "r/"
     )
-    assert TopicMap([rule], out=out).get(topic) is None
+    assert TopicMap([rule], out=out).get(topic) == NO_TOPIC
 
 
 def test_a_bounded_number_of_names_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,3 +53,12 @@ def test_a_bounded_number_of_names_is_remembered(monkeypatch: pytest.MonkeyPatch
     for name in (b"a", b"b", b"c"):
         assert out.get(name) == Mapped(name, True)
     assert len(out._known) == 1
+
+
+def test_a_prefix_carries_no_topic_into_a_reserved_namespace() -> None:
+    into = TopicMap([BridgeTopic(pattern="#", direction="in", remote_prefix="plant/")], out=False)
+    assert into.get(b"plant/$stream/s") == RESERVED
+    out = TopicMap([BridgeTopic(pattern="#", local_prefix="plant/")], out=True)
+    assert out.get(b"plant/$SYS/x") == RESERVED
+    named = TopicMap([BridgeTopic(pattern="$SYS/#")], out=True)
+    assert named.get(b"$SYS/x") == Mapped(b"$SYS/x", True)
