@@ -373,8 +373,9 @@ async def test_without_data_dir_they_ask_where_serve_listens(rig: Rig) -> None:
 @pytest.mark.slow
 async def test_they_start_without_the_broker_where_the_directory_is_said() -> None:
     program = (
-        "import mqttlite.cli.main, sys; from mqttlite.cli import sessions, queue, dlq, retained; "
+        "import mqttlite.cli.main, sys; from mqttlite.cli import sessions, retained; "
         "from mqttlite.extensions.delayed import commands; "
+        "from mqttlite.extensions.queues import dead_letter_commands, queue_commands; "
         "print(*sys.modules)"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
