@@ -1,13 +1,15 @@
 """A bridge beside a broker that does exactly what a test says: lost sessions, refusals, and old protocol levels."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from mqttlite.config.file import parse_config
+from mqttlite.extensions.bridge import relay
 from mqttlite.extensions.bridge.bridge import Bridge
 from mqttlite.extensions.bridge.path import PROPERTY
 from mqttlite.server import Broker
@@ -92,12 +94,12 @@ class Remote:
 
 
 @asynccontextmanager
-async def joined(**options: Any) -> AsyncIterator[tuple[Broker, Remote]]:
-    """A broker with a bridge to a script."""
+async def joined(queues: Sequence[dict[str, Any]] = (), **options: Any) -> AsyncIterator[tuple[Broker, Remote]]:
+    """A broker with queues and a bridge to a script."""
     remote = Remote()
     async with await asyncio.start_server(remote.take, "127.0.0.1", 0) as server:
         remote.port = server.sockets[0].getsockname()[1]
-        config = {"listeners": [{"port": 0}], "bridges": [bridge(remote.port, **options)]}
+        config = {"listeners": [{"port": 0}], "queues": list(queues), "bridges": [bridge(remote.port, **options)]}
         async with Broker(parse_config(config)) as broker:
             yield broker, remote
         remote.close()
@@ -138,6 +140,11 @@ async def test_identifiers_that_only_the_other_broker_knows_are_released_before_
         await until(is_connected(broker))
         await broker.publish("a", "1", qos=2)
         assert await script.expect(Ack) == Ack(PUBREL, 1)
+        script.close()  # before the answer
+        script = await remote.join()
+        await script.accept(present=True)
+        assert await script.expect(Ack) == Ack(PUBREL, 1)
+        script.send(Ack(PUBCOMP, 1))
         message = await script.expect(Publish)
         assert (message.packet_id, message.payload) == (1, b"1")
         script.close()
@@ -158,8 +165,9 @@ async def test_a_release_is_repeated_and_the_answer_to_a_flush_is_not_taken_for_
         await until(is_connected(broker))
         await broker.publish("a", "1", qos=2)
         assert await script.expect(Ack) == Ack(PUBREL, 1)
+        script.send(Ack(PUBCOMP, 1))
         await script.expect(Publish)
-        script.send(Ack(PUBCOMP, 1), Ack(PUBREC, 1))
+        script.send(Ack(PUBREC, 1))
         assert await script.expect(Ack) == Ack(PUBREL, 1)
         script.close()
         script = await remote.join()
@@ -168,11 +176,13 @@ async def test_a_release_is_repeated_and_the_answer_to_a_flush_is_not_taken_for_
         script.send(Ack(PUBCOMP, 1))
         await broker.publish("a", "2", qos=2)
         assert await script.expect(Ack) == Ack(PUBREL, 2)
+        script.send(Ack(PUBCOMP, 2))
         assert (await script.expect(Publish)).packet_id == 2
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-async def test_a_broker_without_room_gets_the_message_again_later(qos: int) -> None:
+async def test_a_broker_without_room_gets_the_message_again_later(qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "RETRY_S", 0.1)
     async with joined(topics=[{"pattern": "#", "qos": qos}]) as (broker, remote):
         script = await remote.join()
         await script.accept()
@@ -294,3 +304,76 @@ async def test_refused_subscriptions_are_named_while_connected() -> None:
         await until(is_connected(broker))
         reason = "The other broker refused the subscription to '#' (not authorized (0x87))."
         assert bridges_of(broker).get("b").view().reason == reason
+
+
+async def test_others_go_on_while_a_message_has_no_room_and_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "RETRY_S", 0.3)
+    async with joined(topics=[{"pattern": "#"}]) as (broker, remote):
+        script = await remote.join()
+        await script.accept()
+        await until(is_connected(broker))
+        for payload in ("1", "2"):
+            await broker.publish("a", payload, qos=1)
+        refused, late = await script.expect(Publish), await script.expect(Publish)
+        script.send(Ack(PUBACK, refused.packet_id, 0x97))
+        await broker.publish("a", "3", qos=1)
+        script.send(Ack(PUBACK, (await script.expect(Publish)).packet_id))
+        await asyncio.sleep(0.5)
+        script.send(Ack(PUBACK, late.packet_id))
+        await script.is_left()
+        script = await remote.join()
+        await script.accept(present=True)
+        assert (await script.expect(Publish)).payload == b"1"
+        await broker.publish("a", "4", qos=1)
+        assert (await script.expect(Publish)).payload == b"4"
+
+
+async def test_messages_behind_a_release_keep_their_order() -> None:
+    async with joined(topics=[{"pattern": "#", "qos": 2}]) as (broker, remote):
+        script = await remote.join()
+        await script.accept(present=True)
+        await until(is_connected(broker))
+        await broker.publish("a", "1", qos=2)
+        await broker.publish("a", "2", qos=0)
+        assert await script.expect(Ack) == Ack(PUBREL, 1)
+        script.send(Ack(PUBCOMP, 1))
+        assert [(await script.expect(Publish)).payload for _ in range(2)] == [b"1", b"2"]
+
+
+async def test_others_come_in_while_a_message_has_no_room_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "RETRY_S", 0.3)
+    async with joined(queues=[{"name": "q", "filters": ["q/#"], "max_messages": 1}]) as (broker, remote):
+        script = await remote.join()
+        await script.accept()
+        await script.grant()
+        for number, topic in enumerate((b"q/1", b"q/2", b"a"), start=1):
+            script.send(Publish(topic, b"", 1, packet_id=number))
+        assert await script.expect(Ack) == Ack(PUBACK, 1)
+        assert await script.expect(Ack) == Ack(PUBACK, 3)
+        await script.is_left()
+        found = bridges_of(broker).get("b")
+        await until(lambda: "this broker has no room" in found.reason)
+
+
+async def test_a_restart_with_several_addresses_repeats_no_qos_2_message(tmp_path: Path, unused_tcp_port: int) -> None:
+    remote = Remote()
+    async with await asyncio.start_server(remote.take, "127.0.0.1", 0) as server:
+        ports = (unused_tcp_port, server.sockets[0].getsockname()[1])
+        config = parse_config({"listeners": [{"port": 0}], "data_dir": str(tmp_path), "bridges": [bridge(*ports)]})
+        async with Broker(config) as broker:
+            script = await remote.join()
+            await script.accept()
+            await script.grant()
+            await until(is_connected(broker))
+            script.send(Publish(b"a", b"1", 2, packet_id=7))
+            assert await script.expect(Ack) == Ack(PUBREC, 7)
+        async with Broker(config) as broker:
+            seen = Seen(broker)
+            script = await remote.join()
+            await script.accept(present=True)
+            await script.grant()
+            script.send(Publish(b"a", b"1", 2, dup=True, packet_id=7), Publish(b"a", b"2", 1, packet_id=8))
+            assert await script.expect(Ack) == Ack(PUBREC, 7)
+            assert await script.expect(Ack) == Ack(PUBACK, 8)
+            await until(gets(seen, "2"))
+        remote.close()

@@ -24,6 +24,7 @@ from mqttlite.client.options import TIMEOUT_S, Options
 from mqttlite.core.broker import Broker
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, Rate
+from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic
 from mqttlite.extensions.bridge.relay import Figures, Relay
 from mqttlite.extensions.bridge.topic_map import TopicMap
@@ -104,6 +105,7 @@ class Bridge:
         broker_id: str,
         tls: ssl.SSLContext | None,
         on_state: Callable[["Bridge"], None],
+        last: LastAddress,
     ) -> None:
         self.options: Final = options
         self.figures: Final = Figures()
@@ -135,10 +137,7 @@ class Bridge:
         self._subscribed_at: tuple[str, int] | None = None
         """The address at which it has subscribed since this broker started."""
         self._granted: asyncio.Future[None]
-        self._last: tuple[str, int] | None = None
-        """The address of the latest connection. With one address it is known from the start."""
-        if len(options.addresses) == 1:
-            self._last = options.endpoints[0]
+        self._last: Final = last
         self._resumed: Final = asyncio.Event()
         self._resumed.set()
         self._task: asyncio.Task[None] | None = None
@@ -343,7 +342,7 @@ class Bridge:
             why = ConnectError(f"The other broker takes at most QoS {limits.maximum_qos}: lower the qos of the topics.")
             await self._close(connection, why)
             raise why
-        is_same = self._last == endpoint
+        is_same = self._last.endpoint == endpoint
         if not connack.session_present:
             self._flushed = None
         elif not is_same:
@@ -365,7 +364,7 @@ class Bridge:
         except ConnectionRefusedError:
             await self._close(connection, ConnectionLost("This broker refused the session of the bridge."))
             raise
-        self._last = endpoint
+        self._last.endpoint = endpoint
         try:
             relay.join(session, must_forget=not connack.session_present or not is_same)
             granted = self._subscribe(connection, session, endpoint, connack)
@@ -380,6 +379,7 @@ class Bridge:
             self.endpoint = f"{endpoint[0]}:{endpoint[1]}"
             if not connection.closed.done():
                 self.connects += 1
+                self._last.keep()
                 self._set_state("connected", self._refused_there)
                 await self._until_over(relay, connection, endpoint)
         finally:

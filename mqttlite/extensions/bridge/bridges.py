@@ -15,6 +15,7 @@ from mqttlite.config import ConfigError
 from mqttlite.core.broker import Broker
 from mqttlite.core.source import THE_BROKER
 from mqttlite.extensions.bridge.bridge import CLIENT_ID_PREFIX, Bridge, BridgeState
+from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import BridgeOptions
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient
@@ -26,6 +27,9 @@ ID_FILE: Final = "bridge-id"
 """The file in the data directory with the id of this broker: part of client identifiers at other brokers, and of the
 path of messages."""
 
+ADDRESS_FILE: Final = "bridge-address-"
+"""The file in the data directory with the latest address of a bridge that has several begins with it; the name
+follows."""
 
 MAX_SHOWN: Final = 10
 """The most bridges that the alarm names."""
@@ -52,7 +56,9 @@ class Bridges:
         """The state of each bridge that `$SYS` has."""
         broker_id = _broker_id(data_dir) if options else ""
         self._bridges: Final = {
-            each.name: Bridge(each, core, loop_driver, broker_id, _tls_context(each), self._on_state)
+            each.name: Bridge(
+                *(each, core, loop_driver, broker_id, _tls_context(each), self._on_state, _last_address(each, data_dir))
+            )
             for each in options
         }
 
@@ -145,6 +151,16 @@ def _broker_id(data_dir: str | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"data_dir: {path} cannot be used: {error}") from None
     return new
+
+
+def _last_address(options: BridgeOptions, data_dir: str | None) -> LastAddress:
+    path = None
+    if data_dir and len(options.addresses) > 1:
+        path = Path(data_dir, f"{ADDRESS_FILE}{options.name}")
+    try:
+        return LastAddress(options.endpoints, path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"data_dir: {path} cannot be used: {error}") from None
 
 
 def _tls_context(options: BridgeOptions) -> ssl.SSLContext | None:

@@ -2,13 +2,14 @@
 
 Both sides use the same packet identifiers, and an acknowledgement is passed on when it comes. So a message is
 acknowledged to the broker that has it only after the other one has it on disk, and what a crash interrupts goes on with
-the identifiers that both brokers kept. Invariant: this module remembers no message.
+the identifiers that both brokers kept. Invariant: this module remembers no message, except up to `MAX_HELD` that wait
+for an answer before they are sent.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from mqttlite.client.connection import Connection
 from mqttlite.client.errors import ConnectionLost
@@ -28,8 +29,25 @@ MAX_UNHANDLED_BYTES: Final = 1_048_576
 LOOK_AGAIN_S: Final = 0.01
 """How often a bridge that is not read looks whether the broker has caught up."""
 
+MAX_HELD: Final = 100
+"""The most messages that wait until the other broker has released identifiers. No more are read from the session."""
+
+RETRY_S: Final = 5.0
+"""How long after a refusal for want of room the bridge connects again, which repeats the message. Others go on."""
+
+DRAIN_S: Final = 5.0
+"""How long it then waits for the acknowledgements of others, so that they are not repeated."""
+
 _RETRY: Final = frozenset({int(ReasonCode.QUOTA_EXCEEDED), int(ReasonCode.SERVER_BUSY)})
 """Reason codes of a receiver that has no room now. The message is kept, and sent again with the next connection."""
+
+
+class _Held(NamedTuple):
+    packet_id: int
+    """0 for QoS 0."""
+    frame: bytes
+    is_flushed: bool
+    """Whether the identifier needs no release at the other broker first."""
 
 
 @final
@@ -50,7 +68,8 @@ class Relay:
     """From CONNACK to the end of the connection. `session` must call `wake` when it is readable.
 
     `flushed` is for a session at the other broker that may know QoS 2 identifiers of messages that this broker does not
-    know: each is released there before a message uses it for the first time, and added. None: it knows no others.
+    know: each is released there before a message uses it for the first time, and added when the other broker has
+    answered. None: it knows no others.
     """
 
     def __init__(
@@ -78,6 +97,16 @@ class Relay:
         self._flushed: Final = flushed
         self._ignored: Final[set[int]] = set()
         """Identifiers whose next PUBCOMP of the other broker answers a flush."""
+        self._held: Final[deque[_Held]] = deque()
+        """Messages behind one whose identifier is not released yet, that one first, so that they keep their order."""
+        self._unanswered: Final[set[int]] = set()
+        """Identifiers of messages that the other broker has not acknowledged, as many as the window at most."""
+        self._unpassed: Final[set[int]] = set()
+        """Identifiers of its messages that this broker has not acknowledged, as many as Receive Maximum at most."""
+        self._retry: asyncio.TimerHandle | None = None
+        self._why_retry = ""
+        self._is_draining = False
+        """Whether messages of QoS 1 and 2 are passed on no more: they come again with the next connection."""
         self._forgotten: Final[set[int]] = set()
         """Identifiers whose next PUBCOMP of this broker answers `forget_received`."""
         self._on_suback: Final = on_suback
@@ -108,21 +137,26 @@ class Relay:
     def _send(self) -> None:
         self._is_awake = False
         connection, session = self._connection, self._session
-        while connection.writable and (packet := session.receive()) is not None:
+        while connection.writable and len(self._held) < MAX_HELD and (packet := session.receive()) is not None:
             if isinstance(packet, Publish):
                 self._send_message(packet)
             elif isinstance(packet, Ack):
                 if packet.packet_type == PUBCOMP and packet.packet_id in self._forgotten:
                     self._forgotten.discard(packet.packet_id)
-                elif packet.reason_code in _RETRY:
-                    self._end(f"this broker has no room for a message now ({describe(packet.reason_code)})")
-                    return
+                    continue
+                if packet.packet_type != PUBREL:
+                    self._unpassed.discard(packet.packet_id)
+                if packet.reason_code in _RETRY:
+                    self._retry_later(f"this broker has no room for a message now ({describe(packet.reason_code)})")
                 else:
                     connection.write(encode_ack(packet.packet_type, packet.packet_id, self._version))
+                self._end_if_drained()
         if session.is_over:
             self._end(session.link.connection.close_detail or "this broker ended the session of the bridge")
 
     def _send_message(self, message: Publish) -> None:
+        if self._is_draining and message.qos:
+            return
         mapped = self._out.get(message.topic)
         if isinstance(mapped, str):
             self._refuse(message, mapped)
@@ -144,13 +178,26 @@ class Relay:
         if len(frame) > self._limits.maximum_packet_size:
             self._refuse(message, "too large for the other broker")
             return
-        if message.qos == 2 and self._flushed is not None and message.packet_id not in self._flushed:
-            self._flushed.add(message.packet_id)
+        is_flushed = message.qos < 2 or self._flushed is None or message.packet_id in self._flushed
+        if not is_flushed:
             self._ignored.add(message.packet_id)
             self._connection.write(encode_ack(PUBREL, message.packet_id, self._version))
-        self._figures.sent += 1
-        self.last_active = self._loop.time()
-        self._connection.write(frame)
+        self._held.append(_Held(message.packet_id, frame, is_flushed))
+        self._write_held()
+
+    def _write_held(self) -> None:
+        while self._held:
+            packet_id, frame, is_flushed = self._held[0]
+            if not is_flushed and packet_id in self._ignored:
+                return
+            self._held.popleft()
+            if packet_id:
+                if self._is_draining:
+                    continue
+                self._unanswered.add(packet_id)
+            self._figures.sent += 1
+            self.last_active = self._loop.time()
+            self._connection.write(frame)
 
     def _refuse(self, message: Publish, reason: str) -> None:
         self._figures.refused[reason] += 1
@@ -181,6 +228,8 @@ class Relay:
             self._on_suback(packet.reason_codes)
 
     def _on_message(self, message: Publish) -> None:
+        if self._is_draining and message.qos:
+            return
         self._figures.received += 1
         self.last_active = self._loop.time()
         reason = refusal(message.properties, self._broker_id, self._max_hops)
@@ -191,6 +240,8 @@ class Relay:
                 answer = PUBACK if message.qos == 1 else PUBREC
                 self._connection.write(encode_ack(answer, message.packet_id, self._version))
             return
+        if message.qos:
+            self._unpassed.add(message.packet_id)
         self._session.publish(
             Publish(
                 mapped.topic,
@@ -208,14 +259,38 @@ class Relay:
             self._session.release(ack.packet_id)
         elif ack.packet_type == PUBCOMP and ack.packet_id in self._ignored:
             self._ignored.discard(ack.packet_id)
+            if self._flushed is not None:
+                self._flushed.add(ack.packet_id)
+            self._write_held()
+            self.wake()
         elif ack.reason_code in _RETRY:
-            self._end(f"the other broker has no room for a message now ({describe(ack.reason_code)})")
+            self._unanswered.discard(ack.packet_id)
+            self._retry_later(f"the other broker has no room for a message now ({describe(ack.reason_code)})")
+            self._end_if_drained()
         else:
+            self._unanswered.discard(ack.packet_id)
             if ack.packet_type != PUBCOMP and ack.reason_code >= 0x80:
                 self._figures.refused[f"the other broker: {describe(ack.reason_code)}"] += 1
             self._session.answer(ack)
+            self._end_if_drained()
 
     # ------------------------------------------------------------------ the end
+
+    def _retry_later(self, why: str) -> None:
+        """Connect again after a while, which sends the refused message again and those that were not acknowledged."""
+        self._why_retry = why
+        if self._retry is None:
+            self._retry = self._loop.call_later(RETRY_S, self._drain)
+
+    def _drain(self) -> None:
+        self._is_draining = True
+        self._retry = self._loop.call_later(DRAIN_S, self._end, self._why_retry)
+        self._write_held()
+        self._end_if_drained()
+
+    def _end_if_drained(self) -> None:
+        if self._is_draining and not self._unanswered and not self._unpassed:
+            self._end(self._why_retry)
 
     def _end(self, why: str) -> None:
         self._connection.close(ConnectionLost(f"The bridge disconnected: {why}."))
@@ -224,4 +299,6 @@ class Relay:
         """The connection has ended. The session is kept."""
         if self._look_again is not None:
             self._look_again.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         self._session.end()
