@@ -21,6 +21,7 @@ from mqttlite.wire.packets import Ack, Connack, Connect, Packet, Publish, Suback
 from mqttlite.wire.properties import NONE, Properties
 from tests.integration.test_bridges import Seen, bridge, bridges_of, is_connected
 from tests.support.device import until
+from tests.support.inside import core_of
 
 pytestmark = [pytest.mark.asyncio(loop_factories=["asyncio"]), pytest.mark.slow]
 
@@ -377,3 +378,27 @@ async def test_a_restart_with_several_addresses_repeats_no_qos_2_message(tmp_pat
             assert await script.expect(Ack) == Ack(PUBACK, 8)
             await until(gets(seen, "2"))
         remote.close()
+
+
+async def test_before_5_0_a_message_that_is_too_large_here_is_acknowledged_and_dropped() -> None:
+    async with joined(version="3.1.1") as (broker, remote):
+        script = await remote.join(V311)
+        await script.accept()
+        await script.grant()
+        limit = core_of(broker).limits.max_packet_bytes
+        script.send(Publish(b"a", bytes(limit), 1, packet_id=1), Publish(b"a", b"2", 1, packet_id=2))
+        assert await script.expect(Ack) == Ack(PUBACK, 1)
+        assert await script.expect(Ack) == Ack(PUBACK, 2)
+        assert bridges_of(broker).get("b").view().dropped == {"too large for this broker": 1}
+
+
+async def test_the_largest_packet_leaves_room_for_a_longer_prefix_here() -> None:
+    topics = [{"pattern": "#", "direction": "in", "local_prefix": "plant/"}]
+    async with joined(topics=topics) as (broker, remote):
+        script = await remote.join()
+        limit = core_of(broker).limits.max_packet_bytes
+        assert (await script.accept()).properties.maximum_packet_size == limit - 7
+        await script.grant()
+        payload = bytes(limit - 7 - 10)  # 1 + 3 of type and length, 2 + 1 of the topic, 2 of the identifier, 1
+        script.send(Publish(b"a", payload, 1, packet_id=1))
+        assert await script.expect(Ack) == Ack(PUBACK, 1)

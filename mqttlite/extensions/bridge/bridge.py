@@ -45,6 +45,9 @@ FAIL_BACK_S: Final = 30.0
 LOOK_S: Final = 1.0
 """How often a lazy bridge looks whether messages wait, or none came for a while."""
 
+LEAST_PACKET_BYTES: Final = 128
+"""The least that the other broker is told as the largest packet, whatever the prefixes, so that CONNACK fits."""
+
 MAX_SHOWN: Final = 10
 """The most refused subscriptions that the reason names. The log has all of them."""
 
@@ -328,10 +331,23 @@ class Bridge:
             tls=self._tls,
             server_hostname=None if isinstance(tls, bool) else tls.server_name,
             receive_maximum=min(options.window, self._core.limits.receive_maximum) if is_v5 else None,
-            max_packet_size=self._core.limits.max_packet_bytes if is_v5 else None,
+            max_packet_size=self._largest_packet() if is_v5 else None,
         )
         connection, connack = await dial(dialled, self.remote_client_id, clean_start=False)
         return _Joined(connection, connack, endpoint)
+
+    def _largest_packet(self) -> int:
+        """What the other broker may send, so that it has room here also under a longer prefix."""
+        longer = max(
+            (
+                len(each.local_prefix.encode()) - len(each.remote_prefix.encode())
+                for each in self.options.topics
+                if each.comes_in
+            ),
+            default=0,
+        )
+        limit = self._core.limits.max_packet_bytes
+        return limit if longer <= 0 else max(LEAST_PACKET_BYTES, limit - longer - 1)
 
     async def _stay(self, joined: _Joined) -> None:
         """Join the connection to the session here, until it ends. Raises why it ended."""
@@ -357,6 +373,7 @@ class Bridge:
             max_hops=self.options.max_hops,
             figures=self.figures,
             flushed=self._flushed,
+            max_packet_bytes=self._core.limits.max_packet_bytes,
             on_suback=self._on_suback,
         )
         try:

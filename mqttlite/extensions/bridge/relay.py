@@ -15,7 +15,7 @@ from mqttlite.client.connection import Connection
 from mqttlite.client.errors import ConnectionLost
 from mqttlite.client.limits import ServerLimits
 from mqttlite.extensions.bridge.path import refusal, refusal_to_send, with_sender
-from mqttlite.extensions.bridge.topic_map import TopicMap
+from mqttlite.extensions.bridge.topic_map import Mapped, TopicMap
 from mqttlite.net.local_session import LocalSession
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.encode import encode, encode_ack
@@ -37,6 +37,10 @@ RETRY_S: Final = 5.0
 
 DRAIN_S: Final = 5.0
 """How long it then waits for the acknowledgements of others, so that they are not repeated."""
+
+MAX_HEADER_BYTES: Final = 10
+"""What PUBLISH without properties has at most beside topic and payload: 1 for the type, 4 and 2 for lengths, 2 for the
+identifier, and 1 for the length of properties, for the session here speaks 5.0."""
 
 _RETRY: Final = frozenset({int(ReasonCode.QUOTA_EXCEEDED), int(ReasonCode.SERVER_BUSY)})
 """Reason codes of a receiver that has no room now. The message is kept, and sent again with the next connection."""
@@ -84,6 +88,7 @@ class Relay:
         max_hops: int,
         figures: Figures,
         flushed: set[int] | None,
+        max_packet_bytes: int,
         on_suback: Callable[[bytes], None],
     ) -> None:
         self._connection: Final = connection
@@ -95,6 +100,8 @@ class Relay:
         self._max_hops: Final = max_hops
         self._figures: Final = figures
         self._flushed: Final = flushed
+        self._max_packet_bytes: Final = max_packet_bytes
+        """The limit of this broker. Before 5.0 the other broker is not told of it."""
         self._ignored: Final[set[int]] = set()
         """Identifiers whose next PUBCOMP of the other broker answers a flush."""
         self._held: Final[deque[_Held]] = deque()
@@ -234,6 +241,8 @@ class Relay:
         self.last_active = self._loop.time()
         reason = refusal(message.properties, self._broker_id, self._max_hops)
         mapped = reason or self._into.get(message.topic)
+        if isinstance(mapped, Mapped) and self._version != V5 and self._is_too_large(message, mapped.topic):
+            mapped = "too large for this broker"
         if isinstance(mapped, str):
             self._figures.refused[mapped] += 1
             if message.qos:
@@ -253,6 +262,10 @@ class Relay:
                 message.properties,
             )
         )
+
+    def _is_too_large(self, message: Publish, topic: bytes) -> bool:
+        size = MAX_HEADER_BYTES + len(topic) + len(message.payload)
+        return size > self._max_packet_bytes
 
     def _on_ack(self, ack: Ack) -> None:
         if ack.packet_type == PUBREL:
