@@ -3,7 +3,9 @@
 from typing import Final
 
 from mqttlite.extensions.built_in import BUILT_IN, resolve
-from mqttlite.topics.namespaces import Namespaces, unavailable
+from mqttlite.topics.names import check_filter
+from mqttlite.topics.namespaces import ORDINARY, Namespaces, unavailable
+from mqttlite.wire.errors import TopicFilterInvalid
 
 _RESERVED: Final = {
     b"$delayed": "$delayed/…: this broker has no delayed messages",
@@ -23,3 +25,15 @@ def _made() -> Namespaces:
 
 
 NAMESPACES: Final = _made()
+
+
+def check_plain_filter(topic_filter: str, rule: str) -> None:
+    """Raises `ValueError` for an invalid filter, and with `rule` for one whose first level is reserved."""
+    raw = topic_filter.encode()
+    try:
+        check_filter(raw)
+        is_ordinary = NAMESPACES.parse_filter(raw).namespace == ORDINARY
+    except TopicFilterInvalid as error:
+        raise ValueError(f"filters: {error}") from None
+    if not is_ordinary:
+        raise ValueError(f"filters: {topic_filter!r} begins with a reserved name; {rule}")

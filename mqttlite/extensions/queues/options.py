@@ -5,12 +5,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from mqttlite.extensions.namespaces import NAMESPACES
+from mqttlite.extensions.namespaces import check_plain_filter
 from mqttlite.extensions.queues.push_target import PushTarget
 from mqttlite.filters import Filter, FilterError
-from mqttlite.topics.names import check_filter, check_name, matches
-from mqttlite.topics.namespaces import ORDINARY
-from mqttlite.wire.errors import PeerError, TopicFilterInvalid
+from mqttlite.topics.names import check_name, matches
+from mqttlite.wire.errors import PeerError
 
 MAX_NAME: Final = 128
 """The longest name of a queue. Names appear in topics, metrics and records."""
@@ -195,11 +194,4 @@ def check_queue_name(name: str) -> None:
 
 def check_queue_filter(topic_filter: str) -> None:
     """Raises `ValueError` for a filter that a queue cannot be bound to."""
-    raw = topic_filter.encode()
-    try:
-        check_filter(raw)
-        is_ordinary = NAMESPACES.parse_filter(raw).namespace == ORDINARY
-    except TopicFilterInvalid as error:
-        raise ValueError(f"filters: {error}") from None
-    if not is_ordinary:
-        raise ValueError(f"filters: {topic_filter!r} begins with a reserved name; a queue is bound to plain topics")
+    check_plain_filter(topic_filter, "a queue is bound to plain topics")

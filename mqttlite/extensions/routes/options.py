@@ -4,11 +4,8 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.extensions.namespaces import NAMESPACES
+from mqttlite.extensions.namespaces import check_plain_filter
 from mqttlite.extensions.routes.template import Template
-from mqttlite.topics.names import check_filter
-from mqttlite.topics.namespaces import ORDINARY
-from mqttlite.wire.errors import TopicFilterInvalid
 
 MAX_ROUTES: Final = 1_000
 """Of one broker: each is asked once for each new topic."""
@@ -38,7 +35,7 @@ class RouteOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if not 1 <= len(self.filters) <= MAX_FILTERS:
             raise ValueError(f"filters has {len(self.filters)} filters: 1 to {MAX_FILTERS}")
         for each in self.filters:
-            _check_route_filter(each)
+            check_plain_filter(each, "routes take messages of plain topics")
         if self.where:
             from mqttlite.filters import Filter  # here, because its grammar takes a while to load
 
@@ -50,15 +47,3 @@ class RouteOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             Template(self.to)
         except ValueError as error:
             raise ValueError(f"to: {error}") from None
-
-
-def _check_route_filter(topic_filter: str) -> None:
-    """Raises `ValueError` for a filter whose messages are not routed."""
-    raw = topic_filter.encode()
-    try:
-        check_filter(raw)
-        is_ordinary = NAMESPACES.parse_filter(raw).namespace == ORDINARY
-    except TopicFilterInvalid as error:
-        raise ValueError(f"filters: {error}") from None
-    if not is_ordinary:
-        raise ValueError(f"filters: {topic_filter!r} begins with a reserved name; routes take messages of plain topics")

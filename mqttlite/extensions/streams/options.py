@@ -5,10 +5,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.extensions.namespaces import NAMESPACES
-from mqttlite.topics.names import check_filter
-from mqttlite.topics.namespaces import ORDINARY
-from mqttlite.wire.errors import TopicFilterInvalid
+from mqttlite.extensions.namespaces import check_plain_filter
 
 MAX_NAME: Final = 128
 """The longest name of a stream. Names appear in topics, metrics and records."""
@@ -50,22 +47,10 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if len(set(self.filters)) < len(self.filters):
             raise ValueError("filters names a filter twice")
         for each in self.filters:
-            _check_stream_filter(each)
+            check_plain_filter(each, "a stream is bound to plain topics")
         if not 1 <= self.partitions <= MAX_PARTITIONS:
             raise ValueError(f"partitions is {self.partitions}: it may be 1 to {MAX_PARTITIONS}")
         if not 0 <= self.keep_s <= MAX_KEEP_S:
             raise ValueError(f"keep_s is {self.keep_s}: it may be 1 to {MAX_KEEP_S}, or 0 for any time")
         if self.keep_bytes < 1:
             raise ValueError(f"keep_bytes is {self.keep_bytes}: 1 at least")
-
-
-def _check_stream_filter(topic_filter: str) -> None:
-    """Raises `ValueError` for a filter that a stream cannot be bound to."""
-    raw = topic_filter.encode()
-    try:
-        check_filter(raw)
-        is_ordinary = NAMESPACES.parse_filter(raw).namespace == ORDINARY
-    except TopicFilterInvalid as error:
-        raise ValueError(f"filters: {error}") from None
-    if not is_ordinary:
-        raise ValueError(f"filters: {topic_filter!r} begins with a reserved name; a stream is bound to plain topics")
