@@ -315,7 +315,7 @@ async def test_a_request_that_the_broker_refuses_raises_at_once(broker: Broker) 
         assert time.monotonic() - started < PATIENCE_S / 2
 
 
-async def test_what_the_client_sets_itself_is_refused(broker: Broker) -> None:
+async def test_properties_that_the_client_sets_are_refused(broker: Broker) -> None:
     async with client(broker) as us:
         with pytest.raises(ValueError, match="reply_to names another topic"):
             await us.request("a", properties=Properties(response_topic="b"))

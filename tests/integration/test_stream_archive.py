@@ -124,7 +124,9 @@ async def test_a_run_has_a_size_in_memory(tmp_path: Path, monkeypatch: pytest.Mo
         assert 3 <= len(here.files()) <= 5
 
 
-async def test_what_was_removed_first_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_messages_removed_before_they_were_archived_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with world(tmp_path, stream={"keep_bytes": 20_000}) as here:
         await here.publish("first")
         here.ahead_us = HOUR_US + archives.GRACE_US
@@ -166,7 +168,7 @@ async def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path, cap
         assert "is written again" in caplog.text
 
 
-async def test_what_fails_for_one_stream_costs_the_others_nothing(
+async def test_a_stream_that_cannot_be_archived_costs_the_others_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world(tmp_path) as here:

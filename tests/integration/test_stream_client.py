@@ -282,7 +282,7 @@ async def test_a_reading_from_stored_positions_skips_nothing_over_a_kept_session
         assert not len(us.messages)
 
 
-async def test_what_nobody_reads_again_holds_no_acknowledgement_of_others_and_ends_with_its_subscription(
+async def test_messages_that_nobody_reads_again_hold_up_no_others_and_end_with_their_subscription(
     broker: Broker,
 ) -> None:
     async with client(broker) as other:
@@ -354,7 +354,7 @@ async def test_a_reading_is_stopped_while_it_subscribes_and_ends_with_its_client
     assert await waiting == []
 
 
-async def test_what_arrives_behind_the_end_of_a_member_is_not_committed(broker: Broker) -> None:
+async def test_messages_behind_the_end_of_a_member_are_not_committed(broker: Broker) -> None:
     async with client(broker) as us:
         await append(us, *map(str, range(50)))
         group = us.group("g", "one")

@@ -69,7 +69,7 @@ async def test_with_5_0_a_topic_for_the_answer_is_made(port: int) -> None:
         (["-t", "upper", "-n", "-D", "publish", "response-topic", "a"], 2, "reply_to names another"),
     ],
 )
-async def test_what_goes_wrong_is_said(port: int, arguments: list[str], code: int, said: str) -> None:
+async def test_each_failure_is_said(port: int, arguments: list[str], code: int, said: str) -> None:
     asked = await invoke(port, *arguments)
     assert asked.exit_code == code, asked.stderr
     assert said.lower() in asked.stderr.lower()

@@ -18,7 +18,7 @@ def of_reader(identifier: int, packet_id: int, offset: int) -> Publish:
     return Publish(b"t", b"", 1, packet_id=packet_id, properties=properties)
 
 
-async def test_what_comes_before_suback_is_of_a_former_reading_and_moves_no_position() -> None:
+async def test_messages_before_suback_are_of_a_former_reading_and_move_no_position() -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome(session_present=True)
         asked = await peer.expect(Subscribe)

@@ -61,7 +61,7 @@ TEXT = {"content-type": "text/plain"}
         ("a/%23", b"x", 422, "invalid_topic", "wildcard"),
     ],
 )
-async def test_what_goes_wrong_is_said(
+async def test_each_failure_is_said(
     gateway: GatewayUnderTest, responder: Client, path: str, body: bytes, status: int, code: str, detail: str
 ) -> None:
     answer = await gateway.client().post(f"/api/v1/requests/{path}", content=body)

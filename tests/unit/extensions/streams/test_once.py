@@ -259,7 +259,7 @@ def test_pubacks_may_follow(store: MemoryStore) -> None:
     world.end()
 
 
-def test_who_has_lost_a_partition_finishes_nothing_and_publishes_nothing(store: MemoryStore) -> None:
+def test_a_member_without_the_partition_finishes_nothing_and_publishes_nothing(store: MemoryStore) -> None:
     world = StreamWorld(streams(), store)  # type: ignore[arg-type]
     client = worker(world)
     world.append("1", topic="work/a")
