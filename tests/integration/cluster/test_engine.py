@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,6 +23,8 @@ from mqttlite.extensions.cluster.engine.port import (
     Record,
     RevisionConflict,
 )
+from tests.support.nats_clusters import forget_cluster, open_engine, options_of
+from tests.support.nats_servers import NatsServers
 
 MAX_LOG_BYTES = 64 * 1024 * 1024
 WAIT_S = 30.0
@@ -29,20 +32,53 @@ WAIT_S = 30.0
 Connect: TypeAlias = Callable[[], Awaitable[Engine]]
 
 
-@pytest.fixture(params=["memory"])
-async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
-    """Make connections to one engine that is empty."""
-    made: list[Engine] = []
+@pytest.fixture(scope="module")
+def nats_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServers]:
+    servers = NatsServers(tmp_path_factory.mktemp("nats"))
+    try:
+        servers.wait_ready()
+        yield servers
+    finally:
+        servers.close()
+
+
+@asynccontextmanager
+async def memory_engine() -> AsyncIterator[Connect]:
     servers = MemoryServers()
 
     async def connect() -> Engine:
-        engine = servers.connect()
-        made.append(engine)
-        return engine
+        return servers.connect()
 
     yield connect
-    for engine in made:
-        await engine.close()
+
+
+@asynccontextmanager
+async def nats_engine(servers: NatsServers) -> AsyncIterator[Connect]:
+    """A cluster of its own on the servers of all tests."""
+    options = options_of(servers)
+
+    async def connect() -> Engine:
+        return await open_engine(options)
+
+    yield connect
+    await forget_cluster(options)
+
+
+@pytest.fixture(params=["memory", pytest.param("nats", marks=pytest.mark.slow)])
+async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
+    """Make connections to one engine that is empty."""
+    made: list[Engine] = []
+    is_memory = request.param == "memory"
+    async with memory_engine() if is_memory else nats_engine(request.getfixturevalue("nats_servers")) as make:
+
+        async def connect() -> Engine:
+            engine = await make()
+            made.append(engine)
+            return engine
+
+        yield connect
+        for engine in made:
+            await engine.close()
 
 
 @pytest.fixture

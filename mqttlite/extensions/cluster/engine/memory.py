@@ -251,21 +251,16 @@ class MemoryEngine:
         await self._ask(lambda: self._servers.change(key, None, revision))
 
     async def watch(self, prefix: str) -> AsyncGenerator[Entry, None]:
-        seen = 0
-        is_first_look = True
+        looked_at = 0
+        seen: set[str] = set()
         while not self._is_closed:
-            changed: list[Entry] = []
-            if self._is_reaching:
-                changed = [each for each in self._servers.keys.values() if each.revision > seen]
-                seen = max([seen, *(each.revision for each in changed)])
-                changed = [
-                    each
-                    for each in sorted(changed, key=lambda each: each.revision)
-                    if each.key.startswith(prefix) and not (is_first_look and each.value is None)
-                ]
-                is_first_look = False
+            entries = list(self._servers.keys.values()) if self._is_reaching else []
+            changed = sorted((each for each in entries if each.revision > looked_at), key=lambda each: each.revision)
             for entry in changed:
-                yield entry
+                looked_at = entry.revision
+                if entry.key.startswith(prefix) and (entry.value is not None or entry.key in seen):
+                    seen.add(entry.key)
+                    yield entry
             if not changed:
                 await self._servers.wait_for_change()
 

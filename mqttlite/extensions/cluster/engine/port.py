@@ -41,6 +41,10 @@ class EngineUnavailable(EngineError):
         self.is_connected = is_connected
 
 
+class EngineUnfit(EngineError):
+    """The servers are not set up as a cluster needs them, and waiting does not help. The text says what to do."""
+
+
 class Fenced(EngineError):
     """The expected sequence is not the log's last, so nothing was appended.
 
@@ -114,7 +118,10 @@ class Engine(Protocol):
     """
 
     async def ensure_log(self, log: str, max_bytes: int) -> None:
-        """Create a log, or give an existing one this limit. Ask this once before anything else is asked of the log."""
+        """Create a log, or give an existing one this limit. Ask this once before anything else is asked of the log.
+
+        Raises `EngineUnfit` if the servers have no room for so many bytes.
+        """
         ...
 
     async def append(self, log: str, expected: int, blob: bytes) -> int:

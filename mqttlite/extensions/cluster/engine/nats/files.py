@@ -1,0 +1,220 @@
+"""Files in a stream, in the layout of NATS's object store, so that its tools can read them.
+
+A file is a row of chunks of one subject, and a message that describes it: while a file is being stored, the older one
+with its own chunks is still described. Each chunk names the sequence of the chunk before it, so a chunk that got no
+answer can be sent again without being stored twice. (nats-py has an object store, too: it waits for ever for a chunk
+that is missing, and keeps chunks that nobody describes.)
+"""
+
+import asyncio
+import base64
+import hashlib
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from io import BufferedIOBase
+from pathlib import Path
+from secrets import token_hex
+from typing import Final, final
+
+import msgspec
+
+from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
+from mqttlite.extensions.cluster.engine.nats.streams import ensure_stream, info_of, purge
+from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
+from mqttlite.extensions.cluster.engine.port import EngineUnavailable, FileDamaged, NoSuchFile
+
+CHUNK_BYTES: Final = 512 * 1024
+"""One in memory at a time when storing; as much as the largest part of a record."""
+
+PATIENCE_S: Final = 30.0
+"""Without progress for so long a transfer is given up. The death of a leader takes 4 to 9 s."""
+
+RETRY_S: Final = 0.2
+
+NOT_FOUND: Final = 10037
+WRONG_SEQUENCE: Final = frozenset({10071, 10164})
+EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+
+DIGEST: Final = "SHA-256="
+
+
+class _Description(msgspec.Struct):
+    name: str
+    bucket: str
+    nuid: str
+    size: int
+    chunks: int
+    digest: str = ""
+    mtime: str = ""
+    deleted: bool = False
+
+
+class _Stored(msgspec.Struct):
+    data: str = ""
+    seq: int = 0
+
+
+class _Found(msgspec.Struct):
+    message: _Stored
+
+
+@final
+class NatsFiles:
+    """The files of a cluster. One writer at a time for a name."""
+
+    def __init__(self, connection: NatsConnection, bucket: str) -> None:
+        self._connection = connection
+        self._bucket = bucket
+        self._stream = f"OBJ_{bucket}"
+
+    async def ensure(self, max_bytes: int) -> None:
+        """Create the bucket."""
+        await ensure_stream(
+            self._connection,
+            self._stream,
+            f"$O.{self._bucket}.>",
+            max_bytes,
+            allow_rollup_hdrs=True,
+            allow_direct=False,
+        )
+
+    async def put(self, name: str, path: Path) -> None:
+        older = await self._description(name)
+        await self._purge_orphans(name, older.nuid if older is not None else "")
+        nuid = f"{name}~{token_hex(11)}"
+        digest = hashlib.sha256()
+        size = chunks = last = 0
+        with await asyncio.to_thread(open, path, "rb") as file:
+            while chunk := await asyncio.to_thread(_read_chunk, file, digest):
+                last = await self._store(self._chunks(nuid), chunk, last)
+                size += len(chunk)
+                chunks += 1
+        encoded = DIGEST + base64.urlsafe_b64encode(digest.digest()).decode()
+        mtime = datetime.now(UTC).isoformat()
+        await self._describe(_Description(name, self._bucket, nuid, size, chunks, encoded, mtime))
+        if older is not None:
+            await purge(self._connection, self._stream, {"filter": self._chunks(older.nuid)})
+
+    async def get(self, name: str, path: Path) -> None:
+        description = await self._description(name)
+        if description is None:
+            raise NoSuchFile(name)
+        part = path.with_name(f"{path.name}.part")
+        try:
+            with await asyncio.to_thread(open, part, "wb") as file:
+                digest = await self._receive(description, file)
+                if DIGEST + base64.urlsafe_b64encode(digest).decode() != description.digest:
+                    raise FileDamaged(name)
+                await asyncio.to_thread(_sync, file)
+            await asyncio.to_thread(os.replace, part, path)
+        except BaseException:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
+
+    async def delete(self, name: str) -> None:
+        description = await self._description(name)
+        if description is None:
+            return
+        await self._describe(_Description(name, self._bucket, "", 0, 0, deleted=True))
+        await purge(self._connection, self._stream, {"filter": self._chunks(description.nuid)})
+
+    async def _receive(self, description: _Description, file: BufferedIOBase) -> bytes:
+        """Write all chunks; return their digest. A reader that does not get on looks whether it still can."""
+        digest = hashlib.sha256()
+        left = description.chunks
+        if not left:
+            return digest.digest()
+        messages = Tail(self._connection, self._stream, self._chunks(description.nuid), 1).messages()
+        moved_at = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(PATIENCE_S) as patience:
+                async for message in messages:
+                    if isinstance(message, Waiting):
+                        continue
+                    await asyncio.to_thread(_write_chunk, file, digest, message.data)
+                    left -= 1
+                    if not left:
+                        return digest.digest()
+                    moved_at = asyncio.get_running_loop().time()
+                    patience.reschedule(moved_at + PATIENCE_S)
+        except TimeoutError:
+            pass
+        finally:
+            await messages.aclose()
+        present = await self._description(description.name)
+        if present is not None and present.nuid == description.nuid:
+            raise FileDamaged(description.name)
+        raise self._connection.unavailable(f"the file {description.name!r} was replaced while it was read")
+
+    async def _store(self, subject: str, payload: bytes, last: int) -> int:
+        """Store one chunk after the last one, again and again until it is there."""
+        give_up_at = asyncio.get_running_loop().time() + PATIENCE_S
+        is_sent_again = False
+        while True:
+            try:
+                return await self._connection.store(subject, payload, {EXPECTED: str(last)})
+            except ApiError as error:
+                if error.number in WRONG_SEQUENCE and is_sent_again:
+                    return await self._last_of(subject)
+                raise self._connection.unavailable(str(error)) from error
+            except EngineUnavailable:
+                if asyncio.get_running_loop().time() > give_up_at:
+                    raise
+            is_sent_again = True
+            await asyncio.sleep(RETRY_S)
+
+    async def _describe(self, description: _Description) -> None:
+        subject = self._meta(description.name)
+        try:
+            await self._connection.store(subject, msgspec.json.encode(description), {"Nats-Rollup": "sub"})
+        except ApiError as error:
+            raise self._connection.unavailable(str(error)) from error
+
+    async def _description(self, name: str) -> _Description | None:
+        request = {"last_by_subj": self._meta(name)}
+        try:
+            found = await self._connection.ask_api(f"STREAM.MSG.GET.{self._stream}", request, _Found)
+        except ApiError as error:
+            if error.number == NOT_FOUND:
+                return None
+            raise self._connection.unavailable(str(error)) from error
+        description = msgspec.json.decode(base64.b64decode(found.message.data), type=_Description)
+        return None if description.deleted else description
+
+    async def _last_of(self, subject: str) -> int:
+        request = {"last_by_subj": subject}
+        found = await self._connection.ask_api(f"STREAM.MSG.GET.{self._stream}", request, _Found)
+        return found.message.seq
+
+    async def _purge_orphans(self, name: str, present: str) -> None:
+        """Remove the chunks of transfers that a crash ended."""
+        chunks = self._chunks("")
+        found = await info_of(self._connection, self._stream, f"{chunks}*")
+        for subject in found.state.subjects:
+            nuid = subject.removeprefix(chunks)
+            if nuid.startswith(f"{name}~") and nuid != present:
+                await purge(self._connection, self._stream, {"filter": subject})
+
+    def _chunks(self, nuid: str) -> str:
+        return f"$O.{self._bucket}.C.{nuid}"
+
+    def _meta(self, name: str) -> str:
+        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+
+def _read_chunk(file: BufferedIOBase, digest: "hashlib._Hash") -> bytes:
+    chunk = file.read(CHUNK_BYTES)
+    digest.update(chunk)
+    return chunk
+
+
+def _write_chunk(file: BufferedIOBase, digest: "hashlib._Hash", chunk: bytes) -> None:
+    file.write(chunk)
+    digest.update(chunk)
+
+
+def _sync(file: BufferedIOBase) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,88 @@
+"""The streams of a cluster: three copies on disk each, and no message is ever dropped to make room."""
+
+from typing import Final
+
+import msgspec
+
+from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
+from mqttlite.extensions.cluster.engine.port import EngineUnfit
+
+COPIES: Final = 3
+"""A majority of two survives the loss of one machine. JetStream has no use for more with three servers."""
+
+STREAM_EXISTS: Final = 10058
+"""The stream is there with another configuration."""
+
+NO_JETSTREAM: Final = frozenset({10039, 10076})
+NO_CLUSTER: Final = frozenset({10074})
+TOO_FEW_SERVERS: Final = frozenset({10005, 10023})
+NO_ROOM: Final = frozenset({10028, 10047})
+
+
+class _State(msgspec.Struct):
+    bytes: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    messages: int = 0
+    subjects: dict[str, int] = {}
+
+
+class _Config(msgspec.Struct):
+    max_bytes: int = -1
+    num_replicas: int = 1
+
+
+class StreamInfo(msgspec.Struct):
+    """What a stream's leader says about it."""
+
+    config: _Config
+    state: _State
+
+
+async def ensure_stream(connection: NatsConnection, name: str, subject: str, max_bytes: int, **more: object) -> None:
+    """Create a stream, or give an existing one this configuration. Raises `EngineUnfit` if the servers cannot keep it.
+
+    `discard: new` refuses messages at `max_bytes`, where the default forgets old ones.
+    """
+    config = {
+        "name": name,
+        "subjects": [subject],
+        "storage": "file",
+        "num_replicas": COPIES,
+        "retention": "limits",
+        "discard": "new",
+        "max_bytes": max_bytes,
+        **more,
+    }
+    try:
+        try:
+            await connection.ask_api(f"STREAM.CREATE.{name}", config, StreamInfo)
+        except ApiError as error:
+            if error.number != STREAM_EXISTS:
+                raise
+            await connection.ask_api(f"STREAM.UPDATE.{name}", config, StreamInfo)
+    except ApiError as error:
+        raise EngineUnfit(_advice(error, max_bytes)) from error
+
+
+async def info_of(connection: NatsConnection, name: str, subjects: str = "") -> StreamInfo:
+    """Ask the leader of a stream; with the number of messages of each subject that matches `subjects`."""
+    request = {"subjects_filter": subjects} if subjects else {}
+    return await connection.ask_api(f"STREAM.INFO.{name}", request, StreamInfo)
+
+
+async def purge(connection: NatsConnection, name: str, request: dict[str, object]) -> None:
+    """Remove messages below a sequence (`seq`) or of a subject (`filter`)."""
+    await connection.ask_api(f"STREAM.PURGE.{name}", request, msgspec.Raw)
+
+
+def _advice(error: ApiError, max_bytes: int) -> str:
+    if error.number in NO_JETSTREAM:
+        return "JetStream is not on for our account: add a jetstream block to the configuration of each NATS server"
+    if error.number in NO_CLUSTER:
+        return "the NATS server is alone: join three servers to a cluster (a cluster block with routes in each)"
+    if error.number in TOO_FEW_SERVERS:
+        return f"fewer than three NATS servers can keep a copy ({error}): start the third, with JetStream on and room"
+    if error.number in NO_ROOM:
+        return f"the NATS servers have no room for {max_bytes} bytes more: raise max_file in their jetstream block"
+    return f"JetStream refuses a stream ({error.number}): {error}"

@@ -1,0 +1,52 @@
+"""Clusters of tests on NATS servers. Apart from `nats_servers`, because this needs nats-py."""
+
+import asyncio
+from dataclasses import replace
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from mqttlite.extensions.cluster.engine.nats.connection import connect
+from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
+from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
+from mqttlite.extensions.cluster.engine.port import EngineUnavailable
+from tests.support.nats_servers import NatsServers
+
+NUMBERS: Final = count(1)
+MAX_FILE_BYTES: Final = 256 * 1024 * 1024
+OPEN_S: Final = 60.0
+
+
+class _Names(msgspec.Struct):
+    streams: list[str] | None = None
+
+
+def options_of(servers: NatsServers) -> NatsOptions:
+    """The options of a cluster that nobody has used."""
+    return NatsOptions(
+        servers.urls,
+        f"test-{next(NUMBERS)}",
+        max_file_bytes=MAX_FILE_BYTES,
+        monitoring=tuple(f"http://127.0.0.1:{port}" for port in servers.monitoring),
+    )
+
+
+async def open_engine(options: NatsOptions, first: int = 0) -> NatsEngine:
+    """Open it as soon as the servers have found each other; connect to server `first` if it is there."""
+    urls = options.servers[first:] + options.servers[:first]
+    async with asyncio.timeout(OPEN_S):
+        while True:
+            try:
+                return await NatsEngine.open(replace(options, servers=urls))
+            except EngineUnavailable:
+                await asyncio.sleep(0.2)
+
+
+async def forget_cluster(options: NatsOptions) -> None:
+    """Delete the streams of a cluster."""
+    connection = await connect(options, NatsLogin())
+    for name in (await connection.ask_api("STREAM.NAMES", {}, _Names)).streams or []:
+        if name.startswith(f"{options.cluster}-log-") or name in (f"KV_{options.cluster}", f"OBJ_{options.cluster}"):
+            await connection.ask_api(f"STREAM.DELETE.{name}", {}, msgspec.Raw)
+    await connection.close()
