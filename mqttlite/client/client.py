@@ -42,6 +42,7 @@ class Client:
     """An MQTT client, used once: `async with Client("host") as client`.
 
     With `transport="unix"` the host name is the path of a Unix socket, and `port` has no meaning.
+    With `transport="websocket"`, `path` is the path of the server's URL.
 
     `authentication`, such as `ScramSha256(username, password)`, takes the place of user name and password (5.0).
     `client_id` "" lets the server choose. `clean_start` is also 3.1.1's clean session. `session_expiry_interval` (s),
@@ -65,6 +66,7 @@ class Client:
         port: int = 1883,
         *,
         transport: Transport = "tcp",
+        path: str = "/mqtt",
         client_id: str = "",
         clean_start: bool = True,
         session_expiry_interval: int | None = None,
@@ -100,6 +102,7 @@ class Client:
             hostname=hostname,
             port=port,
             transport=transport,
+            path=path,
             client_id=either("client_id", client_id, "", "identifier", identifier),
             clean_start=clean_start,
             session_expiry_interval=session_expiry_interval,

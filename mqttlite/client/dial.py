@@ -18,6 +18,7 @@ from mqttlite.client.errors import (
     ConnectRefused,
     DisconnectedByServer,
     MqttError,
+    UpgradeRefused,
 )
 from mqttlite.client.limits import LARGEST_PACKET_BYTES
 from mqttlite.client.options import Options
@@ -67,7 +68,7 @@ async def dial(options: Options, client_id: str, *, clean_start: bool) -> tuple[
 
 
 async def _open(options: Options) -> Connection:
-    """The socket, with TLS if it is wished."""
+    """The socket, with TLS and WebSocket if they are wished."""
     version = options.wire_version
     size = options.max_packet_size or LARGEST_PACKET_BYTES
     loop = asyncio.get_running_loop()
@@ -82,9 +83,28 @@ async def _open(options: Options) -> Connection:
         )
         return connection
     name = None if options.tls is None else options.server_hostname or options.hostname
+    if options.transport == "websocket":
+        return await _open_websocket(options, make(), name)
     _transport, connection = await loop.create_connection(
         make, options.hostname, options.port, ssl=options.tls, server_hostname=name
     )
+    return connection
+
+
+async def _open_websocket(options: Options, connection: Connection, name: str | None) -> Connection:
+    from mqttlite.client.websocket import WebSocket  # imported here: other clients do not need wsproto
+
+    transport, web = await asyncio.get_running_loop().create_connection(
+        lambda: WebSocket(connection, options.address, options.path),
+        *(options.hostname, options.port),
+        ssl=options.tls,
+        server_hostname=name,
+    )
+    try:
+        await web.opened
+    except BaseException:
+        transport.abort()
+        raise
     return connection
 
 
@@ -124,6 +144,8 @@ def _explain(cause: OSError | MqttError, options: Options) -> str:
         return f"The certificate of {where} was not accepted ({why}); {_hint(cause)}"
     if isinstance(cause, ssl.SSLError):
         return _explain_tls(cause, where)
+    if isinstance(cause, UpgradeRefused):
+        return f"{where} does not take MQTT over WebSocket: {cause}; are port and path right?"
     if _is(cause, errno.ECONNREFUSED):
         return f"Nobody listens on {where} (connection refused); is a broker running there?"
     if isinstance(cause, ConnectionLost | ConnectionError):

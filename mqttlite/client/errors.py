@@ -130,3 +130,7 @@ def _words(code: int, reason_string: str) -> str:
 
 def _words_of(what: str, reason_string: str) -> str:
     return f"{what}, {reason_string.rstrip('.')}" if reason_string else what
+
+
+class UpgradeRefused(ConnectionError):
+    """The server's answer to the HTTP request of a WebSocket is not one for MQTT."""

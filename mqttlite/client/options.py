@@ -21,7 +21,7 @@ from mqttlite.wire.packets import Connect
 from mqttlite.wire.properties import NONE, Properties
 
 Version: TypeAlias = Literal["5.0", "3.1.1", "3.1"]
-Transport: TypeAlias = Literal["tcp", "unix"]
+Transport: TypeAlias = Literal["tcp", "unix", "websocket"]
 VERSIONS: Final[dict[str, int]] = {"5.0": V5, "3.1.1": V311, "3.1": V31}
 
 KEEP_ALIVE_S: Final = 60
@@ -44,6 +44,7 @@ class Options:
     hostname: str
     port: int = 1883
     transport: Transport = "tcp"
+    path: str = "/mqtt"
     client_id: str = ""
     clean_start: bool = True
     session_expiry_interval: int | None = None
@@ -73,8 +74,10 @@ class Options:
     def __post_init__(self) -> None:
         if not self.hostname:
             raise ValueError("hostname is empty")
-        if self.transport not in ("tcp", "unix"):
-            raise ValueError(f"transport is {self.transport!r}: it may be 'tcp' or 'unix'")
+        if self.transport not in ("tcp", "unix", "websocket"):
+            raise ValueError(f"transport is {self.transport!r}: it may be 'tcp', 'unix' or 'websocket'")
+        if not _is_path(self.path):
+            raise ValueError(f"path is {self.path!r}: it begins with /, and has no spaces, # or other than ASCII")
         if self.version not in VERSIONS:
             raise ValueError(f"version {self.version!r} is none of {', '.join(VERSIONS)}")
         for name, low, high in (
@@ -115,6 +118,13 @@ class Options:
         """The server as a person writes it."""
         if self.transport == "unix":
             return self.hostname
+        if self.transport == "websocket":
+            return f"{'ws' if self.tls is None else 'wss'}://{self.address}{self.path}"
+        return self.address
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
         return f"[{self.hostname}]:{self.port}" if ":" in self.hostname else f"{self.hostname}:{self.port}"
 
     def first_client_id(self) -> str:
@@ -159,3 +169,8 @@ class Options:
         for name, number_or_text in given.items():
             setattr(properties, name, number_or_text)
         return properties
+
+
+def _is_path(text: str) -> bool:
+    """Whether it is the path of a URL, with or without a query."""
+    return text.startswith("/") and text.isascii() and text.isprintable() and " " not in text and "#" not in text

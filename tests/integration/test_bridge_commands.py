@@ -45,7 +45,7 @@ async def test_bridges_are_listed_shown_paused_and_resumed(rig: Rig, directory: 
     assert (resumed["name"], resumed["state"] in ("away", "connected")) == ("b", True)
     await until(lambda: seen.payloads == ["x"])
     shown = (await run(directory, "show", "b")).stdout.splitlines()
-    assert shown[-1] == "both\t2\t#\t#\tyes"
+    assert shown[-1] == "both\t2\t#\t#\tyes\t-"
     missing = await run(directory, "show", "c")
     assert missing.stderr == "Error: There is no bridge 'c'.\n"
 

@@ -95,12 +95,19 @@ class Remote:
 
 
 @asynccontextmanager
-async def joined(queues: Sequence[dict[str, Any]] = (), **options: Any) -> AsyncIterator[tuple[Broker, Remote]]:
+async def joined(
+    queues: Sequence[dict[str, Any]] = (), limits: dict[str, int] | None = None, **options: Any
+) -> AsyncIterator[tuple[Broker, Remote]]:
     """A broker with queues and a bridge to a script."""
     remote = Remote()
     async with await asyncio.start_server(remote.take, "127.0.0.1", 0) as server:
         remote.port = server.sockets[0].getsockname()[1]
-        config = {"listeners": [{"port": 0}], "queues": list(queues), "bridges": [bridge(remote.port, **options)]}
+        config = {
+            "listeners": [{"port": 0}],
+            "queues": list(queues),
+            "limits": limits or {},
+            "bridges": [bridge(remote.port, **options)],
+        }
         async with Broker(parse_config(config)) as broker:
             yield broker, remote
         remote.close()
@@ -199,6 +206,45 @@ async def test_a_broker_without_room_gets_the_message_again_later(qos: int, monk
         await script.accept(present=True)
         again = await script.expect(Publish)
         assert (again.packet_id, again.dup, again.payload) == (message.packet_id, True, b"1")
+
+
+async def test_a_bridge_that_connects_once_comes_back_for_a_message_without_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay, "RETRY_S", 0.1)
+    async with joined(topics=[{"pattern": "#"}], start="once") as (broker, remote):
+        script = await remote.join()
+        await script.accept()
+        await until(is_connected(broker))
+        await broker.publish("a", "1", qos=1)
+        script.send(Ack(PUBACK, (await script.expect(Publish)).packet_id, 0x97))
+        await script.is_left()
+        script = await remote.join()
+        await script.accept(present=True)
+        assert (await script.expect(Publish)).payload == b"1"
+        script.close()
+        await until(lambda: bridges_of(broker).get("b").state == "idle")
+
+
+async def test_what_another_broker_did_not_filter_is_filtered_here() -> None:
+    async with joined(topics=[{"pattern": "#", "direction": "in", "filter": "payload > 30"}]) as (broker, remote):
+        seen = Seen(broker)
+        script = await remote.join()
+        await script.accept()
+        subscribe = await script.grant()
+        assert subscribe.properties.user_properties == [("filter", "payload > 30")]
+        script.send(Publish(b"a", b"30", 1, packet_id=1), Publish(b"a", b"31", 1, packet_id=2))
+        assert [(await script.expect(Ack)).packet_id for _ in range(2)] == [1, 2]
+        await until(gets(seen, "31"))
+        found = bridges_of(broker).get("b").view()
+        assert (found.received, found.filtered, found.dropped) == (2, 1, {})
+
+
+async def test_a_subscription_that_this_broker_refuses_is_said() -> None:
+    topics = [{"pattern": each, "filter": "payload > 30"} for each in ("a", "b")]
+    async with joined(topics=topics, limits={"max_filtered_subscriptions": 1}) as (broker, remote):
+        await (await remote.join()).accept()
+        await until(lambda: "this broker refuses a subscription" in bridges_of(broker).get("b").reason)
 
 
 async def test_a_refused_message_is_dropped_and_counted() -> None:

@@ -14,6 +14,9 @@ from mqttlite.config.file import parse_config
 from mqttlite.extensions.bridge.bridges import ID_FILE, Bridges
 from mqttlite.extensions.bridge.path import PROPERTY
 from mqttlite.server import Broker
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import encode
+from mqttlite.wire.packets import Connack
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.device import until
@@ -228,6 +231,88 @@ async def test_the_state_is_published_as_mosquitto_does(rig: Rig, unused_tcp_por
 async def test_a_tls_file_that_is_not_there_is_named(rig: Rig) -> None:
     with pytest.raises(ConfigError, match=r"bridges: b\.tls: "):
         await start(rig, bridges=[bridge(1, tls={"ca_file": "/nowhere.crt"})])
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_a_bridge_connects_over_websocket(rig: Rig, certs: Path, is_tls: bool) -> None:
+    tls = {"cert_file": str(certs / "server.crt"), "key_file": str(certs / "server.key")}
+    listener: dict[str, Any] = {"port": 0, "websocket": {"path": "/there"}, **({"tls": tls} if is_tls else {})}
+    there = await start(rig, listeners=[listener])
+    address = f"{'wss' if is_tls else 'ws'}://localhost:{there.port}/there"
+    options = {"tls": {"ca_file": str(certs / "ca.crt")}} if is_tls else {}
+    here = await start(rig, bridges=[bridge(addresses=[address], **options)])
+    seen, came = Seen(there), Seen(here)
+    await until(is_connected(here))
+    assert bridges_of(here).get("b").endpoint == address
+    for number in range(100):
+        await here.publish("out", f"{number}", qos=2)
+        await there.publish("in", f"{number}", qos=2)
+    for each in (seen, came):
+        await until(lambda each=each: len(each.messages) >= 200)  # type: ignore[misc]
+        assert sorted(each.payloads) == sorted(2 * [str(number) for number in range(100)])
+
+
+async def test_only_what_passes_a_filter_crosses_the_link(rig: Rig) -> None:
+    there = await start(rig)
+    topics = [
+        {"pattern": "t/#", "direction": "both", "qos": 2, "filter": 'attributes.scope = "global"'},
+        {"pattern": "alarm/#", "direction": "both", "qos": 1},
+    ]
+    here = await start(rig, bridges=[bridge(there.port, topics=topics)])
+    seen = {"here": Seen(here), "there": Seen(there)}
+    await until(is_connected(here))
+    for broker in (here, there):
+        for scope in ("local", "global"):
+            properties = Properties(user_properties=[("scope", scope)])
+            await broker.publish("t/a", scope, qos=2, properties=properties)
+        await broker.publish("alarm/a", "alarm", qos=1)
+    wanted = ["alarm"] * 2 + ["global"] * 2 + ["local"]
+    for each in seen.values():
+        await until(lambda each=each: len(each.messages) >= len(wanted))  # type: ignore[misc]
+    await asyncio.sleep(QUIET_S)
+    assert [sorted(each.payloads) for each in seen.values()] == [wanted, wanted]
+    found = bridges_of(here).get("b").view()
+    assert (found.sent, found.received, found.filtered, found.dropped) == (2, 2, 0, {})
+
+
+async def test_a_filter_is_taken_out_of_the_subscriptions_with_the_configuration(rig: Rig, tmp_path: Path) -> None:
+    there = await start(rig)
+    for where, count in (("qos = 2", 0), ("", 1)):
+        topics = [{"pattern": "#", "direction": "both", "filter": where}]
+        async with Broker(
+            parse_config(
+                {"listeners": [{"port": 0}], "data_dir": str(tmp_path), "bridges": [bridge(there.port, topics=topics)]}
+            )
+        ) as here:
+            seen = {"here": Seen(here), "there": Seen(there)}
+            await until(is_connected(here))
+            await here.publish("a", "out", qos=1)
+            await there.publish("a", "in", qos=1)
+            await asyncio.sleep(QUIET_S)
+            assert (seen["there"].payloads.count("out"), seen["here"].payloads.count("in")) == (count, count)
+
+
+async def test_an_address_that_accepts_and_closes_is_left_for_the_next(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttlite.extensions.bridge.bridge.FAIL_BACK_S", 0.2)
+    monkeypatch.setattr("mqttlite.extensions.bridge.bridge.LOOK_S", 0.05)
+    connects = 0
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connects
+        if await reader.read(1_000):
+            connects += 1
+            writer.write(encode(Connack(False, 0), V5))
+        writer.close()
+
+    second = await start(rig)
+    async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
+        here = await start(rig, bridges=[bridge(server.sockets[0].getsockname()[1], second.port)])
+        await until(is_connected(here))
+        await until(lambda: bridges_of(here).get("b").endpoint.endswith(f":{second.port}"))
+        await asyncio.sleep(3)
+    assert connects <= 5  # at the beginning, and after 0.2, 0.4, 0.8 and 1.6 s
 
 
 async def test_a_lazy_bridge_connects_for_messages_and_leaves_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
@@ -19,14 +19,15 @@ from mqttlite.client.backoff import MIN_DELAY_S, Backoff
 from mqttlite.client.connection import Connection
 from mqttlite.client.dial import dial
 from mqttlite.client.errors import ConnectError, ConnectionLost, ConnectRefused, MqttError
+from mqttlite.client.filters import PROPERTY as FILTER_PROPERTY
 from mqttlite.client.limits import ServerLimits
 from mqttlite.client.options import TIMEOUT_S, Options
 from mqttlite.core.broker import Broker
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, Rate
 from mqttlite.extensions.bridge.last_address import LastAddress
-from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic
-from mqttlite.extensions.bridge.relay import Figures, Relay
+from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic, Endpoint
+from mqttlite.extensions.bridge.relay import ComesBack, Figures, Relay
 from mqttlite.extensions.bridge.topic_map import TopicMap
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient
@@ -34,13 +35,18 @@ from mqttlite.net.local_session import LocalSession
 from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connack, Disconnect, Subscribe, SubscriptionRequest
+from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE, describe
 
 CLIENT_ID_PREFIX: Final = "$bridge/"
 """The client identifier of a bridge's session here begins with it; the name follows."""
 
 FAIL_BACK_S: Final = 30.0
-"""How often a bridge on another address tries the first one."""
+MAX_FAIL_BACK_S: Final = 1_800.0
+"""How long a bridge stays on another address before it tries the first one: twice as long after each time in vain."""
+
+SHORT_S: Final = 2.0
+"""An address whose connection is lost earlier is tried after the others next time."""
 
 LOOK_S: Final = 1.0
 """How often a lazy bridge looks whether messages wait, or none came for a while."""
@@ -84,6 +90,8 @@ class BridgeState(msgspec.Struct, frozen=True, kw_only=True):
     """Messages sent to the other broker since the start of this one, repeated ones included."""
     received: int
     """Messages from the other broker, repeated ones included."""
+    filtered: int
+    """Messages from the other broker that did not pass the filter of their topic."""
     dropped: dict[str, int]
     """Messages that the bridge dropped, by reason."""
     connects: int
@@ -94,7 +102,7 @@ class BridgeState(msgspec.Struct, frozen=True, kw_only=True):
 class _Joined(NamedTuple):
     connection: Connection
     connack: Connack
-    endpoint: tuple[str, int]
+    endpoint: Endpoint
 
 
 class Bridge:
@@ -115,8 +123,10 @@ class Bridge:
         self.state: State = "idle" if options.start == "lazy" else "away"
         self.reason: str = "It has not connected yet."
         """As in `BridgeState`."""
-        self._refused_there: str = ""
-        """Which subscriptions the other broker refused, as a sentence."""
+        self._asked: Final[dict[int, list[str]]] = {}
+        """The topic filters of each SUBSCRIBE that the other broker has not answered, by packet identifier."""
+        self._refused: Final[list[str]] = []
+        """The subscriptions that the other broker refused."""
         self.has_tried: bool = False
         """Whether an attempt to connect has ended."""
         self.since: datetime = datetime.now(UTC)
@@ -137,7 +147,10 @@ class Bridge:
         self._quotas: Final = _quotas(options, self._loop.time())
         self._flushed: set[int] | None = None
         """As for `Relay`."""
-        self._subscribed_at: tuple[str, int] | None = None
+        self._fail_back_s = FAIL_BACK_S
+        self._short_lived: Endpoint | None = None
+        """The address whose latest connection was lost within `SHORT_S`."""
+        self._subscribed_at: Endpoint | None = None
         """The address at which it has subscribed since this broker started."""
         self._granted: asyncio.Future[None]
         self._last: Final = last
@@ -180,6 +193,7 @@ class Bridge:
             waiting=self.waiting,
             sent=figures.sent,
             received=figures.received,
+            filtered=figures.filtered,
             dropped=dict(figures.refused),
             connects=self.connects,
             topics=options.topics,
@@ -238,13 +252,13 @@ class Bridge:
             quotas=self._quotas,
         )
         session.connect(client, window)
-        wanted = [_request(each, each.local_filter, maximum_qos) for each in self.options.topics if each.goes_out]
-        kept = {each.topic_filter for each in wanted}
+        out = [each for each in self.options.topics if each.goes_out]
+        kept = {each.local_filter.encode() for each in out}
         stale = [each for each in session.filters if each not in kept]
         if stale:
             session.unsubscribe(stale)
-        if wanted:
-            session.subscribe(wanted)
+        for where, topics in _by_filter(out):
+            session.subscribe([_request(each, each.local_filter, maximum_qos) for each in topics], where or None)
         return session
 
     # ------------------------------------------------------------------ connections
@@ -258,12 +272,14 @@ class Bridge:
                 await self._until_messages_wait()
             is_asked = False
             began = self._loop.time()
+            comes_back = False
             try:
                 joined = await self._dial()
                 began = self._loop.time()
                 await self._stay(joined)
             except (MqttError, ConnectionRefusedError) as error:
                 self.has_tried = True
+                comes_back = isinstance(error, ComesBack)
                 self._set_state("away", str(error))
             except Exception as error:
                 _log.exception("bridge %s: an attempt failed", options.name)
@@ -272,7 +288,7 @@ class Bridge:
             if self.state == "idle":
                 continue
             backoff.on_lost(self._loop.time() - began)
-            if options.start == "once":
+            if options.start == "once" and not comes_back:
                 self._set_state("idle", f"{self.reason} It connects once: mqttlite bridge resume {options.name}.")
                 return
             await asyncio.sleep(backoff.next_s(random.random()))
@@ -286,14 +302,14 @@ class Bridge:
     async def _dial(self) -> _Joined:
         """Connect to the first address that answers. Raises the error of the last one."""
         error: MqttError = ConnectError("No address was tried.")
-        for endpoint in self.options.endpoints:
+        for endpoint in sorted(self.options.endpoints, key=lambda each: each == self._short_lived):
             try:
                 return await self._dial_one(endpoint)
             except MqttError as failure:
                 error = failure
         raise error
 
-    async def _dial_one(self, endpoint: tuple[str, int]) -> _Joined:
+    async def _dial_one(self, endpoint: Endpoint) -> _Joined:
         if self._says_bridge:
             try:
                 return await self._connect(endpoint, is_bridge=True)
@@ -314,12 +330,14 @@ class Bridge:
             return found
         return await self._connect(endpoint, is_bridge=False)
 
-    async def _connect(self, endpoint: tuple[str, int], *, is_bridge: bool) -> _Joined:
+    async def _connect(self, endpoint: Endpoint, *, is_bridge: bool) -> _Joined:
         options, is_v5 = self.options, self._version == V5
         tls = options.tls
         dialled = Options(
-            hostname=endpoint[0],
-            port=endpoint[1],
+            hostname=endpoint.host,
+            port=endpoint.port,
+            transport="websocket" if endpoint.path else "tcp",
+            path=endpoint.path or "/",
             client_id=self.remote_client_id,
             clean_start=False,
             session_expiry_interval=options.session_expiry_s if is_v5 else None,
@@ -328,7 +346,7 @@ class Bridge:
             keep_alive=options.keep_alive_s,
             version=options.version,
             is_bridge=is_bridge,
-            tls=self._tls,
+            tls=self._tls if endpoint.is_tls else None,
             server_hostname=None if isinstance(tls, bool) else tls.server_name,
             receive_maximum=min(options.window, self._core.limits.receive_maximum) if is_v5 else None,
             max_packet_size=self._largest_packet() if is_v5 else None,
@@ -382,6 +400,7 @@ class Bridge:
             await self._close(connection, ConnectionLost("This broker refused the session of the bridge."))
             raise
         self._last.endpoint = endpoint
+        began = self._loop.time()
         try:
             relay.join(session, must_forget=not connack.session_present or not is_same)
             granted = self._subscribe(connection, session, endpoint, connack)
@@ -393,20 +412,24 @@ class Bridge:
             await asyncio.wait(answers, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
             if not granted.done() and not connection.closed.done():
                 connection.abort(ConnectionLost("The other broker did not answer SUBSCRIBE."))
-            self.endpoint = f"{endpoint[0]}:{endpoint[1]}"
+            self.endpoint = str(endpoint)
             if not connection.closed.done():
                 self.connects += 1
                 self._last.keep()
-                self._set_state("connected", self._refused_there)
+                self._set_state("connected", self._refused_there())
                 await self._until_over(relay, connection, endpoint)
         finally:
+            lasted_s = self._loop.time() - began
+            self._short_lived = endpoint if lasted_s < SHORT_S else None
+            if endpoint == self.options.endpoints[0] and lasted_s >= FAIL_BACK_S:
+                self._fail_back_s = FAIL_BACK_S
             self.endpoint = ""
             relay.stop()
             await self._close(connection, ConnectionLost("The bridge stopped."))
         if self.state != "idle":
             raise connection.closed.result()
 
-    async def _until_over(self, relay: Relay, connection: Connection, endpoint: tuple[str, int]) -> None:
+    async def _until_over(self, relay: Relay, connection: Connection, endpoint: Endpoint) -> None:
         """Wait for the end of a connection, or for a reason to end it."""
         looked_at = self._loop.time()
         is_first = endpoint == self.options.endpoints[0]
@@ -418,10 +441,11 @@ class Bridge:
             if self.options.start == "lazy" and is_quiet:
                 self._set_state("idle", f"No message came for {self.options.idle_timeout_s:g} s.")
                 return
-            if not is_first and now - looked_at >= FAIL_BACK_S:
+            if not is_first and now - looked_at >= self._fail_back_s:
                 looked_at = now
                 if await _answers(self.options.endpoints[0]):
-                    connection.close(ConnectionLost("The first address answers again."), Disconnect())
+                    self._fail_back_s = min(2 * self._fail_back_s, MAX_FAIL_BACK_S)
+                    connection.close(ComesBack("The first address answers again."), Disconnect())
 
     async def _close(self, connection: Connection, why: MqttError) -> None:
         """Say goodbye and close. The other broker keeps the session."""
@@ -431,36 +455,47 @@ class Bridge:
             connection.abort(why)
 
     def _subscribe(
-        self, connection: Connection, session: LocalSession, endpoint: tuple[str, int], connack: Connack
+        self, connection: Connection, session: LocalSession, endpoint: Endpoint, connack: Connack
     ) -> asyncio.Future[None]:
         """Subscribe at the other broker, unless it was done in the session that it has kept: before 5.0 all retained
         messages would come again. The result is done with the answer."""
         granted = self._granted = self._loop.create_future()
-        requests = tuple(_request(each, each.remote_filter, 2) for each in self.options.topics if each.comes_in)
-        if not requests or (connack.session_present and self._subscribed_at == endpoint):
+        self._asked.clear()
+        into = [each for each in self.options.topics if each.comes_in]
+        if not into or (connack.session_present and self._subscribed_at == endpoint):
             granted.set_result(None)
         else:
             self._subscribed_at = endpoint
-            packet_id = next(each for each in range(65_535, 0, -1) if not session.uses(each))
-            connection.write(encode(Subscribe(packet_id, requests), self._version))
+            self._refused.clear()
+            free = (each for each in range(65_535, 0, -1) if not session.uses(each))
+            for (where, topics), packet_id in zip(_by_filter(into), free, strict=False):
+                self._asked[packet_id] = [each.remote_filter for each in topics]
+                requests = tuple(_request(each, each.remote_filter, 2) for each in topics)
+                # A broker that knows filters then sends less. What comes is filtered here, too.
+                properties = (
+                    Properties(user_properties=[(FILTER_PROPERTY, where)]) if where and self._version == V5 else NONE
+                )
+                connection.write(encode(Subscribe(packet_id, requests, properties), self._version))
         return granted
 
-    def _on_suback(self, codes: bytes) -> None:
-        filters = [each.remote_filter for each in self.options.topics if each.comes_in]
-        refused = []
-        for topic_filter, code in zip(filters, codes, strict=False):
+    def _on_suback(self, packet_id: int, codes: bytes) -> None:
+        for topic_filter, code in zip(self._asked.pop(packet_id, []), codes, strict=False):
             if code >= SUBACK_FAILURE:
                 said = describe(code) if self._version == V5 else "no reason in 3.1.1"
-                refused.append(f"{topic_filter!r} ({said})")
+                self._refused.append(f"{topic_filter!r} ({said})")
                 _log.warning(
                     "bridge %s: the other broker refused the subscription to %r: %s",
                     *(self.options.name, topic_filter, said),
                 )
+        if not self._asked and not self._granted.done():
+            self._granted.set_result(None)
+
+    def _refused_there(self) -> str:
+        """As a sentence; empty if there are none."""
+        refused = self._refused
         more = f" and {len(refused) - MAX_SHOWN} more" if len(refused) > MAX_SHOWN else ""
         shown = ", ".join(refused[:MAX_SHOWN]) + more
-        self._refused_there = f"The other broker refused the subscription to {shown}." if refused else ""
-        if not self._granted.done():
-            self._granted.set_result(None)
+        return f"The other broker refused the subscription to {shown}." if refused else ""
 
     def _set_state(self, state: State, reason: str) -> None:
         changed = state != self.state
@@ -485,9 +520,17 @@ def _request(topic: BridgeTopic, topic_filter: str, maximum_qos: int) -> Subscri
         topic_filter.encode(),
         min(topic.qos, maximum_qos),
         no_local=True,
-        retain_as_published=topic.retained,
+        retain_as_published=topic.retained or bool(topic.filter),
         retain_handling=1 if topic.retained else 2,
     )
+
+
+def _by_filter(topics: Sequence[BridgeTopic]) -> list[tuple[str, list[BridgeTopic]]]:
+    """The topics of each filter."""
+    found: dict[str, list[BridgeTopic]] = {}
+    for each in topics:
+        found.setdefault(each.filter, []).append(each)
+    return list(found.items())
 
 
 def _quotas(options: BridgeOptions, now: float) -> Quotas | None:
@@ -496,11 +539,11 @@ def _quotas(options: BridgeOptions, now: float) -> Quotas | None:
     return Quotas(outgoing=Rates(listener=Buckets(Rate(options.max_rate_per_s), now)))
 
 
-async def _answers(endpoint: tuple[str, int]) -> bool:
+async def _answers(endpoint: Endpoint) -> bool:
     """Whether a server listens there."""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(TIMEOUT_S):
-            _reader, writer = await asyncio.open_connection(*endpoint)
+            _reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
         writer.close()
         return True
     return False

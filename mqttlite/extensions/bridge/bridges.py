@@ -166,7 +166,7 @@ def _last_address(options: BridgeOptions, data_dir: str | None) -> LastAddress:
 def _tls_context(options: BridgeOptions) -> ssl.SSLContext | None:
     tls = options.tls
     if isinstance(tls, bool):
-        return client_context() if tls else None
+        return client_context() if any(each.is_tls for each in options.endpoints) else None
     try:
         return client_context(tls.ca_file, tls.cert_file, tls.key_file, tls.insecure)
     except TlsConfigError as error:

@@ -11,7 +11,7 @@ from mqttlite.cli.ask_admin import EPILOG, Asker, print_json, print_table, remot
 from mqttlite.cli.listing_group import ListingGroup
 
 _HEADER: Final = ("NAME", "STATE", "ADDRESS", "WAITING", "SENT", "RECEIVED", "DROPPED", "REASON")
-_TOPICS: Final = ("DIRECTION", "QOS", "HERE", "THERE", "RETAINED")
+_TOPICS: Final = ("DIRECTION", "QOS", "HERE", "THERE", "RETAINED", "FILTER")
 
 
 @click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
@@ -47,6 +47,7 @@ def show(name: str, as_json: bool, client: Asker) -> None:
         (
             *(each["direction"], each["qos"], each["local_prefix"] + each["pattern"]),
             *(each["remote_prefix"] + each["pattern"], "yes" if each["retained"] else "no"),
+            each["filter"] or "-",
         )
         for each in found["topics"]
     ]
@@ -85,6 +86,8 @@ def _say(bridge: dict[str, Any]) -> None:
     )
     counts = f"{bridge['sent']} were sent and {bridge['received']} received"
     click.echo(f"{bridge['waiting']} messages wait for the other broker; {counts}.")
+    if bridge["filtered"]:
+        click.echo(f"{bridge['filtered']} of the received did not pass a filter.")
     for reason, count in bridge["dropped"].items():
         click.echo(f"{count} were dropped: {reason}.")
 

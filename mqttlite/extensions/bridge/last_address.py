@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mqttlite import atomic_file
-
-Endpoint = tuple[str, int]
+from mqttlite.extensions.bridge.options import Endpoint
 
 _log = logging.getLogger("mqttlite.bridge")
 
@@ -22,7 +21,7 @@ class LastAddress:
         self._path: Final = path
         self._kept = path.read_text(encoding="utf-8") if path is not None and path.exists() else ""
         self.endpoint: Endpoint | None = None
-        """Host and port; None if it is not known."""
+        """None if it is not known."""
         if len(endpoints) == 1:
             self.endpoint = endpoints[0]
         for each in endpoints:
@@ -43,4 +42,5 @@ class LastAddress:
 
 
 def _line(endpoint: Endpoint) -> str:
-    return f"{endpoint[0]} {endpoint[1]}\n"
+    path = f" {endpoint.path}" if endpoint.path else ""
+    return f"{endpoint.host} {endpoint.port}{path}\n"

@@ -2,7 +2,7 @@
 
 import math
 import re
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -20,11 +20,28 @@ MAX_TOPICS: Final = 1_000
 MAX_ADDRESSES: Final = 16
 """The most addresses of one bridge. They are tried in turn."""
 
-PORT: Final = 1883
-TLS_PORT: Final = 8883
+_PORTS: Final = {(False, False): 1883, (False, True): 8883, (True, False): 80, (True, True): 443}
+"""The usual port, by whether it is a WebSocket, and TLS."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
-_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:/\[\]]+)(:(?P<port>\d{1,5}))?")
+_ADDRESS: Final = re.compile(
+    r"((?P<scheme>wss?)://)?(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[^\s:/\[\]]+)(:(?P<port>\d{1,5}))?(?P<path>/[!-\"$-~]*)?"
+)
+
+
+class Endpoint(NamedTuple):
+    """Where another broker listens."""
+
+    host: str
+    port: int
+    is_tls: bool
+    path: str
+    """The path of its WebSocket; empty for TCP."""
+
+    def __str__(self) -> str:
+        scheme = "" if not self.path else "wss://" if self.is_tls else "ws://"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}{host}:{self.port}{self.path}"
 
 
 class BridgeTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,8 +59,17 @@ class BridgeTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What they begin with at the other broker."""
     retained: bool = True
     """Whether retained messages are sent at the beginning, and stay retained. Otherwise they are ordinary messages."""
+    filter: str = ""
+    """A filter on the content of the messages, which are carried if they pass. Empty: all of them."""
 
     def __post_init__(self) -> None:
+        if self.filter:
+            from mqttlite.filters import Filter  # here, because its grammar takes a while to load
+
+            try:
+                Filter(self.filter)
+            except ValueError as error:
+                raise ValueError(f"filter: {error}") from None
         for name, topic_filter in (("local_prefix", self.local_filter), ("remote_prefix", self.remote_filter)):
             prefix = getattr(self, name)
             if not topic_filter:
@@ -100,11 +126,12 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: str
     """Its name, in `$SYS/broker/connection/<name>/state`, metrics and log."""
     addresses: tuple[str, ...]
-    """The other broker as `host:port`. Of several, the first that answers is used, and the bridge returns to the first
-    one when it answers again."""
+    """The other broker as `host:port`, or as the URL of its WebSocket, such as `wss://host/mqtt`. Of several, the first
+    that answers is used, and the bridge returns to the first one when it answers again."""
     topics: tuple[BridgeTopic, ...]
-    """The topics that it carries. The first entry that matches a topic says its other name and `retained`. Of
-    several that match, the highest `qos` applies to what goes out; for what comes in, the other broker decides."""
+    """The topics that it carries. The first entry whose pattern and filter match says the other name and
+    `retained`. Of several that match, the highest `qos` applies to what goes out; for what comes in, the other broker
+    decides."""
     version: Literal["5.0", "3.1.1"] = "5.0"
     """The version of MQTT to speak to the other broker."""
     client_id: str = ""
@@ -115,7 +142,7 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     password: str | None = None
     """The password at the other broker."""
     tls: BridgeTls | bool = False
-    """TLS options. `true`: TLS with the system's CA certificates."""
+    """TLS options. `true`: TLS with the system's CA certificates, as for `wss://` without options."""
     start: Literal["automatic", "once", "lazy"] = "automatic"
     """`automatic`: connect, and again after each loss. `once`: connect, and after a loss wait for `mqttlite bridge
     resume`. `lazy`: connect when messages wait, and disconnect when none came for `idle_timeout_s`."""
@@ -143,7 +170,9 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if not 1 <= len(self.addresses) <= MAX_ADDRESSES:
             raise ValueError(f"addresses has {len(self.addresses)} entries: it may have 1 to {MAX_ADDRESSES}")
         for each in self.addresses:
-            parse_address(each, PORT)
+            parse_address(each, is_tls=bool(self.tls))
+            if self.tls and each.startswith("ws://"):
+                raise ValueError(f"addresses has {each!r}, and tls is set: a WebSocket over TLS begins with wss://")
         for name in ("client_id", "username", "password"):
             if len((getattr(self, name) or "").encode()) > MAX_STRING_BYTES:
                 raise ValueError(f"{name} is too long: it may have {MAX_STRING_BYTES} bytes")
@@ -166,20 +195,27 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ValueError(f"{name} is {getattr(self, name):g}: {least:g} at least, and finite")
 
     @property
-    def endpoints(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of each address."""
-        return tuple(parse_address(each, TLS_PORT if self.tls else PORT) for each in self.addresses)
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Each address."""
+        return tuple(parse_address(each, bool(self.tls)) for each in self.addresses)
 
 
-def parse_address(address: str, default_port: int) -> tuple[str, int]:
-    """Host and port. Raises `ValueError`."""
+def parse_address(address: str, is_tls: bool) -> Endpoint:
+    """`is_tls` is for `host:port`; a URL says it itself. Raises `ValueError`."""
     found = _ADDRESS.fullmatch(address)
-    port = default_port if found is None or found["port"] is None else int(found["port"])
-    if found is None or not 1 <= port <= 65_535:
-        raise ValueError(f"addresses has {address!r}: host:port is meant, as in broker.example:1883 or [::1]:1883")
+    scheme = None if found is None else found["scheme"]
+    if scheme is not None:
+        is_tls = scheme == "wss"
+    usual = _PORTS[scheme is not None, is_tls]
+    port = usual if found is None or found["port"] is None else int(found["port"])
+    if found is None or not 1 <= port <= 65_535 or (scheme is None and found["path"]):
+        raise ValueError(
+            f"addresses has {address!r}: host:port is meant, as in broker.example:1883 or [::1]:1883, or the URL of a "
+            "WebSocket, as in wss://broker.example/mqtt"
+        )
     host = found["host"].strip("[]")
     try:
         host.encode("idna")
     except UnicodeError as error:
         raise ValueError(f"addresses has {address!r}, which is no host name: {error}") from None
-    return host, port
+    return Endpoint(host, port, is_tls, "" if scheme is None else found["path"] or "/")

@@ -15,13 +15,13 @@ from mqttlite.client.connection import Connection
 from mqttlite.client.errors import ConnectionLost
 from mqttlite.client.limits import ServerLimits
 from mqttlite.extensions.bridge.path import refusal, refusal_to_send, with_sender
-from mqttlite.extensions.bridge.topic_map import Mapped, TopicMap
+from mqttlite.extensions.bridge.topic_map import FILTERED, Mapped, TopicMap
 from mqttlite.net.local_session import LocalSession
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.encode import encode, encode_ack
 from mqttlite.wire.packets import Ack, Packet, Publish, Suback
 from mqttlite.wire.properties import NONE
-from mqttlite.wire.reason_codes import ReasonCode, describe
+from mqttlite.wire.reason_codes import SUBACK_FAILURE, ReasonCode, describe
 
 MAX_UNHANDLED_BYTES: Final = 1_048_576
 """While the broker has more bytes of this bridge to handle, the other broker is not read."""
@@ -46,6 +46,10 @@ _RETRY: Final = frozenset({int(ReasonCode.QUOTA_EXCEEDED), int(ReasonCode.SERVER
 """Reason codes of a receiver that has no room now. The message is kept, and sent again with the next connection."""
 
 
+class ComesBack(ConnectionLost):
+    """The bridge ended the connection itself, and connects again."""
+
+
 class _Held(NamedTuple):
     packet_id: int
     """0 for QoS 0."""
@@ -63,6 +67,8 @@ class Figures:
         """Messages sent to the other broker, repeated ones included."""
         self.received: int = 0
         """Messages from the other broker, repeated ones included."""
+        self.filtered: int = 0
+        """Messages of the other broker that passed no filter of their entries."""
         self.refused: Final[Counter[str]] = Counter()
         """Messages that were dropped, by reason."""
 
@@ -89,7 +95,7 @@ class Relay:
         figures: Figures,
         flushed: set[int] | None,
         max_packet_bytes: int,
-        on_suback: Callable[[bytes], None],
+        on_suback: Callable[[int, bytes], None],
     ) -> None:
         self._connection: Final = connection
         self._version: Final = version
@@ -158,13 +164,15 @@ class Relay:
                 else:
                     connection.write(encode_ack(packet.packet_type, packet.packet_id, self._version))
                 self._end_if_drained()
+            elif isinstance(packet, Suback) and max(packet.reason_codes) >= SUBACK_FAILURE:
+                self._end(f"this broker refuses a subscription of it ({describe(max(packet.reason_codes))})")
         if session.is_over:
             self._end(session.link.connection.close_detail or "this broker ended the session of the bridge")
 
     def _send_message(self, message: Publish) -> None:
         if self._is_draining and message.qos:
             return
-        mapped = self._out.get(message.topic)
+        mapped = self._out.get(message)
         if isinstance(mapped, str):
             self._refuse(message, mapped)
             return
@@ -232,7 +240,7 @@ class Relay:
         elif isinstance(packet, Ack):
             self._on_ack(packet)
         elif isinstance(packet, Suback):
-            self._on_suback(packet.reason_codes)
+            self._on_suback(packet.packet_id, packet.reason_codes)
 
     def _on_message(self, message: Publish) -> None:
         if self._is_draining and message.qos:
@@ -240,11 +248,14 @@ class Relay:
         self._figures.received += 1
         self.last_active = self._loop.time()
         reason = refusal(message.properties, self._broker_id, self._max_hops)
-        mapped = reason or self._into.get(message.topic)
+        mapped = reason or self._into.get(message)
         if isinstance(mapped, Mapped) and self._version != V5 and self._is_too_large(message, mapped.topic):
             mapped = "too large for this broker"
         if isinstance(mapped, str):
-            self._figures.refused[mapped] += 1
+            if mapped == FILTERED:
+                self._figures.filtered += 1
+            else:
+                self._figures.refused[mapped] += 1
             if message.qos:
                 answer = PUBACK if message.qos == 1 else PUBREC
                 self._connection.write(encode_ack(answer, message.packet_id, self._version))
@@ -297,16 +308,19 @@ class Relay:
 
     def _drain(self) -> None:
         self._is_draining = True
-        self._retry = self._loop.call_later(DRAIN_S, self._end, self._why_retry)
+        self._retry = self._loop.call_later(DRAIN_S, self._end_drained)
         self._write_held()
         self._end_if_drained()
 
     def _end_if_drained(self) -> None:
         if self._is_draining and not self._unanswered and not self._unpassed:
-            self._end(self._why_retry)
+            self._end_drained()
 
     def _end(self, why: str) -> None:
         self._connection.close(ConnectionLost(f"The bridge disconnected: {why}."))
+
+    def _end_drained(self) -> None:
+        self._connection.close(ComesBack(f"The bridge disconnected: {self._why_retry}."))
 
     def stop(self) -> None:
         """The connection has ended. The session is kept."""

@@ -107,11 +107,11 @@ class BridgeLines:
         """The section; None if it has no address or no topics, without which no bridge can be."""
         if "addresses" not in self._table or not self._topics:
             return None
-        for topic in self._topics:
-            if not self._keeps_retained and topic["direction"] == "out":
-                topic["retained"] = False
+        topics = self._topics
+        if not self._keeps_retained:
+            topics = [each for topic in topics for each in _out_without_retained(topic)]
         tls: Table = {"tls": self._tls or True} if self._has_tls else {}
-        return {"name": self.name, "version": "3.1.1", **self._table, **tls, "topics": self._topics}
+        return {"name": self.name, "version": "3.1.1", **self._table, **tls, "topics": topics}
 
     # ------------------------------------------------------------------ lines
 
@@ -179,6 +179,15 @@ class BridgeLines:
         topic |= {name: each for name, each in (("local_prefix", local), ("remote_prefix", remote)) if each}
         self._topics.append(topic)
         return True
+
+
+def _out_without_retained(topic: Table) -> list[Table]:
+    """The entries for a topic whose messages are sent without RETAIN, and keep it in the other direction."""
+    direction = topic["direction"]
+    if direction == "in":
+        return [topic]
+    out: Table = {**topic, "direction": "out", "retained": False}
+    return [out] if direction == "out" else [out, {**topic, "direction": "in"}]
 
 
 def _is_number(text: str) -> bool:

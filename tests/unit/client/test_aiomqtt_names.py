@@ -78,7 +78,7 @@ def test_certificates_may_be_left_unverified() -> None:
         ({"tls": ssl.create_default_context(), "tls_params": TLSParameters()}, "tls and tls_context are two names"),
         ({"protocol": 6}, "protocol is 6: it may be a ProtocolVersion, or 5.0, 3.1.1, 3.1"),
         ({"protocol": "4"}, "protocol is '4'"),
-        ({"transport": "websockets"}, "transport is 'websockets': it may be 'tcp' or 'unix'"),
+        ({"transport": "websockets"}, "transport is 'websockets': it may be 'tcp', 'unix' or 'websocket'"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments: dict[str, Any], said: str) -> None:

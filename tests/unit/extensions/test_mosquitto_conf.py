@@ -202,7 +202,8 @@ listener 1884 127.0.0.1
         topics=(
             BridgeTopic(pattern="sensors/#", qos=1, remote_prefix="plant/", retained=False),
             BridgeTopic(pattern="cmd/#", direction="in", qos=2, local_prefix="local/", remote_prefix="remote/"),
-            BridgeTopic(direction="both", qos=0, local_prefix="here", remote_prefix="there"),
+            BridgeTopic(direction="out", qos=0, local_prefix="here", remote_prefix="there", retained=False),
+            BridgeTopic(direction="in", qos=0, local_prefix="here", remote_prefix="there"),
             BridgeTopic(pattern="all", qos=0, retained=False),
         ),
     )

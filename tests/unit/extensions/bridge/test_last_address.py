@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from mqttlite.extensions.bridge.last_address import LastAddress
+from mqttlite.extensions.bridge.options import Endpoint
 
-ENDPOINTS = (("a", 1883), ("b", 1883))
+ENDPOINTS = (Endpoint("a", 1883, False, ""), Endpoint("a", 1883, False, "/mqtt"))
 
 
 def test_the_latest_of_several_addresses_is_kept(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_the_latest_of_several_addresses_is_kept(tmp_path: Path) -> None:
     assert LastAddress(ENDPOINTS, path).endpoint is None
     last.keep()
     assert LastAddress(ENDPOINTS, path).endpoint == ENDPOINTS[1]
-    assert LastAddress((*ENDPOINTS[:1], ("c", 1)), path).endpoint is None
+    assert LastAddress((*ENDPOINTS[:1], Endpoint("c", 1, False, "")), path).endpoint is None
 
 
 def test_one_address_is_known_without_a_file() -> None:

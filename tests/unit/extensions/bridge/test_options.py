@@ -6,7 +6,14 @@ import pytest
 
 from mqttlite.config import ConfigError
 from mqttlite.config.file import parse_config
-from mqttlite.extensions.bridge.options import MAX_ADDRESSES, MAX_TOPICS, BridgeOptions, BridgeTopic, parse_address
+from mqttlite.extensions.bridge.options import (
+    MAX_ADDRESSES,
+    MAX_TOPICS,
+    BridgeOptions,
+    BridgeTopic,
+    Endpoint,
+    parse_address,
+)
 from tests.support.table import over
 
 GOOD: dict[str, Any] = {"name": "b", "addresses": ["b.example"], "topics": [{"pattern": "#"}]}
@@ -22,6 +29,10 @@ def parse(**changes: Any) -> BridgeOptions:
         ("no address", {"addresses": []}, "addresses has 0 entries"),
         ("many addresses", {"addresses": ["a"] * (MAX_ADDRESSES + 1)}, "addresses has 17 entries"),
         ("an URL", {"addresses": ["mqtt://a"]}, "host:port is meant"),
+        ("a path without a scheme", {"addresses": ["a:1/mqtt"]}, "host:port is meant"),
+        ("a space in a path", {"addresses": ["ws://a/m q"]}, "the URL of a WebSocket"),
+        ("ws:// and TLS", {"addresses": ["ws://a"], "tls": True}, "begins with wss://"),
+        ("a wrong filter", {"topics": [{"pattern": "a", "filter": "payload >"}]}, "filter: "),
         ("no host name", {"addresses": ["a..b:1883"]}, "no host name"),
         ("a long label", {"addresses": ["a" * 64 + ".example"]}, "no host name"),
         ("a long user name", {"username": "u" * 65_536}, "username is too long"),
@@ -63,6 +74,15 @@ def test_limits_are_as_they_are_said() -> None:
     assert parse(topics=[{"pattern": "$SYS/#"}]).topics == (BridgeTopic(pattern="$SYS/#"),)
 
 
-def test_an_address_has_a_default_port() -> None:
-    assert parse(tls=True, addresses=["a", "b:1", "[::1]"]).endpoints == (("a", 8883), ("b", 1), ("::1", 8883))
-    assert parse_address("192.0.2.1", 1883) == ("192.0.2.1", 1883)
+@over(
+    [
+        ("a", False, Endpoint("a", 1883, False, "")),
+        ("192.0.2.1:1", False, Endpoint("192.0.2.1", 1, False, "")),
+        ("[::1]", True, Endpoint("::1", 8883, True, "")),
+        ("ws://a", False, Endpoint("a", 80, False, "/")),
+        ("ws://[::1]:8083/mqtt?a=b", False, Endpoint("::1", 8083, False, "/mqtt?a=b")),
+        ("wss://a/mqtt", False, Endpoint("a", 443, True, "/mqtt")),
+    ]
+)
+def test_an_address_has_a_default_port(address: str, is_tls: bool, endpoint: Endpoint) -> None:
+    assert parse_address(address, is_tls) == endpoint
