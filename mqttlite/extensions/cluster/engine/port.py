@@ -31,7 +31,8 @@ class EngineUnavailable(EngineError):
     """No answer came: no connection, no majority, or not in time. The request may have taken place, or may do so yet.
 
     To find out about an append, append the same blob with the same expected sequence again. It takes place, or it is
-    `Fenced`; then `read` shows whose record stands at that place, and none but that one ever will.
+    `Fenced`; then `read` shows whose record stands at that place, and none but that one ever will. If none stands
+    there yet, an append is still on its way: ask again.
 
     `is_connected` says whether a server is connected: if so, the servers themselves have no majority or are slow.
     """
