@@ -66,7 +66,7 @@ BELOW: Final[dict[str, set[str]]] = {
         | {"gateway", "manifests", *(f"extensions.{needed}" for needed in BUILT_IN[each.split(".")[1]].needs)}
         for each in FEATURES
     },
-    "extensions": {*PURE, "config", "event_hub", "local_subscription", "published"},
+    "extensions": {*PURE, "atomic_file", "config", "event_hub", "local_subscription", "published"},
     "certificate_watch": {*PURE, "config", "file_version", "net", "security"},
     "catalogue": {*PURE, "config", "security"},
     "overload_watch": {*PURE, "event_hub"},
