@@ -57,6 +57,7 @@ class Administration:
                 queueing=delivery.queueing,
                 explanations=self.explanations,
                 read_page=runtime.queue_reader.page,
+                read_entries=runtime.queue_reader.entries,
                 commit=runtime.commit,
                 reload=reload,
             )

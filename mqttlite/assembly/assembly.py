@@ -260,4 +260,5 @@ def _archive(runtime: Runtime, streams: "Streams | None") -> "Archive | None":
 
     for problem in problems(runtime.config):
         raise ConfigError(str(problem))
-    return Archive(options, streams, runtime.queue_reader.page, lambda: int(runtime.utc_now().timestamp() * 1_000_000))
+    entries = runtime.queue_reader.entries
+    return Archive(options, streams, entries, lambda: int(runtime.utc_now().timestamp() * 1_000_000))

@@ -98,6 +98,7 @@ def build_gateway(
             streams=streams,
             bridges=bridges,
             read_page=runtime.queue_reader.page,
+            read_entries=runtime.queue_reader.entries,
             commit=runtime.commit,
             queueing=delivery.queueing,
             sessions=OpenSessions(),

@@ -14,7 +14,7 @@ from typing import Final
 from mqttlite.config import Config
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
-from mqttlite.core.question import Authenticate, LoadPage, Question
+from mqttlite.core.question import Authenticate, LoadEntries, LoadPage, Question
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, EventHub
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filters
@@ -107,7 +107,7 @@ class Runtime:
         self.loop_driver.wake()
 
     def _on_question(self, question: Question) -> None:
-        if isinstance(question, LoadPage):
+        if isinstance(question, (LoadPage, LoadEntries)):
             self.queue_reader.read(question)
             return
         assert isinstance(question, Authenticate)

@@ -32,6 +32,7 @@ from mqttlite.client.scram import ScramSha256
 from mqttlite.client.seen import Claim, MemorySeen, RedisSeen, SeenStore, SqliteSeen
 from mqttlite.client.stream import Group, Stream, StreamReading
 from mqttlite.client.stream_message import StreamMessage
+from mqttlite.client.table import Table
 from mqttlite.client.topics import matches
 from mqttlite.filters import FilterError
 from mqttlite.wire.properties import Properties
@@ -75,6 +76,7 @@ __all__ = [
     "StreamReading",
     "SubscribeRefused",
     "TLSParameters",
+    "Table",
     "Topic",
     "Will",
     "matches",

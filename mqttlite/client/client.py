@@ -27,6 +27,7 @@ from mqttlite.client.requests import Requests
 from mqttlite.client.responder import CONCURRENCY, Handler, ReplyTo, Responder
 from mqttlite.client.session import FIRST_READER_IDENTIFIER, refusal_of
 from mqttlite.client.stream import Group, Since, Stream
+from mqttlite.client.table import MAX_KEYS, Table
 from mqttlite.client.topics import check_filter, check_name
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import publish_parts
@@ -369,6 +370,16 @@ class Client:
         """
         self._check_has_streams()
         return Stream(self, self._line.session, name, topic_filter)
+
+    def table(self, stream: str, topic_filter: str = "", *, max_keys: int = MAX_KEYS) -> Table:
+        """The newest message of each key of a last-value stream of an mqttlite broker (5.0): `async with
+        client.table("prices") as prices`, then `prices["price/copper"].payload`.
+
+        With `topic_filter`, only messages whose topics match it. Nothing is sent before it is entered. Raises
+        `ValueError` for a name that no stream has. More than `max_keys` keys end it with an `MqttError`.
+        """
+        self._check_has_streams()
+        return Table(self, self._line.session, stream, topic_filter, max_keys)
 
     def group(
         self,

@@ -150,15 +150,24 @@ class StreamReading:
     async def __anext__(self) -> StreamMessage:
         """The next message. Raises as `Client.subscribe` does, and what ended the client."""
         while True:
+            message = await self.step()
+            if message is not None:
+                return message
+            if not self._follow:
+                self.stop()
+                raise StopAsyncIteration
+
+    async def step(self) -> StreamMessage | None:
+        """The next message; None behind the last one that was there when the reading began. Raises as `__anext__`
+        does."""
+        while True:
             message = await self._feed.next()
             message.ack()
             end = end_of(message)
             if end:
                 self._pass(end)
-                if not self._follow:
-                    self.stop()
-                    raise StopAsyncIteration
-            elif message.offset < 0 or message.offset >= self._next.get(message.partition, 0):
+                return None
+            if message.offset < 0 or message.offset >= self._next.get(message.partition, 0):
                 if message.offset >= 0:
                     self._next[message.partition] = message.offset + 1
                 return message

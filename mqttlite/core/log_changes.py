@@ -111,9 +111,23 @@ class MoveHead:
 
 
 @final
+class Compact:
+    """Of the waiting messages of a log with offsets from `first` to before `end`, only those of `kept` stay, which are
+    in order. The log has gaps then: the others keep their offsets."""
+
+    __slots__ = ("end", "first", "kept", "key")
+
+    def __init__(self, key: str, first: int, end: int, kept: tuple[int, ...]) -> None:
+        self.key: Final = key
+        self.first: Final = first
+        self.end: Final = end
+        self.kept: Final = kept
+
+
+@final
 class StoredLog:
     """Messages that wait in a log, and stay in the store until they are read page by page. Only `Store.load` yields it.
-    `size_bytes` is their size as memory is counted."""
+    `count` and `size_bytes`, their size as memory is counted, include removed ones (`Compact`)."""
 
     __slots__ = ("count", "first", "key", "size_bytes")
 
@@ -128,4 +142,4 @@ LoadedOfLog = SaveRecord | Append | SaveDeadline | KeepFrom | StoredLog
 """What `Store.load` yields of records and logs. A record comes before its messages, and taken messages, as `Append`
 with their marks, before waiting ones."""
 
-LogChange = LoadedOfLog | RemoveRecord | Take | Finish | MoveHead
+LogChange = LoadedOfLog | RemoveRecord | Take | Finish | MoveHead | Compact

@@ -5,6 +5,7 @@ from typing import Protocol, TypeAlias
 
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
+from mqttlite.core.question import Entries
 
 BanOf: TypeAlias = Callable[[str, str | None, str], str]
 """Says why a client is banned, by client identifier, user and `address:port`; empty if it is not."""
@@ -40,5 +41,13 @@ class Store(Protocol):
 
         None stands for a lost message. An error raises, and the caller retries. A store without `pages` is asked only
         for the kept messages of logs.
+        """
+        ...
+
+    def entries(self, key: str, first: int, end: int, count: int) -> Awaitable[Entries]:
+        """Up to `count` messages of a log with offsets from `first` to before `end`, which wait; at least one if there
+        is one.
+
+        Lost messages are left out, like those that `Compact` removed. An error raises, and the caller retries.
         """
         ...

@@ -3,7 +3,9 @@
 Invariant: a question contains everything needed to answer it; the answering adapter reads nothing else from the core.
 """
 
-from typing import Final, Protocol, final
+from typing import Final, NamedTuple, Protocol, final
+
+from mqttlite.core.message import Delivery
 
 
 class Question(Protocol):
@@ -47,3 +49,26 @@ class LoadPage:
         self.first: Final = first
         self.count: Final = count
         self.is_committed: Final = is_committed
+
+
+@final
+class LoadEntries:
+    """Asks for up to `count` messages of a log with offsets from `first` to before `end`. The answer is `Entries`. The
+    adapter first commits all changes made so far."""
+
+    __slots__ = ("count", "end", "first", "id", "key")
+
+    def __init__(self, key: str, first: int, end: int, count: int) -> None:
+        self.id: int = 0
+        self.key: Final = key
+        self.first: Final = first
+        self.end: Final = end
+        self.count: Final = count
+
+
+class Entries(NamedTuple):
+    """Messages of a log with their offsets, in order."""
+
+    found: list[tuple[int, Delivery]]
+    following: int
+    """The offset to go on from. There is no other message between the first offset that was asked for and this one."""

@@ -18,6 +18,7 @@ from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.message import Delivery
+from mqttlite.core.question import Entries
 from mqttlite.event_hub import EventHub
 from mqttlite.explanations import Explanations
 from mqttlite.gateway.counters import HttpCounters
@@ -67,6 +68,8 @@ class OperatorContext:
     """Predicts the outcome of messages and subscriptions."""
     read_page: Callable[[str, int, int], Awaitable[list[Delivery | None]]]
     """Reads messages of the store, by the name of a log, the first number and how many."""
+    read_entries: Callable[[str, int, int, int], Awaitable[Entries]]
+    """The same of a log with gaps, by its name, the first offset, the one after the last, and how many."""
     commit: Callable[[], Awaitable[None]]
     """Carries out a change of the core, and waits until it is committed."""
     reload: Callable[[], None]

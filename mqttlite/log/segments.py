@@ -4,7 +4,7 @@ Invariant: segments follow each other without gaps, and the last one is open.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, final
 
 MAX_SEGMENTS: Final = 512
@@ -86,6 +86,57 @@ class Segments:
         """Whether there is a first segment, and all its entries have lower numbers."""
         return bool(self._segments) and self._segments[0].last < number
 
+    @property
+    def latest(self) -> int:
+        """The offset at which the open segment begins; 0 if there is none."""
+        return self._segments[-1].first if self._segments else 0
+
+    @property
+    def firsts(self) -> list[int]:
+        """The offsets at which the segments begin."""
+        return [each.first for each in self._segments]
+
+    def old_to(self, number: int, end: int) -> int:
+        """The offset before which all entries have lower numbers, at the end of a segment. `end` is that of the
+        log."""
+        for each in self._segments:
+            if each.last >= number:
+                return each.first
+        return end
+
+    def size_between(self, first: int, end: int) -> int:
+        """The size of the segments that begin from `first` to before `end`; of the one of `first`, all."""
+        if not self._segments:
+            return 0
+        segments = self._segments[self._at(first) :]
+        return sum([each.size_bytes for each in segments if each.first < end])
+
+    def last_of(self, offset: int) -> int:
+        """The last number of the segment of an entry."""
+        return self._segments[self._at(offset)].last
+
+    def _at(self, offset: int) -> int:
+        """The place of the segment of an entry."""
+        return max(0, bisect_right(self.firsts, offset) - 1)
+
+    def resize(self, first: int, end: int, log_end: int, sizes: Mapping[int, tuple[int, int]]) -> int:
+        """Of the entries before `end`, those from `first` on are left, with gaps. `sizes` are those of all and of the
+        rest, by the first offsets of the segments that they had. Return the size of all segments."""
+        at = self._at(end)
+        segment = self._segments[at]
+        if segment.first < end < log_end:
+            former = sum([every for offset, (every, _) in sizes.items() if offset >= segment.first])
+            rest = Segment(end, segment.number, segment.last, max(0, segment.size_bytes - former))
+            self._segments.insert(at + 1, rest)
+        while len(self._segments) > 1 and self._segments[1].first <= first:
+            del self._segments[0]
+        for each in self._segments:
+            if each.first < end:
+                each.size_bytes = 0
+        for offset, (_, left) in sizes.items():
+            self._segments[self._at(offset)].size_bytes += left
+        return sum([each.size_bytes for each in self._segments])
+
     def around(self, number: int, end: int) -> tuple[int, int]:
         """The offsets between which the first entry with at least this number is, the second one included. `end` is
         that of the log."""
@@ -112,9 +163,10 @@ class Segments:
         """The segments as they are now."""
         return [(each.first, each.number, each.last, each.size_bytes) for each in self._segments]
 
-    def restore(self, rows: Iterable[Row], first: int, size_bytes: int, now: int) -> None:
+    def restore(self, rows: Iterable[Row], first: int, size_bytes: int, now: int, *, has_gaps: bool = False) -> int:
         """Restore the segments of a log with entries, which begins at `first` and has `size_bytes` now. Those before
-        are gone; what was appended since the record is in the last one. Without rows all is as old as `now`."""
+        are gone; what was appended since the record is in the last one. Without rows all is as old as `now`. With gaps
+        the size includes what is gone: then the last segment is taken to be full. Return the size of all."""
         kept = [Segment(*row) for row in rows]
         while len(kept) > 1 and kept[1].first <= first:
             del kept[0]
@@ -126,4 +178,7 @@ class Segments:
         latest = kept[-1]
         latest.last = max(latest.last, latest.number + self._most_us)  # else another one would have begun
         latest.size_bytes = max(0, size_bytes - closed)
+        if has_gaps:
+            latest.size_bytes = min(latest.size_bytes, self._most_bytes)
         self._segments = kept
+        return closed + latest.size_bytes

@@ -1,4 +1,5 @@
-"""Answers the core's questions for pages of long queues: waits until the messages are committed, then reads the store.
+"""Answers the core's questions for pages of long queues and logs: waits until the messages are committed, then reads
+the store.
 
 Invariant: a question is answered, with as many retries as needed, unless the broker stops.
 """
@@ -10,7 +11,7 @@ from typing import Final
 
 from mqttlite.core.message import Delivery
 from mqttlite.core.ports import Store
-from mqttlite.core.question import LoadPage
+from mqttlite.core.question import Entries, LoadEntries, LoadPage
 from mqttlite.net.loop_driver import LoopDriver
 
 RETRY_S: Final = 0.25
@@ -29,7 +30,7 @@ class QueueReader:
         self._answer: Final = answer
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    def read(self, question: LoadPage) -> None:
+    def read(self, question: LoadPage | LoadEntries) -> None:
         """Start a task that answers a question."""
         task = asyncio.get_running_loop().create_task(self._read(question))
         self._tasks.add(task)
@@ -47,17 +48,29 @@ class QueueReader:
         await self._loop_driver.settled()
         return await self._store.page(client_id, first, count)
 
-    async def _read(self, question: LoadPage) -> None:
+    async def entries(self, key: str, first: int, end: int, count: int) -> Entries:
+        """Read messages of a log to show them. Raises what the store raises."""
+        await self._loop_driver.settled()
+        return await self._store.entries(key, first, end, count)
+
+    async def _read(self, question: LoadPage | LoadEntries) -> None:
         attempts = 0
         while True:
             try:
-                if not question.is_committed:
-                    await self._loop_driver.settled()
-                page = await self._store.page(question.client_id, question.first, question.count)
+                answer = await self._ask(question)
                 break
             except Exception as error:  # whatever a store raises, the messages must not be lost
                 attempts += 1
                 if attempts & (attempts - 1) == 0:
-                    _log.error("what waits for %s cannot be read (attempt %d): %s", question.client_id, attempts, error)
+                    whose = question.key if isinstance(question, LoadEntries) else question.client_id
+                    _log.error("what waits for %s cannot be read (attempt %d): %s", whose, attempts, error)
                 await asyncio.sleep(RETRY_S)
-        self._answer(question.id, page)
+        self._answer(question.id, answer)
+
+    async def _ask(self, question: LoadPage | LoadEntries) -> object:
+        if isinstance(question, LoadEntries):
+            await self._loop_driver.settled()
+            return await self._store.entries(question.key, question.first, question.end, question.count)
+        if not question.is_committed:
+            await self._loop_driver.settled()
+        return await self._store.page(question.client_id, question.first, question.count)

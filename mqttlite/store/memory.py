@@ -5,6 +5,7 @@ changes that recreate the same state.
 """
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -34,6 +35,7 @@ from mqttlite.core.changes import (
 )
 from mqttlite.core.log_changes import (
     Append,
+    Compact,
     Finish,
     KeepFrom,
     LoadedOfLog,
@@ -47,6 +49,7 @@ from mqttlite.core.log_changes import (
 )
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, StoredOrigin
+from mqttlite.core.question import Entries
 from mqttlite.core.retained.writer import Writer
 
 LOAD_BATCH: Final = 1_000
@@ -73,6 +76,10 @@ class _Messages:
         """From this sequence on, settled messages are kept; -1: none are."""
         self.kept: dict[int, Delivery] = {}
         """The kept settled messages, by sequence."""
+        self.sparse: dict[int, Delivery] = {}
+        """What is left of a compacted log, by offset: it waits before the waiting messages."""
+        self.offsets: list[int] = []
+        """Those of `sparse`, in order."""
 
     def append(self, sequence: int, delivery: Delivery, packet_id: int) -> None:
         if packet_id:
@@ -112,6 +119,10 @@ class _Messages:
 
     def move_head(self, first: int) -> None:
         """Missing messages are replaced by a placeholder, because they will not be read."""
+        if self.offsets:
+            self._remove_sparse(0, bisect_left(self.offsets, first), frozenset())
+            if first <= self.first:
+                return
         end = self.first + len(self.waiting)
         if first >= self.first:
             if self.floor >= 0:
@@ -131,19 +142,50 @@ class _Messages:
         self.first = first
         self.kept = {sequence: delivery for sequence, delivery in self.kept.items() if sequence < first}
 
+    def compact(self, first: int, end: int, kept: frozenset[int]) -> None:
+        self._remove_sparse(bisect_left(self.offsets, first), bisect_left(self.offsets, end), kept)
+        while self.waiting and self.first < end:
+            offset = self.first
+            delivery = self._pop()
+            if offset < first or offset in kept:
+                self.sparse[offset] = delivery
+                self.offsets.append(offset)
+
+    def _remove_sparse(self, at: int, to: int, kept: frozenset[int]) -> None:
+        """Of these places in `offsets`, only the offsets in `kept` stay."""
+        between = self.offsets[at:to]
+        for offset in between:
+            if offset not in kept:
+                del self.sparse[offset]
+        self.offsets[at:to] = [each for each in between if each in kept]
+
+    def entries(self, first: int, end: int, count: int) -> list[tuple[int, Delivery]]:
+        """Up to `count` waiting messages with offsets from `first` to before `end`."""
+        at = bisect_left(self.offsets, first)
+        found = [(each, self.sparse[each]) for each in self.offsets[at : at + count] if each < end]
+        start = max(first, self.first)
+        most = max(0, min(count - len(found), end - start))
+        waiting = islice(self.waiting, start - self.first, start - self.first + most)
+        return [*found, *enumerate(waiting, start)]
+
+    @property
+    def first_left(self) -> int:
+        """The sequence of the first message that waits."""
+        return self.offsets[0] if self.offsets else self.first
+
     def at(self, sequence: int) -> Delivery | None:
         """The kept or waiting message with a sequence."""
         if sequence < self.first:
-            return self.kept.get(sequence)
+            return self.kept.get(sequence) or self.sparse.get(sequence)
         return self.waiting[sequence - self.first] if sequence < self.first + len(self.waiting) else None
 
     def is_counted(self, pages: bool) -> bool:
         """Whether `load` yields only how many wait."""
-        return pages or (not self.waiting and self.first > 0)
+        return pages or (not self.waiting and not self.offsets and self.first > 0)
 
     def size_bytes(self) -> int:
         """Of those that wait."""
-        return sum(map(_size_of, self.waiting))
+        return sum(map(_size_of, chain(self.sparse.values(), self.waiting)))
 
     def _pop(self) -> Delivery:
         self.first += 1
@@ -191,9 +233,10 @@ class _Record:
         if messages.floor >= 0:
             yield KeepFrom(key, messages.floor, sum(map(_size_of, messages.kept.values())))
         if messages.is_counted(pages):
-            yield StoredLog(key, messages.first, len(messages.waiting), messages.size_bytes())
+            first = messages.first_left
+            yield StoredLog(key, first, messages.first + len(messages.waiting) - first, messages.size_bytes())
         else:
-            for offset, delivery in enumerate(messages.waiting, messages.first):
+            for offset, delivery in chain(messages.sparse.items(), enumerate(messages.waiting, messages.first)):
                 yield Append(key, offset, delivery)
         for offset, due_at in messages.due.items():
             yield SaveDeadline(key, offset, due_at)
@@ -286,6 +329,20 @@ class MemoryStore:
         before = [messages.at(sequence) for sequence in range(first, min(first + count, messages.first))]
         found = [*before, *islice(messages.waiting, max(0, start), max(0, start + count))]
         return [None if each is None else copies.delivery(each) for each in found]
+
+    def entries(self, key: str, first: int, end: int, count: int) -> "asyncio.Future[Entries]":
+        """Implements `Store`. The future is already done."""
+        future: asyncio.Future[Entries] = asyncio.get_running_loop().create_future()
+        future.set_result(self.read_entries(key, first, end, count))
+        return future
+
+    def read_entries(self, key: str, first: int, end: int, count: int) -> Entries:
+        """Like `entries`, synchronously."""
+        owner = self._records.get(key)
+        found = [] if owner is None else owner.messages.entries(first, end, count)
+        copies = _Copies()
+        following = found[-1][0] + 1 if len(found) == count else end
+        return Entries([(offset, copies.delivery(each)) for offset, each in found], following)
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, SaveRetained):
@@ -382,5 +439,7 @@ class MemoryStore:
             record.messages.keep_from(change.offset)
         elif isinstance(change, MoveHead):
             record.messages.move_head(change.offset)
+        elif isinstance(change, Compact):
+            record.messages.compact(change.first, change.end, frozenset(change.kept))
         else:
             assert_never(change)

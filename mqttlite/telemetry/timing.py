@@ -13,6 +13,7 @@ from mqttlite.core.changes import Change
 from mqttlite.core.limits import OVERLOAD_INTERVAL_S
 from mqttlite.core.message import Delivery
 from mqttlite.core.ports import Store
+from mqttlite.core.question import Entries
 from mqttlite.telemetry.histograms import Histogram
 
 LAG_INTERVAL_S: Final = OVERLOAD_INTERVAL_S
@@ -102,6 +103,9 @@ class TimedStore:
 
     def page(self, client_id: str, first: int, count: int) -> Awaitable[list[Delivery | None]]:
         return self._store.page(client_id, first, count)
+
+    def entries(self, key: str, first: int, end: int, count: int) -> Awaitable[Entries]:
+        return self._store.entries(key, first, end, count)
 
     async def _finish(self, under_way: Awaitable[None], started: float) -> None:
         hanging = asyncio.get_running_loop().call_later(

@@ -103,3 +103,71 @@ async def test_each_message_that_was_acknowledged_is_read_whatever_kills_the_bro
         for failure in await asyncio.gather(*readers, return_exceptions=True):
             assert isinstance(failure, asyncio.CancelledError), failure
     assert len(acknowledged) == MESSAGES
+
+
+TABLE = """
+[[listeners]]
+port = {port}
+[[streams]]
+name = "prices"
+filters = ["price/#"]
+partitions = 2
+keep_s = 1
+keep_bytes = 400_000
+last_value = true
+"""
+KEYS = 20
+
+
+async def put(port: int, values: dict[str, int]) -> None:
+    """Publish values of keys in turn. `values` has the acknowledged ones."""
+    number = 0
+    while True:
+        with contextlib.suppress(*BROKEN):
+            async with connected(port, "publisher") as device:
+                while True:
+                    topic = f"price/{number % KEYS}"
+                    await device.published(topic, b"%d" % number)
+                    values[topic] = number
+                    number += 1
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+async def test_the_last_value_of_each_key_is_there_whatever_kills_the_broker(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    port, values = free_port(), dict[str, int]()
+    config = TABLE.format(port=port)
+    publisher = asyncio.create_task(put(port, values))
+    for _ in range(6):
+        async with running(tmp_path, config):
+            await asyncio.sleep(1.5 + rng.random())
+    publisher.cancel()
+    await asyncio.wait([publisher])
+    async with running(tmp_path, config):
+        found: dict[str, int] = {}
+        offsets: dict[int, int] = {}
+        skipped = 0
+        async with asyncio.timeout(30):
+            device = await dialed(port, "table")
+            await device.subscribe("$stream/prices@earliest")
+            while any(found.get(topic, -1) < value for topic, value in values.items()):
+                packet = await device.expect(Publish)
+                ((partition, offset),) = places([packet])
+                skipped += offset - offsets.get(partition, -1) - 1
+                assert offset > offsets.get(partition, -1), "offsets rise"
+                offsets[partition] = offset
+                found[packet.topic.decode()] = int(packet.payload)
+            await device.close()
+    assert len(found) == KEYS
+    assert skipped > 0, "it was compacted"
+    assert all(found[topic] in (value, value + KEYS) for topic, value in values.items()), "the latest value comes last"
+
+
+async def dialed(port: int, client_id: str) -> Device:
+    while True:
+        with contextlib.suppress(*BROKEN):
+            device = await Device.dial(port)
+            await device.connect(client_id)
+            return device
+        await asyncio.sleep(0.05)

@@ -125,8 +125,8 @@ async def test_a_stream_on_disk_is_the_same_after_a_restart(rig: Rig, broker: Br
         log = streams.partition("orders", number)
         times = [int(each[2]) for each in await printed_ids(directory, number)]
         for at, time in enumerate(times):
-            assert await first_since(log, time, queue_reader.page) == at
-            assert await first_since(log, time + 1, queue_reader.page) >= at + 1
+            assert await first_since(log, time, queue_reader.entries) == at
+            assert await first_since(log, time + 1, queue_reader.entries) >= at + 1
 
 
 async def everything(directory: Path) -> list[list[str]]:

@@ -18,7 +18,7 @@ from mqttlite.core.limits import Limits, OverloadLimits
 from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.outbound.outbox import Outbox
-from mqttlite.core.question import Authenticate, LoadPage
+from mqttlite.core.question import Authenticate, LoadEntries, LoadPage
 from mqttlite.core.session.session import Session
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.store.memory import MemoryStore
@@ -71,7 +71,7 @@ class World:
             namespaces=NAMESPACES,
         )
         self._filters = filters
-        self.late_pages: list[LoadPage] | None = None
+        self.late_pages: list[LoadPage | LoadEntries] | None = None
         """Where there is a list, pages wait in it instead of being read at once."""
         self.changes: list[Change] = []
         """All changes so far, for tests to look at."""
@@ -80,7 +80,7 @@ class World:
         """The latest question of each connection."""
         self.clients: dict[int, Client] = {}
         self._answers: list[tuple[Client, bytes]] = []
-        self._pages: list[LoadPage] = []
+        self._pages: list[LoadPage | LoadEntries] = []
         if before_restore is not None:
             before_restore(self.broker)
         self.broker.restore(self.store.load(), now)
@@ -166,8 +166,7 @@ class World:
         while effects.backlogged or len(self.broker.jobs) or effects.deferred or self._pages or self._answers:
             pages, self._pages = self._pages, []
             for page in pages:
-                found = self.store.read(page.client_id, page.first, page.count)
-                self.broker.answer(page.id, found, self.now)
+                self.broker.answer(page.id, self.read(page), self.now)
             if effects.backlogged or len(self.broker.jobs):
                 self.broker.tick(self.now)
                 self._run()
@@ -179,6 +178,12 @@ class World:
             for client, chunk in answers:
                 self.broker.feed(client.connection, chunk, self.now)
             self._run()
+
+    def read(self, page: LoadPage | LoadEntries) -> object:
+        """What the store answers."""
+        if isinstance(page, LoadEntries):
+            return self.store.read_entries(page.key, page.first, page.end, page.count)
+        return self.store.read(page.client_id, page.first, page.count)
 
     def restart(self, limits: Limits | None = None) -> "World":
         """A new broker with what this one's store kept; its clients are gone."""
@@ -215,7 +220,7 @@ class World:
         effects.connected.clear()
         questions, effects.questions = effects.questions, []
         for question in questions:
-            if isinstance(question, LoadPage):
+            if isinstance(question, (LoadPage, LoadEntries)):
                 (self._pages if self.late_pages is None else self.late_pages).append(question)
                 continue
             assert isinstance(question, Authenticate)

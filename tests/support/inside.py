@@ -8,7 +8,7 @@ from mqttlite.assembly import Assembly
 from mqttlite.core.broker import Broker as Core
 from mqttlite.extensions.push.service import Push
 from mqttlite.extensions.queues.queueing import Queueing
-from mqttlite.extensions.streams.history import ReadPage
+from mqttlite.extensions.streams.history import ReadEntries
 from mqttlite.extensions.streams.service import Streams
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.security.auth_questions import AuthQuestions
@@ -49,8 +49,8 @@ def assembly_of(broker: Broker) -> Assembly:
     return broker._assembly
 
 
-def streams_of(broker: Broker) -> tuple[Streams, ReadPage]:
+def streams_of(broker: Broker) -> tuple[Streams, ReadEntries]:
     """The streams of a broker that was started, and what reads its store."""
     streams = broker._assembly.streams
     assert streams is not None
-    return streams, broker._assembly._runtime.queue_reader.page
+    return streams, broker._assembly._runtime.queue_reader.entries

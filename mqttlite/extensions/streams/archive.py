@@ -17,7 +17,7 @@ from mqttlite.core.message import Message
 from mqttlite.extensions.streams.archive_files import HOUR_US, ArchiveFiles
 from mqttlite.extensions.streams.archive_options import ArchiveOptions
 from mqttlite.extensions.streams.errors import NoSuchStream
-from mqttlite.extensions.streams.history import ReadPage, read
+from mqttlite.extensions.streams.history import ReadEntries, read
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.service import Streams
 
@@ -54,14 +54,16 @@ class _Place:
 
 
 class Archive:
-    """`page` reads the store, and `unix_us` is the wall clock. Only streams that the options name are archived."""
+    """`entries` reads the store, and `unix_us` is the wall clock. Only streams that the options name are archived."""
 
-    def __init__(self, options: ArchiveOptions, streams: Streams, page: ReadPage, unix_us: Callable[[], int]) -> None:
+    def __init__(
+        self, options: ArchiveOptions, streams: Streams, entries: ReadEntries, unix_us: Callable[[], int]
+    ) -> None:
         self._names: Final = frozenset(options.streams)
         self._directory: Final = options.directory
         self._files: Final = ArchiveFiles(options)
         self._streams: Final = streams
-        self._page: Final = page
+        self._entries: Final = entries
         self._unix_us: Final = unix_us
         self._places: dict[tuple[str, int], _Place] | None = None
         """None: the files were not looked at yet."""
@@ -154,7 +156,7 @@ class Archive:
         if place.next == partition.end:
             return False
         if not place.hour:
-            found, following = await read(partition, place.next, 1, self._page)
+            found, following = await read(partition, place.next, 1, self._entries)
             if not found:  # it is lost
                 place.next = following
                 return following < partition.end
@@ -175,7 +177,7 @@ class Archive:
         size = 0
         following = first
         while len(run) < MAX_RUN and size < MAX_RUN_BYTES and following < partition.end:
-            found, after = await read(partition, following, MAX_RUN - len(run), self._page)
+            found, after = await read(partition, following, MAX_RUN - len(run), self._entries)
             for offset, message in found:
                 if run and message.number // HOUR_US != run[0][1].number // HOUR_US:
                     return run, offset

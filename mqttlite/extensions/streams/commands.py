@@ -52,6 +52,8 @@ def list_streams(as_json: bool, client: Asker) -> None:
 @click.option("--partitions", type=int, metavar="N", help="Messages with one key are in one of them.  [default: 4]")
 @click.option("--keep", type=int, metavar="SECONDS", help="How long messages are kept; 0: for any time.")
 @click.option("--keep-bytes", type=int, metavar="N", help="How many bytes are kept; the oldest messages go first.")
+@click.option("--last-value", is_flag=True, help="Keep the newest message of each key longer than that.")
+@click.option("--keep-tombstones", type=int, metavar="SECONDS", help="How long a message that removes a key is kept.")
 @remote_options
 def create(
     name: str,
@@ -59,11 +61,19 @@ def create(
     partitions: int | None,
     keep: int | None,
     keep_bytes: int | None,
+    last_value: bool,
+    keep_tombstones: int | None,
     as_json: bool,
     client: Asker,
 ) -> None:
     """Make the stream NAME of the messages that FILTERs match, and of those published to $stream/NAME."""
-    given = {"partitions": partitions, "keep_s": keep, "keep_bytes": keep_bytes}
+    given = {
+        "partitions": partitions,
+        "keep_s": keep,
+        "keep_bytes": keep_bytes,
+        "last_value": last_value or None,
+        "keep_tombstones_s": keep_tombstones,
+    }
     body = {"name": name, "filters": list(filters)} | {key: each for key, each in given.items() if each is not None}
     found = client.ask("POST", "streams", body=body)
     if as_json:
@@ -82,7 +92,7 @@ def show(name: str, as_json: bool, client: Asker) -> None:
         print_json(found)
         return
     rows = [
-        (each["partition"], each["first"], each["end"], each["end"] - each["first"], each["size_bytes"])
+        (each["partition"], each["first"], each["end"], each["messages"], each["size_bytes"])
         for each in found["partitions"]
     ]
     print_table(_PARTITIONS, rows)

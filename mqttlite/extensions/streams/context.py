@@ -14,9 +14,20 @@ from mqttlite.core.source import Source
 @final
 class StreamContext:
     """`has_pages`: the store is on disk, and only the newest messages are in memory, too. `take_acks` finishes what a
-    publisher says that it has finished as a member of groups, or returns why not."""
+    publisher says that it has finished as a member of groups, or returns why not. `look` compacts a partition of a
+    stream if it is due."""
 
-    __slots__ = ("effects", "has_pages", "jobs", "latest", "pages", "permissions", "take_acks", "wall_ahead_us")
+    __slots__ = (
+        "effects",
+        "has_pages",
+        "jobs",
+        "latest",
+        "look",
+        "pages",
+        "permissions",
+        "take_acks",
+        "wall_ahead_us",
+    )
 
     def __init__(
         self,
@@ -27,6 +38,7 @@ class StreamContext:
         permissions: Permissions,
         wall_ahead_us: int,
         take_acks: Callable[[Source, list[str]], str],
+        look: Callable[[str, int], None],
     ) -> None:
         self.effects: Final = effects
         self.jobs: Final = jobs
@@ -35,6 +47,7 @@ class StreamContext:
         self.permissions: Final = permissions
         self.wall_ahead_us: Final = wall_ahead_us
         self.take_acks: Final = take_acks
+        self.look: Final = look
         self.latest: Delivery | None = None
         """The delivery of the latest message. The next stream usually takes the same one, and shares it."""
 

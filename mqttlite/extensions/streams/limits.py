@@ -55,5 +55,13 @@ MAX_ANSWERED: Final = 1_000
 MAX_ANSWERED_BYTES: Final = 4_194_304
 """The most messages, and about the most bytes, that one HTTP answer has."""
 
+MAX_KEYS_OF_PASS: Final = 200_000
+KEY_MEMORY_BYTES: Final = 160
+"""How many keys a compaction learns at a time, and the memory of each: its digest, an offset, and a place in a dict.
+One partition of the broker is compacted at a time."""
+
+COMPACTED_AT_ONCE: Final = 500
+"""The most messages that a step of a compaction looks at: some milliseconds of the loop and of the store."""
+
 LONGEST_WAIT_S: Final = 60.0
 """Retention by age looks at a stream this often at least."""

@@ -23,7 +23,7 @@ MANIFEST: Final = Manifest(
         Figure("counter", "stream_appended", "Messages that were appended to a stream."),
         Figure("counter", "stream_duplicates", "Messages with a dedup-id that a stream knew."),
         Figure("counter", "stream_refused", "Messages that a stream refused."),
-        Figure("counter", "stream_removed", "Messages that a stream removed because of their age or its size."),
+        Figure("counter", "stream_removed", "Messages that a stream removed: too old, no room, or a newer one."),
         Figure("counter", "stream_archived", "Messages of a stream that were written to its archive."),
         Figure("gauge", "stream_archive_waiting", "Messages of a stream that are not in its archive yet."),
         Figure("counter", "stream_archive_missed", "Messages that a stream removed before they were archived."),

@@ -35,6 +35,11 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     keep_bytes: int = 1_073_741_824
     """How many bytes of messages are kept, in all partitions together, as they are counted in memory. The oldest go
     first."""
+    last_value: bool = False
+    """Whether the newest message of each key is kept longer than that, until one with an empty payload removes the
+    key. Then a message without a key is refused, and so is one for which there is no room."""
+    keep_tombstones_s: int = 86_400
+    """How long a message that removes a key is kept at least, so that readers see that it is gone."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME:
@@ -54,3 +59,5 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"keep_s is {self.keep_s}: it may be 1 to {MAX_KEEP_S}, or 0 for any time")
         if self.keep_bytes < 1:
             raise ValueError(f"keep_bytes is {self.keep_bytes}: 1 at least")
+        if not 0 <= self.keep_tombstones_s <= MAX_KEEP_S:
+            raise ValueError(f"keep_tombstones_s is {self.keep_tombstones_s}: it may be 0 to {MAX_KEEP_S}")

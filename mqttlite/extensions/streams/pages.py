@@ -51,8 +51,8 @@ def add(dashboard: Dashboard) -> None:
         messages: list[tuple[int, Message]] = []
         following = 0
         if caller.may(Role.OPERATOR):
-            first = await first_offset(log, since, context.read_page)
-            messages, following = await read(log, first, SHOWN, context.read_page)
+            first = await first_offset(log, since, context.read_entries)
+            messages, following = await read(log, first, SHOWN, context.read_entries)
         groups.sort(key=lambda each: -each.lag)
         return pages.render(
             "stream.html",

@@ -5,15 +5,16 @@ all are. Invariant: a message keeps its offset, and offsets are given in order.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Final, Protocol, final
 
 from mqttlite.core.effects import Effects
-from mqttlite.core.log_changes import LOG_MARK, Append, MoveHead
+from mqttlite.core.log_changes import LOG_MARK, Append, MoveHead, RemoveRecord
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery
 from mqttlite.extensions.streams.entry import Entry
-from mqttlite.log.segments import Row, Segments
+from mqttlite.extensions.streams.records import SavedSegments
+from mqttlite.log.segments import Segments
 
 _NO_ENTRIES: Final[deque[Entry]] = deque()
 """Never added to."""
@@ -31,15 +32,20 @@ class Follower(Protocol):
 class Partition:
     __slots__ = (
         "_effects",
+        "clean",
+        "clean_bytes",
+        "clean_count",
         "end",
         "first",
         "followers",
         "key",
         "number",
+        "resident_bytes",
         "segments",
         "size_bytes",
         "tail",
         "tail_bytes",
+        "tombstone_us",
     )
 
     def __init__(self, stream: str, number: int, effects: Effects, segments: Segments) -> None:
@@ -58,6 +64,23 @@ class Partition:
         """The newest messages in memory, up to the end."""
         self.tail_bytes: int = 0
         self.followers: Final[dict[Follower, None]] = {}
+        self.clean: int = 0
+        """The offset before which the messages are compacted, so that some offsets have none."""
+        self.clean_count: int = 0
+        """How many messages there are before it."""
+        self.clean_bytes: int = 0
+        """Their size."""
+        self.tombstone_us: int = 0
+        """When the oldest tombstone before it was published, in microseconds of Unix time; 0: there is none."""
+        self.resident_bytes: int = 0
+        """The memory of the messages that only a store in memory has."""
+
+    @property
+    def count(self) -> int:
+        """How many messages it has."""
+        if self.clean <= self.first:
+            return self.end - self.first
+        return self.clean_count + self.end - self.clean
 
     def append(self, delivery: Delivery, keeps: bool, now_us: int) -> bool:
         """Append a message, and record that. `keeps`: it stays in memory. Return whether it begins a segment."""
@@ -101,13 +124,41 @@ class Partition:
         self.forget(max(0, first - (self.end - len(self.tail))))
         return removed
 
-    def restore(self, first: int, count: int, size_bytes: int, rows: Iterable[Row], now_us: int) -> None:
-        """The store has `count` messages from `first` on; `rows` are the recorded segments."""
+    def compact(self, first: int, end: int, count: int, sizes: Mapping[int, tuple[int, int]], in_memory: bool) -> None:
+        """The messages before `end` are compacted: `first` is the first one of those that are left, `count` how many
+        they are, and for `sizes` see `Segments.resize`. `in_memory`: the store has them in memory."""
+        if first > self.first:
+            self._effects.record(MoveHead(self.key, first))
+            self.first = first
+        self.clean, self.clean_count = end, count
+        self.clean_bytes = sum([left for _, left in sizes.values()])
+        self.size_bytes = self.segments.resize(first, end, self.end, sizes)
+        if in_memory:
+            self.forget(max(0, end - (self.end - len(self.tail))))
+            self._reside(self.clean_bytes)
+
+    def _reside(self, size_bytes: int) -> None:
+        self._effects.memory.used += size_bytes - self.resident_bytes
+        self.resident_bytes = size_bytes
+
+    def delete(self) -> None:
+        """Its stream is deleted."""
+        self.forget(len(self.tail))
+        self._reside(0)
+        self._effects.record(RemoveRecord(self.key))
+
+    def restore(self, first: int, count: int, size_bytes: int, saved: SavedSegments, now_us: int) -> None:
+        """The store has `count` messages from `first` on, or fewer if it is compacted."""
         self.first = first
         self.end = first + count
-        self.size_bytes = size_bytes
         if count:
-            self.segments.restore(rows, first, size_bytes, now_us)
+            has_gaps = saved.clean > 0
+            self.size_bytes = self.segments.restore(saved.segments, first, size_bytes, now_us, has_gaps=has_gaps)
+
+    def restore_clean(self, saved: SavedSegments) -> None:
+        """All messages are there. How far they were compacted is in their record."""
+        self.clean, self.clean_count = min(saved.clean, self.end), saved.clean_count
+        self.clean_bytes, self.tombstone_us = saved.clean_bytes, saved.tombstone_us
 
     def pass_over(self, end: int) -> None:
         """A reader was at `end`: the store has lost the messages before, whose offsets are not given again."""
@@ -117,9 +168,12 @@ class Partition:
             self.end = end
 
     def restore_message(self, delivery: Delivery, offset: int) -> None:
-        """The next one of the messages of a store that keeps all in memory."""
+        """The next one of the messages of a store that keeps all in memory. Those before a gap are only there."""
         if self.end == self.first:
             self.first = self.end = offset
+        if offset > self.end:
+            self._reside(self.resident_bytes + self.tail_bytes)
+            self.forget(len(self.tail))
         self.end = offset + 1
         if self.tail is _NO_ENTRIES:
             self.tail = deque()

@@ -15,7 +15,7 @@ from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.outbound.outbox import Outbox
-from mqttlite.core.question import LoadPage
+from mqttlite.core.question import Entries, LoadEntries
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.extensions.streams.entry import Entry, end_of
@@ -84,7 +84,7 @@ class _EndTold:
 
 @final
 class Reader(Job):
-    """A `Puller` and a `PageReader`, and with a group one of its members. `save` records its positions."""
+    """A `Puller` and an `EntryReader`, and with a group one of its members. `save` records its positions."""
 
     def __init__(
         self,
@@ -121,6 +121,8 @@ class Reader(Job):
         self._burst = 0
         self._page: Final[deque[Entry]] = deque()
         """Messages from the store, of the first partition in `_lagging`."""
+        self._page_end = 0
+        """The offset before which they are all that the partition has."""
         self._is_loading = False
         self._loads = 0
         """The partition of the page that is being read."""
@@ -303,25 +305,42 @@ class Reader(Job):
             else:
                 entry = self._read_ahead(offset)
                 if entry is None:
-                    self._want_page()
-                    return
+                    following = self._page[0].offset if self._page else self._page_end
+                    if following <= offset:
+                        self._want_page()
+                        return
+                    self._pass_gap(place, partition, following)
+                    continue
             self._deliver(entry, place)
             self._burst += 1
             if self._burst >= BURST and not self._page:
                 self._burst = 0
+                self._forget_page()
                 self._lagging.rotate(-1)
 
     def _pass_removed(self, place: Place, partition: Partition) -> None:
         if place.head < partition.first:
-            skipped = place.jump(partition.first)
-            self.skipped += skipped
-            self._untold += skipped
+            self._skip_removed(place.jump(partition.first))
             self._is_changed = True
+
+    def _skip_removed(self, messages: int) -> None:
+        self.skipped += messages
+        self._untold += messages
+
+    def _pass_gap(self, place: Place, partition: Partition, following: int) -> None:
+        """The store has no messages up to an offset: they are compacted, or lost."""
+        missing = place.jump(following)
+        if self.stream.last_value:
+            self._skip_removed(missing)
+        else:
+            self.lost += missing
+        self._note_progress(partition.number)
 
     def _read_ahead(self, offset: int) -> Entry | None:
         """Take the message at an offset, if it was read from the store."""
-        while self._page and self._page[0].offset <= offset:
-            entry = self._page.popleft()
+        page = self._page
+        while page and page[0].offset <= offset:
+            entry = page.popleft()
             self._effects.memory.let_go(entry.message, ENTRY_BYTES)
             if entry.offset == offset:
                 return entry
@@ -411,10 +430,10 @@ class Reader(Job):
     def _want_page(self) -> None:
         if not self._is_loading:
             self._is_loading = True
-            self.stream.context.pages.want(self)
+            self.stream.context.pages.want_entries(self)
 
-    def next_page(self) -> LoadPage | None:
-        """Implements `PageReader`."""
+    def next_entries(self) -> LoadEntries | None:
+        """Implements `EntryReader`."""
         if self.is_over or self.session.outbox is None or not self._lagging:
             self._is_loading = False
             return None
@@ -425,31 +444,23 @@ class Reader(Job):
             self.wake()
             return None
         self._loads = partition.number
-        return LoadPage(partition.key, first, min(READ_AHEAD, partition.end - first))
+        return LoadEntries(partition.key, first, partition.end, READ_AHEAD)
 
-    def take_page(self, first: int, page: list[Delivery | None]) -> None:
-        """Implements `PageReader`."""
+    def take_entries(self, entries: Entries) -> None:
+        """Implements `EntryReader`."""
         self._is_loading = False
         number = self._loads
+        self.wake()
         if self.is_over or self.session.outbox is None or not self._lagging or self._lagging[0] != number:
-            self.wake()
             return
         self._forget_page()
-        place = self.cursor.places[number]
         memory = self._effects.memory
-        for offset, delivery in enumerate(page, first):
-            if delivery is not None:
-                memory.hold(delivery.message, ENTRY_BYTES)
-                self._page.append(Entry(number, offset, delivery.message))
-            elif not self._page and offset == place.head:
-                self.lost += 1
-                self._skip(number, place)
-                if not self._lagging or self._lagging[0] != number:
-                    break  # it was the last message before the partition moved
-            else:
-                break  # the next page begins with the lost message
-        self.wake()
+        for offset, delivery in entries.found:
+            memory.hold(delivery.message, ENTRY_BYTES)
+            self._page.append(Entry(number, offset, delivery.message))
+        self._page_end = entries.following
 
     def _forget_page(self) -> None:
+        self._page_end = 0
         while self._page:
             self._effects.memory.let_go(self._page.popleft().message, ENTRY_BYTES)

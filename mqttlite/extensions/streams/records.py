@@ -25,10 +25,14 @@ class Definition(msgspec.Struct, frozen=True):
     origin: str
 
 
-class SavedSegments(msgspec.Struct, frozen=True):
-    """The segments of a partition. It is the data of its log."""
+class SavedSegments(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The segments of a partition, and how far it is compacted. It is the data of its log."""
 
-    segments: list[Row]
+    segments: list[Row] = []
+    clean: int = 0
+    clean_count: int = 0
+    clean_bytes: int = 0
+    tombstone_us: int = 0
 
 
 class SavedCursor(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +60,12 @@ def decode_definition(name: str, data: bytes) -> Definition:
         ) from None
 
 
-def decode_segments(data: bytes) -> list[Row]:
+def decode_segments(data: bytes) -> SavedSegments:
     """The segments of a record; none if it cannot be read."""
     try:
-        return msgspec.json.decode(data, type=SavedSegments).segments
+        return msgspec.json.decode(data, type=SavedSegments)
     except msgspec.DecodeError:
-        return []
+        return SavedSegments()
 
 
 def decode_cursor(data: bytes) -> SavedCursor | None:

@@ -13,7 +13,7 @@ from msgspec import Meta
 from mqttlite.core.message import Message
 from mqttlite.core.outbound.told_properties import time_text
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
-from mqttlite.extensions.streams.history import ReadPage, first_since, read
+from mqttlite.extensions.streams.history import ReadEntries, first_since, read
 from mqttlite.extensions.streams.limits import MAX_ANSWERED
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
@@ -80,7 +80,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
     streams = context.streams
     assert streams is not None, "the routes belong to them"
-    page, commit = context.read_page, context.commit
+    page, commit = context.read_entries, context.commit
     route = Routes("/api/v1", "streams", served_on=OPERATORS)
 
     @route.get("/streams", Role.VIEWER, "List streams")
@@ -170,7 +170,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     return route.made
 
 
-async def first_offset(log: Partition, since: str, page: ReadPage) -> int:
+async def first_offset(log: Partition, since: str, page: ReadEntries) -> int:
     """Where to begin in a partition: an offset, `earliest`, `latest` or a time. Raises `Problem` for another text."""
     if since.isascii() and since.isdecimal() and len(since) < _DIGITS_OF_OFFSETS:
         return int(since)

@@ -21,6 +21,7 @@ from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
 from mqttlite.extensions.ephemeral_sink import EphemeralSink
+from mqttlite.extensions.streams.compaction import Compactor
 from mqttlite.extensions.streams.context import StreamContext
 from mqttlite.extensions.streams.entry import END
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
@@ -54,7 +55,6 @@ from mqttlite.extensions.streams.records import (
 from mqttlite.extensions.streams.retention import Retention
 from mqttlite.extensions.streams.stream import Stream
 from mqttlite.log.cursor import Cursor
-from mqttlite.log.segments import Row
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
 
 _log = logging.getLogger("mqttlite.store")
@@ -68,11 +68,13 @@ END_PROPERTY: Final = END
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One partition: its messages have the offsets from `first` to before `end`."""
+    """One partition: its messages have offsets from `first` to before `end`, in a last-value stream not all of
+    them."""
 
     partition: int
     first: int
     end: int
+    messages: int
     size_bytes: int
     oldest_us: int
     """When its first message was published, in microseconds of Unix time; 0: there is none."""
@@ -120,6 +122,7 @@ class StreamState:
     origin: str
     keep_s: int
     keep_bytes: int
+    last_value: bool
     messages: int
     size_bytes: int
     readers: int
@@ -173,6 +176,7 @@ class Streams:
         self._configured: Final = tuple(options)
         self._filters: Final = filters
         self._kept: Final[dict[str, _Kept]] = {}
+        self._compactor: Final = Compactor(core.effects, core.page_reads)
         self._context: Final = StreamContext(
             core.effects,
             core.jobs,
@@ -181,6 +185,7 @@ class Streams:
             core.permissions,
             wall_ahead_us,
             self.take_acks,
+            self._look,
         )
         self._asked: _Asked | None = None
         self._records: list[SaveRecord | Append | StoredLog] = []
@@ -310,7 +315,7 @@ class Streams:
         logs = self._restore_streams(records, configured)
         cursors: dict[tuple[str, str], tuple[str, SavedCursor]] = {}
         groups: list[tuple[str, SavedCursor]] = []
-        segments: dict[str, list[Row]] = {}
+        segments: dict[str, SavedSegments] = {}
         now_us = self._context.now_us
         for change in records:
             log = logs.get(change.key)
@@ -332,6 +337,8 @@ class Streams:
                 self._restore_ids(change)
         for saved in (each for _, each in (*groups, *cursors.values())):
             self._pass_over(saved)
+        for key, saved_segments in segments.items():
+            logs[key].restore_clean(saved_segments)
         for kept in self._kept.values():
             kept.stream.recount()
             for each in kept.stream.partitions:
@@ -520,9 +527,9 @@ class Streams:
             self._end(kept, reader)
         for group in list(kept.groups):
             self.delete_group(name, group)
+        self._compactor.forget(kept.stream)
         for partition in kept.stream.partitions:
-            partition.forget(len(partition.tail))
-            self._core.effects.record(RemoveRecord(partition.key))
+            partition.delete()
         kept.stream.window.delete()
         self._core.effects.record(RemoveRecord(f"{DEFINITION}{name}"))
         del self._kept[name]
@@ -567,7 +574,7 @@ class Streams:
         if all keep them for any time."""
         for kept in self._kept.values():
             kept.stream.remove_old()
-        return min((each.options.keep_s for each in self._kept.values() if each.options.keep_s), default=0.0)
+        return min(filter(None, (_looks_after_s(each.options) for each in self._kept.values())), default=0.0)
 
     # ------------------------------------------------------------------ look
 
@@ -581,6 +588,7 @@ class Streams:
             origin=kept.origin,
             keep_s=options.keep_s,
             keep_bytes=options.keep_bytes,
+            last_value=options.last_value,
             messages=stream.messages,
             size_bytes=stream.size_bytes,
             readers=len(kept.readers),
@@ -593,6 +601,7 @@ class Streams:
                     partition=each.number,
                     first=each.first,
                     end=each.end,
+                    messages=each.count,
                     size_bytes=each.size_bytes,
                     oldest_us=each.segments.oldest if each.end > each.first else 0,
                 )
@@ -665,7 +674,7 @@ class Streams:
     def _open(self, options: StreamOptions, origin: str) -> _Kept:
         """Make a stream, and bind it."""
         save = partial(self._save_segments_of, options.name)
-        stream = Stream(options.name, options.partitions, options.keep_s, options.keep_bytes, self._context, save)
+        stream = Stream(options, self._context, save)
         kept = self._kept[options.name] = _Kept(options, origin, stream, {}, {}, Counter())
         for each in (*options.filters, f"$stream/{options.name}"):
             self._core.bind(each.encode(), stream)
@@ -823,12 +832,21 @@ class Streams:
         data = msgspec.json.encode(Definition(kept.options, kept.origin))
         self._core.effects.record(SaveRecord(f"{DEFINITION}{kept.options.name}", data))
 
+    def _look(self, name: str, number: int) -> None:
+        """Compact a partition if it is due."""
+        stream = self._kept[name].stream
+        self._compactor.look(stream, stream.partitions[number])
+
     def _save_segments_of(self, name: str, number: int) -> None:
         self._save_segments(self._kept[name].stream, number)
 
     def _save_segments(self, stream: Stream, number: int) -> None:
         partition = stream.partitions[number]
-        data = msgspec.json.encode(SavedSegments(partition.segments.rows()))
+        saved = SavedSegments(
+            *(partition.segments.rows(), partition.clean, partition.clean_count, partition.clean_bytes),
+            partition.tombstone_us,
+        )
+        data = msgspec.json.encode(saved)
         self._core.effects.record(SaveRecord(partition.key, data))
 
 
@@ -845,6 +863,13 @@ def _within(positions: Sequence[int], partitions: Sequence[Partition]) -> list[i
 def _logs(stream: Stream) -> list[tuple[int, int]]:
     """The first offset and the end of each partition."""
     return [(each.first, each.end) for each in stream.partitions]
+
+
+def _looks_after_s(options: StreamOptions) -> int:
+    """The shortest time after which there may be something to remove; 0: any time."""
+    if not options.last_value:
+        return options.keep_s
+    return min(options.keep_s or options.keep_tombstones_s, options.keep_tombstones_s) or options.keep_s
 
 
 def _client_of(member: object) -> str:

@@ -3,7 +3,7 @@
 Invariant: a message is recorded before its publisher is acknowledged, once, however many readers there are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, final
 
 from mqttlite.core.memory import ENTRY_BYTES
@@ -23,6 +23,7 @@ from mqttlite.extensions.streams.limits import (
     USUAL_SEGMENT_BYTES,
 )
 from mqttlite.extensions.streams.once import DedupWindow, asked_with
+from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.log.segments import Segments
 
@@ -45,19 +46,20 @@ class Stream:
 
     def __init__(
         self,
-        name: str,
-        partitions: int,
-        keep_s: int,
-        keep_bytes: int,
+        options: StreamOptions,
         context: StreamContext,
         save_segments: SaveSegments,
     ) -> None:
+        name, partitions = options.name, options.partitions
+        keep_s, keep_bytes = options.keep_s, options.keep_bytes
         self.name: Final = name
         self.topic: Final = f"$stream/{name}".encode()
         self.shown: Final = f"$stream/{name}"
         """Its name in the delivery log, in place of a client."""
         self.keep_s: int = keep_s
         self.keep_bytes: int = keep_bytes
+        self.last_value: Final = options.last_value
+        self._keep_tombstones_us: Final = options.keep_tombstones_s * 1_000_000
         self.context: Final = context
         self._save_segments: Final = save_segments
         share = keep_bytes // partitions
@@ -81,12 +83,12 @@ class Stream:
         self.duplicates: int = 0
         """How many messages were there already."""
         self.removed: int = 0
-        """How many messages retention removed."""
+        """How many messages retention or compaction removed."""
 
     @property
     def messages(self) -> int:
         """How many messages it keeps."""
-        return sum(each.end - each.first for each in self.partitions)
+        return sum(each.count for each in self.partitions)
 
     def recount(self) -> None:
         """The partitions were restored: sum up their sizes."""
@@ -105,6 +107,8 @@ class Stream:
         """Implements `Sink`."""
         if self._is_too_large(message):
             return [planned_sink(self.shown, DROPPED, QUEUE_FULL, self._why_too_large(message))]
+        if self.last_value and self.key_of(message) is None:
+            return [planned_sink(self.shown, DROPPED, NOT_AUTHORIZED, self._needs_key)]
         if self.window.has(asked_with(message)[0]):
             return [planned_sink(self.shown, QUEUED, "", _IS_THERE)]
         return [planned_sink(self.shown, QUEUED, "", _IN_STORE)]
@@ -117,6 +121,9 @@ class Stream:
         digest, acks = asked_with(message)
         if digest and self.window.has(digest):
             self._accept_again(message, tally)
+            return
+        if self.last_value and self.key_of(message) is None:
+            self._refuse(self._needs_key, tally)
             return
         if not self._make_room(message):
             self.refused += 1
@@ -137,6 +144,8 @@ class Stream:
         keeps = self.readers > 0 or not context.has_pages
         if partition.append(context.delivery_of(message), keeps, context.now_us):
             self._save_segments(partition.number)
+            if self.last_value:
+                context.look(self.name, partition.number)
         if context.has_pages and (len(partition.tail) > self._tail_messages or partition.tail_bytes > self._tail_bytes):
             partition.forget(1 + len(partition.tail) // 8)
         if message.trace and effects.tracer is not None:
@@ -161,10 +170,17 @@ class Stream:
         else:
             refusal = f"acks: only a message to {self.shown} itself is appended together with them"
         if refusal:
-            self.refused += 1
-            tally.drop(NOT_AUTHORIZED)
-            tally.code, tally.refusal = POLICY_REFUSES, refusal
+            self._refuse(refusal, tally)
         return not refusal
+
+    def _refuse(self, refusal: str, tally: Tally) -> None:
+        self.refused += 1
+        tally.drop(NOT_AUTHORIZED)
+        tally.code, tally.refusal = POLICY_REFUSES, refusal
+
+    @property
+    def _needs_key(self) -> str:
+        return f"{self.shown} keeps the last value of each key: the message needs the user property {ORDERING_KEY}"
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
@@ -177,15 +193,20 @@ class Stream:
 
     def _choose(self, message: Message) -> int:
         """The partition of a message."""
+        key = self.key_of(message)
+        if key is not None:
+            return self._partition_of(key)
+        self._turn = (self._turn + 1) % len(self.partitions)
+        return self._turn
+
+    def key_of(self, message: Message) -> bytes | None:
+        """The key of a message; None if it has none."""
         raw = message.raw
         if raw is None or ORDERING_KEY.encode() in raw.data:
             for name, value in message.properties.user_properties:
                 if name == ORDERING_KEY:
-                    return self._partition_of(value.encode())
-        if message.topic != self.topic:
-            return self._partition_of(message.topic)
-        self._turn = (self._turn + 1) % len(self.partitions)
-        return self._turn
+                    return value.encode()
+        return message.topic if message.topic != self.topic else None
 
     def _wake(self, partition: Partition) -> None:
         followers = list(partition.followers)
@@ -210,6 +231,9 @@ class Stream:
         memory = self.context.effects.memory
         has_pages = self.context.has_pages
         while self.size_bytes + size > self.keep_bytes or (not has_pages and size > memory.room_for(self.size_bytes)):
+            if self.last_value:
+                self.look()
+                return False
             oldest = self._oldest()
             if oldest is None:
                 return False
@@ -230,9 +254,68 @@ class Stream:
         return found
 
     def remove_old(self) -> None:
-        """Remove the segments whose messages are all older than `keep_s`."""
-        if self.keep_s:
-            cutoff = self.context.now_us - self.keep_s * 1_000_000 + 1
+        """Remove the segments whose messages are all older than `keep_s`, or compact them."""
+        if self.last_value:
+            self.look()
+        elif self.keep_s:
             for each in self.partitions:
-                while each.segments.ends_before(cutoff):
+                while each.segments.ends_before(self._cutoff):
                     self._remove_segment(each)
+
+    @property
+    def _cutoff(self) -> int:
+        """Messages with lower numbers are older than `keep_s`."""
+        return self.context.now_us - self.keep_s * 1_000_000 + 1
+
+    # ------------------------------------------------------------------ the last values
+
+    def look(self) -> None:
+        """Compact what is due."""
+        for each in self.partitions:
+            self.context.look(self.name, each.number)
+
+    def compacts_to(self, partition: Partition) -> int:
+        """The offset before which a partition is to be compacted now; 0: it is not to be.
+
+        That are its old segments, and if the stream is half full, all but the open one. It is worth a pass over all
+        messages if they are a quarter of what is left of former ones, if there is no other room, or if they are twice
+        as old as history is kept.
+        """
+        segments, clean = partition.segments, partition.clean
+        if not len(segments):
+            return 0
+        end = segments.old_to(self._cutoff, partition.end) if self.keep_s else 0
+        if self.size_bytes > self.keep_bytes // 2:
+            end = max(end, segments.latest)
+        if end <= clean:
+            return clean if self._forgets(partition) else 0
+        dirty = segments.size_between(clean, end)
+        is_worth = dirty >= min(partition.clean_bytes // 4, self.keep_bytes - self.size_bytes)
+        is_old = self.keep_s > 0 and segments.last_of(clean) < self._cutoff - self.keep_s * 1_000_000
+        return end if is_worth or is_old else 0
+
+    def _forgets(self, partition: Partition) -> bool:
+        """Whether tombstones of a partition are older than they are kept, by a part of that time."""
+        wait_us = self._keep_tombstones_us + self._keep_tombstones_us // 8
+        return 0 < partition.tombstone_us < self.context.now_us - wait_us
+
+    def may_forget(self, tombstone: Message) -> bool:
+        """Whether a tombstone is old enough to be removed."""
+        return tombstone.number <= self.context.now_us - self._keep_tombstones_us
+
+    def on_compacted(
+        self,
+        partition: Partition,
+        first: int,
+        end: int,
+        count: int,
+        sizes: Mapping[int, tuple[int, int]],
+        tombstone_us: int,
+    ) -> None:
+        """The messages of a partition before `end` are compacted; see `Partition.compact`."""
+        size_before, count_before = partition.size_bytes, partition.count
+        partition.compact(first, end, count, sizes, not self.context.has_pages)
+        partition.tombstone_us = tombstone_us
+        self.size_bytes += partition.size_bytes - size_before
+        self.removed += count_before - partition.count
+        self._save_segments(partition.number)

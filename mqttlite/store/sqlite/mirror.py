@@ -113,6 +113,12 @@ class SessionMirror:
         self.tail = max(self.tail, first)
         self.changed = True
 
+    def forget_rows(self) -> None:
+        """The rows of its waiting messages become others."""
+        self.rows = []
+        self.mirrored = LOWEST
+        self.changed = True
+
     def settle(self, sequence: int) -> None:
         self.due.pop(sequence, None)
         if self.sent.pop(sequence, None) is None:

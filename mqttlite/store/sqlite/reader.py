@@ -25,6 +25,7 @@ from mqttlite.core.changes import (
 )
 from mqttlite.core.log_changes import Append, KeepFrom, LoadedOfLog, SaveDeadline, StoredLog
 from mqttlite.core.message import Delivery, Message, StoredOrigin
+from mqttlite.core.question import Entries
 from mqttlite.core.retained.writer import Writer
 from mqttlite.store.sqlite.files import is_damage
 from mqttlite.store.sqlite.mirror import SessionMirror
@@ -59,17 +60,30 @@ SENT_SPAN: Final = 4_000
 PAGE_BYTES: Final = 4 * 1_048_576
 """The most bytes in a page, as counted by the limits of queues, but at least one message: some milliseconds."""
 
-_PAGE_SQL: Final = (
+_AS_ONE_ROW: Final = (
     "SELECT json_group_array(json_array(0 + session, 0 + first, 0 + count, 0 + chunk, 0 + offset, 0 + size, "
     "0 + shape, 0 + bytes, 0 + total, CAST(extra AS TEXT), 0 + crc, length(CAST(data AS BLOB)))), "
     "group_concat(hex(data), '') FROM "
+)
+"""Returns a whole page as one row, because each fetched row takes Python's lock once. The sums convert blobs in damaged
+rows to numbers, because JSON cannot hold blobs; the checksum then does not match."""
+
+_PAGE_SQL: Final = (
+    f"{_AS_ONE_ROW}"
     "(SELECT queue.*, substr(chunks.data, offset + 1, size) AS data FROM queue LEFT JOIN chunks ON chunks.id = chunk "
     "WHERE session = :session AND first >= ifnull((SELECT max(first) FROM queue WHERE session = :session "
     "AND first <= :first), :first) AND first < :end AND total - bytes <= :bytes + ifnull((SELECT total - bytes "
     "FROM queue WHERE session = :session AND first + count > :first ORDER BY first LIMIT 1), 0) ORDER BY first)"
 )
-"""Returns a whole page as one row, because each fetched row takes Python's lock once. The sums convert blobs in damaged
-rows to numbers, because JSON cannot hold blobs; the checksum then does not match."""
+
+_ENTRIES_SQL: Final = (
+    f"{_AS_ONE_ROW}(SELECT picked.*, substr(chunks.data, offset + 1, size) AS data FROM (SELECT *, sum(bytes) OVER "
+    "(ORDER BY first) - bytes AS earlier FROM (SELECT * FROM queue WHERE session = :session AND first >= ifnull("
+    "(SELECT max(first) FROM queue WHERE session = :session AND first <= :first), :first) AND first < :end "
+    "AND first + count > :first ORDER BY first LIMIT :rows)) AS picked LEFT JOIN chunks ON chunks.id = chunk "
+    "WHERE earlier <= :bytes ORDER BY first)"
+)
+"""The rows of a log with gaps: as many as there may be messages, whatever their offsets."""
 
 Page = list[Delivery | None]
 
@@ -174,6 +188,34 @@ class Reader:
                 continue
             known[key] = message
             page.append(Delivery(message, shape & 3, shape & 4 != 0, identifiers, origin))
+
+    def entries(self, key: str, first: int, end: int, count: int) -> Entries:
+        """Implements `Store.entries`."""
+        session = number_of(self._connection, key)
+        if session is None:
+            return Entries([], end)
+        values = {"session": session[0], "first": first, "end": end, "rows": count, "bytes": PAGE_BYTES}
+        rows_json, data_hex = self._connection.execute(_ENTRIES_SQL, values).fetchone()
+        rows = msgspec.json.decode(rows_json)
+        data, at = bytes.fromhex(data_hex or ""), 0
+        found: list[tuple[int, Delivery]] = []
+        known: dict[tuple[int, int], Message] = {}
+        following = first
+        for row in rows:
+            length = row[11] or 0
+            if row_crc(tuple(row[:9]), row[9]) == row[10]:
+                start = max(row[1], following)
+                stop = min(row[1] + row[2], end, start + count - len(found))
+                run: Page = []
+                self._read_run(run, row, start, stop, data[at : at + length], wall_offset(), known, None)
+                found += [(offset, each) for offset, each in enumerate(run, start) if each is not None]
+                following = max(following, stop)
+            elif isinstance(row[1], int):  # it is damaged: what it had is lost
+                following = max(following, min(row[1] + 1, end))
+            at += length
+            if len(found) == count:
+                break
+        return Entries(found, max(following, first + 1) if rows else end)
 
     # ------------------------------------------------------------------ everything else
 

@@ -15,7 +15,7 @@ from mqttlite.core.log_changes import LOG_MARK
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.store.sqlite.mirror import SessionMirror
-from mqttlite.store.sqlite.records import encode_message, seed_of
+from mqttlite.store.sqlite.records import encode_message, sealed, seed_of
 from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 CHUNK_BYTES: Final = 1_048_576
@@ -168,6 +168,15 @@ class Runs:
         self.next_chunk += 1
         self.chunks.append(chunk)
         return chunk
+
+    def copy(self, body: bytes) -> tuple[int, int, int]:
+        """Add the body of a record that the store has already. Return its new place: chunk, offset and size."""
+        chunk = self._shared = self._with_room(self._shared)
+        at = chunk.size
+        record = sealed(body, seed_of(chunk.number, at))
+        chunk.records.append(record)
+        chunk.size = at + len(record)
+        return chunk.number, at, len(record)
 
     def _put(self, chunk: Chunk, message: Message) -> tuple[Chunk, int, int]:
         at = chunk.size

@@ -11,9 +11,10 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from mqttlite.core.changes import Change
+from mqttlite.core.question import Entries
 from mqttlite.store.sqlite import files
 from mqttlite.store.sqlite.mark import CommitMark
 from mqttlite.store.sqlite.reader import Page, Reader
@@ -54,6 +55,8 @@ CHECKED_BYTES: Final = 256 * 1_048_576
 
 LOST_LOGGED: Final = 20
 """How many lost records the log names; the others are counted."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger("mqttlite.store")
 
@@ -105,7 +108,11 @@ class SqliteStore:
 
     def page(self, key: str, first: int, count: int) -> "asyncio.Future[Page]":
         """Up to `count` messages of a session from a sequence on; None for each lost one."""
-        return self._worker.submit(lambda: self._page(key, first, count))
+        return self._worker.submit(lambda: self._read(lambda: self._reader.page(key, first, count)))
+
+    def entries(self, key: str, first: int, end: int, count: int) -> "asyncio.Future[Entries]":
+        """Implements `Store`."""
+        return self._worker.submit(lambda: self._read(lambda: self._reader.entries(key, first, end, count)))
 
     def load(self) -> Iterator[list[Change]]:
         """Yield the stored state without queued messages. Unreadable records are lost, and logged.
@@ -154,17 +161,18 @@ class SqliteStore:
             self._give_up()
             raise _explained(error) from None
 
-    def _page(self, key: str, first: int, count: int) -> Page:
+    def _read(self, read: Callable[[], T]) -> T:
+        """What `read` reads of the database, which is rebuilt if it is damaged."""
         try:
             if self._connection is None:
                 self._open()
             try:
-                return self._reader.page(key, first, count)
+                return read()
             except sqlite3.DatabaseError as error:
                 if not files.is_damage(error):
                     raise
                 self._rebuild(str(error))
-                return self._reader.page(key, first, count)
+                return read()
         except BaseException as error:
             self._give_up()
             raise _explained(error) from None

@@ -35,6 +35,7 @@ from mqttlite.core.changes import (
 )
 from mqttlite.core.log_changes import (
     Append,
+    Compact,
     Finish,
     KeepFrom,
     MoveHead,
@@ -44,6 +45,7 @@ from mqttlite.core.log_changes import (
     StoredLog,
     Take,
 )
+from mqttlite.store.sqlite.compaction import compact
 from mqttlite.store.sqlite.mirror import Row, SessionMirror
 from mqttlite.store.sqlite.records import (
     Damaged,
@@ -116,6 +118,7 @@ class Writer:
         self._wills: dict[int, tuple[object, ...] | None] = {}
         self._delayed: dict[int, tuple[object, ...] | None] = {}
         self._retained: dict[bytes, tuple[bytes, bytes] | None] = {}
+        self._compactions: list[tuple[SessionMirror, Compact]] = []
         self._offset = wall_offset()
 
     def commit(self, changes: Iterable[Change]) -> None:
@@ -197,7 +200,7 @@ class Writer:
             mirror = self._mirror(change.key)
             if mirror is not None:
                 mirror.send(change.offset, change.mark)
-        elif isinstance(change, (SaveDeadline, KeepFrom, MoveHead, SaveRecord, RemoveRecord, StoredLog)):
+        elif isinstance(change, (SaveDeadline, KeepFrom, MoveHead, Compact, SaveRecord, RemoveRecord, StoredLog)):
             self._apply_to_log(change)
         elif isinstance(change, SaveRetained):
             topic = change.message.topic
@@ -271,7 +274,9 @@ class Writer:
         else:
             assert_never(change)
 
-    def _apply_to_log(self, change: SaveDeadline | KeepFrom | MoveHead | SaveRecord | RemoveRecord | StoredLog) -> None:
+    def _apply_to_log(
+        self, change: SaveDeadline | KeepFrom | MoveHead | Compact | SaveRecord | RemoveRecord | StoredLog
+    ) -> None:
         if isinstance(change, SaveRecord):
             owner = self._mirror(change.key) or self._new_mirror(change.key)
             self._records[owner.number] = (owner.number, owner.key[1:], encode_record(change, owner.number))
@@ -293,6 +298,8 @@ class Writer:
             mirror.changed = True
         elif isinstance(change, MoveHead):
             mirror.move_head(change.offset)
+        elif isinstance(change, Compact):
+            self._compactions.append((mirror, change))
         else:
             assert_never(change)
 
@@ -390,15 +397,16 @@ class Writer:
 
     def _write_messages(self, connection: sqlite3.Connection) -> None:
         runs = Runs(self._next_chunk, self._offset)
+        chunks = self._compact(connection, runs)
         runs.add(self._touched)
         self._next_chunk = runs.next_chunk
         self._latest = max(self._latest, runs.latest)
-        if runs.rows:
+        if runs.chunks:
             _CHUNKS.run(connection, [(chunk.number, b"".join(chunk.records)) for chunk in runs.chunks])
+        if runs.rows:
             _QUEUE.run(connection, runs.rows)
             self.written_bytes += sum(chunk.size for chunk in runs.chunks) + 100 * len(runs.rows)
         settled: list[tuple[int, int]] = []
-        chunks: set[int] = set()
         states = []
         for mirror in self._touched:
             if mirror.changed:
@@ -416,6 +424,19 @@ class Writer:
         delete_pairs(connection, settled)
         self._delete_chunks(chunks)
         self.written_bytes += 16_384
+
+    def _compact(self, connection: sqlite3.Connection, runs: Runs) -> set[int]:
+        """Return the chunks that may not be needed any more."""
+        chunks: set[int] = set()
+        for mirror, change in self._compactions:
+            formers = compact(connection, mirror.number, change, runs)
+            mirror.forget_rows()
+            delete_pairs(connection, [(session, first) for session, first, _ in formers])
+            if runs.rows:
+                _QUEUE.run(connection, runs.rows)
+                runs.rows.clear()
+            chunks.update(chunk for _, _, chunk in formers)
+        return chunks
 
     def _settled_rows(self, mirror: SessionMirror, most: int) -> list[Row]:
         rows = mirror.take_settled(self._connection, most)

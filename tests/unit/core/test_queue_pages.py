@@ -5,6 +5,7 @@ import pytest
 from mqttlite.core.limits import DROP_OLDEST, KEPT_MESSAGES, MAX_PAGES_AT_ONCE, PAGE_MESSAGES, Limits
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Delivery, Message, StoredOrigin
+from mqttlite.core.question import Entries, LoadEntries, LoadPage
 from mqttlite.core.questions import Questions
 from mqttlite.core.session.session_queue import SessionQueue
 from mqttlite.store.memory import MemoryStore
@@ -319,3 +320,56 @@ def test_a_page_is_short_while_memory_is() -> None:
     assert [page.count for page in world.late_pages] == [KEPT_MESSAGES]
     world.read_late_pages()
     assert payloads(client) == list(range(2 * PAGE_MESSAGES))
+
+
+class Log:
+    """An `EntryReader`."""
+
+    def __init__(self, name: str, asked: list[str], questions: int = 1) -> None:
+        self._name = name
+        self._asked = asked
+        self._questions = questions
+
+    def next_entries(self) -> LoadEntries | None:
+        if not self._questions:
+            return None
+        self._questions -= 1
+        self._asked.append(self._name)
+        return LoadEntries(self._name, 0, 1, 1)
+
+    def take_entries(self, entries: Entries) -> None:
+        self._asked.append(f"{self._name}: {entries.following}")
+
+
+class Queue:
+    """A `PageReader`."""
+
+    def __init__(self, name: str, asked: list[str]) -> None:
+        self._name = name
+        self._asked = asked
+
+    def next_page(self) -> LoadPage | None:
+        self._asked.append(self._name)
+        return LoadPage(self._name, 0, 1)
+
+    def take_page(self, first: int, page: list[Delivery | None]) -> None:
+        """It goes on to the next reader."""
+
+
+def test_queues_and_logs_take_turns() -> None:
+    world = paged()
+    world.late_pages = []
+    reads, asked = world.broker.page_reads, list[str]()
+    for at in range(MAX_PAGES_AT_ONCE):
+        reads.want(Queue(f"first {at}", asked))
+    for at in range(4):
+        reads.want(Queue(f"queue {at}", asked))
+    for at in range(3):
+        reads.want_entries(Log(f"log {at}", asked))
+    reads.want_entries(Log("none", asked, questions=0))
+    asked.clear()
+    for each in range(MAX_PAGES_AT_ONCE):
+        question = LoadPage("first", 0, 1)
+        question.id = each + 1
+        reads.on_answer(question, [])
+    assert asked == ["log 0", "queue 0", "log 1", "queue 1", "log 2", "queue 2", "queue 3"]

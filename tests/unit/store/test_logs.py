@@ -1,6 +1,7 @@
 """What stores keep of records and their logs: their data, what waits, what was taken and when it is due."""
 
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from mqttlite.core.changes import Change, SaveSession
 from mqttlite.core.log_changes import (
     Append,
+    Compact,
     Finish,
     KeepFrom,
     MoveHead,
@@ -213,3 +215,136 @@ async def test_pages_are_those_of_the_log_alone(tmp_path: Path) -> None:
     assert await store.page("\0$queue/x", 0, 2) == [None, None]
     assert [change.count for change in loaded(store) if isinstance(change, StoredLog) and change.count] == [4]
     store.close()
+
+
+# ---------------------------------------------------------------------- logs with gaps
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MemoryStore | SqliteStore]:
+    if request.param == "memory":
+        yield MemoryStore(pages=True)
+        return
+    store = SqliteStore(tmp_path)
+    yield store
+    store.close()
+
+
+async def commit(store: MemoryStore | SqliteStore, *changes: Change) -> None:
+    under_way = store.commit(list(changes))
+    if under_way is not None:
+        await under_way
+
+
+async def entries(store: MemoryStore | SqliteStore, first: int, end: int, count: int = 1_000) -> list[tuple[int, str]]:
+    """All of them, in pages of `count`."""
+    found: list[tuple[int, str]] = []
+    while first < end:
+        page, following = await store.entries(LOG, first, end, count)
+        assert len(page) <= count
+        assert first < following <= end
+        found += [(offset, each.message.payload.decode()) for offset, each in page]
+        first = following
+    return found
+
+
+def stored(store: MemoryStore | SqliteStore) -> tuple[int, int]:
+    """The first offset and the end."""
+    (log,) = [each for each in loaded(store) if isinstance(each, StoredLog)]
+    return log.first, log.first + log.count
+
+
+@pytest.mark.parametrize("count", [1, 3, 1_000])
+async def test_what_is_left_of_a_compacted_log_keeps_its_offsets(store: MemoryStore | SqliteStore, count: int) -> None:
+    await commit(store, SaveRecord(LOG, b"d"), *append(0, 5))
+    await commit(store, *append(6, 9))
+    await commit(store, Compact(LOG, 1, 8, (2, 3, 7)))
+    assert await entries(store, 0, 10, count) == [(at, str(at)) for at in (0, 2, 3, 7, 8, 9)]
+    assert await entries(store, 4, 8, count) == [(7, "7")]
+    assert await entries(store, 4, 7, count) == []
+    assert stored(store) == (0, 10)
+    await commit(store, *append(10, 11), Compact(LOG, 0, 10, (7, 9)), MoveHead(LOG, 7))
+    assert await entries(store, 0, 12, count) == [(at, str(at)) for at in (7, 9, 10, 11)]
+    assert stored(store) == (7, 12)
+    page = await store.page(LOG, 7, 4)
+    assert [None if each is None else each.message.payload for each in page] == [b"7", None, b"9", b"10"]
+    await commit(store, MoveHead(LOG, 8))
+    assert stored(store) == (9, 12)
+    await commit(store, MoveHead(LOG, 11), SaveRecord(LOG, b"e"))
+    assert await entries(store, 11, 12, count) == [(11, "11")]
+
+
+async def test_a_compacted_log_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await commit(store, SaveRecord(LOG, b"d"), *append(0, 999))
+    kept = tuple(range(0, 1_000, 7))
+    for first in range(0, 1_000, 100):
+        await commit(store, Compact(LOG, first, first + 100, tuple(at for at in kept if first <= at < first + 100)))
+    store.close()
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        (size,) = connection.execute("SELECT sum(length(data)) FROM chunks").fetchone()
+        rows = connection.execute("SELECT sum(bytes), max(total) FROM queue").fetchone()
+    connection.close()
+    assert size < 1_000 // 7 * 60, "what is gone takes no place in the file"
+    store = SqliteStore(tmp_path)
+    assert await entries(store, 0, 1_000, 50) == [(at, str(at)) for at in kept]
+    assert rows[0] < rows[1] // 6
+    await commit(store, RemoveRecord(LOG))
+    store.close()
+
+
+async def test_a_log_without_a_record_has_no_entries(store: MemoryStore | SqliteStore) -> None:
+    assert await store.entries(LOG, 3, 9, 5) == ([], 9)
+    await commit(store, Compact(LOG, 0, 1, ()))
+    await commit(store, SaveRecord(LOG, b"d"), *append(0, 3))
+    await commit(store, Compact(LOG, 0, 4, (3,)), RemoveRecord(LOG))
+    assert await store.entries(LOG, 0, 9, 5) == ([], 9)
+
+
+async def test_a_damaged_row_is_passed_over_and_not_compacted(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await commit(store, SaveRecord(LOG, b"d"), *append(0, 3))
+    await commit(store, *append(4, 5))
+    await commit(store, *append(6, 7))
+    store.close()
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        connection.execute("UPDATE queue SET crc = crc + 1 WHERE first = 4")
+        connection.execute("UPDATE chunks SET data = zeroblob(length(data)) WHERE id = (SELECT min(id) FROM chunks)")
+    connection.close()
+    store = SqliteStore(tmp_path)
+    assert await entries(store, 0, 8, 3) == [(6, "6"), (7, "7")]
+    assert await entries(store, 5, 6, 3) == []
+    await commit(store, Compact(LOG, 0, 8, (7,)))
+    store.close()
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        assert connection.execute("SELECT first, count FROM queue ORDER BY first").fetchall() == [
+            (0, 4),
+            (4, 2),
+            (7, 1),
+        ]
+    connection.close()
+
+
+async def test_messages_of_several_logs_are_compacted_alone(store: MemoryStore | SqliteStore) -> None:
+    """They are stored once for all logs."""
+    other = "\0$queue/other"
+    both = [Append(other, each.offset, each.delivery) for each in append(0, 3) if isinstance(each, Append)]
+    shared = [Append(LOG, each.offset, each.delivery) for each in both]
+    await commit(store, SaveRecord(LOG, b"d"), SaveRecord(other, b"d"), *both, *shared)
+    await commit(store, Compact(LOG, 0, 4, (2,)))
+    assert await entries(store, 0, 4) == [(2, "2")]
+    found, _ = await store.entries(other, 0, 4, 9)
+    assert [at for at, _ in found] == [0, 1, 2, 3]
+
+
+async def test_rows_that_a_head_has_passed_are_deleted_also_where_they_were_compacted(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await commit(store, SaveRecord(LOG, b"d"), *append(0, 9))
+    await commit(store, MoveHead(LOG, 3))
+    await commit(store, Compact(LOG, 3, 10, (5, 9)))
+    await commit(store, MoveHead(LOG, 10))
+    store.close()
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        assert connection.execute("SELECT count(*) FROM queue").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM chunks").fetchone() == (0,)
+    connection.close()

@@ -6,7 +6,13 @@ from mqttlite.extensions.streams.keys import cached_partitions, murmur2, partiti
 from mqttlite.extensions.streams.namespace import STREAMS, right_of
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.position import EARLIEST, LATEST, Position, Start, parse_position
-from mqttlite.extensions.streams.records import StreamRecordError, decode_cursor, decode_definition, decode_segments
+from mqttlite.extensions.streams.records import (
+    SavedSegments,
+    StreamRecordError,
+    decode_cursor,
+    decode_definition,
+    decode_segments,
+)
 from mqttlite.log.cursor import Cursor, Place
 from mqttlite.log.segments import MAX_SEGMENTS, Segments
 
@@ -256,7 +262,7 @@ def test_the_lag_of_a_cursor_counts_what_is_there() -> None:
 
 
 def test_a_record_that_cannot_be_read_loses_no_message() -> None:
-    assert decode_segments(b"{") == []
+    assert decode_segments(b"{") == SavedSegments()
     assert decode_cursor(b"[]") is None
     with pytest.raises(StreamRecordError, match=r"the options of \$stream/s cannot be used: .* nothing was changed"):
         decode_definition("s", b"{}")

@@ -9,6 +9,7 @@ from mqttlite.core.changes import LatestNumber, Stored
 from mqttlite.core.limits import Limits
 from mqttlite.core.log_changes import Append, SaveRecord, StoredLog
 from mqttlite.core.message import Message
+from mqttlite.core.question import Entries, LoadEntries, LoadPage
 from mqttlite.core.reasons import NOT_AUTHORIZED
 from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, POLICY_REFUSES, Tally
 from mqttlite.core.source import THE_PROGRAM
@@ -529,10 +530,9 @@ def test_a_page_that_comes_late_is_put_where_it_belongs() -> None:
     world.end()
 
 
-def answer(world: StreamWorld, pages: list[object]) -> None:
+def answer(world: StreamWorld, pages: list[LoadPage | LoadEntries]) -> None:
     for page in pages:
-        found = world.store.read(page.client_id, page.first, page.count)  # type: ignore[attr-defined]
-        world.broker.answer(page.id, found, world.now)  # type: ignore[attr-defined]
+        world.broker.answer(page.id, world.read(page), world.now)
     world.settle()
 
 
@@ -540,12 +540,13 @@ def test_a_lost_message_is_passed_over_and_counted(monkeypatch: pytest.MonkeyPat
     store = MemoryStore(pages=True)
     world = StreamWorld([options()], store)
     world.append(*map(str, range(6)))
-    read = store.read
+    read = store.read_entries
 
-    def damaged(client_id: str, first: int, count: int) -> list[object]:
-        return [None if at in (0, 3, 4) else each for at, each in enumerate(read(client_id, first, count), first)]
+    def damaged(key: str, first: int, end: int, count: int) -> Entries:
+        found, following = read(key, first, end, count)
+        return Entries([each for each in found if each[0] not in (0, 3, 4)], following)
 
-    monkeypatch.setattr(store, "read", damaged)
+    monkeypatch.setattr(store, "read_entries", damaged)
     client = reader(world)
     assert got(client) == ["1", "2", "5"]
     world.end()
