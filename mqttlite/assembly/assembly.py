@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.archive import Archive
     from mqttlite.extensions.streams.service import Streams
+    from mqttlite.extensions.streams.stream_commands import StreamCommands
 
 _log = logging.getLogger("mqttlite")
 
@@ -93,6 +94,7 @@ class Assembly:
         self.queueing: Final = self._delivery.queueing
         self.push: Final = self._delivery.push
         self.streams: Final = _streams(runtime)
+        self._stream_commands: Final = None if self.streams is None else _stream_commands(runtime, self.streams)
         self.bridges: Final = _bridges(runtime)
         try:
             with _no_garbage_collection():
@@ -191,6 +193,8 @@ class Assembly:
         await self._extensions.stop()
         if self.queueing is not None:
             await self.queueing.close_inputs()
+        if self._stream_commands is not None:
+            await self._stream_commands.sink.stop()
 
     async def close_readers(self) -> None:
         """After all connections are closed: stop to read the store and to ask other servers."""
@@ -248,6 +252,20 @@ def _streams(runtime: Runtime) -> "Streams | None":
     streams = Streams(runtime.core, runtime.config.streams, runtime.clock, runtime.wall.ahead_us, runtime.filters)
     runtime.core.serve(streams)
     return streams
+
+
+def _stream_commands(runtime: Runtime, streams: "Streams") -> "StreamCommands":
+    from mqttlite.extensions.streams.stream_commands import StreamCommands
+
+    core = runtime.core
+    commands = StreamCommands(
+        *(streams, runtime.queue_reader.entries, runtime.commit, core, runtime.clock),
+        wake=runtime.loop_driver.wake,
+        tell=runtime.hub.on_administered,
+    )
+    for topic_filter in commands.sink.topic_filters:
+        core.bind(topic_filter, commands.sink)
+    return commands
 
 
 def _archive(runtime: Runtime, streams: "Streams | None") -> "Archive | None":

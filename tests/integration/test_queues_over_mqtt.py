@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.extensions.command_sink import MAX_COMMAND_BYTES, MAX_WAITING
 from mqttlite.extensions.push import service
-from mqttlite.extensions.queues.commands import MAX_COMMAND_BYTES, MAX_WAITING
 from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.extensions.queues.properties import time_text
 from mqttlite.server import Broker

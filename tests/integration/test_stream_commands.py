@@ -76,6 +76,12 @@ async def test_streams_are_made_listed_shown_and_deleted(broker: Broker, directo
         result = await run(directory, *arguments)
         assert (result.exit_code, result.stderr) == (code, sentence), arguments
     assert (await run(directory, "create", "a b")).exit_code == 2
+    assert (await run(directory, "offsets", "logs")).exit_code == 3
+    assert (await run(directory, "offsets", "orders", "--at", "noon")).exit_code == 2
+    options = ("--last-value", "--keep-tombstones", "7")
+    (made,) = await printed(directory, "create", "table", *options)
+    shown = json.loads((await run(directory, "show", "table", "--json")).stdout)
+    assert (made[0].split(":")[0], shown["last_value"]) == ("Stream table made", True)
     assert (await run(directory, "read", "orders", "--since", "noon")).exit_code == 2
 
 
@@ -92,6 +98,13 @@ async def test_messages_are_read_from_an_offset_and_a_time_and_readers_are_liste
         assert [each[4] for each in rows] == list(expected)
     result = await run(directory, "read", "orders", "--partition", partition, "--limit", "2")
     assert result.stderr == "There are 3 more: --since 2\n"
+
+    ends = ["5" if each == partition else "0" for each in ("0", "1")]
+    assert await printed(directory, "offsets", "orders") == [[f"0:{ends[0]},1:{ends[1]}"]]
+    ends = ["3" if each == partition else "0" for each in ("0", "1")]
+    assert await printed(directory, "offsets", "orders", "--at", found[3][2]) == [[f"0:{ends[0]},1:{ends[1]}"]]
+    snapshot = json.loads((await run(directory, "offsets", "orders", "--at", "earliest", "--json")).stdout)
+    assert snapshot == {"stream": "orders", "positions": "0:0,1:0"}
 
     member = await rig.device(broker.port, "m")
     assert await member.subscribe("$share/g/$stream/orders@earliest", 1) == b"\x01"

@@ -7,15 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.source import THE_BROKER
+from mqttlite.extensions.command_sink import Tell
 from mqttlite.extensions.queues.api import QueuesApi
-from mqttlite.extensions.queues.commands import QueueCommands, Tell
+from mqttlite.extensions.queues.commands import QueueCommands
 from mqttlite.extensions.queues.control import ACTIONS, QueueControl
 from mqttlite.extensions.queues.figures import QueueFigures
 from mqttlite.extensions.queues.push_state import PushState
 from mqttlite.extensions.queues.seek_requests import Seeks
 from mqttlite.extensions.queues.service import Queues
-from mqttlite.wire.properties import Properties
 
 
 class PushPort(Protocol):
@@ -43,9 +42,6 @@ class Queueing:
         clock: Callable[[], float],
         tell: Tell,
     ) -> None:
-        self._core: Final = core
-        self._wake: Final = wake
-        self._clock: Final = clock
         self.queues: Final = queues
         self.seeks: Final = Seeks(queues, commit, None if push is None else push.end_stale)
         self.api: Final = QueuesApi(queues, self.seeks, commit, _no_push if push is None else push.state)
@@ -53,19 +49,13 @@ class Queueing:
         for action in ACTIONS:
             control = QueueControl(queues, action)
             core.bind(control.topic_filter, control)
-        self._commands: Final = QueueCommands(queues, self.api, core.permissions, self._respond, tell=tell)
-        for topic_filter in self._commands.topic_filters:
-            core.bind(topic_filter, self._commands)
+        self._commands: Final = QueueCommands(queues, self.api, core, clock, wake, tell)
+        for topic_filter in self._commands.sink.topic_filters:
+            core.bind(topic_filter, self._commands.sink)
 
     async def close_inputs(self) -> None:
         """Stop to accept commands."""
         await self._commands.stop()
-
-    def _respond(self, topic: str, payload: bytes, correlation: bytes | None) -> None:
-        """Publish the answer to a command."""
-        properties = Properties(content_type="application/json", correlation_data=correlation)
-        self._core.publish(topic.encode(), payload, 1, False, self._clock(), properties, THE_BROKER)
-        self._wake()
 
 
 def _no_push(_name: str) -> None:

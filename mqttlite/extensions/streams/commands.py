@@ -1,6 +1,6 @@
 """`mqttlite stream`: the streams of a running broker: list, make, look at, read and delete them.
 
-What is asked is in `ask_admin`. Invariant: `ls`, `show`, `readers` and `read` change nothing.
+What is asked is in `ask_admin`. Invariant: `ls`, `show`, `readers`, `offsets` and `read` change nothing.
 """
 
 from typing import Any, Final
@@ -148,6 +148,19 @@ def seek(name: str, group: str, position: str, as_json: bool, client: Asker) -> 
         print_json(found)
     else:
         click.echo(f"Group {group} of {name} goes on from {position}.")
+
+
+@command.command("offsets", epilog=EPILOG)
+@click.argument("name")
+@click.option("--at", default="latest", show_default=True, help="earliest, latest, or a time.")
+@remote_options
+def offsets(name: str, at: str, as_json: bool, client: Asker) -> None:
+    """Print the offset of each partition of the stream NAME at a time, as a position to begin from or to seek to."""
+    found = client.ask("GET", "streams", name, "offsets", at=at)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(found["positions"])
 
 
 @command.command("read", epilog=EPILOG)

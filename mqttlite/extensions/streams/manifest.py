@@ -13,6 +13,7 @@ MANIFEST: Final = Manifest(
     pages=("mqttlite.extensions.streams.pages:add",),
     menu=(("/ui/streams", "Streams"),),
     namespaces=("mqttlite.extensions.streams.namespace:STREAMS",),
+    served="mqttlite.extensions.streams.stream_commands:SERVED",
     right_of="mqttlite.extensions.streams.namespace:right_of",
     conflicts="mqttlite.extensions.streams.problems:problems",
     figures=(

@@ -7,6 +7,10 @@ from mqttlite.extensions.streams.position import LATEST, MARK, Position, parse_p
 from mqttlite.topics.names import has_wildcard
 from mqttlite.topics.namespaces import Syntax
 
+_FOR_ADMINISTRATORS: Final = frozenset({b"$create", b"$delete"})
+
+_TO_MAKE: Final = "to make or delete a stream takes a permission, and no rule or policy gives it for this topic"
+
 
 def _refusal(name: bytes, rest: bytes) -> str:
     stream, position = split_position(name)
@@ -38,12 +42,22 @@ STREAMS: Final = Syntax(
     max_qos=1,
     detail_mark=MARK.encode(),
     takes_messages=True,
-    name_refusal="$stream/…: there is no such stream",
+    name_refusal=(
+        "$stream/…: there is no such stream, or no such command: messages go to $stream/<name>, and commands to its "
+        "$create, $delete, $seek, $offsets or $snapshot"
+    ),
     filter_refusal=_refusal,
     has_groups=True,
 )
 
 
 def right_of(topic: bytes) -> Right | None:
-    """What it takes to publish to a topic; None for those of other namespaces."""
-    return Right(topic) if topic.startswith(b"$stream/") else None
+    """What it takes to publish to a topic; None for those of other namespaces. To make or delete a stream takes a rule
+    that says so."""
+    if not topic.startswith(b"$stream/"):
+        return None
+    levels = topic.split(b"/", 3)
+    if len(levels) < 3 or not levels[2].startswith(b"$"):
+        return Right(topic)
+    command = b"/".join(levels[:3])  # without the topic for the answer, which may follow
+    return Right(command, takes_rule=True, denial=_TO_MAKE) if levels[2] in _FOR_ADMINISTRATORS else Right(command)

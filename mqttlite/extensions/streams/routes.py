@@ -17,6 +17,7 @@ from mqttlite.extensions.streams.history import ReadEntries, first_since, read
 from mqttlite.extensions.streams.limits import MAX_ANSWERED
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
+from mqttlite.extensions.streams.places import offsets_at, text_of
 from mqttlite.extensions.streams.position import EARLIEST, Start, parse_position
 from mqttlite.extensions.streams.service import GroupState, ReaderState, StreamState
 from mqttlite.gateway.caller import Role
@@ -52,6 +53,14 @@ class GroupSeek(msgspec.Struct, forbid_unknown_fields=True):
     to: To
 
 
+class StreamPositions(msgspec.Struct):
+    """An offset of each partition."""
+
+    stream: str
+    positions: str
+    """`<partition>:<offset>,…`: where a reader may begin, and to where a group may be moved."""
+
+
 class StreamMessage(msgspec.Struct):
     """A message of a stream."""
 
@@ -80,7 +89,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
     streams = context.streams
     assert streams is not None, "the routes belong to them"
-    page, commit = context.read_entries, context.commit
+    entries, commit = context.read_entries, context.commit
     route = Routes("/api/v1", "streams", served_on=OPERATORS)
 
     @route.get("/streams", Role.VIEWER, "List streams")
@@ -154,6 +163,27 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         await commit()
         return Done(success=True)
 
+    @route.get("/streams/{name}/snapshot", Role.VIEWER, "Mark where a stream is")
+    async def snapshot(name: str) -> StreamPositions:
+        """The position behind all messages that are there now: a reader or group that begins there, or is moved there,
+        gets what comes later. It keeps no messages."""
+        return await position_of_all(name, "latest")
+
+    @route.get("/streams/{name}/offsets", Role.VIEWER, "Find the offsets of a time")
+    async def offsets(name: str, at: To) -> StreamPositions:
+        """Of each partition: the offset of the first message that was published then or later."""
+        return await position_of_all(name, at)
+
+    async def position_of_all(name: str, at: str) -> StreamPositions:
+        try:
+            found = await offsets_at(streams, name, at, entries)
+        except NoSuchStream as error:
+            raise not_found(error) from None
+        except ValueError as error:
+            raise Problem(Code.INVALID_VALUE, f"at: {error}") from None
+        await commit()
+        return StreamPositions(stream=name, positions=text_of(found))
+
     @route.get("/streams/{name}/messages", Role.OPERATOR, "Read the messages of a stream")
     async def messages(name: str, partition: Number = 0, since: From = "earliest", limit: Most = 100) -> StreamMessages:
         """Of one partition, from an offset or a time on. It moves no reader."""
@@ -161,8 +191,8 @@ def routes(context: OperatorContext) -> Sequence[Route]:
             log = streams.partition(name, partition)
         except NoSuchStream as error:
             raise not_found(error) from None
-        first = await first_offset(log, since, page)
-        found, following = await read(log, first, limit, page)
+        first = await first_offset(log, since, entries)
+        found, following = await read(log, first, limit, entries)
         return StreamMessages(
             messages=[_shown(partition, offset, message) for offset, message in found], next=following, end=log.end
         )
@@ -170,7 +200,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     return route.made
 
 
-async def first_offset(log: Partition, since: str, page: ReadEntries) -> int:
+async def first_offset(log: Partition, since: str, entries: ReadEntries) -> int:
     """Where to begin in a partition: an offset, `earliest`, `latest` or a time. Raises `Problem` for another text."""
     if since.isascii() and since.isdecimal() and len(since) < _DIGITS_OF_OFFSETS:
         return int(since)
@@ -181,7 +211,7 @@ async def first_offset(log: Partition, since: str, page: ReadEntries) -> int:
     if position.offsets:
         raise Problem(Code.INVALID_VALUE, "since: the partition has a parameter of its own; give the offset")
     if position.start is Start.TIME:
-        return await first_since(log, position.time_us, page)
+        return await first_since(log, position.time_us, entries)
     return log.first if position == EARLIEST else log.end
 
 

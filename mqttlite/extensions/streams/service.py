@@ -216,7 +216,7 @@ class Streams:
         group, parsed = (parsed.name.decode(), parsed.inner) if parsed.inner is not None else ("", parsed)
         name = split_position(parsed.name)[0].decode()
         kept = self._kept[name]
-        if not all(each.encode().startswith(session.identity.mount_point) for each in kept.options.filters):
+        if not _is_below(kept.options, session.identity.mount_point):
             return f"$stream/…: {name} has messages of topics that are not below the mount point"
         if len(kept.readers) >= MAX_READERS:
             return f"$stream/…: {name} has {MAX_READERS} readers, which is the limit"
@@ -649,6 +649,16 @@ class Streams:
             for each in kept.groups.values()
         ]
 
+    def serves(self, name: str, source: Source) -> bool:
+        """Whether there is such a stream for a publisher: one below a mount point has those whose topics are all
+        there."""
+        kept = self._kept.get(name)
+        return kept is not None and _is_below(kept.options, source.identity.mount_point)
+
+    def partitions(self, name: str) -> list[Partition]:
+        """Raises `NoSuchStream`."""
+        return self._find(name).stream.partitions
+
     def partition(self, name: str, number: int) -> Partition:
         """Raises `NoSuchStream`, also for a partition that it does not have."""
         partitions = self._find(name).stream.partitions
@@ -863,6 +873,11 @@ def _within(positions: Sequence[int], partitions: Sequence[Partition]) -> list[i
 def _logs(stream: Stream) -> list[tuple[int, int]]:
     """The first offset and the end of each partition."""
     return [(each.first, each.end) for each in stream.partitions]
+
+
+def _is_below(options: StreamOptions, mount_point: bytes) -> bool:
+    """Whether all topics of a stream are below a mount point."""
+    return all(each.encode().startswith(mount_point) for each in options.filters)
 
 
 def _looks_after_s(options: StreamOptions) -> int:
