@@ -6,10 +6,11 @@ owner that another has replaced appends nothing any more.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from itertools import count
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import pytest
@@ -22,6 +23,8 @@ from tests.support.nats_clusters import open_engine, options_of
 from tests.support.nats_servers import NatsServers
 
 pytestmark = pytest.mark.slow
+
+Opened: TypeAlias = Callable[..., Awaitable[NatsEngine]]
 
 WINDOW = 8
 LONGEST_PAUSE_S = 30.0
@@ -38,6 +41,20 @@ async def servers(tmp_path: Path) -> AsyncIterator[NatsServers]:
         yield servers
     finally:
         servers.close()
+
+
+@pytest.fixture
+async def opened(servers: NatsServers) -> AsyncIterator[Opened]:
+    """Open engines that are closed after the test, also when it fails."""
+    made: list[NatsEngine] = []
+
+    async def opened(options: NatsOptions, first: int = 0) -> NatsEngine:
+        made.append(await open_engine(options, first))
+        return made[-1]
+
+    yield opened
+    for engine in made:
+        await engine.close()
 
 
 class _Leader(msgspec.Struct):
@@ -124,14 +141,16 @@ async def follow(engine: Engine, log: str, followed: list[Record]) -> None:
 
 @pytest.mark.parametrize("fault", ["killed", "stopped for 3 s"])
 @pytest.mark.parametrize("is_connected_to_it", [True, False])
-async def test_appends_outlive_the_leader(servers: NatsServers, fault: str, is_connected_to_it: bool) -> None:
+async def test_appends_outlive_the_leader(
+    servers: NatsServers, opened: Opened, fault: str, is_connected_to_it: bool
+) -> None:
     options = options_of(servers)
-    engine = await open_engine(options)
+    engine = await opened(options)
     await engine.ensure_log("log", ROOM)
     leader = await leader_of(options, "log")
     await engine.close()
-    engine = await open_engine(options, leader if is_connected_to_it else (leader + 1) % 3)
-    other = await open_engine(options, (leader + 2) % 3)
+    engine = await opened(options, leader if is_connected_to_it else (leader + 1) % 3)
+    other = await opened(options, (leader + 2) % 3)
     for each in (engine, other):
         await each.ensure_log("log", ROOM)
     acknowledged: list[Record] = []
@@ -158,12 +177,13 @@ async def test_appends_outlive_the_leader(servers: NatsServers, fault: str, is_c
             await asyncio.sleep(0.05)
     assert followed == acknowledged
     following.cancel()
-    await engine.close()
     await other.close()
 
 
-async def test_without_a_majority_nothing_is_acknowledged_and_afterwards_it_goes_on(servers: NatsServers) -> None:
-    engine = await open_engine(options_of(servers))
+async def test_without_a_majority_nothing_is_acknowledged_and_afterwards_it_goes_on(
+    servers: NatsServers, opened: Opened
+) -> None:
+    engine = await opened(options_of(servers))
     await engine.ensure_log("log", ROOM)
     assert await engine.append("log", 0, b"before") == 1
     servers.kill(1)
@@ -173,13 +193,44 @@ async def test_without_a_majority_nothing_is_acknowledged_and_afterwards_it_goes
     servers.start(1)
     assert await settle(engine, "log", 1, b"during") == 2
     assert await read_all(engine, "log") == [Record(1, b"before"), Record(2, b"during")]
+
+
+@pytest.mark.parametrize("lost", range(3))
+async def test_an_heir_starts_although_a_server_is_lost(
+    servers: NatsServers, opened: Opened, lost: int, tmp_path: Path
+) -> None:
+    options = options_of(servers)
+    engine = await opened(options)
+    await engine.ensure_log("log", ROOM)
+    await engine.append("log", 0, b"first")
+    revision = await engine.put("lease", b"a", 0)
+    (tmp_path / "sent").write_bytes(b"content")
+    await engine.put_file("snapshot", tmp_path / "sent")
+    servers.kill(lost)
     await engine.close()
+    heir = await opened(options)
+    async with asyncio.timeout(LONGEST_PAUSE_S):
+        while True:
+            try:
+                await heir.ensure_log("log", ROOM)
+                await heir.ensure_log("log", 2 * ROOM)
+                entry = await heir.get("lease")
+                break
+            except EngineUnavailable:
+                await asyncio.sleep(0.1)
+    assert entry is not None
+    assert entry.revision == revision
+    assert await settle(heir, "log", 1, b"heir") == 2
+    assert await read_all(heir, "log") == [Record(1, b"first"), Record(2, b"heir")]
+    await heir.get_file("snapshot", tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == b"content"
+    assert (await heir.bounds("log")).max_bytes == 2 * ROOM
 
 
-async def test_an_owner_that_was_replaced_appends_nothing_more(servers: NatsServers) -> None:
+async def test_an_owner_that_was_replaced_appends_nothing_more(servers: NatsServers, opened: Opened) -> None:
     """Three owners take the log from each other for 15 s, while its leader is killed and comes back."""
     options = options_of(servers)
-    engines = [await open_engine(options, place) for place in range(3)]
+    engines = [await opened(options, place) for place in range(3)]
     for engine in engines:
         await engine.ensure_log("log", ROOM)
     acknowledged: set[bytes] = set()
@@ -228,12 +279,12 @@ async def test_an_owner_that_was_replaced_appends_nothing_more(servers: NatsServ
     assert acknowledged - set(written) == set()
     assert takeovers > 15
     assert len(acknowledged) > 100
-    for engine in engines:
-        await engine.close()
 
 
-async def test_a_file_is_stored_and_fetched_although_a_server_is_killed(servers: NatsServers, tmp_path: Path) -> None:
-    engine = await open_engine(options_of(servers))
+async def test_a_file_is_stored_and_fetched_although_a_server_is_killed(
+    servers: NatsServers, opened: Opened, tmp_path: Path
+) -> None:
+    engine = await opened(options_of(servers))
     content = random.Random(1).randbytes(48 * 1024 * 1024)
     (tmp_path / "sent").write_bytes(content)
     storing = asyncio.create_task(engine.put_file("snapshot", tmp_path / "sent"))
@@ -248,16 +299,15 @@ async def test_a_file_is_stored_and_fetched_although_a_server_is_killed(servers:
     async with asyncio.timeout(2 * LONGEST_PAUSE_S):
         await fetching
     assert (tmp_path / "got").read_bytes() == content
-    await engine.close()
 
 
-async def test_a_copy_that_lags_is_not_believed(servers: NatsServers) -> None:
+async def test_a_copy_that_lags_is_not_believed(servers: NatsServers, opened: Opened) -> None:
     options = options_of(servers)
-    engine = await open_engine(options)
+    engine = await opened(options)
     await engine.ensure_log("log", ROOM)
     leader = await leader_of(options, "log")
     await engine.close()
-    engine = await open_engine(options, leader)
+    engine = await opened(options, leader)
     await engine.ensure_log("log", ROOM)
     servers.pause((leader + 1) % 3)
     acknowledged: list[Record] = []
@@ -266,4 +316,3 @@ async def test_a_copy_that_lags_is_not_believed(servers: NatsServers) -> None:
     for _ in range(60):
         assert await engine.read("log", 4000, 1) == acknowledged[-1:]
         assert await engine.read("log", 1, 5000) == acknowledged
-    await engine.close()

@@ -175,7 +175,7 @@ class EngineChild:
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self.restarts = 0
+        self.restarts: int = 0
 
     @property
     def pid(self) -> int | None:

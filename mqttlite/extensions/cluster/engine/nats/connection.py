@@ -51,8 +51,8 @@ class ApiError(Exception):
 
     def __init__(self, failure: "ApiFailure") -> None:
         super().__init__(failure.description)
-        self.code = failure.code
-        self.number = failure.err_code
+        self.code: int = failure.code
+        self.number: int = failure.err_code
 
 
 class ApiFailure(msgspec.Struct):
@@ -121,10 +121,9 @@ class NatsConnection:
     async def close(self) -> None:
         """End the connection and everything that waits for it."""
         self._is_closed = True
-        if self._keeper is not None:
+        while self._keeper is not None and not self._keeper.done():
             self._keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeper
+            await asyncio.wait({self._keeper}, timeout=CLOSE_TIMEOUT_S)
         self._lose()
         self._connected.set()
         if self._closing:
@@ -216,48 +215,44 @@ class NatsConnection:
         raise ApiError(failure)
 
     async def _keep_connected(self) -> None:
-        while True:
+        while not self._is_ending():
             self._is_refused = False
             for url in self._options.servers:
                 broken = asyncio.Event()
                 try:
                     client = await connect_to(self._options, self._login, url, broken)
-                except (NatsError, OSError, TimeoutError, ValueError) as error:
+                    try:
+                        await self._use(client, broken)
+                    finally:
+                        self._lose()
+                        self._close_later(client)
+                except Exception as error:  # whatever nats-py raises: without this task nothing would ever connect
                     self._last_error = f"{shown(url)}: {str(error) or type(error).__name__}"
                     self._is_refused |= "authorization" in self._last_error.lower()
-                    logger.debug("cannot connect to the engine at %s", self._last_error)
-                    continue
-                try:
-                    await self._use(client, broken)
-                finally:
-                    self._lose()
-                    self._close_later(client)
+                    logger.debug("no connection to the engine at %s", self._last_error)
             self._tried.set()
             await asyncio.sleep(RECONNECT_S)
 
     async def _use(self, client: Client, broken: asyncio.Event) -> None:
-        """Use a connection until it breaks."""
+        """Use a connection until it breaks. A server that does not answer a ping raises."""
         inbox = client.new_inbox()
-        try:
-            await client.subscribe(f"{inbox}.*", cb=self._receive, pending_bytes_limit=TOO_MANY)
-            await client.flush(PING_TIMEOUT_S)  # type: ignore[arg-type]
-        except NatsError as error:
-            self._last_error = str(error)
-            return
+        await client.subscribe(f"{inbox}.*", cb=self._receive, pending_bytes_limit=TOO_MANY)
+        await client.flush(PING_TIMEOUT_S)  # type: ignore[arg-type]
         self._inbox = inbox
         self._client = client
         self._connected.set()
         self._tried.set()
-        while not broken.is_set():
+        while not broken.is_set() and not self._is_ending():
             try:
                 async with asyncio.timeout(PING_S):
                     await broken.wait()
             except TimeoutError:
-                try:
-                    await client.flush(PING_TIMEOUT_S)  # type: ignore[arg-type]
-                except (NatsError, OSError) as error:
-                    self._last_error = str(error)
-                    return
+                await client.flush(PING_TIMEOUT_S)  # type: ignore[arg-type]
+
+    def _is_ending(self) -> bool:
+        """Whether this task was cancelled. nats-py swallows a cancellation at some places, so we look ourselves."""
+        task = asyncio.current_task()
+        return self._is_closed or (task is not None and task.cancelling() > 0)
 
     async def _receive(self, message: Msg) -> None:
         receiver = self._receivers.get(message.subject.rpartition(".")[2])

@@ -10,12 +10,13 @@ import asyncio
 import base64
 import hashlib
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from io import BufferedIOBase
 from pathlib import Path
 from secrets import token_hex
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 import msgspec
 
@@ -23,6 +24,8 @@ from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsCon
 from mqttlite.extensions.cluster.engine.nats.streams import ensure_stream, info_of, purge
 from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
 from mqttlite.extensions.cluster.engine.port import EngineUnavailable, FileDamaged, NoSuchFile
+
+T = TypeVar("T")
 
 CHUNK_BYTES: Final = 512 * 1024
 """One in memory at a time when storing; as much as the largest part of a record."""
@@ -94,7 +97,7 @@ class NatsFiles:
         mtime = datetime.now(UTC).isoformat()
         await self._describe(_Description(name, self._bucket, nuid, size, chunks, encoded, mtime))
         if older is not None:
-            await purge(self._connection, self._stream, {"filter": self._chunks(older.nuid)})
+            await self._purge(self._chunks(older.nuid))
 
     async def get(self, name: str, path: Path) -> None:
         description = await self._description(name)
@@ -118,7 +121,7 @@ class NatsFiles:
         if description is None:
             return
         await self._describe(_Description(name, self._bucket, "", 0, 0, deleted=True))
-        await purge(self._connection, self._stream, {"filter": self._chunks(description.nuid)})
+        await self._purge(self._chunks(description.nuid))
 
     async def _receive(self, description: _Description, file: BufferedIOBase) -> bytes:
         """Write all chunks; return their digest. A reader that does not get on looks whether it still can."""
@@ -149,53 +152,66 @@ class NatsFiles:
         raise self._connection.unavailable(f"the file {description.name!r} was replaced while it was read")
 
     async def _store(self, subject: str, payload: bytes, last: int) -> int:
-        """Store one chunk after the last one, again and again until it is there."""
-        give_up_at = asyncio.get_running_loop().time() + PATIENCE_S
-        is_sent_again = False
-        while True:
+        """Store one chunk after the last one."""
+
+        async def store() -> int:
             try:
                 return await self._connection.store(subject, payload, {EXPECTED: str(last)})
             except ApiError as error:
-                if error.number in WRONG_SEQUENCE and is_sent_again:
-                    return await self._last_of(subject)
-                raise self._connection.unavailable(str(error)) from error
-            except EngineUnavailable:
-                if asyncio.get_running_loop().time() > give_up_at:
+                if error.number not in WRONG_SEQUENCE:
                     raise
-            is_sent_again = True
-            await asyncio.sleep(RETRY_S)
+            found = await self._last_of(subject)  # it was stored, and only the answer was lost
+            if found is None:
+                raise self._connection.unavailable("another transfer removed the chunks of this one")
+            return found.seq
+
+        return await self._insist(store)
 
     async def _describe(self, description: _Description) -> None:
         subject = self._meta(description.name)
-        try:
-            await self._connection.store(subject, msgspec.json.encode(description), {"Nats-Rollup": "sub"})
-        except ApiError as error:
-            raise self._connection.unavailable(str(error)) from error
+        content = msgspec.json.encode(description)
+        await self._insist(lambda: self._connection.store(subject, content, {"Nats-Rollup": "sub"}))
 
     async def _description(self, name: str) -> _Description | None:
-        request = {"last_by_subj": self._meta(name)}
+        found = await self._insist(lambda: self._last_of(self._meta(name)))
+        if found is None:
+            return None
+        description = msgspec.json.decode(base64.b64decode(found.data), type=_Description)
+        return None if description.deleted else description
+
+    async def _last_of(self, subject: str) -> _Stored | None:
+        request = {"last_by_subj": subject}
         try:
-            found = await self._connection.ask_api(f"STREAM.MSG.GET.{self._stream}", request, _Found)
+            return (await self._connection.ask_api(f"STREAM.MSG.GET.{self._stream}", request, _Found)).message
         except ApiError as error:
             if error.number == NOT_FOUND:
                 return None
-            raise self._connection.unavailable(str(error)) from error
-        description = msgspec.json.decode(base64.b64decode(found.message.data), type=_Description)
-        return None if description.deleted else description
+            raise
 
-    async def _last_of(self, subject: str) -> int:
-        request = {"last_by_subj": subject}
-        found = await self._connection.ask_api(f"STREAM.MSG.GET.{self._stream}", request, _Found)
-        return found.message.seq
+    async def _purge(self, subject: str) -> None:
+        await self._insist(lambda: purge(self._connection, self._stream, {"filter": subject}))
+
+    async def _insist(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Ask again and again what may be asked twice, until there is an answer. A new leader takes some seconds."""
+        give_up_at = asyncio.get_running_loop().time() + PATIENCE_S
+        while True:
+            try:
+                return await request()
+            except ApiError as error:
+                raise self._connection.unavailable(str(error)) from error
+            except EngineUnavailable:
+                if self._connection.is_closed or asyncio.get_running_loop().time() > give_up_at:
+                    raise
+            await asyncio.sleep(RETRY_S)
 
     async def _purge_orphans(self, name: str, present: str) -> None:
         """Remove the chunks of transfers that a crash ended."""
         chunks = self._chunks("")
-        found = await info_of(self._connection, self._stream, f"{chunks}*")
+        found = await self._insist(lambda: info_of(self._connection, self._stream, f"{chunks}*"))
         for subject in found.state.subjects:
             nuid = subject.removeprefix(chunks)
             if nuid.startswith(f"{name}~") and nuid != present:
-                await purge(self._connection, self._stream, {"filter": subject})
+                await self._purge(subject)
 
     def _chunks(self, nuid: str) -> str:
         return f"$O.{self._bucket}.C.{nuid}"

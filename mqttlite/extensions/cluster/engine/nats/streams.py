@@ -62,6 +62,8 @@ async def ensure_stream(connection: NatsConnection, name: str, subject: str, max
                 raise
             await connection.ask_api(f"STREAM.UPDATE.{name}", config, StreamInfo)
     except ApiError as error:
+        if error.number in TOO_FEW_SERVERS:  # it may be on its way
+            raise connection.unavailable(f"fewer than three NATS servers can keep a copy ({error})") from error
         raise EngineUnfit(_advice(error, max_bytes)) from error
 
 
@@ -81,8 +83,6 @@ def _advice(error: ApiError, max_bytes: int) -> str:
         return "JetStream is not on for our account: add a jetstream block to the configuration of each NATS server"
     if error.number in NO_CLUSTER:
         return "the NATS server is alone: join three servers to a cluster (a cluster block with routes in each)"
-    if error.number in TOO_FEW_SERVERS:
-        return f"fewer than three NATS servers can keep a copy ({error}): start the third, with JetStream on and room"
     if error.number in NO_ROOM:
         return f"the NATS servers have no room for {max_bytes} bytes more: raise max_file in their jetstream block"
     return f"JetStream refuses a stream ({error.number}): {error}"
