@@ -41,8 +41,9 @@ from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import TopicFilterInvalid
 
 if TYPE_CHECKING or not refusal("bridge"):
-    from mqttlite.extensions.bridge.options import BridgeOptions
+    from mqttlite.extensions.bridge.options import MAX_BRIDGES, BridgeOptions
 else:
+    MAX_BRIDGES = 0
 
     class BridgeOptions(msgspec.Struct, frozen=True):
         """Stands for the options of an extension that is missing."""
@@ -342,6 +343,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"{section} has {twice[0]!r} twice: a name is that of one {kind}")
         if len(self.routes) > MAX_ROUTES:
             raise ValueError(f"routes has {len(self.routes)} routes: {MAX_ROUTES} at most")
+        if len(self.bridges) > MAX_BRIDGES:
+            raise ValueError(f"bridges has {len(self.bridges)} bridges: {MAX_BRIDGES} at most")
         unsigned = [each.name for each in self.queues if each.push is not None and not each.push.secret]
         if unsigned:
             raise ValueError(f"queues: {unsigned[0]}.push.secret is missing: `mqttlite queue secret` prints a new one")

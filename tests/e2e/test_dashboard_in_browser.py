@@ -37,6 +37,7 @@ VIEWS: Final = (
     "/ui/trace?filter=plant/%23",
     "/ui/queues",
     "/ui/streams",
+    "/ui/bridges",
     "/ui/queue?name=jobs",
     "/ui/queue/dead-letter?name=jobs&number=1",
     "/ui/catalogue",

@@ -10,12 +10,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite.cli.main import main
+from mqttlite.config import ConfigError
 from mqttlite.config.file import parse_config
 from mqttlite.event_hub import BRIDGE_AWAY, Listener
+from mqttlite.extensions.bridge.added import FILE_NAME, AddedBridges
+from mqttlite.extensions.bridge.bridges import ADDRESS_FILE, ID_FILE
+from mqttlite.extensions.bridge.errors import TooManyBridges
+from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic
 from mqttlite.server import Broker
 from tests.integration.conftest import Rig
 from tests.integration.test_bridges import Seen, bridge, bridges_of, is_connected, start
 from tests.support.device import until
+from tests.support.inside import core_of
 
 pytestmark = [pytest.mark.asyncio(loop_factories=["asyncio"]), pytest.mark.slow]
 
@@ -99,3 +105,101 @@ async def test_a_rate_is_kept_and_the_other_messages_wait(rig: Rig) -> None:
     assert bridges_of(here).get("b").waiting > 5
     await until(lambda: len(seen.messages) == 25)
     assert asyncio.get_running_loop().time() - began > 1.0
+
+
+ADDED = """
+[[bridges]]
+name = "added"
+addresses = ["127.0.0.1:{port}"]
+password = "secret"
+topics = [{{ pattern = "#", direction = "both", qos = 2 }}]
+"""
+
+
+async def test_a_bridge_is_added_kept_over_a_restart_and_removed(rig: Rig, directory: Path, tmp_path: Path) -> None:
+    there = await start(rig)
+    file = tmp_path / "added.toml"
+    file.write_text(ADDED.format(port=there.port))
+    async with Broker(parse_config({"listeners": [{"port": 0}], "data_dir": str(directory)})) as here:
+        assert "Bridge added is " in (await run(directory, "add", str(file))).stdout
+        await until(is_connected(here, "added"))
+        again = await run(directory, "add", str(file))
+        assert (again.exit_code, again.stderr) == (4, "Error: There is a bridge 'added' already.\n")
+        seen = Seen(there)
+        await here.publish("a", "1", qos=2)
+        await until(lambda: seen.payloads == ["1"])
+    assert "secret" in (directory / FILE_NAME).read_text()
+    assert (directory / FILE_NAME).stat().st_mode & 0o077 == 0
+    (directory / f"{ADDRESS_FILE}gone").touch()
+    async with Broker(parse_config({"listeners": [{"port": 0}], "data_dir": str(directory)})) as here:
+        await until(is_connected(here, "added"))
+        assert not (directory / f"{ADDRESS_FILE}gone").exists()
+        assert core_of(here).sessions.get("$bridge/added") is not None
+        assert core_of(there).sessions.get(f"{broker_id_of(directory)}.added") is not None
+        assert (await run(directory, "rm", "added", "--yes")).stdout == "Removed: bridge added.\n"
+        assert core_of(here).sessions.get("$bridge/added") is None
+        await until(lambda: core_of(there).sessions.get(f"{broker_id_of(directory)}.added") is None)
+        state = Seen(here, "$SYS/broker/connection/#")
+        assert (await run(directory, "ls")).stdout == ""
+        assert (await run(directory, "rm", "added", "--yes")).stderr == "Error: There is no bridge 'added'.\n"
+        assert state.messages == []
+    async with Broker(parse_config({"listeners": [{"port": 0}], "data_dir": str(directory)})) as here:
+        assert bridges_of(here).names == []
+
+
+def broker_id_of(directory: Path) -> str:
+    return (directory / ID_FILE).read_text().strip()
+
+
+async def test_a_bridge_of_the_configuration_is_not_removed_at_run_time(rig: Rig, directory: Path) -> None:
+    await start(rig, directory, bridges=[bridge(1)])
+    refused = await run(directory, "rm", "b", "--yes")
+    assert (refused.exit_code, refused.stderr) == (
+        4,
+        "Error: The bridge 'b' is in the configuration: take it out there, and start the broker again.\n",
+    )
+
+
+async def test_the_configuration_holds_for_a_bridge_that_was_added_before(rig: Rig, directory: Path) -> None:
+    AddedBridges(str(directory)).save([BridgeOptions(name="b", addresses=("a",), topics=(BridgeTopic(pattern="a"),))])
+    here = await start(rig, directory, bridges=[bridge(1)])
+    assert [(each.origin, each.addresses) for each in bridges_of(here).states()] == [("config", ("127.0.0.1:1",))]
+
+
+async def test_a_file_of_added_bridges_that_cannot_be_read_is_named(rig: Rig, directory: Path) -> None:
+    (directory / FILE_NAME).write_text('{"bridges": [{"name": "a/b"}]}')
+    with pytest.raises(ConfigError, match=r"bridges\.json cannot be used: .*addresses"):
+        await start(rig, directory)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[bridges", "is no TOML"),
+        ("port = 1", "has port: sections [[bridges]] are meant"),
+        ("", "has none: sections [[bridges]] are meant"),
+        ("[[bridges]]\nname = 'a/b'\naddresses = ['a']\ntopics = [{pattern = 'a'}]", "name is 'a/b'"),
+        (
+            "[[bridges]]\nname = 'b'\naddresses = ['a']\ntopics = [{pattern = 'a'}]\ntls = {ca_file = '/nowhere'}",
+            "Bridges: b.tls: ",
+        ),
+    ],
+)
+async def test_a_wrong_file_adds_nothing(rig: Rig, directory: Path, tmp_path: Path, text: str, said: str) -> None:
+    here = await start(rig, directory)
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    found = await run(directory, "add", str(file))
+    assert found.exit_code != 0
+    assert said in found.stderr
+    assert bridges_of(here).names == []
+    assert not (directory / FILE_NAME).exists()
+
+
+async def test_one_bridge_more_than_the_limit_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqttlite.extensions.bridge.bridges.MAX_BRIDGES", 2)
+    bridges = bridges_of(await start(rig, bridges=[bridge(1)]))
+    topics = (BridgeTopic(pattern="a"),)
+    await bridges.add(BridgeOptions(name="c", addresses=("a",), topics=topics))
+    with pytest.raises(TooManyBridges):
+        await bridges.add(BridgeOptions(name="d", addresses=("a",), topics=topics))

@@ -27,6 +27,7 @@ from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, Rate
 from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic, Endpoint
+from mqttlite.extensions.bridge.rates import MessageRates
 from mqttlite.extensions.bridge.relay import ComesBack, Figures, Relay
 from mqttlite.extensions.bridge.topic_map import TopicMap
 from mqttlite.net.link import LinkDriver
@@ -63,6 +64,8 @@ CLOSE_S: Final = 2.0
 State = Literal["connected", "away", "paused", "idle"]
 """`away` while it tries to connect; `idle` for a lazy bridge without messages, and for one that connects once."""
 
+Origin = Literal["config", "admin"]
+
 _NOT_THIS_LEVEL: Final = 1
 """The return code of CONNACK for an unacceptable protocol version (3.1.1 §3.2.2.3)."""
 
@@ -73,6 +76,8 @@ class BridgeState(msgspec.Struct, frozen=True, kw_only=True):
     """How a bridge stands."""
 
     name: str
+    origin: Origin
+    """`config` if it is in the configuration; `admin` if it was added while the broker ran, and can be removed so."""
     state: State
     reason: str
     """Why it is not connected, as a sentence. While it is: which subscriptions the other broker refused; or empty."""
@@ -90,6 +95,9 @@ class BridgeState(msgspec.Struct, frozen=True, kw_only=True):
     """Messages sent to the other broker since the start of this one, repeated ones included."""
     received: int
     """Messages from the other broker, repeated ones included."""
+    sent_per_s: float
+    received_per_s: float
+    """Messages a second, as an average of five seconds."""
     filtered: int
     """Messages from the other broker that did not pass the filter of their topic."""
     dropped: dict[str, int]
@@ -117,9 +125,12 @@ class Bridge:
         tls: ssl.SSLContext | None,
         on_state: Callable[["Bridge"], None],
         last: LastAddress,
+        origin: Origin,
     ) -> None:
         self.options: Final = options
+        self.origin: Final[Origin] = origin
         self.figures: Final = Figures()
+        self.rates: Final = MessageRates()
         self.state: State = "idle" if options.start == "lazy" else "away"
         self.reason: str = "It has not connected yet."
         """As in `BridgeState`."""
@@ -156,6 +167,7 @@ class Bridge:
         self._last: Final = last
         self._resumed: Final = asyncio.Event()
         self._resumed.set()
+        self._is_removed = False
         self._task: asyncio.Task[None] | None = None
         self._change: Final = asyncio.Lock()
         """Held by `stop`, `pause` and `resume`, so that there is one task."""
@@ -183,6 +195,7 @@ class Bridge:
         options, figures = self.options, self.figures
         return BridgeState(
             name=options.name,
+            origin=self.origin,
             state=self.state,
             reason=self.reason,
             address=self.endpoint,
@@ -193,6 +206,8 @@ class Bridge:
             waiting=self.waiting,
             sent=figures.sent,
             received=figures.received,
+            sent_per_s=self.rates.sent_per_s,
+            received_per_s=self.rates.received_per_s,
             filtered=figures.filtered,
             dropped=dict(figures.refused),
             connects=self.connects,
@@ -212,6 +227,17 @@ class Bridge:
         """Disconnect. Both sessions are kept."""
         async with self._change:
             await self._stop()
+
+    async def remove(self) -> None:
+        """Disconnect, and end both sessions: that at the other broker only if it is connected and speaks 5.0."""
+        async with self._change:
+            self._is_removed = True
+            await self._stop()
+        end_session(self._core, self._loop_driver, self.client_id)
+
+    def look_at_rates(self) -> None:
+        """Bring `rates` up to date; called every `rates.INTERVAL_S`."""
+        self.rates.look(self._loop.time(), self.figures.sent, self.figures.received)
 
     async def _stop(self) -> None:
         if self._task is not None:
@@ -448,8 +474,9 @@ class Bridge:
                     connection.close(ComesBack("The first address answers again."), Disconnect())
 
     async def _close(self, connection: Connection, why: MqttError) -> None:
-        """Say goodbye and close. The other broker keeps the session."""
-        connection.close(why, Disconnect())
+        """Say goodbye and close. The other broker keeps the session, unless the bridge is removed."""
+        properties = Properties(session_expiry_interval=0) if self._is_removed and self._version == V5 else NONE
+        connection.close(why, Disconnect(0, properties))
         done, _waiting = await asyncio.wait({connection.closed}, timeout=CLOSE_S)
         if not done:
             connection.abort(why)
@@ -537,6 +564,13 @@ def _quotas(options: BridgeOptions, now: float) -> Quotas | None:
     if not options.max_rate_per_s:
         return None
     return Quotas(outgoing=Rates(listener=Buckets(Rate(options.max_rate_per_s), now)))
+
+
+def end_session(core: Broker, loop_driver: LinkDriver, client_id: str) -> None:
+    """End the session here of a bridge that is there no more."""
+    session = LocalSession(core, loop_driver, lambda: None)
+    session.connect(LocalClient(client_id=client_id, is_trusted=True), 1)
+    session.leave()
 
 
 async def _answers(endpoint: Endpoint) -> bool:

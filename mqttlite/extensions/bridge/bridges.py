@@ -1,9 +1,10 @@
 """All bridges of a broker: started and stopped with it, and their state in `$SYS`.
 
-Invariant: a session of a bridge that is no longer configured ends when the broker starts.
+Invariant: a session of a bridge that is neither configured nor added ends when the broker starts.
 """
 
 import asyncio
+import logging
 import secrets
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +15,13 @@ from mqttlite import atomic_file
 from mqttlite.config import ConfigError
 from mqttlite.core.broker import Broker
 from mqttlite.core.source import THE_BROKER
-from mqttlite.extensions.bridge.bridge import CLIENT_ID_PREFIX, Bridge, BridgeState
+from mqttlite.extensions.bridge.added import FILE_NAME, AddedBridges
+from mqttlite.extensions.bridge.bridge import CLIENT_ID_PREFIX, Bridge, BridgeState, Origin, end_session
+from mqttlite.extensions.bridge.errors import BridgeExists, BridgeIsConfigured, TooManyBridges
 from mqttlite.extensions.bridge.last_address import LastAddress
-from mqttlite.extensions.bridge.options import BridgeOptions
+from mqttlite.extensions.bridge.options import MAX_BRIDGES, BridgeOptions
+from mqttlite.extensions.bridge.rates import INTERVAL_S
 from mqttlite.net.link import LinkDriver
-from mqttlite.net.local_link import LocalClient
-from mqttlite.net.local_session import LocalSession
 from mqttlite.security.tls import TlsConfigError, client_context
 from mqttlite.telemetry.figures import MAX_REPORTED, Values
 
@@ -33,6 +35,8 @@ follows."""
 
 MAX_SHOWN: Final = 10
 """The most bridges that the alarm names."""
+
+_log = logging.getLogger("mqttlite.bridge")
 
 
 class Bridges:
@@ -54,31 +58,102 @@ class Bridges:
         """What the alarm says now; empty while there is none."""
         self._published: Final[dict[str, bytes]] = {}
         """The state of each bridge that `$SYS` has."""
-        broker_id = _broker_id(data_dir) if options else ""
-        self._bridges: Final = {
-            each.name: Bridge(
-                *(each, core, loop_driver, broker_id, _tls_context(each), self._on_state, _last_address(each, data_dir))
-            )
-            for each in options
-        }
+        self._data_dir: Final = data_dir
+        self._file: Final = AddedBridges(data_dir)
+        self._broker_id = ""
+        """As in `ID_FILE`; empty until there is a bridge."""
+        self._change: Final = asyncio.Lock()
+        """Held by `add` and `remove`, so that the file has what is there."""
+        self._measuring: asyncio.TimerHandle | None = None
+        self._bridges: Final[dict[str, Bridge]] = {each.name: self._make(each, "config") for each in options}
+        for each in self._file.load():
+            if each.name in self._bridges:
+                _log.warning("%s: bridge %s is in the configuration now, which holds", FILE_NAME, each.name)
+            else:
+                self._bridges[each.name] = self._make(each, "admin")
+
+    def _make(self, options: BridgeOptions, origin: Origin) -> Bridge:
+        """Raises `ConfigError`."""
+        self._broker_id = self._broker_id or _broker_id(self._data_dir)
+        last = _last_address(options, self._data_dir)
+        return Bridge(
+            *(options, self._core, self._loop_driver, self._broker_id, _tls_context(options), self._on_state),
+            last=last,
+            origin=origin,
+        )
 
     def start(self) -> None:
         """Open the sessions here, and begin to connect. Raises `ConfigError` if the broker has no room for them."""
         wanted = {each.client_id for each in self._bridges.values()}
         for session in self._core.sessions.values():
             if session.client_id.startswith(CLIENT_ID_PREFIX) and session.client_id not in wanted:
-                self._end(session.client_id)
+                end_session(self._core, self._loop_driver, session.client_id)
+        self._remove_addresses()
         for name, each in self._bridges.items():
             self._on_state(each)
             try:
                 each.start()
             except ConnectionRefusedError as error:
                 raise ConfigError(f"bridges: {name!r} has no session here: {error}") from None
+        self._measure()
 
     async def stop(self) -> None:
         """Disconnect all. Both sides keep the sessions."""
+        if self._measuring is not None:
+            self._measuring.cancel()
         if self._bridges:
             await asyncio.gather(*(each.stop() for each in self._bridges.values()))
+
+    async def add(self, options: BridgeOptions) -> Bridge:
+        """Begin to connect a new one, which is there after a restart, too. Raises `BridgeRefused`, `ConfigError` if
+        its TLS files cannot be used, and `OSError` if the file of added bridges cannot be written."""
+        async with self._change:
+            if options.name in self._bridges:
+                raise BridgeExists(f"there is a bridge {options.name!r} already")
+            if len(self._bridges) >= MAX_BRIDGES:
+                raise TooManyBridges(f"there are {MAX_BRIDGES} bridges, which is the limit")
+            bridge = self._make(options, "admin")
+            self._file.save([*self._added(), options])
+            try:
+                bridge.start()
+            except ConnectionRefusedError as error:
+                self._file.save(self._added())
+                raise TooManyBridges(f"it has no session here: {error}") from None
+            self._bridges[options.name] = bridge
+            self._on_state(bridge)
+            return bridge
+
+    async def remove(self, name: str) -> None:
+        """Disconnect one, and end its sessions. Raises `KeyError`, `BridgeIsConfigured` and `OSError`."""
+        async with self._change:
+            bridge = self._bridges[name]
+            if bridge.origin == "config":
+                raise BridgeIsConfigured(
+                    f"the bridge {name!r} is in the configuration: take it out there, and start the broker again"
+                )
+            self._file.save([each for each in self._added() if each.name != name])
+            await bridge.remove()
+            del self._bridges[name]
+            self._remove_addresses()
+            self._tell_alarm()
+            self._published.pop(name, None)
+            self._publish(_state_topic(name), b"")
+
+    def _added(self) -> list[BridgeOptions]:
+        return [each.options for each in self._bridges.values() if each.origin == "admin"]
+
+    def _remove_addresses(self) -> None:
+        """Of bridges that are not there any more."""
+        if not self._data_dir:
+            return
+        for path in Path(self._data_dir).glob(f"{ADDRESS_FILE}*"):
+            if path.name.removeprefix(ADDRESS_FILE) not in self._bridges:
+                path.unlink(missing_ok=True)
+
+    def _measure(self) -> None:
+        for each in self._bridges.values():
+            each.look_at_rates()
+        self._measuring = asyncio.get_running_loop().call_later(INTERVAL_S, self._measure)
 
     @property
     def names(self) -> list[str]:
@@ -112,11 +187,6 @@ class Bridges:
             ],
         }
 
-    def _end(self, client_id: str) -> None:
-        session = LocalSession(self._core, self._loop_driver, lambda: None)
-        session.connect(LocalClient(client_id=client_id, is_trusted=True), 1)
-        session.leave()
-
     def _on_state(self, bridge: Bridge) -> None:
         self._tell_alarm()
         self._publish_state(bridge)
@@ -130,13 +200,19 @@ class Bridges:
 
     def _publish_state(self, bridge: Bridge) -> None:
         """As Mosquitto does."""
-        topic = f"$SYS/broker/connection/{bridge.options.name}/state".encode()
         payload = b"1" if bridge.state == "connected" else b"0"
         if self._published.get(bridge.options.name) == payload:
             return
         self._published[bridge.options.name] = payload
+        self._publish(_state_topic(bridge.options.name), payload)
+
+    def _publish(self, topic: bytes, payload: bytes) -> None:
         self._core.publish(topic, payload, 1, True, asyncio.get_running_loop().time(), source=THE_BROKER)
         self._loop_driver.wake()
+
+
+def _state_topic(name: str) -> bytes:
+    return f"$SYS/broker/connection/{name}/state".encode()
 
 
 def _broker_id(data_dir: str | None) -> str:

@@ -1,13 +1,14 @@
-"""`mqttlite bridge`: the bridges of a running broker: list, look at, pause and resume them.
+"""`mqttlite bridge`: the bridges of a running broker: list, look at, add, remove, pause and resume them.
 
 What is asked is in `ask_admin`. Invariant: `ls` and `show` change nothing.
 """
 
+import tomllib
 from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import EPILOG, Asker, print_json, print_table, remote_options
+from mqttlite.cli.ask_admin import EPILOG, Asker, confirm, print_json, print_table, remote_options, yes_option
 from mqttlite.cli.listing_group import ListingGroup
 
 _HEADER: Final = ("NAME", "STATE", "ADDRESS", "WAITING", "SENT", "RECEIVED", "DROPPED", "REASON")
@@ -16,7 +17,7 @@ _TOPICS: Final = ("DIRECTION", "QOS", "HERE", "THERE", "RETAINED", "FILTER")
 
 @click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
-    """List, look at, pause or resume bridges to other brokers.
+    """List, look at, add, remove, pause or resume bridges to other brokers.
 
     It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
     """
@@ -52,6 +53,53 @@ def show(name: str, as_json: bool, client: Asker) -> None:
         for each in found["topics"]
     ]
     print_table(_TOPICS, rows)
+
+
+@command.command("add", epilog=f"{EPILOG}  4  there is a bridge of that name, or too many\n")
+@click.argument("file", type=click.Path(allow_dash=True))
+@remote_options
+def add(file: str, as_json: bool, client: Asker) -> None:
+    """Add the bridges in FILE, a TOML file with sections [[bridges]] as in the configuration; - is standard input.
+
+    The broker keeps them, also over a restart. Files that they name are on the machine of the broker.
+    """
+    found = [client.ask("POST", "bridges", body=each) for each in _sections(file)]
+    if as_json:
+        print_json(found)
+        return
+    for each in found:
+        _say(each)
+
+
+@command.command("rm", epilog=f"{EPILOG}  4  it is in the configuration\n")
+@click.argument("name")
+@yes_option
+@remote_options
+def remove(name: str, yes: bool, as_json: bool, client: Asker) -> None:
+    """Remove the bridge NAME, which was added with `add`, and drop the messages that wait in it."""
+    if not yes:
+        confirm(f"Remove the bridge {name} with the messages that wait in it?")
+    found = client.ask("DELETE", "bridges", name)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"Removed: bridge {name}.")
+
+
+def _sections(file: str) -> list[dict[str, Any]]:
+    """The sections `[[bridges]]` of a file."""
+    try:
+        with click.open_file(file, "rb") as opened:
+            found = tomllib.load(opened)
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{file} is no TOML: {error}") from None
+    sections = found.pop("bridges", [])
+    is_right = isinstance(sections, list) and all(isinstance(each, dict) for each in sections)
+    if found or not sections or not is_right:
+        raise click.ClickException(f"{file} has {', '.join(found) or 'none'}: sections [[bridges]] are meant")
+    return list(sections)
 
 
 @command.command("pause", epilog=EPILOG)

@@ -8,10 +8,13 @@ from mqttlite.telemetry.figures import Figure
 MANIFEST: Final = Manifest(
     commands={
         "bridge": Command(
-            "List, look at, pause or resume bridges to other brokers.", "mqttlite.extensions.bridge.commands:command"
+            "List, add, remove, pause or resume bridges to other brokers.",
+            "mqttlite.extensions.bridge.commands:command",
         ),
     },
     routes=("mqttlite.extensions.bridge.routes:routes",),
+    pages=("mqttlite.extensions.bridge.pages:add",),
+    menu=(("/ui/bridges", "Bridges"),),
     figures=(
         Figure("gauge", "bridge_connected", "Whether a bridge is connected: 1 or 0."),
         Figure("gauge", "bridge_waiting", "Messages for the other broker that it has not acknowledged."),

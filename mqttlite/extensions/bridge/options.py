@@ -14,6 +14,9 @@ from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 MAX_NAME: Final = 128
 """The longest name of a bridge. Names appear in topics, metrics and client identifiers."""
 
+MAX_BRIDGES: Final = 100
+"""The most bridges of one broker. Each has a session, a connection and a task."""
+
 MAX_TOPICS: Final = 1_000
 """The most topics of one bridge. Each new topic name is compared with all of them."""
 

@@ -48,6 +48,7 @@ PART_OF: Final = {
     "/ui/queue": "/ui/queues",
     "/ui/queue/dead-letter": "/ui/queues",
     "/ui/stream": "/ui/streams",
+    "/ui/bridge": "/ui/bridges",
     "/ui/schema": "/ui/catalogue",
 }
 """Pages that the menu does not name, and the view to which each belongs."""

@@ -20,6 +20,7 @@ from mqttlite.client.errors import MqttError, PublishRefused
 from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
 from mqttlite.core.source import THE_PROGRAM
+from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic
 from mqttlite.extensions.push.options import PushOptions
 from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.extensions.queues.push_target import PushTarget, new_secret
@@ -40,7 +41,7 @@ from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, 
 
 VIEWS = (
     *("/", "/ui/clients", "/ui/clients?by=queue", "/ui/topics", "/ui/topic?name=a", "/ui/access", "/ui/listeners"),
-    *("/ui/queues", "/ui/streams", "/ui/catalogue", "/ui/bans"),
+    *("/ui/queues", "/ui/streams", "/ui/bridges", "/ui/catalogue", "/ui/bans"),
 )
 
 
@@ -790,3 +791,24 @@ def test_a_history_has_a_limit_and_counts_what_was_dropped_between_samples() -> 
     assert {len(each) for each in points.values()} == {history.POINTS}
     assert points["clients.connected"][-1] == history.POINTS + 4
     assert set(points[history.DROPPED]) == {3}
+
+
+async def test_the_pages_of_bridges_pause_resume_and_remove(tmp_path: Path) -> None:
+    bridge = BridgeOptions(name="kept", addresses=("127.0.0.1:1",), topics=(BridgeTopic(pattern="a/<b>"),))
+    added = {"name": "added", "addresses": ["127.0.0.1:1"], "topics": [{"pattern": "#", "filter": "qos = 2"}]}
+    async with running_gateway(tmp_path, bridges=(bridge,)) as gateway:
+        admin, operator, viewer = (gateway.client(each) for each in (Role.ADMIN, Role.OPERATOR, Role.VIEWER))
+        assert (await admin.post("/api/v1/bridges", json=added)).status_code == 201
+        page = text_of(await viewer.get("/ui/bridges"))
+        assert ("kept away" in page, "added away" in page, "2 in all" in page) == (True, True, True)
+        page = text_of(await viewer.get("/ui/bridge?name=kept"))
+        assert ("a/<b>" in page, "Pause" in page) == (True, False)
+        assert "qos = 2" in text_of(await viewer.get("/ui/bridge?name=added"))
+        for action, state in (("pause", "paused since"), ("resume", "away since")):
+            done = await operator.post(f"/ui/bridge/{action}", data={"name": "kept"}, headers=OWN)
+            assert done.status_code == 303
+            assert state in text_of(await operator.get(done.headers["location"]))
+        for name, status in (("kept", 409), ("added", 303), ("added", 404)):
+            done = await admin.post("/ui/bridges/remove", data={"name": name}, headers=OWN)
+            assert done.status_code == status
+        assert "1 in all" in text_of(await viewer.get("/ui/bridges"))

@@ -1,0 +1,67 @@
+"""The dashboard's pages of bridges: a list, and a page for each with its topics, where operators pause and resume it.
+
+Invariant: what a person does here is what the routes do, with the same roles.
+"""
+
+from typing import Final, Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.extensions.bridge.routes import find, remove_bridge
+from mqttlite.gateway.caller import Caller, Role
+from mqttlite.gateway.dashboard.dashboard import Dashboard
+from mqttlite.gateway.dashboard.forms import field, form_of
+from mqttlite.gateway.dashboard.pages import redirect
+
+BRIDGES: Final = "/ui/bridges"
+BRIDGE: Final = "/ui/bridge"
+
+KINDS: Final = {"connected": "good", "away": "bad", "paused": "warn", "idle": ""}
+"""The colour of each state."""
+
+NOTICES: Final = {
+    "paused": "The bridge is paused. Messages wait on both sides.",
+    "resumed": "The bridge connects.",
+}
+
+
+def add(dashboard: Dashboard) -> None:
+    """The routes of this module."""
+    context, pages, shown = dashboard.context, dashboard.pages, dashboard.shown
+    bridges = context.bridges
+    assert bridges is not None, "the pages belong to them"
+
+    @shown.get(BRIDGES, Role.VIEWER)
+    async def listed(request: Request, caller: Caller) -> Response:
+        return pages.render("bridges.html", request, caller, bridges=bridges.states(), kinds=KINDS)
+
+    @shown.post(f"{BRIDGES}/remove", Role.ADMIN)
+    async def remove(request: Request) -> Response:
+        name = await _subject(request)
+        await remove_bridge(bridges, name)
+        await context.commit()
+        return redirect(BRIDGES)
+
+    @shown.get(BRIDGE, Role.VIEWER)
+    async def bridge(request: Request, caller: Caller, name: str, done: str = "") -> Response:
+        found = find(bridges, name).view()
+        return pages.render(
+            "bridge.html", request, caller, bridge=found, kinds=KINDS, notice_text=NOTICES.get(done, "")
+        )
+
+    @shown.post(f"{BRIDGE}/{{action}}", Role.OPERATOR)
+    async def act(request: Request, action: Literal["pause", "resume"]) -> Response:
+        found = find(bridges, await _subject(request))
+        if action == "pause":
+            await found.pause()
+        else:
+            await found.resume()
+        return redirect(BRIDGE, name=found.options.name, done=f"{action}d")
+
+
+async def _subject(request: Request) -> str:
+    """The bridge that a form is about; the audit log names it."""
+    name = field(await form_of(request), "name")
+    request.scope["state"]["subject"] = name
+    return name
