@@ -196,6 +196,20 @@ async def test_a_full_log_refuses_appends_until_it_is_trimmed(engine: Engine) ->
     assert await engine.append("log", 2, bytes(MAX_BLOB_BYTES)) == 3
 
 
+async def test_after_an_append_that_had_no_room_no_later_one_under_way_takes_place(engine: Engine) -> None:
+    await engine.ensure_log("log", 2 * MAX_BLOB_BYTES)
+    blobs = [bytes([each]) * (MAX_BLOB_BYTES // 2 if each < 6 else 10) for each in range(9)]
+    outcomes = await asyncio.gather(
+        *(engine.append("log", expected, blob) for expected, blob in enumerate(blobs)), return_exceptions=True
+    )
+    kept = [each for each in outcomes if isinstance(each, int)]
+    assert outcomes[: len(kept)] == kept == list(range(1, len(kept) + 1))
+    assert 3 <= len(kept) <= 4
+    assert isinstance(outcomes[len(kept)], LogFull)
+    assert {type(each) for each in outcomes[len(kept) + 1 :]} <= {LogFull, Fenced}
+    assert [record.blob for record in await engine.read("log", 1, 100)] == blobs[: len(kept)]
+
+
 async def test_logs_are_apart(engine: Engine) -> None:
     await engine.ensure_log("other", MAX_LOG_BYTES)
     await engine.append("log", 0, b"log")
