@@ -33,12 +33,14 @@ def test_a_server_listens_at_its_own_address_and_knows_the_routes_of_all() -> No
 
 
 def test_a_machine_knows_its_own_address() -> None:
-    """192.0.2.0/24 is for documentation, so no machine has an address of it."""
-    assert own_address(("nats://192.0.2.1", "nats://127.0.0.1:4300", "nats://192.0.2.2")) == "nats://127.0.0.1:4300"
+    """198.51.100.0/24 is for documentation, so no machine has an address of it."""
+    assert (
+        own_address(("nats://198.51.100.1", "nats://127.0.0.1:4300", "nats://198.51.100.2")) == "nats://127.0.0.1:4300"
+    )
     with pytest.raises(EngineUnfit, match="none of the engine's servers is on this machine"):
-        own_address(("nats://192.0.2.1", "nats://192.0.2.2"))
+        own_address(("nats://198.51.100.1", "nats://198.51.100.2"))
     with pytest.raises(EngineUnfit, match="2 of the engine's servers are on this machine: say which"):
-        own_address(("nats://127.0.0.1:1", "nats://127.0.0.1:2", "nats://192.0.2.1"))
+        own_address(("nats://127.0.0.1:1", "nats://127.0.0.1:2", "nats://198.51.100.1"))
 
 
 def test_a_server_syncs_always() -> None:
