@@ -16,7 +16,7 @@ from mqttlite import event_hub
 from mqttlite.admin import Admin
 from mqttlite.assembly import Assembly
 from mqttlite.assembly.extensions import Extensions
-from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config import Config, ConfigError, LameDuckOptions, ListenerOptions
 from mqttlite.config.checks import conflicts
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
@@ -98,9 +98,14 @@ class Broker:
         Set it before `start`."""
         self._auth_chain: Final = AuthChain(authenticator, method_authenticator)
         self._authorizer: Final = authorizer
-        if store is not None and self.config.data_dir:
+        is_in_cluster = self.config.cluster is not None
+        if store is not None and self.config.data_dir and not is_in_cluster:
             raise ConfigError("data_dir: the program gives the broker another store; one of both")
+        if store is None and is_in_cluster:
+            raise ConfigError("cluster: only `mqttlite serve` runs a broker as a machine of a cluster")
         self._extensions: Final = tuple(extensions)
+        self._has_own_store: Final = store is None and bool(self.config.data_dir)
+        """Whether each run opens the database of the data directory, and closes it."""
         self._store: Store = MemoryStore() if store is None else store
         self._assembly: Assembly
         self._core: Core
@@ -214,8 +219,8 @@ class Broker:
         """
         if self._running or self._stop is not None:
             raise RuntimeError("the broker runs already")
-        if self.config.data_dir:
-            self._store = SqliteStore(Path(self.config.data_dir))
+        if self._has_own_store:
+            self._store = SqliteStore(Path(str(self.config.data_dir)))
         try:
             self._assembly = assembly = Assembly(
                 *(
@@ -246,21 +251,22 @@ class Broker:
         assembly.log_addresses()
 
     def _close_store(self) -> None:
-        if isinstance(self._store, SqliteStore) and self.config.data_dir:
+        if self._has_own_store and isinstance(self._store, SqliteStore):
             self._store.close()
 
-    async def stop(self) -> None:
+    async def stop(self, within_s: float | None = None) -> None:
         """Stop to accept clients, send every client its pending bytes and a DISCONNECT (0x8B), and end.
 
-        Clients that are not done within `stop_timeout_s` are cut off. A second call waits for the first; cancelling a
-        call does not cut the stop short; without a `start` it does nothing.
+        Clients that are not done within that time, without it `stop_timeout_s` of the config, are cut off. A second
+        call waits for the first; cancelling a call does not cut the stop short; without a `start` it does nothing.
         """
         if self._stop is None:
             if not self._running:
                 return
             self._running = False
             self._not_ready = "the broker stops"
-            self._stop = asyncio.get_running_loop().create_task(self._end())
+            timeout_s = self.config.stop_timeout_s if within_s is None else within_s
+            self._stop = asyncio.get_running_loop().create_task(self._end(timeout_s))
         await asyncio.shield(self._stop)
 
     async def reload(self, config: Config | None = None) -> None:
@@ -300,16 +306,16 @@ class Broker:
             snapshot.queued,
         )
 
-    async def drain(self) -> None:
+    async def drain(self, options: LameDuckOptions | None = None) -> None:
         """Stop to accept clients, disconnect the connected ones a few at a time, then stop.
 
-        `lame_duck` in the config has the time for it, and the server to which 5.0 clients are referred (0x9C; without
-        one, 0x8B).
+        `options`, without them `lame_duck` of the config, have the time for it, and the server to which 5.0 clients
+        are referred (0x9C; without one, 0x8B).
         """
         if not self._running:
             return
         self._not_ready = "the broker disconnects its clients before it stops"
-        options = self.config.lame_duck
+        options = self.config.lame_duck if options is None else options
         loop = asyncio.get_running_loop()
         for listener in self.listeners:
             await listener.stop_accepting()
@@ -324,15 +330,14 @@ class Broker:
             await asyncio.sleep(_DRAIN_STEP_S)
         await self.stop()
 
-    async def _end(self) -> None:
+    async def _end(self, timeout_s: float) -> None:
         assembly = self._assembly
         try:
             await assembly.close_inputs()
             try:
-                async with asyncio.timeout(self.config.stop_timeout_s):
+                async with asyncio.timeout(timeout_s):
                     await self._shut_down()
             except TimeoutError:
-                timeout_s = self.config.stop_timeout_s
                 _log.warning("closing the connections of clients that did not leave within %g s", timeout_s)
             for listener in self.listeners:
                 listener.abort()
@@ -350,7 +355,7 @@ class Broker:
             await assembly.close_readers()
             self._loop_driver.run()
             await self._loop_driver.stop()
-            await assembly.telemetry.close_files(max(_DUMP_S, self.config.stop_timeout_s))
+            await assembly.telemetry.close_files(max(_DUMP_S, timeout_s))
         finally:
             await assembly.close_monitor()
             await asyncio.to_thread(self._close_store)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 import click
 
@@ -21,6 +21,8 @@ from mqttlite.cli.main import build
 from mqttlite.cli.serve_flags import Flags, config_flags
 from mqttlite.config import Config, ConfigError, changed_options, load_config
 from mqttlite.config.checks import warnings
+from mqttlite.core.ports import Store
+from mqttlite.extensions.built_in import resolve, turned_on
 from mqttlite.net.service_manager import ServiceManager
 from mqttlite.server import Broker
 from mqttlite.telemetry.log import Calm, LogQueue, writing_log
@@ -96,10 +98,7 @@ def command(
         _keep_memory()
         if config.data_dir is not None:
             sys.setswitchinterval(SWITCH_INTERVAL_S)
-        broker = Broker(config)
-        if tls_keylog is not None:
-            broker.tls_keylog = tls_keylog
-        _run(broker, source)
+        _run(config, tls_keylog, source)
     except ConfigError as error:
         _fail(2, *error.problems)
     except OSError as error:
@@ -122,104 +121,145 @@ class _Source(NamedTuple):
     config: Config
 
 
-def _run(broker: Broker, source: _Source | None = None) -> None:
+class Run(Protocol):
+    """Run a broker, with a store other than its own if one is given, until a signal ends it or `until` is set; then let
+    `leave` stop it."""
+
+    def __call__(
+        self, store: Store | None, until: asyncio.Event, leave: Callable[[Broker], Awaitable[None]]
+    ) -> Awaitable[None]: ...
+
+
+class Serving(Protocol):
+    """Call `run`, once or again and again, until `ended` is set by a signal. Raises `ConfigError` and `OSError`."""
+
+    def __call__(self, config: Config, run: Run, ended: asyncio.Event) -> Awaitable[None]: ...
+
+
+def _run(config: Config, tls_keylog: str | None, source: _Source | None) -> None:
     _make_room_for_files()
     with writing_log(sys.stderr), asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(broker, source))
+        runner.run(_serve(config, tls_keylog, source))
 
 
-async def _serve(broker: Broker, source: _Source | None) -> None:
+async def _serve(config: Config, tls_keylog: str | None, source: _Source | None) -> None:
     loop = asyncio.get_running_loop()
     log = logging.getLogger("mqttlite")
-    stop, leave = asyncio.Event(), asyncio.Event()
-    service_manager = ServiceManager(os.environ)
-    requests = _Requests(broker, source, service_manager)
-    for name, react in (
-        ("SIGTERM", stop.set),
-        ("SIGINT", stop.set),
-        ("SIGQUIT", stop.set),
-        ("SIGUSR1", leave.set),
-        ("SIGHUP", requests.reload),
-        ("SIGUSR2", requests.status),
-    ):
-        with contextlib.suppress(NotImplementedError, AttributeError):  # Windows: Ctrl-C is a KeyboardInterrupt
-            loop.add_signal_handler(getattr(signal, name), react)
+    process = _Process(source)
+    process.listen_to_signals()
     log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
-    async with contextlib.AsyncExitStack() as running:
-        running.callback(gc.enable)
-        gc.collect()
-        gc.disable()
-        await running.enter_async_context(broker)
-        for sentence in warnings(broker.config):
-            log.warning("%s", sentence)
-        # What a broker makes for a client lives as long as the client: looking through all of it again and again for
-        # garbage stops the loop for a second at 100 000 clients, and finds none. What is new is looked through in parts
-        # of 5 000 objects, which take a millisecond or two; 25 000 took ten while thousands of clients came at once.
-        gc.freeze()
-        gc.set_threshold(1_000, 4, 50_000)
-        gc.enable()
-        service_manager.ready()
-        requests.begin()
-        await _first_of(stop, leave)
-        drains = leave.is_set() and not stop.is_set()
-        service_manager.stopping(_stop_s(broker.config, drains))
-        if drains:
-            drain = loop.create_task(broker.drain())
-            drain.add_done_callback(lambda _task: stop.set())
-            await stop.wait()  # a SIGTERM meanwhile cuts it short
-        await requests.end()
-        log.info("stopping")
+
+    async def run(store: Store | None, until: asyncio.Event, leave: Callable[[Broker], Awaitable[None]]) -> None:
+        broker = Broker(config, store=store)
+        if tls_keylog is not None:
+            broker.tls_keylog = tls_keylog
+        async with contextlib.AsyncExitStack() as running:
+            running.callback(gc.enable)
+            gc.collect()
+            gc.disable()
+            await running.enter_async_context(broker)
+            for sentence in warnings(config):
+                log.warning("%s", sentence)
+            # What a broker makes for a client lives as long as the client: looking through all of it again and again
+            # for garbage stops the loop for a second at 100 000 clients, and finds none. What is new is looked through
+            # in parts of 5 000 objects, which take a millisecond or two; 25 000 took ten while thousands of clients
+            # came at once.
+            gc.freeze()
+            gc.set_threshold(1_000, 4, 50_000)
+            gc.enable()
+            process.service_manager.ready()
+            process.begin(broker)
+            await _first_of(process.ended, until)
+            await process.finish(broker)
+            if until.is_set():
+                await leave(broker)
+
+    serving: Serving | None = next((resolve(each.serving) for each in turned_on(config) if each.serving), None)
+    if serving is None:
+        await run(None, asyncio.Event(), Broker.stop)
+    else:
+        await serving(config, run, process.ended)
 
 
-class _Requests:
-    """The actions of signals on a running broker: one after the other, each at most once more while one is done."""
+class _Process:
+    """The signals to this process: those that end it, and requests to the broker that runs. Requests are done one after
+    the other, each at most once more while one is done."""
 
-    def __init__(self, broker: Broker, source: _Source | None, service_manager: ServiceManager) -> None:
-        self._broker: Final = broker
+    def __init__(self, source: _Source | None) -> None:
         self._source: Final = source
-        self._service_manager: Final = service_manager
-        self._asked: Final[dict[str, Callable[[], Awaitable[None]]]] = {}
+        self.service_manager: Final = ServiceManager(os.environ)
+        self.ended: Final = asyncio.Event()
+        """Set when it must end."""
+        self._stop: Final = asyncio.Event()
+        self._leave: Final = asyncio.Event()
+        self._asked: Final[dict[str, Callable[[Broker], Awaitable[None]]]] = {}
         self._wake: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def reload(self) -> None:
-        """SIGHUP."""
-        self._ask("reload", self._reload)
+    def listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for name, react in (
+            ("SIGTERM", self._on_stop),
+            ("SIGINT", self._on_stop),
+            ("SIGQUIT", self._on_stop),
+            ("SIGUSR1", self._on_leave),
+            ("SIGHUP", self._on_reload),
+            ("SIGUSR2", self._on_status),
+        ):
+            with contextlib.suppress(NotImplementedError, AttributeError):  # Windows: Ctrl-C is a KeyboardInterrupt
+                loop.add_signal_handler(getattr(signal, name), react)
 
-    def status(self) -> None:
-        """SIGUSR2."""
-        self._ask("status", self._broker.log_status)
-
-    def begin(self) -> None:
+    def begin(self, broker: Broker) -> None:
         """The broker runs: do what was asked for, also before."""
-        self._broker.on_reload = self.reload
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        broker.on_reload = self._on_reload
+        self._task = asyncio.get_running_loop().create_task(self._work(broker))
 
-    async def end(self) -> None:
-        """Do nothing any more."""
+    async def finish(self, broker: Broker) -> None:
+        """The broker is to stop: do nothing any more that was asked for, and send its clients away if that was."""
+        drains = self._leave.is_set() and not self._stop.is_set()
+        self.service_manager.stopping(_stop_s(broker.config, drains))
+        if drains:
+            drain = asyncio.get_running_loop().create_task(broker.drain())
+            drain.add_done_callback(lambda _task: self._stop.set())
+            await self._stop.wait()  # a SIGTERM meanwhile cuts it short
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        logging.getLogger("mqttlite").info("stopping")
 
-    def _ask(self, name: str, act: Callable[[], Awaitable[None]]) -> None:
+    def _on_stop(self) -> None:
+        self._stop.set()
+        self.ended.set()
+
+    def _on_leave(self) -> None:
+        self._leave.set()
+        self.ended.set()
+
+    def _on_reload(self) -> None:
+        self._ask("reload", self._reload)
+
+    def _on_status(self) -> None:
+        self._ask("status", Broker.log_status)
+
+    def _ask(self, name: str, act: Callable[[Broker], Awaitable[None]]) -> None:
         self._asked[name] = act
         self._wake.set()
 
-    async def _work(self) -> None:
+    async def _work(self, broker: Broker) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._asked:
                 act = self._asked.pop(next(iter(self._asked)))
                 try:
-                    await act()
+                    await act(broker)
                 except Exception:  # the broker goes on
                     logging.getLogger("mqttlite").exception("what a signal asked for failed")
 
-    async def _reload(self) -> None:
+    async def _reload(self, broker: Broker) -> None:
         log = logging.getLogger("mqttlite")
         log.info("reload: the password files, the rules and the TLS files are read again")
-        self._service_manager.reloading()
+        self.service_manager.reloading()
         config = None
         if self._source is not None:
             try:
@@ -236,9 +276,9 @@ class _Requests:
                 if changed:
                     log.warning("%s: changed, but needs a restart: %s", self._source.path, ", ".join(changed))
         try:
-            await self._broker.reload(config)
+            await broker.reload(config)
         finally:
-            self._service_manager.ready()
+            self.service_manager.ready()
 
 
 def _stop_s(config: Config, drains: bool) -> float:

@@ -13,12 +13,13 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config import ClusterOptions, Config, ConfigError, ListenerOptions
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.config.file import Reading
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.metrics import MetricsOptions
 from mqttlite.config.shape import Problem
+from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.telemetry.options import Options as TelemetryOptions
@@ -83,9 +84,17 @@ _OPTIONS: Final = (
 )
 
 
+_CLUSTER: Final = click.option(
+    "--cluster",
+    metavar="URL,URL,…",
+    help="Be one machine of several, of which one serves, with these servers of NATS: nats://10.0.0.1:4222,…",
+)
+"""It is there if the extension is."""
+
+
 def config_flags(function: F) -> F:
     """Give a command the flags, in their order."""
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_OPTIONS, *([_CLUSTER] if "cluster" in BUILT_IN else []))):
         function = option(function)
     return function
 
@@ -110,6 +119,7 @@ class Flags:
     allow_anonymous: bool = False
     data_dir: str | None = None
     no_persistence: bool = False
+    cluster: str | None = None
     telemetry: str | None = None
     metrics_port: int | None = None
     http_port: int | None = None
@@ -123,6 +133,9 @@ class Flags:
         try:
             if listeners := [options for options, _ in self._listeners()]:
                 changes["listeners"] = tuple(listeners)
+            if self.cluster is not None:
+                servers = tuple(each.strip() for each in self.cluster.split(","))
+                changes["cluster"] = _replaced(config.cluster, ClusterOptions, servers=servers)
             if self.telemetry is not None:
                 changes["telemetry"] = _replaced(config.telemetry, TelemetryOptions, directory=self.telemetry)
         except ValueError as error:
@@ -228,6 +241,7 @@ class Flags:
             }
         for option, flag, value in (
             ("password_file", "--password-file", self.password_file),
+            ("cluster.servers", "--cluster", self.cluster),
             ("telemetry.directory", "--telemetry", self.telemetry),
             ("metrics.port", "--metrics-port", self.metrics_port),
             ("http.port", "--http-port", self.http_port),

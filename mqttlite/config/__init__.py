@@ -5,9 +5,10 @@ and unusable files, `lines` finds the line of an option. Invariant: all errors a
 """
 
 from mqttlite.config.file import changed_options, load_config, parse_config
-from mqttlite.config.options import Config, ConfigError, LameDuckOptions, ListenerOptions
+from mqttlite.config.options import ClusterOptions, Config, ConfigError, LameDuckOptions, ListenerOptions
 
 __all__ = [
+    "ClusterOptions",
     "Config",
     "ConfigError",
     "LameDuckOptions",

@@ -49,6 +49,14 @@ else:
         """Stands for the options of an extension that is missing."""
 
 
+if TYPE_CHECKING or not refusal("cluster"):
+    from mqttlite.extensions.cluster.options import ClusterOptions as ClusterOptions
+else:
+
+    class ClusterOptions(msgspec.Struct, frozen=True):
+        """Stands for the options of an extension that is missing."""
+
+
 if TYPE_CHECKING or not refusal("push"):
     from mqttlite.extensions.push.options import PushOptions
 else:
@@ -231,6 +239,7 @@ class LameDuckOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 OWNERS: Final[Mapping[str, str]] = {
     "delivery": "queues",
     "bridges": "bridge",
+    "cluster": "cluster",
     "push": "push",
     "queues": "queues",
     "queues.push": "push",
@@ -318,6 +327,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The program's own hooks and sinks, which the broker runs."""
     sparkplug: bool = False
     """Whether the broker is Sparkplug aware: it keeps birth certificates, and sets the timestamps of deaths."""
+    cluster: ClusterOptions | None = None
+    """Makes this broker one machine of several, of which one serves. Absent: it is alone."""
     data_dir: str | None = None
     """The folder for persistent data: sessions, queued and retained messages. Empty: nothing is persistent. Absent:
     `mqttlite serve` uses the user's data folder, and a `Broker` in a program keeps everything in memory."""

@@ -11,6 +11,7 @@ from mqttlite.extensions.manifest import Manifest
 
 _NAMES: Final = (
     "bridge",
+    "cluster",
     "delayed",
     "mosquitto_import",
     "presence",

@@ -59,5 +59,8 @@ class Manifest:
     sentence; empty if it does not know the file."""
     conflicts: str = ""
     """A reference to a function that finds what is wrong with a `Config` as a whole: `config.shape.Problem`s."""
+    serving: str = ""
+    """A reference to a function: how `mqttlite serve` runs the broker while the option `switch` is set. See
+    `cli.serve.Serving`."""
     figures: tuple[Figure, ...] = ()
     """The metrics for which its constructor gives values."""

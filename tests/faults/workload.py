@@ -30,7 +30,7 @@ from mqttlite.core.changes import (
     Settled,
 )
 from mqttlite.core.identity import Identity
-from mqttlite.core.log_changes import Append, SaveDeadline, SaveRecord
+from mqttlite.core.log_changes import Append, KeepFrom, SaveDeadline, SaveRecord
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.ports import Store
 from mqttlite.core.route.subscription import Subscription
@@ -215,6 +215,9 @@ def contents_of(changes: Iterable[Change]) -> Contents:
             continue
         if isinstance(change, SaveDeadline):
             contents[change.key]["due"][change.offset] = round(change.due_at)
+            continue
+        if isinstance(change, KeepFrom):
+            contents[change.key]["kept from"] = change.offset
             continue
         if isinstance(change, Append):
             entry = change.offset, change.mark, described(change.delivery)

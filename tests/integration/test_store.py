@@ -1,6 +1,6 @@
 """One behaviour for every store: what was committed is what is loaded, as the shortest list of changes, in order."""
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
@@ -31,19 +31,24 @@ from mqttlite.core.message_filter import StoredFilter
 from mqttlite.core.ports import Store
 from mqttlite.core.retained.writer import Writer
 from mqttlite.core.route.subscription import FilteredSubscription, Subscription
+from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.store.memory import LOAD_BATCH, MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Will
+from tests.support.replicated import replicated
 from tests.support.stores import everything
 
 
-@pytest.fixture(params=["memory", "memory, by pages", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+@pytest.fixture(params=["memory", "memory, by pages", "sqlite", "replicated", "the machine that follows"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     if request.param == "sqlite":
         on_disk = SqliteStore(tmp_path)
         yield on_disk
         on_disk.close()
+    elif request.param in ("replicated", "the machine that follows"):
+        async with replicated(tmp_path) as pair:
+            yield pair.leader if request.param == "replicated" else pair
     else:
         yield MemoryStore(pages=request.param == "memory, by pages")
 
@@ -52,6 +57,8 @@ async def commit(store: Store, *changes: Change) -> None:
     done: Awaitable[None] | None = store.commit(list(changes))
     if done is not None:
         await done
+    if isinstance(store, ReplicatedStore):
+        await store.picture.reached(store.sequence)
 
 
 def session(client_id: str = "a", interval: int = 60, expires_at: float = 0.0) -> SaveSession:

@@ -39,8 +39,8 @@ class Contents(NamedTuple):
     level of their names."""
 
 
-def back_up(directory: Path, path: Path) -> Contents:
-    """Copy the database of a data directory to a new file. Raises `StoreError`."""
+def back_up(directory: Path, path: Path, *, with_files: bool = True) -> Contents:
+    """Copy the database of a data directory, and the files beside it, to a new file. Raises `StoreError`."""
     database = directory / files.DATABASE
     if not database.is_file():
         raise files.StoreError(f"{directory} has no database: name the broker's data directory with --data-dir")
@@ -48,7 +48,7 @@ def back_up(directory: Path, path: Path) -> Contents:
         raise files.StoreError(f"{path} exists already: name another file")
 
     def add_files(connection: sqlite3.Connection) -> tuple[str, ...]:
-        return beside.copy(directory, connection)
+        return beside.copy(directory, connection) if with_files else ()
 
     return _copy(database, path, add_files)
 

@@ -211,17 +211,19 @@ def overwrite(path: Path, places: Mapping[int, bytes]) -> None:
             file.write(data)
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, is_synced: bool = True) -> sqlite3.Connection:
     """Open the database for writing. Raises `StoreError`, and `sqlite3.Error` for one that is damaged or missing.
+
+    Unless `is_synced`, a power cut may undo the latest commits, back to the last checkpoint.
 
     On a full disk there is no room for the memory that its users share: then this is the only one (`is_alone`).
     """
     try:
-        return _connect(path, "NORMAL")
+        return _connect(path, "NORMAL", is_synced)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode not in _NO_SHARED_MEMORY:
             raise
-        return _connect(path, "EXCLUSIVE")
+        return _connect(path, "EXCLUSIVE", is_synced)
 
 
 def is_alone(connection: sqlite3.Connection) -> bool:
@@ -230,7 +232,7 @@ def is_alone(connection: sqlite3.Connection) -> bool:
     return bool(mode == "exclusive")
 
 
-def _connect(path: Path, locking_mode: str) -> sqlite3.Connection:
+def _connect(path: Path, locking_mode: str, is_synced: bool) -> sqlite3.Connection:
     protect(path)
     write_again(path.with_name(path.name + "-wal"))
     uri = f"{path.absolute().as_uri()}?mode=rw"  # else SQLite makes an empty one where there is none
@@ -241,7 +243,7 @@ def _connect(path: Path, locking_mode: str) -> sqlite3.Connection:
         check(connection, path)
         upgrade(connection)
         for pragma in (
-            "synchronous = FULL",
+            f"synchronous = {'FULL' if is_synced else 'NORMAL'}",
             "fullfsync = 1",
             "wal_autocheckpoint = 0",
             f"journal_size_limit = {JOURNAL_BYTES}",

@@ -95,6 +95,14 @@ class Reader:
         self._connection: Final = connection
         self._on_lost: Final = on_lost
 
+    def record(self, key: str) -> bytes | None:
+        """The data of a feature's record; None if there is none, or it cannot be read."""
+        found = self._connection.execute("SELECT id, data FROM queues WHERE name = ?", (key[1:],)).fetchone()
+        try:
+            return None if found is None else decode_record(found[1], found[0]).data
+        except Damaged:
+            return None
+
     # ------------------------------------------------------------------ pages
 
     def page(self, key: str, first: int, count: int) -> Page:

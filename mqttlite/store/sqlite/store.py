@@ -64,13 +64,16 @@ _log = logging.getLogger("mqttlite.store")
 class SqliteStore:
     """A `Store` in a data directory. Raises `StoreError` for a directory that is unusable or in use.
 
-    It is created, loaded and closed outside of its thread. In between, only `commit` and `page` may be called.
+    It is created, loaded and closed outside of its thread. In between, only `commit`, `page` and `checkpoint` may be
+    called. `is_picture` says that a log elsewhere has each commit first: then a commit is only safe from a power cut
+    after a `checkpoint`.
     """
 
     pages: Final = True
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_picture: bool = False) -> None:
         files.make_directory(directory)
+        self._is_picture: Final = is_picture
         self._path: Final = directory / files.DATABASE
         self._lock: Final = files.Lock(directory)
         self._mark: Final = CommitMark(self._path)
@@ -114,6 +117,14 @@ class SqliteStore:
         """Implements `Store`."""
         return self._worker.submit(lambda: self._read(lambda: self._reader.entries(key, first, end, count)))
 
+    def checkpoint(self) -> "asyncio.Future[bool]":
+        """Make all commits before it safe from a power cut. False: somebody reads the database, ask again later."""
+        return self._worker.submit(self._checkpoint_all)
+
+    def record(self, key: str) -> bytes | None:
+        """The data of a feature's record; None if there is none, or it cannot be read."""
+        return self._reader.record(key)
+
     def load(self) -> Iterator[list[Change]]:
         """Yield the stored state without queued messages. Unreadable records are lost, and logged.
 
@@ -142,7 +153,7 @@ class SqliteStore:
                 self._open()
             if self._attempt == self._writer.commits:
                 self._attempt = -1
-                self._mark.write(self._writer.commits)
+                self._note_commit()
                 return  # it raised, but is durable
             self._attempt = self._writer.commits + 1
             try:
@@ -154,12 +165,16 @@ class SqliteStore:
                 self._attempt = self._writer.commits + 1
                 self._writer.commit(changes)
             self._attempt = -1
-            self._mark.write(self._writer.commits)
+            self._note_commit()
             self._committed_at = time.monotonic()
             self._has_journal = True
         except BaseException as error:
             self._give_up()
             raise _explained(error) from None
+
+    def _note_commit(self) -> None:
+        if not self._is_picture:  # of a picture, a power cut may undo what was noted
+            self._mark.write(self._writer.commits)
 
     def _read(self, read: Callable[[], T]) -> T:
         """What `read` reads of the database, which is rebuilt if it is damaged."""
@@ -226,6 +241,18 @@ class SqliteStore:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             self._writer.written_bytes = 0
 
+    def _checkpoint_all(self) -> bool:
+        try:
+            if self._connection is None:
+                self._open()
+            assert self._connection is not None, "it is open"
+            _, written, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except BaseException as error:
+            self._give_up()
+            raise _explained(error) from None
+        self._writer.written_bytes = 0
+        return bool(written == copied)
+
     def _empty_journal(self) -> None:
         """Put everything into the database, and truncate the journal unless somebody reads it."""
         assert self._connection is not None, "it is open"
@@ -277,7 +304,7 @@ class SqliteStore:
             if damage:
                 self._rebuild(damage)
                 return
-            self._use(files.connect(self._path))
+            self._use(files.connect(self._path, is_synced=not self._is_picture))
             acknowledged = self._mark.read()
             if acknowledged > self._writer.commits:
                 _log.error("%s: %s", self._path, missing(self._writer.commits, acknowledged))
@@ -322,7 +349,7 @@ class SqliteStore:
         _log.error("%s is damaged: %s", self._path, reason)
         for sentence in rebuild(self._path, self._mark.read()):
             _log.error("%s", sentence)
-        self._use(files.connect(self._path))
+        self._use(files.connect(self._path, is_synced=not self._is_picture))
         self._mark.write(self._writer.commits)
 
     def _give_up(self) -> None:

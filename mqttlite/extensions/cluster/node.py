@@ -1,0 +1,413 @@
+"""`Node`: one machine of a cluster. It follows the log until the lease is free, serves until it loses the lease, and
+follows again.
+
+Invariants: before a machine serves, it has written its `Begin`, and has everything before that in its database; from
+then on no other machine's record enters the log before the next `Begin`. The lease only says who may try.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from mqttlite.build import version
+from mqttlite.extensions.cluster import snapshot, status
+from mqttlite.extensions.cluster.disk import Database, Disk, is_empty, position_of
+from mqttlite.extensions.cluster.engine.port import (
+    Bounds,
+    Engine,
+    EngineError,
+    EngineUnavailable,
+    Fenced,
+    LogFull,
+    RevisionConflict,
+)
+from mqttlite.extensions.cluster.lease import RENEW_S, HandOver, HeldLease, Holder, LeaseView, decode_hand_over, encode
+from mqttlite.extensions.cluster.options import ClusterOptions
+from mqttlite.extensions.cluster.picture import Picture
+from mqttlite.extensions.cluster.record import encode_begin
+from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
+from mqttlite.extensions.cluster.standby import ForeignDataError, SnapshotNeeded, Standby
+from mqttlite.extensions.cluster.trim import is_filling, trim_before
+from mqttlite.store.sqlite.files import DATABASE
+
+LOG: Final = "log"
+"""The name of the log."""
+
+LEASE_KEY: Final = "lease"
+
+HAND_OVER_KEY: Final = "hand-over"
+
+LOOK_S: Final = 0.1
+"""The interval in which a machine that follows looks at the lease."""
+
+RETRY_S: Final = 0.5
+"""How long to wait before something that the engine did not do is asked for again."""
+
+STATUS_S: Final = 2.0
+"""The interval in which a machine says how far it is, if that has changed."""
+
+_log = logging.getLogger("mqttlite.cluster")
+
+
+class Node:
+    """`start` and `close` belong together; between them `serve_next`, then `end` when the broker has stopped, again
+    and again."""
+
+    def __init__(self, options: ClusterOptions, disk: Disk, engine: Engine) -> None:
+        self.name: Final = options.node or socket.gethostname()
+        self._options: Final = options
+        self._disk: Final = disk
+        self._engine: Final = engine
+        self._loop: Final = asyncio.get_running_loop()
+        self._lease: Final = LeaseView(self.name, self._loop.time())
+        self._run: Final = secrets.token_hex(8)
+        self.role: status.Role = "starts"
+        self.picture: Picture | None = None
+        """How far this machine is; None while its database is not open."""
+        self.over: Final = asyncio.Event()
+        """Set when this machine must stop to serve: see `is_lost`."""
+        self.is_lost: bool = False
+        """Whether another machine may serve already. Otherwise an operator has asked for another one."""
+        self.successor: str = ""
+        """The machine that is to serve next; empty: any."""
+        self.turns: int = 0
+        """How often this machine has begun to serve."""
+        self.nodes: Final[dict[str, status.NodeStatus]] = {}
+        """What each machine says, by its name."""
+        self._held: HeldLease | None = None
+        self._tasks: Final[list[asyncio.Task[None]]] = []
+        """Those of the whole life of the node."""
+        self._serving_tasks: Final[list[asyncio.Task[None]]] = []
+        """Those of one turn."""
+        self._database: Database | None = None
+        """The open one."""
+        self._build: Final = version()
+        self._position = 0
+        self._durable = 0
+        self._said: tuple[object, ...] = ()
+
+    def start(self) -> None:
+        """Begin to look at the lease, and to say how far this machine is."""
+        for work in (self._watch(), self._tell_status()):
+            self._tasks.append(self._loop.create_task(work))
+
+    async def close(self) -> None:
+        """End all that `start` began."""
+        await self.end()
+        self.role = "stopped"
+        with contextlib.suppress(EngineError):
+            await self._tell()
+        await _cancel(self._tasks)
+        await self._engine.close()
+
+    # ------------------------------------------------------------------ follow
+
+    async def serve_next(self) -> ReplicatedStore:
+        """Follow the log until it is this machine's turn to serve; return the store to serve with.
+
+        Raises `ForeignDataError` if the database is not of this cluster, `StoreError` for one that cannot be used, and
+        `CodecError` if another machine is of a newer version.
+        """
+        await self._asked(lambda: self._engine.ensure_log(LOG, self._options.log_bytes))
+        needs_snapshot = False
+        while True:
+            standby = await self._open_standby(needs_snapshot)
+            self.picture = standby.picture
+            self.role = "follows"
+            following = [self._loop.create_task(standby.follow())]
+            begin = 0
+            try:
+                begin = await self._take_turn(standby, following[0])
+                needs_snapshot = False
+            except SnapshotNeeded:
+                needs_snapshot = True
+            finally:
+                await _cancel(following)
+                await self._close_database()
+            store = await self._store(begin) if begin else None
+            if store is not None:
+                return store
+            await self._give_back()
+
+    async def _store(self, begin: int) -> ReplicatedStore | None:
+        """None if another machine has written to the log meanwhile."""
+        database = self._database = self._disk.open()
+        if position_of(database) != begin:
+            await self._close_database()
+            return None
+        self.picture = Picture(database, begin)
+        self.role = "serves"
+        self.turns += 1
+        self._serving_tasks.append(self._loop.create_task(self._keep_log_short()))
+        return ReplicatedStore(self._engine, LOG, self.picture, begin, self._on_fenced)
+
+    async def _open_standby(self, needs_snapshot: bool) -> Standby:
+        """Open the database, which may need a snapshot first."""
+        while True:
+            bounds = await self._asked(lambda: self._engine.bounds(LOG))
+            database = self._database = self._disk.open()
+            position = position_of(database)
+            is_seed = position is None and not is_empty(database)
+            problem = self._problem(bounds, position, is_seed)
+            if problem:
+                await self._close_database()
+                raise ForeignDataError(f"data_dir: {self._disk.name} {problem}")
+            position = position or 0
+            if position >= bounds.first - 1 and not needs_snapshot:
+                return Standby(self._engine, LOG, database, position, is_seed, self._on_begin)
+            await self._close_database()
+            await self._fetch_snapshot(max(1, bounds.first - 1))
+            needs_snapshot = False
+
+    def _problem(self, bounds: Bounds, position: int | None, is_seed: bool) -> str:
+        """Why the database cannot be used with this log; empty if it can."""
+        if is_seed and bounds.last:
+            return (
+                f"has data of a broker that is not of the cluster {self._options.name!r}: name another folder, or move "
+                f"its {DATABASE} away"
+            )
+        if position is not None and position > bounds.last:
+            return (
+                f"has the log of the cluster {self._options.name!r} up to {position}, and the engine only up to "
+                f"{bounds.last}: these are other servers than before, or they lost their files"
+            )
+        return ""
+
+    async def _fetch_snapshot(self, least: int) -> None:
+        """Replace the database by a snapshot, which must have the log at least up to `least`."""
+        self.role = "waits for a snapshot"
+        _log.warning("the log does not have all that this machine lacks: it waits for a snapshot")
+        while True:
+            try:
+                if await snapshot.position_of(self._engine) >= least:
+                    await snapshot.fetch(self._engine, self._disk)
+                    return
+            except (EngineError, OSError) as error:
+                _log.warning("there is no snapshot yet, trying again: %s", error)
+            await asyncio.sleep(RETRY_S)
+
+    def _on_begin(self, sequence: int, node: str) -> None:
+        _log.info("the machine %s serves, from %d in the log on", node, sequence)
+
+    # ------------------------------------------------------------------ take over
+
+    async def _take_turn(self, standby: Standby, following: asyncio.Task[None]) -> int:
+        """Wait until the lease is free, take it, and write a `Begin`; return its sequence once the database has
+        everything up to it. 0 if another machine was faster. Raises what `following` raises."""
+        while not self._lease.is_free(self._loop.time()):
+            await asyncio.wait([following], timeout=LOOK_S)
+            if following.done():
+                following.result()
+        if not await self._take_lease():
+            return 0
+        self.role = "takes over"
+        begin = await self._begin(standby.is_seed)
+        if begin:
+            reached = self._loop.create_task(standby.picture.reached(begin))
+            await asyncio.wait([following, reached], return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                reached.cancel()
+                following.result()
+        return 0 if self.is_lost else begin
+
+    async def _take_lease(self) -> bool:
+        sent_at = self._loop.time()
+        holder = Holder(self.name, self._run, self._lease.turn(), self._options.addresses)
+        try:
+            revision = await self._engine.put(LEASE_KEY, encode(holder), self._lease.expected)
+        except EngineError:  # another machine was faster, or it will be seen that this one has it
+            await asyncio.sleep(RETRY_S)
+            return False
+        self.over.clear()
+        self.is_lost = False
+        self.successor = ""
+        self._held = HeldLease(holder, revision, sent_at)
+        self._serving_tasks.append(self._loop.create_task(self._renew(self._held)))
+        return True
+
+    async def _begin(self, is_seed: bool) -> int:
+        """Write a `Begin` at the end of the log; return its sequence, or 0 if the lease is lost meanwhile."""
+        record = encode_begin(secrets.randbits(63), self.name, is_seed)
+        last: int = (await self._asked(lambda: self._engine.bounds(LOG))).last
+        while not self.is_lost:
+            try:
+                return await self._engine.append(LOG, last, record)
+            except Fenced as error:
+                at = last + 1
+                found = await self._asked(lambda: self._engine.read(LOG, at, 1))  # noqa: B023 awaited here
+                if found and found[0].sequence == at and found[0].blob == record:
+                    return at
+                last = error.last
+            except LogFull:
+                await self._shorten_log()
+            except EngineUnavailable as error:
+                _log.warning("the log cannot be written yet: %s", error)
+                await asyncio.sleep(RETRY_S)
+        return 0
+
+    # ------------------------------------------------------------------ serve
+
+    def successor_address(self) -> str:
+        """Where clients find the machine that is to serve next; empty if that is not known."""
+        found = self.nodes.get(self.successor)
+        return found.addresses[0] if found is not None and found.addresses else ""
+
+    async def end(self) -> None:
+        """The broker has stopped: close the database, and give back the lease."""
+        await self._close_database()
+        await self._give_back()
+
+    async def _close_database(self) -> None:
+        picture, self.picture = self.picture, None
+        if picture is not None:
+            await picture.close()
+        database, self._database = self._database, None
+        if database is not None:
+            await self._disk.close(database)
+
+    async def _give_back(self) -> None:
+        """Let another machine have the lease at once, if this one still has it."""
+        await _cancel(self._serving_tasks)
+        held, self._held = self._held, None
+        if held is None or self.is_lost:
+            return
+        left = Holder("", self._run, held.holder.turn, successor=self.successor)
+        with contextlib.suppress(EngineError):
+            await self._engine.put(LEASE_KEY, encode(left), held.revision)
+
+    def _on_fenced(self) -> None:
+        self._lose("another machine writes the log")
+
+    def _lose(self, why: str) -> None:
+        if not self.is_lost:
+            _log.error("this machine stops to serve: %s", why)
+            self.is_lost = True
+            self.over.set()
+
+    def _hand_over(self, request: HandOver) -> None:
+        """An operator asks for another machine to serve."""
+        if self.role != "serves" or self._held is None or request.turn != self._held.holder.turn:
+            return
+        followers = [each for each in self.nodes.values() if each.role == "follows" and each.node != self.name]
+        found = [each for each in followers if request.successor in ("", each.node)]
+        if not found:
+            _log.error("a hand-over was asked for, and no other machine follows")
+            return
+        self.successor = max(found, key=lambda each: each.position).node
+        _log.info("handing over to %s", self.successor)
+        self.over.set()
+
+    async def _renew(self, held: HeldLease) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            sent_at = self._loop.time()
+            try:
+                held.renew(await self._engine.put(LEASE_KEY, encode(held.holder), held.revision), sent_at)
+            except RevisionConflict:
+                entry = await self._asked(lambda: self._engine.get(LEASE_KEY))
+                if entry is None or not held.is_still(entry):
+                    self._lose("another machine has the lease")
+                    return
+                held.renew(entry.revision, sent_at)  # the answer to an earlier renewal was lost
+            except EngineUnavailable as error:
+                if held.is_over(self._loop.time()) and not error.is_connected:
+                    self._lose("no server of the engine answers, so another machine may serve")
+                    return
+
+    async def _keep_log_short(self) -> None:
+        while True:
+            await asyncio.sleep(STATUS_S)
+            await self._shorten_log()
+
+    async def _shorten_log(self) -> None:
+        """Trim the log, or make a snapshot: for a machine that needs one, or because nothing else lets the log be
+        trimmed."""
+        picture = self.picture
+        assert picture is not None, "the database is open"
+        try:
+            bounds = await self._engine.bounds(LOG)
+            kept = await snapshot.position_of(self._engine)
+            is_waited_for = any(each.role == "waits for a snapshot" for each in self.nodes.values())
+            durable = [each.durable for each in self.nodes.values() if each.role != "waits for a snapshot"]
+            before = trim_before(durable, kept, bounds.size_bytes, bounds.max_bytes)
+            if before > bounds.first:
+                await self._engine.trim(LOG, before)
+            elif (is_waited_for and kept < max(1, bounds.first - 1)) or (
+                is_filling(bounds.size_bytes, bounds.max_bytes) and kept < picture.position
+            ):
+                await snapshot.make(self._engine, self._disk, picture.position)
+        except (EngineError, OSError) as error:
+            _log.warning("the log could not be made shorter, trying again: %s", error)
+
+    # ------------------------------------------------------------------ always
+
+    async def _watch(self) -> None:
+        async for entry in self._engine.watch(""):
+            if entry.key == LEASE_KEY:
+                self._lease.see(entry, self._loop.time())
+            elif entry.key == HAND_OVER_KEY and entry.value is not None:
+                request = decode_hand_over(entry.value)
+                if request is not None:
+                    self._hand_over(request)
+            elif entry.key.startswith(status.PREFIX):
+                found = status.decode_node(entry.value)
+                if found is None:
+                    self.nodes.pop(entry.key.removeprefix(status.PREFIX), None)
+                else:
+                    self.nodes[found.node] = found
+
+    async def _tell_status(self) -> None:
+        while True:
+            with contextlib.suppress(EngineError):  # the next time
+                await self._tell()
+            await asyncio.sleep(STATUS_S)
+
+    async def _tell(self) -> None:
+        """Write the status if it has changed."""
+        picture = self.picture
+        if picture is not None:
+            if picture.durable < picture.position:
+                try:
+                    await picture.checkpoint()
+                except OSError as error:
+                    _log.warning("the database could not be made safe, trying again: %s", error)
+            self._position, self._durable = picture.position, picture.durable
+        said = self.role, self._position, self._durable
+        if said == self._said:
+            return
+        now = status.NodeStatus(
+            node=self.name,
+            role=self.role,
+            position=self._position,
+            durable=self._durable,
+            addresses=self._options.addresses,
+            build=self._build,
+            at=time.time(),
+        )
+        key = status.PREFIX + self.name
+        entry = await self._engine.get(key)
+        await self._engine.put(key, status.encode(now), 0 if entry is None else entry.revision)
+        self._said = said
+
+    async def _asked(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask the engine until it answers."""
+        while True:
+            try:
+                return await ask()
+            except EngineUnavailable as error:
+                _log.warning("the engine does not answer, trying again: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+    tasks.clear()

@@ -1,0 +1,50 @@
+"""The section `[cluster]` of the configuration: machines of which one serves, and the others take over."""
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+MAX_SERVERS: Final = 16
+"""The most addresses of the engine."""
+
+LEAST_LOG_BYTES: Final = 64 * 1_048_576
+"""The smallest log: a commit may have 16 MiB, and half of the log must be enough for machines that are behind."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Makes this broker one machine of several. They need a data directory each."""
+
+    servers: tuple[str, ...]
+    """The addresses of the engine, NATS with JetStream: `nats://host:4222`, or `tls://host:4222`."""
+    name: str = "mqttlite"
+    """The name of the cluster. All its machines have the same; other clusters on the same engine have others."""
+    node: str = ""
+    """The name of this machine. Empty: its host name."""
+    log_bytes: int = 1_073_741_824
+    """The most bytes of the log, on each server of the engine. A machine that is more than half of it behind starts
+    from a snapshot."""
+    addresses: tuple[str, ...] = ()
+    """Where clients find this machine, as `host:port`: what they are told at a hand-over (Server Reference)."""
+    credentials_file: str | None = None
+    """The credentials for the engine (NATS `.creds`)."""
+    ca_file: str | None = None
+    """The certificates of who signed those of the engine, for `tls://`."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.servers) <= MAX_SERVERS:
+            raise ValueError(f"servers has {len(self.servers)} addresses: name 1 to {MAX_SERVERS}, best all of them")
+        for server in self.servers:
+            parts = urlsplit(server)
+            if parts.scheme not in ("nats", "tls") or not parts.hostname:
+                raise ValueError(f'servers has {server!r}: write it like "nats://10.0.0.1:4222"')
+        for option, name in (("name", self.name), ("node", self.node)):
+            if name and not _NAME.fullmatch(name):
+                raise ValueError(f"{option} is {name!r}: use 1 to 64 letters, digits, '_' and '-'")
+        if not self.name:
+            raise ValueError("name is empty: leave it out, or name the cluster")
+        if self.log_bytes < LEAST_LOG_BYTES:
+            raise ValueError(f"log_bytes is {self.log_bytes}: at least {LEAST_LOG_BYTES} are needed")

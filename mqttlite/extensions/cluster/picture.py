@@ -1,0 +1,127 @@
+"""The picture of the log: the database of this machine, into which commits go once the log has them.
+
+Invariants: it has commits in the order of the log, and none that the log does not have; the sequence of the last one
+(`POSITION`) is in the same transaction. So after any crash it lacks what the log has from there on.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, final
+
+from mqttlite.core.changes import Change
+from mqttlite.core.log_changes import SaveRecord
+from mqttlite.core.message import Delivery
+from mqttlite.extensions.cluster.disk import POSITION, Database
+
+UNAPPLIED_BYTES: Final = 64 * 1_048_576
+"""How much the log may have that the database does not. Bounds the memory that a full or slow disk costs."""
+
+RETRY_S: Final = 0.25
+"""How long to wait before a failed write is tried again."""
+
+_log = logging.getLogger("mqttlite.cluster")
+
+
+@final
+class Picture:
+    """`position` is how far the database has the log already."""
+
+    def __init__(self, database: Database, position: int) -> None:
+        self._database: Final = database
+        self.position: int = position
+        """The sequence of the last commit in the database."""
+        self.durable: int = position
+        """The same, of those that a power cut does not undo."""
+        self._unapplied: Final[deque[tuple[list[Change], int, int]]] = deque()
+        """The changes, sequence and size in bytes of commits that the database does not have yet."""
+        self._unapplied_bytes = 0
+        self._last = position
+        """The sequence of the last commit that was added."""
+        self._applying: asyncio.Task[None] | None = None
+        self._progress = asyncio.Event()
+        """Set, and replaced, each time the database has more."""
+
+    @property
+    def is_too_far_behind(self) -> bool:
+        """Whether nothing more may be added for now."""
+        return self._unapplied_bytes > UNAPPLIED_BYTES
+
+    def add(self, changes: list[Change], sequence: int, size_bytes: int) -> None:
+        """The log has this commit, which ends with the record `sequence`."""
+        self._unapplied.append((changes, sequence, size_bytes))
+        self._unapplied_bytes += size_bytes
+        self._last = sequence
+        if self._applying is None:
+            self._applying = asyncio.get_running_loop().create_task(self._apply())
+
+    def page(self, key: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
+        """A page of messages (`Store.page`), once the database has all commits that were added."""
+        if self.position == self._last:
+            return self._database.page(key, first, count)
+        return asyncio.get_running_loop().create_task(self._page(key, first, count))
+
+    def load(self) -> Iterator[list[Change]]:
+        """The state as changes (`Store.load`)."""
+        for changes in self._database.load():
+            yield [each for each in changes if not (isinstance(each, SaveRecord) and each.key == POSITION)]
+
+    async def reached(self, sequence: int) -> None:
+        """Wait until the database has the log up to a sequence."""
+        while self.position < sequence:
+            await self._progress.wait()
+
+    async def has_room(self) -> None:
+        """Wait until more may be added."""
+        while self.is_too_far_behind:
+            await self._progress.wait()
+
+    async def checkpoint(self) -> None:
+        """Make what the database has safe from power cuts. Raises `OSError`."""
+        position = self.position
+        if await self._database.checkpoint():
+            self.durable = position
+
+    async def close(self) -> None:
+        """Write what was added, unless that fails now: the log has it."""
+        if self._applying is not None:
+            _, unfinished = await asyncio.wait([self._applying], timeout=RETRY_S)
+            for task in unfinished:
+                task.cancel()
+
+    async def _apply(self) -> None:
+        """Put all commits that were added into the database, as many at a time as there are."""
+        while self._unapplied:
+            batch = list(self._unapplied)
+            changes = [change for each, _, _ in batch for change in each]
+            sequence = batch[-1][1]
+            changes.append(SaveRecord(POSITION, b"%d" % sequence))
+            await self._write(changes)
+            for _ in batch:
+                self._unapplied_bytes -= self._unapplied.popleft()[2]
+            self.position = sequence
+            progress, self._progress = self._progress, asyncio.Event()
+            progress.set()
+        self._applying = None
+
+    async def _write(self, changes: list[Change]) -> None:
+        """Commit to the database, with as many attempts as it takes."""
+        attempts = 1
+        while True:
+            try:
+                await self._database.commit(changes)
+                break
+            except OSError as error:
+                if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …
+                    _log.error(
+                        "what the log has cannot be written here (attempt %d), trying again: %s", attempts, error
+                    )
+                attempts += 1
+                await asyncio.sleep(RETRY_S)
+        if attempts > 1:
+            _log.warning("the database was written at attempt %d", attempts)
+
+    async def _page(self, key: str, first: int, count: int) -> list[Delivery | None]:
+        await self.reached(self._last)
+        return await self._database.page(key, first, count)

@@ -1,0 +1,80 @@
+"""How `mqttlite serve` runs one machine of a cluster: it serves when it is its turn, again and again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from mqttlite.config import Config, ConfigError, LameDuckOptions
+from mqttlite.extensions.cluster.codec import CodecError
+from mqttlite.extensions.cluster.disk import DataDirectory
+from mqttlite.extensions.cluster.engine.port import Engine, EngineError
+from mqttlite.extensions.cluster.node import Node
+from mqttlite.extensions.cluster.options import ClusterOptions
+from mqttlite.extensions.cluster.standby import ForeignDataError
+
+if TYPE_CHECKING:
+    from mqttlite.cli.serve import Run
+    from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
+    from mqttlite.server import Broker
+
+Leave: TypeAlias = "Callable[[Broker], Awaitable[None]]"
+
+LEAVE_S: Final = 0.3
+"""How long a machine that has lost the lease, or hands it over, may take to send its clients away."""
+
+
+async def serve(config: Config, run: "Run", ended: asyncio.Event) -> None:
+    """Implements `cli.serve.Serving`."""
+    options = config.cluster
+    assert options is not None, "the section is there"
+    try:
+        engine = await connect(options)
+        node = Node(options, DataDirectory(Path(str(config.data_dir))), engine)
+        try:
+            node.start()
+            await take_turns(node, run, ended)
+        finally:
+            await node.close()
+    except (EngineError, CodecError) as error:
+        raise ConfigError(f"cluster: {error}") from None
+    except ForeignDataError as error:
+        raise ConfigError(str(error)) from None
+
+
+async def connect(options: ClusterOptions) -> Engine:
+    """Connect to the engine. Raises `EngineError`."""
+    raise NotImplementedError(options)
+
+
+async def take_turns(node: Node, run: "Run", ended: asyncio.Event) -> None:
+    """Serve whenever it is this machine's turn, until `ended` is set."""
+    while not ended.is_set():
+        store = await _first(node.serve_next(), ended)
+        if store is None:
+            return
+        try:
+            await run(store, node.over, lambda broker: _leave(node, broker))
+        finally:
+            await node.end()
+
+
+async def _first(turn: "Coroutine[Any, Any, ReplicatedStore]", ended: asyncio.Event) -> "ReplicatedStore | None":
+    """The result of `turn`; None if `ended` is set before there is one."""
+    loop = asyncio.get_running_loop()
+    tasks = turning, ending = loop.create_task(turn), loop.create_task(ended.wait())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return turning.result() if turning.done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _leave(node: Node, broker: "Broker") -> None:
+    """Send the clients away at once: another machine serves, or is to serve."""
+    if node.is_lost:
+        await broker.stop(LEAVE_S)
+    else:
+        await broker.drain(LameDuckOptions(deadline_s=LEAVE_S, server_reference=node.successor_address()))

@@ -1,0 +1,54 @@
+"""What each machine of a cluster says of itself, in a key of its own."""
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+PREFIX: Final = "node."
+"""The keys of the machines begin with it."""
+
+Role: TypeAlias = Literal["starts", "follows", "waits for a snapshot", "takes over", "serves", "stopped"]
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine. Positions are sequences of the log."""
+
+    node: str
+    role: Role
+    position: int
+    """How far its database has the log."""
+    durable: int
+    """How far after a power cut."""
+    addresses: tuple[str, ...] = ()
+    """Where clients find it."""
+    build: str
+    """The version of mqttlite."""
+    at: float
+    """When it said so, in Unix time of its own clock."""
+
+
+class SnapshotStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshot that the engine has."""
+
+    position: int
+    at: float
+
+
+def encode(status: NodeStatus | SnapshotStatus) -> bytes:
+    return msgspec.json.encode(status)
+
+
+def decode_node(value: bytes | None) -> NodeStatus | None:
+    """None for a deleted one, and for one that this version cannot read."""
+    try:
+        return None if value is None else msgspec.json.decode(value, type=NodeStatus)
+    except msgspec.MsgspecError:
+        return None
+
+
+def decode_snapshot(value: bytes | None) -> SnapshotStatus | None:
+    """None for a deleted one, and for one that this version cannot read."""
+    try:
+        return None if value is None else msgspec.json.decode(value, type=SnapshotStatus)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,66 @@
+"""Machines of a cluster in this process: each with its own data directory and connection to the engine."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from mqttlite.config import ClusterOptions, Config, ListenerOptions
+from mqttlite.core.ports import Store
+from mqttlite.extensions.cluster import serving
+from mqttlite.extensions.cluster.disk import DataDirectory
+from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
+from mqttlite.extensions.cluster.node import Node
+from mqttlite.server import Broker
+
+
+class Machine:
+    """One machine; `broker` is there while it serves."""
+
+    def __init__(self, name: str, servers: MemoryServers, directory: Path) -> None:
+        self.name: Final = name
+        self.directory: Final = directory
+        self.broker: Broker | None = None
+        self.engine: MemoryEngine = servers.connect()
+        self.node: Node
+        self._options: Final = ClusterOptions(servers=("nats://127.0.0.1:4222",), node=name)
+        self._ended: Final = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self.node = Node(self._options, DataDirectory(self.directory), self.engine)
+        self.node.start()
+        self._task = asyncio.get_running_loop().create_task(serving.take_turns(self.node, self._run, self._ended))
+
+    async def serves(self) -> Broker:
+        """Wait until it serves."""
+        while self.broker is None:
+            assert self._task is not None
+            if self._task.done():
+                self._task.result()
+            await asyncio.sleep(0.01)
+        return self.broker
+
+    async def stop(self) -> None:
+        """End as after SIGTERM."""
+        self._ended.set()
+        assert self._task is not None
+        await self._task
+        await self.node.close()
+
+    async def _run(self, store: Store | None, until: asyncio.Event, leave: serving.Leave) -> None:
+        config = Config(
+            listeners=(ListenerOptions(port=0),),
+            data_dir=str(self.directory),
+            cluster=self._options,
+            stop_timeout_s=0.5,
+        )
+        broker = Broker(config, store=store)
+        async with broker:
+            self.broker = broker
+            waits = [asyncio.ensure_future(each.wait()) for each in (until, self._ended)]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            self.broker = None
+            if until.is_set():
+                await leave(broker)

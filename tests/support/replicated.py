@@ -1,0 +1,73 @@
+"""A replicated store, and a machine that follows its log into a database of its own."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+from mqttlite.core.changes import Change
+from mqttlite.core.message import Delivery
+from mqttlite.extensions.cluster.disk import DataDirectory
+from mqttlite.extensions.cluster.engine.memory import MemoryServers
+from mqttlite.extensions.cluster.engine.port import Engine
+from mqttlite.extensions.cluster.picture import Picture
+from mqttlite.extensions.cluster.record import encode_begin
+from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
+from mqttlite.extensions.cluster.standby import Standby
+
+LOG: Final = "log"
+LOG_BYTES: Final = 1 << 30
+
+
+class Pair:
+    """A `Store` that commits on one machine, and is read on the one that follows."""
+
+    pages: Final = True
+
+    def __init__(self, leader: ReplicatedStore, standby: Standby) -> None:
+        self.leader: Final = leader
+        self.standby: Final = standby
+        self._following: Final = asyncio.get_running_loop().create_task(standby.follow())
+
+    def commit(self, changes: list[Change]) -> "asyncio.Task[None]":
+        return asyncio.get_running_loop().create_task(self._commit(changes))
+
+    def load(self) -> Iterator[list[Change]]:
+        return self.standby.picture.load()
+
+    def page(self, key: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
+        return self.standby.picture.page(key, first, count)
+
+    async def close(self) -> None:
+        self._following.cancel()
+        await asyncio.wait([self._following])
+        await self.standby.picture.close()
+
+    async def _commit(self, changes: list[Change]) -> None:
+        await self.leader.commit(changes)
+        await self.standby.picture.reached(self.leader.sequence)
+
+
+async def begin(engine: Engine, node: str = "a") -> int:
+    """Begin to write the log; return the sequence of the `Begin`."""
+    last = (await engine.bounds(LOG)).last
+    return await engine.append(LOG, last, encode_begin(last, node, False))
+
+
+@contextlib.asynccontextmanager
+async def replicated(directory: Path) -> AsyncIterator[Pair]:
+    servers = MemoryServers()
+    engine = servers.connect()
+    await engine.ensure_log(LOG, LOG_BYTES)
+    disks = DataDirectory(directory / "a"), DataDirectory(directory / "b")
+    databases = [each.open() for each in disks]
+    leader = ReplicatedStore(engine, LOG, Picture(databases[0], 0), await begin(engine), lambda: None)
+    pair = Pair(leader, Standby(servers.connect(), LOG, databases[1], 0, False, lambda _at, _node: None))
+    try:
+        yield pair
+    finally:
+        await pair.close()
+        await leader.picture.close()
+        for disk, database in zip(disks, databases, strict=True):
+            await disk.close(database)
