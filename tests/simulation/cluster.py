@@ -166,7 +166,7 @@ class ModelDisk:
 
     def position(self) -> int:
         found = self.state._records.get(POSITION)
-        return 0 if found is None else int(found.saved.data)
+        return 0 if found is None else int(found.saved.data.split()[0])
 
     def _check(self) -> None:
         if self.is_full:

@@ -3,20 +3,37 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mqttlite.core.changes import Change
-from mqttlite.core.log_changes import LOG_MARK
+from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.core.message import Delivery
 from mqttlite.store.sqlite.backup import back_up, restore
 from mqttlite.store.sqlite.files import DATABASE, remove
 from mqttlite.store.sqlite.store import SqliteStore
 
 POSITION: Final = LOG_MARK + "cluster/position"
-"""The record with the sequence in the log of the last commit in the database, in decimal digits."""
+"""The record with the `Position` of a database."""
 
 SNAPSHOT_FILE: Final = "cluster-snapshot"
 """A snapshot on its way to or from the engine."""
+
+
+class Position(NamedTuple):
+    """How far a database has the log."""
+
+    sequence: int
+    """Of the last record of its last commit."""
+    incarnation: int
+    """The sequence of the latest `Begin` up to there; 0 if there is none."""
+
+    def change(self) -> SaveRecord:
+        """The change that notes it in the database."""
+        return SaveRecord(POSITION, b"%d %d" % self)
+
+
+START: Final = Position(0, 0)
+"""Before the beginning of the log."""
 
 
 class Database(Protocol):
@@ -90,10 +107,10 @@ class DataDirectory:
         await asyncio.to_thread(restore, self.snapshot_file, self._directory)
 
 
-def position_of(database: Database) -> int | None:
+def position_of(database: Database) -> Position | None:
     """How far a database has the log; None if it never had a log."""
     found = database.record(POSITION)
-    return None if found is None else int(found)
+    return None if found is None else Position(*map(int, found.split()))
 
 
 def is_empty(database: Database) -> bool:

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from mqttlite.build import version
-from mqttlite.extensions.cluster import snapshot, status
-from mqttlite.extensions.cluster.disk import Database, Disk, is_empty, position_of
+from mqttlite.extensions.cluster import keys, snapshot, status
+from mqttlite.extensions.cluster.disk import START, Database, Disk, Position, is_empty, position_of
 from mqttlite.extensions.cluster.engine.port import (
     Bounds,
     Engine,
@@ -34,13 +34,6 @@ from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.standby import ForeignDataError, SnapshotNeeded, Standby
 from mqttlite.extensions.cluster.trim import is_filling, trim_before
 from mqttlite.store.sqlite.files import DATABASE
-
-LOG: Final = "log"
-"""The name of the log."""
-
-LEASE_KEY: Final = "lease"
-
-HAND_OVER_KEY: Final = "hand-over"
 
 LOOK_S: Final = 0.1
 """The interval in which a machine that follows looks at the lease."""
@@ -113,7 +106,7 @@ class Node:
         Raises `ForeignDataError` if the database is not of this cluster, `StoreError` for one that cannot be used, and
         `CodecError` if another machine is of a newer version.
         """
-        await self._asked(lambda: self._engine.ensure_log(LOG, self._options.log_bytes))
+        await self._asked(lambda: self._engine.ensure_log(keys.LOG, self._options.log_bytes))
         needs_snapshot = False
         while True:
             standby = await self._open_standby(needs_snapshot)
@@ -137,19 +130,19 @@ class Node:
     async def _store(self, begin: int) -> ReplicatedStore | None:
         """None if another machine has written to the log meanwhile."""
         database = self._database = self._disk.open()
-        if position_of(database) != begin:
+        if position_of(database) != (begin, begin):
             await self._close_database()
             return None
-        self.picture = Picture(database, begin)
+        self.picture = Picture(database, Position(begin, begin))
         self.role = "serves"
         self.turns += 1
         self._serving_tasks.append(self._loop.create_task(self._keep_log_short()))
-        return ReplicatedStore(self._engine, LOG, self.picture, begin, self._on_fenced)
+        return ReplicatedStore(self._engine, keys.LOG, self.picture, begin, self._on_fenced)
 
     async def _open_standby(self, needs_snapshot: bool) -> Standby:
         """Open the database, which may need a snapshot first."""
         while True:
-            bounds = await self._asked(lambda: self._engine.bounds(LOG))
+            bounds = await self._asked(lambda: self._engine.bounds(keys.LOG))
             database = self._database = self._disk.open()
             position = position_of(database)
             is_seed = position is None and not is_empty(database)
@@ -157,24 +150,24 @@ class Node:
             if problem:
                 await self._close_database()
                 raise ForeignDataError(f"data_dir: {self._disk.name} {problem}")
-            position = position or 0
-            if position >= bounds.first - 1 and not needs_snapshot:
-                return Standby(self._engine, LOG, database, position, is_seed, self._on_begin)
+            position = position or START
+            if position.sequence >= bounds.first - 1 and not needs_snapshot:
+                return Standby(self._engine, keys.LOG, database, position, is_seed, self._on_begin)
             await self._close_database()
             await self._fetch_snapshot(max(1, bounds.first - 1))
             needs_snapshot = False
 
-    def _problem(self, bounds: Bounds, position: int | None, is_seed: bool) -> str:
+    def _problem(self, bounds: Bounds, position: Position | None, is_seed: bool) -> str:
         """Why the database cannot be used with this log; empty if it can."""
         if is_seed and bounds.last:
             return (
                 f"has data of a broker that is not of the cluster {self._options.name!r}: name another folder, or move "
                 f"its {DATABASE} away"
             )
-        if position is not None and position > bounds.last:
+        if position is not None and position.sequence > bounds.last:
             return (
-                f"has the log of the cluster {self._options.name!r} up to {position}, and the engine only up to "
-                f"{bounds.last}: these are other servers than before, or they lost their files"
+                f"has the log of the cluster {self._options.name!r} up to {position.sequence}, and the engine has it "
+                f"only up to {bounds.last}: these are other servers than before, or they lost their files"
             )
         return ""
 
@@ -219,7 +212,7 @@ class Node:
         sent_at = self._loop.time()
         holder = Holder(self.name, self._run, self._lease.turn(), self._options.addresses)
         try:
-            revision = await self._engine.put(LEASE_KEY, encode(holder), self._lease.expected)
+            revision = await self._engine.put(keys.LEASE, encode(holder), self._lease.expected)
         except EngineError:  # another machine was faster, or it will be seen that this one has it
             await asyncio.sleep(RETRY_S)
             return False
@@ -233,13 +226,13 @@ class Node:
     async def _begin(self, is_seed: bool) -> int:
         """Write a `Begin` at the end of the log; return its sequence, or 0 if the lease is lost meanwhile."""
         record = encode_begin(secrets.randbits(63), self.name, is_seed)
-        last: int = (await self._asked(lambda: self._engine.bounds(LOG))).last
+        last: int = (await self._asked(lambda: self._engine.bounds(keys.LOG))).last
         while not self.is_lost:
             try:
-                return await self._engine.append(LOG, last, record)
+                return await self._engine.append(keys.LOG, last, record)
             except Fenced as error:
                 at = last + 1
-                found = await self._asked(lambda: self._engine.read(LOG, at, 1))  # noqa: B023 awaited here
+                found = await self._asked(lambda: self._engine.read(keys.LOG, at, 1))  # noqa: B023 awaited here
                 if found and found[0].sequence == at and found[0].blob == record:
                     return at
                 last = error.last
@@ -278,7 +271,7 @@ class Node:
             return
         left = Holder("", self._run, held.holder.turn, successor=self.successor)
         with contextlib.suppress(EngineError):
-            await self._engine.put(LEASE_KEY, encode(left), held.revision)
+            await self._engine.put(keys.LEASE, encode(left), held.revision)
 
     def _on_fenced(self) -> None:
         self._lose("another machine writes the log")
@@ -307,9 +300,9 @@ class Node:
             await asyncio.sleep(RENEW_S)
             sent_at = self._loop.time()
             try:
-                held.renew(await self._engine.put(LEASE_KEY, encode(held.holder), held.revision), sent_at)
+                held.renew(await self._engine.put(keys.LEASE, encode(held.holder), held.revision), sent_at)
             except RevisionConflict:
-                entry = await self._asked(lambda: self._engine.get(LEASE_KEY))
+                entry = await self._asked(lambda: self._engine.get(keys.LEASE))
                 if entry is None or not held.is_still(entry):
                     self._lose("another machine has the lease")
                     return
@@ -330,13 +323,13 @@ class Node:
         picture = self.picture
         assert picture is not None, "the database is open"
         try:
-            bounds = await self._engine.bounds(LOG)
+            bounds = await self._engine.bounds(keys.LOG)
             kept = await snapshot.position_of(self._engine)
             is_waited_for = any(each.role == "waits for a snapshot" for each in self.nodes.values())
             durable = [each.durable for each in self.nodes.values() if each.role != "waits for a snapshot"]
             before = trim_before(durable, kept, bounds.size_bytes, bounds.max_bytes)
             if before > bounds.first:
-                await self._engine.trim(LOG, before)
+                await self._engine.trim(keys.LOG, before)
             elif (is_waited_for and kept < max(1, bounds.first - 1)) or (
                 is_filling(bounds.size_bytes, bounds.max_bytes) and kept < picture.position
             ):
@@ -348,16 +341,16 @@ class Node:
 
     async def _watch(self) -> None:
         async for entry in self._engine.watch(""):
-            if entry.key == LEASE_KEY:
+            if entry.key == keys.LEASE:
                 self._lease.see(entry, self._loop.time())
-            elif entry.key == HAND_OVER_KEY and entry.value is not None:
+            elif entry.key == keys.HAND_OVER and entry.value is not None:
                 request = decode_hand_over(entry.value)
                 if request is not None:
                     self._hand_over(request)
-            elif entry.key.startswith(status.PREFIX):
+            elif entry.key.startswith(keys.NODES):
                 found = status.decode_node(entry.value)
                 if found is None:
-                    self.nodes.pop(entry.key.removeprefix(status.PREFIX), None)
+                    self.nodes.pop(entry.key.removeprefix(keys.NODES), None)
                 else:
                     self.nodes[found.node] = found
 
@@ -389,7 +382,7 @@ class Node:
             build=self._build,
             at=time.time(),
         )
-        key = status.PREFIX + self.name
+        key = keys.NODES + self.name
         entry = await self._engine.get(key)
         await self._engine.put(key, status.encode(now), 0 if entry is None else entry.revision)
         self._said = said

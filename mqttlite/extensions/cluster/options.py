@@ -15,6 +15,17 @@ LEAST_LOG_BYTES: Final = 64 * 1_048_576
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+class ClusterTlsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """TLS to the engine."""
+
+    ca_file: str | None = None
+    """The certificates that the engine's must be signed by. Absent: those that the system trusts."""
+    cert_file: str | None = None
+    """The certificate of this broker, with its chain, where the engine asks for one."""
+    key_file: str | None = None
+    """Its private key."""
+
+
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Makes this broker one machine of several. They need a data directory each."""
 
@@ -29,10 +40,24 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     from a snapshot."""
     addresses: tuple[str, ...] = ()
     """Where clients find this machine, as `host:port`: what they are told at a hand-over (Server Reference)."""
+    user: str = ""
+    """The name of this broker at the engine. Empty: it logs in with `credentials_file`, or without a name."""
+    password: str = ""
+    """Its password."""
     credentials_file: str | None = None
-    """The credentials for the engine (NATS `.creds`)."""
-    ca_file: str | None = None
-    """The certificates of who signed those of the engine, for `tls://`."""
+    """Its credentials (a `.creds` file of NATS) in place of a name."""
+    tls: ClusterTlsOptions | None = None
+    """TLS to the engine, for addresses that begin with `tls://`. Absent: the certificates that the system trusts."""
+    system_user: str = ""
+    """A user of the engine's system account: with it the broker sees that `sync_interval` is `always`. Empty: see
+    `monitoring`."""
+    system_password: str = ""
+    """Its password."""
+    monitoring: tuple[str, ...] = ()
+    """The addresses of the servers' monitoring ports, like `http://10.0.0.1:8222`, which also tell `sync_interval`."""
+    sync_assured: bool = False
+    """Your word that each server has `sync_interval: always`. Without it a power cut of all machines at once loses what
+    was acknowledged in the last two minutes, so the broker does not start where it cannot see it."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.servers) <= MAX_SERVERS:
@@ -44,6 +69,12 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for option, name in (("name", self.name), ("node", self.node)):
             if name and not _NAME.fullmatch(name):
                 raise ValueError(f"{option} is {name!r}: use 1 to 64 letters, digits, '_' and '-'")
+        for option, user, password in (
+            ("password", self.user, self.password),
+            ("system_password", self.system_user, self.system_password),
+        ):
+            if password and not user:
+                raise ValueError(f"{option} is set without the name that it belongs to")
         if not self.name:
             raise ValueError("name is empty: leave it out, or name the cluster")
         if self.log_bytes < LEAST_LOG_BYTES:

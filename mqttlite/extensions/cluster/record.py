@@ -1,7 +1,8 @@
 """The records of the log: each is a part of a commit, or says who writes from here on.
 
-Invariant: the parts of a commit stand in the log one after the other, unless their writer lost the log meanwhile. Then
-the commit was not acknowledged, and `Assembler` drops it.
+A record belongs to the log if its writer is that of the latest `Begin`. Another's, which was on its way when that
+`Begin` was written, may still have got a place behind it: nobody reads it. Invariant: so the parts of a commit follow
+each other, unless their writer lost the log meanwhile. Then the commit was not acknowledged, and is dropped.
 """
 
 import struct
@@ -99,23 +100,29 @@ def _opened(record: bytes) -> tuple[int, Place, bytes]:
 
 @final
 class Assembler:
-    """Puts commits together from records, which come in the order of the log."""
+    """Puts commits together from records, which come in the order of the log. `incarnation` is that of the record
+    before the first; 0 at the beginning of the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, incarnation: int = 0) -> None:
+        self.incarnation: int = incarnation
+        """The sequence of the latest `Begin`."""
         self._bodies: list[bytes] = []
-        self._commit = (0, 0)
-        """The incarnation and number of the commit whose first parts are there."""
+        self._number = 0
+        """Of the commit whose first parts are there."""
 
-    def add(self, record: bytes) -> Begin | Commit | None:
+    def add(self, sequence: int, record: bytes) -> Begin | Commit | None:
         """What a record completes. Raises `CodecError` for a damaged one, and for one that does not follow."""
         kind, place, body = _opened(record)
         if kind in (_BEGIN, _SEED):
             self._bodies = []  # the commit of a writer that lost the log
+            self.incarnation = sequence
             return Begin(place, body.decode(errors="replace"), kind == _SEED)
+        if place.incarnation != self.incarnation:
+            return None
         if place.part == 0:
             self._bodies = []
-            self._commit = place.incarnation, place.number
-        elif (place.incarnation, place.number) != self._commit or place.part != len(self._bodies):
+            self._number = place.number
+        elif place.number != self._number or place.part != len(self._bodies):
             raise CodecError(f"a record of the log is part {place.part} of a commit without the part before it")
         self._bodies.append(body)
         if kind == _PART:

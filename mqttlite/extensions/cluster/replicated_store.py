@@ -11,6 +11,7 @@ from typing import Final
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
 from mqttlite.extensions.cluster.codec import CodecError, encode
+from mqttlite.extensions.cluster.disk import Position
 from mqttlite.extensions.cluster.engine.port import Engine, EngineUnavailable, Fenced, LogFull
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import Place, encode_commit, place_of
@@ -81,7 +82,7 @@ class ReplicatedStore:
         while attempt.done < len(attempt.records):
             await self._append_some(attempt)
         self._attempt = None
-        self.picture.add(changes, self.sequence, attempt.size_bytes)
+        self.picture.add(changes, Position(self.sequence, self._incarnation), attempt.size_bytes)
 
     async def _append_some(self, attempt: _Attempt) -> None:
         """Append the next records. Raises `OSError` if it is unknown whether all of them are there."""
@@ -105,8 +106,9 @@ class ReplicatedStore:
                 raise result
 
     async def _look_behind(self, attempt: _Attempt) -> None:
-        """The log has a record behind the last that is known to be there. It is the next of this commit, of which it
-        was unknown whether it is there; or it is another machine's. Raises `OSError` for that."""
+        """The log has a record behind the last that is known to be there: the next of this commit, of which it was
+        unknown whether it is there; or one that another machine had on its way before this one's `Begin`, which nobody
+        reads; or another machine's `Begin`. Raises `OSError` for that, and while it is unknown."""
         own = place_of(attempt.records[attempt.done])
         try:
             found = await self._engine.read(self._log_name, self.sequence + 1, 1)
@@ -114,12 +116,15 @@ class ReplicatedStore:
             raise OSError(str(error)) from None
         if not found:  # an earlier record of the same attempt did not arrive
             raise OSError("the log has no answer yet")
-        if found[0].sequence == self.sequence + 1 and _place(found[0].blob) == own:
+        place = _place(found[0].blob)
+        if found[0].sequence == self.sequence + 1 and place == own:
             self._passed(attempt)
-            return
-        self._is_fenced = True
-        self._on_fenced()
-        raise OSError("another machine serves")
+        elif found[0].sequence == self.sequence + 1 and place is not None and 0 < place.incarnation < self._incarnation:
+            self.sequence += 1
+        else:
+            self._is_fenced = True
+            self._on_fenced()
+            raise OSError("another machine serves")
 
     def _passed(self, attempt: _Attempt) -> None:
         self.sequence += 1

@@ -1,14 +1,17 @@
 """How `mqttlite serve` runs one machine of a cluster: it serves when it is its turn, again and again."""
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mqttlite.config import Config, ConfigError, LameDuckOptions
 from mqttlite.extensions.cluster.codec import CodecError
+from mqttlite.extensions.cluster.connect import connect
 from mqttlite.extensions.cluster.disk import DataDirectory
-from mqttlite.extensions.cluster.engine.port import Engine, EngineError
+from mqttlite.extensions.cluster.engine.port import Engine, EngineError, EngineUnavailable
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
 from mqttlite.extensions.cluster.standby import ForeignDataError
@@ -20,8 +23,13 @@ if TYPE_CHECKING:
 
 Leave: TypeAlias = "Callable[[Broker], Awaitable[None]]"
 
+RETRY_S: Final = 1.0
+"""How long to wait before the engine is looked for again."""
+
 LEAVE_S: Final = 0.3
 """How long a machine that has lost the lease, or hands it over, may take to send its clients away."""
+
+_log = logging.getLogger("mqttlite.cluster")
 
 
 async def serve(config: Config, run: "Run", ended: asyncio.Event) -> None:
@@ -29,7 +37,9 @@ async def serve(config: Config, run: "Run", ended: asyncio.Event) -> None:
     options = config.cluster
     assert options is not None, "the section is there"
     try:
-        engine = await connect(options)
+        engine = await _connected(options, ended)
+        if engine is None:
+            return
         node = Node(options, DataDirectory(Path(str(config.data_dir))), engine)
         try:
             node.start()
@@ -42,9 +52,19 @@ async def serve(config: Config, run: "Run", ended: asyncio.Event) -> None:
         raise ConfigError(str(error)) from None
 
 
-async def connect(options: ClusterOptions) -> Engine:
-    """Connect to the engine. Raises `EngineError`."""
-    raise NotImplementedError(options)
+async def _connected(options: ClusterOptions, ended: asyncio.Event) -> Engine | None:
+    """Connect to the engine, which may start later than this machine; None if `ended` is set before."""
+    attempts = 1
+    while not ended.is_set():
+        try:
+            return await connect(options)
+        except EngineUnavailable as error:
+            if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …
+                _log.warning("waiting for the engine (attempt %d): %s", attempts, error)
+            attempts += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), RETRY_S)
+    return None
 
 
 async def take_turns(node: Node, run: "Run", ended: asyncio.Event) -> None:
@@ -62,7 +82,7 @@ async def take_turns(node: Node, run: "Run", ended: asyncio.Event) -> None:
 async def _first(turn: "Coroutine[Any, Any, ReplicatedStore]", ended: asyncio.Event) -> "ReplicatedStore | None":
     """The result of `turn`; None if `ended` is set before there is one."""
     loop = asyncio.get_running_loop()
-    tasks = turning, ending = loop.create_task(turn), loop.create_task(ended.wait())
+    tasks = turning, _ending = loop.create_task(turn), loop.create_task(ended.wait())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return turning.result() if turning.done() else None

@@ -1,17 +1,10 @@
 """Snapshots: a copy of a database in the engine, from which a machine starts that the log alone cannot help."""
 
 import time
-from typing import Final
 
-from mqttlite.extensions.cluster import status
+from mqttlite.extensions.cluster import keys, status
 from mqttlite.extensions.cluster.disk import Disk
 from mqttlite.extensions.cluster.engine.port import Engine
-
-KEY: Final = "snapshot"
-"""The key that says how far the snapshot has the log."""
-
-FILE: Final = "snapshot"
-"""The engine's file. It is replaced whole."""
 
 
 async def make(engine: Engine, disk: Disk, position: int) -> None:
@@ -19,17 +12,17 @@ async def make(engine: Engine, disk: Disk, position: int) -> None:
     `EngineError`."""
     try:
         await disk.copy()
-        await engine.put_file(FILE, disk.snapshot_file)
-        entry = await engine.get(KEY)
+        await engine.put_file(keys.SNAPSHOT, disk.snapshot_file)
+        entry = await engine.get(keys.SNAPSHOT)
         value = status.encode(status.SnapshotStatus(position=position, at=time.time()))
-        await engine.put(KEY, value, 0 if entry is None else entry.revision)
+        await engine.put(keys.SNAPSHOT, value, 0 if entry is None else entry.revision)
     finally:
         disk.snapshot_file.unlink(missing_ok=True)
 
 
 async def position_of(engine: Engine) -> int:
     """How far the engine's snapshot has the log at least; 0 if there is none. Raises `EngineError`."""
-    entry = await engine.get(KEY)
+    entry = await engine.get(keys.SNAPSHOT)
     found = None if entry is None else status.decode_snapshot(entry.value)
     return 0 if found is None else found.position
 
@@ -37,7 +30,7 @@ async def position_of(engine: Engine) -> int:
 async def fetch(engine: Engine, disk: Disk) -> None:
     """Put the engine's snapshot in the place of the database, which is older. Raises `OSError` and `EngineError`."""
     try:
-        await engine.get_file(FILE, disk.snapshot_file)
+        await engine.get_file(keys.SNAPSHOT, disk.snapshot_file)
         await disk.replace()
     finally:
         disk.snapshot_file.unlink(missing_ok=True)

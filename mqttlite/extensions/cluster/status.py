@@ -1,11 +1,8 @@
 """What each machine of a cluster says of itself, in a key of its own."""
 
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
-
-PREFIX: Final = "node."
-"""The keys of the machines begin with it."""
 
 Role: TypeAlias = Literal["starts", "follows", "waits for a snapshot", "takes over", "serves", "stopped"]
 

@@ -250,6 +250,13 @@ class MemoryEngine:
         check_key(key)
         await self._ask(lambda: self._servers.change(key, None, revision))
 
+    async def entries(self, prefix: str) -> list[Entry]:
+        def entries() -> list[Entry]:
+            found = self._servers.keys.values()
+            return [each for each in found if each.value is not None and each.key.startswith(prefix)]
+
+        return await self._ask(entries)
+
     async def watch(self, prefix: str) -> AsyncGenerator[Entry, None]:
         looked_at = 0
         seen: set[str] = set()

@@ -130,7 +130,8 @@ class Engine(Protocol):
 
         When it returns, a majority of the servers have written the record and called fsync. Several appends may be
         under way: they are sent in the order of the calls, each with the sequence that it will follow. If one does
-        not take place, neither does any later one: it is `Fenced`, too (or the log is still full).
+        not take place, neither does any later one, unless another owner's record took its place: then the next may
+        follow that record. A reader must tell by what stands in a record whose it is.
 
         Raises `Fenced`, `LogFull`, `EngineUnavailable`, and ValueError for a blob above `MAX_BLOB_BYTES`.
         """
@@ -181,6 +182,10 @@ class Engine(Protocol):
 
     async def delete(self, key: str, revision: int) -> None:
         """Delete a key if it has this revision. Raises `RevisionConflict` as `put` does."""
+        ...
+
+    async def entries(self, prefix: str) -> list[Entry]:
+        """The value of each key that begins with `prefix`, as one server has it: perhaps not the latest."""
         ...
 
     def watch(self, prefix: str) -> AsyncGenerator[Entry, None]:

@@ -22,8 +22,8 @@ def test_a_commit_of_any_size_comes_out_whole(size: int) -> None:
     records = encode_commit(7, 3, data)
     assert len(records) == max(1, -(-size // PART_BYTES))
     assert [place_of(record) for record in records] == [Place(7, 3, part) for part in range(len(records))]
-    assembler = Assembler()
-    found = [assembler.add(record) for record in records]
+    assembler = Assembler(7)
+    found = [assembler.add(at, record) for at, record in enumerate(records, 8)]
     assert all(each is None for each in found[:-1])
     assert isinstance(found[-1], Commit)
     assert found[-1].data == data
@@ -32,33 +32,48 @@ def test_a_commit_of_any_size_comes_out_whole(size: int) -> None:
 
 @pytest.mark.parametrize("is_seed", [False, True])
 def test_a_machine_begins_with_its_name(is_seed: bool) -> None:
-    found = Assembler().add(encode_begin(42, "náme", is_seed))
+    assembler = Assembler()
+    found = assembler.add(5, encode_begin(42, "náme", is_seed))
+    assert assembler.incarnation == 5
     assert isinstance(found, Begin)
     assert (found.node, found.is_seed, found.place) == ("náme", is_seed, Place(0, 42, 0))
 
 
 def test_an_unfinished_commit_is_dropped_when_another_machine_begins() -> None:
-    assembler = Assembler()
-    for record in encode_commit(7, 3, b"x" * 3 * PART_BYTES)[:2]:
-        assert assembler.add(record) is None
-    assert isinstance(assembler.add(encode_begin(1, "b", False)), Begin)
-    found = assembler.add(encode_commit(10, 1, b"new")[0])
+    assembler = Assembler(7)
+    for at, record in enumerate(encode_commit(7, 3, b"x" * 3 * PART_BYTES)[:2], 8):
+        assert assembler.add(at, record) is None
+    assert isinstance(assembler.add(10, encode_begin(1, "b", False)), Begin)
+    found = assembler.add(11, encode_commit(10, 1, b"new")[0])
     assert isinstance(found, Commit)
     assert found.data == b"new"
 
 
+def test_a_record_behind_the_begin_of_another_machine_is_not_read() -> None:
+    assembler = Assembler(7)
+    assembler.add(8, encode_begin(1, "b", False))
+    first, second = encode_commit(8, 1, b"x" * 2 * PART_BYTES)
+    late = encode_commit(7, 9, b"y" * 2 * PART_BYTES)[1]
+    assert assembler.add(9, late) is None
+    assert assembler.add(10, first) is None
+    assert assembler.add(11, encode_commit(7, 10, b"late")[0]) is None
+    found = assembler.add(12, second)
+    assert isinstance(found, Commit)
+    assert found.data == b"x" * 2 * PART_BYTES
+
+
 def test_a_part_without_the_one_before_is_refused() -> None:
     first, second, third = encode_commit(7, 3, b"x" * 3 * PART_BYTES)
-    assembler = Assembler()
-    assembler.add(first)
+    assembler = Assembler(7)
+    assembler.add(8, first)
     with pytest.raises(CodecError, match="part 2 of a commit without the part before it"):
-        assembler.add(third)
+        assembler.add(9, third)
     with pytest.raises(CodecError, match="part 1 of a commit"):
-        Assembler().add(second)
-    other = Assembler()
-    other.add(encode_commit(7, 2, b"x" * 2 * PART_BYTES)[0])
+        Assembler(7).add(8, second)
+    other = Assembler(7)
+    other.add(8, encode_commit(7, 2, b"x" * 2 * PART_BYTES)[0])
     with pytest.raises(CodecError, match="part 1 of a commit"):
-        other.add(second)
+        other.add(9, second)
 
 
 def test_damage_and_newer_versions_are_refused() -> None:

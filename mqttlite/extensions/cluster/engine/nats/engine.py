@@ -170,6 +170,9 @@ class NatsEngine:
         check_key(key)
         await self._keys.delete(key, revision)
 
+    async def entries(self, prefix: str) -> list[Entry]:
+        return await self._keys.entries(prefix)
+
     def watch(self, prefix: str) -> AsyncGenerator[Entry, None]:
         return self._keys.watch(prefix)
 

@@ -67,6 +67,21 @@ class NatsKeys:
         entry = await self._last(key)
         return entry if entry is not None and entry.value is not None else None
 
+    async def entries(self, prefix: str) -> list[Entry]:
+        found: dict[str, Entry] = {}
+        if not self._connection.is_connected:
+            raise self._connection.unavailable("no server is connected")
+        async for message in Tail(self._connection, self._stream, f"{self._prefix}>", 1).messages():
+            if not isinstance(message, Waiting):
+                key = message.subject.removeprefix(self._prefix)
+                is_wanted = key.startswith(prefix) and not message.headers.get(OPERATION)
+                found.pop(key, None)
+                if is_wanted:
+                    found[key] = Entry(key, message.data, message.sequence)
+            if message.pending == 0:
+                break
+        return list(found.values())
+
     async def watch(self, prefix: str) -> AsyncGenerator[Entry, None]:
         seen: set[str] = set()
         async for message in Tail(self._connection, self._stream, f"{self._prefix}>", 1).messages():

@@ -1,0 +1,47 @@
+"""A cluster as its engine has it: who serves, and how far each machine is."""
+
+import msgspec
+
+from mqttlite.extensions.cluster import keys, lease, snapshot, status
+from mqttlite.extensions.cluster.engine.port import Engine
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """Sequences are those of the log."""
+
+    serving: str
+    """The machine that has the lease; empty if it was given back."""
+    turn: int
+    """How often the lease has changed hands."""
+    first: int
+    """The first record that is kept."""
+    last: int
+    """The last record."""
+    log_bytes: int
+    max_log_bytes: int
+    snapshot: int
+    """How far the engine's snapshot is; 0 if there is none."""
+    machines: tuple[status.NodeStatus, ...]
+    """By name. One that stopped for ever stays until its key is removed."""
+
+    def role_of(self, node: str) -> str:
+        """What a machine says of itself; empty for one that is not known."""
+        return next((each.role for each in self.machines if each.node == node), "")
+
+
+async def look(engine: Engine) -> Overview:
+    """Raises `EngineError`."""
+    bounds = await engine.bounds(keys.LOG)
+    entry = await engine.get(keys.LEASE)
+    holder = None if entry is None or entry.value is None else lease.decode(entry.value)
+    machines = [status.decode_node(each.value) for each in await engine.entries(keys.NODES)]
+    return Overview(
+        serving="" if holder is None else holder.node,
+        turn=0 if holder is None else holder.turn,
+        first=bounds.first,
+        last=bounds.last,
+        log_bytes=bounds.size_bytes,
+        max_log_bytes=bounds.max_bytes,
+        snapshot=await snapshot.position_of(engine),
+        machines=tuple(sorted((each for each in machines if each is not None), key=lambda each: each.node)),
+    )
