@@ -56,6 +56,7 @@ BELOW: Final[dict[str, set[str]]] = {
             *PURE,
             "admin",
             "atomic_file",
+            "build",
             "catalogue",
             "cli",
             "client",

@@ -126,7 +126,7 @@ class Run(Protocol):
     `leave` stop it."""
 
     def __call__(
-        self, store: Store | None, until: asyncio.Event, leave: Callable[[Broker], Awaitable[None]]
+        self, store: Store | None, until: asyncio.Event, leave: Callable[[Broker], Awaitable[None]], /
     ) -> Awaitable[None]: ...
 
 

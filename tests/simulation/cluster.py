@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import random
 import selectors
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from unittest.mock import patch
 
 from mqttlite.core.changes import Change, Enqueue, SaveSession, Stored
@@ -30,6 +30,8 @@ MACHINES: Final = 3
 SESSION: Final = "s"
 LASTS_S: Final = 40.0
 """How long faults go on."""
+DESTROYS_S: Final = 6.0
+"""The least time between two destroyed disks: two of three at once are more than a cluster can lose."""
 HEALS_S: Final = 30.0
 """How long a cluster without faults has to serve again."""
 PART_BYTES: Final = 200
@@ -173,6 +175,9 @@ class ModelDisk:
             raise OSError("the disk is full")
 
 
+Leave: TypeAlias = Callable[[serving.RunningBroker], Awaitable[None]]
+
+
 class Machine:
     """One machine; it may be down."""
 
@@ -214,6 +219,10 @@ class Machine:
             await task
         self.disk.is_open = False
 
+    def is_whole(self) -> bool:
+        """Whether it has a database, and has said so."""
+        return self.is_up and self.node is not None and self.node.role in ("follows", "serves")
+
     def check(self) -> None:
         """Raise what ended it."""
         if self._task is not None and self._task.done():
@@ -229,7 +238,7 @@ class Machine:
         finally:
             await node.close()
 
-    async def _run(self, store: Store | None, until: asyncio.Event, leave: serving.Leave) -> None:
+    async def _run(self, store: Store | None, until: asyncio.Event, leave: Leave) -> None:
         assert isinstance(store, ReplicatedStore)
         run = self.disk.run
         self.serves = True
@@ -251,6 +260,7 @@ class World:
         self.faults = self.rng.choice([0.0, 0.02, 0.1])
         """How often a request or its answer is lost."""
         self._next = 0
+        self._destroyed_at = 0.0
         copies: dict[str, list[list[Change]]] = {}
         self.machines: Final = [
             Machine(name, self, ModelDisk(name, self.rng, copies, folder)) for name in "abc"[:MACHINES]
@@ -319,9 +329,9 @@ class World:
             other = self.rng.choice(self.machines)
             if other.node is not None and not machine.engine.is_cut_off:
                 other.node.nodes.clear()
-        elif fault == 8:
-            others = [each for each in self.machines if each is not machine]
-            if all(each.is_up for each in others):
+        elif fault == 8 and all(each.is_whole() for each in self.machines if each is not machine):
+            if asyncio.get_running_loop().time() > self._destroyed_at + DESTROYS_S:
+                self._destroyed_at = asyncio.get_running_loop().time()
                 await machine.crash(loses=True)
                 machine.disk.destroy()
 

@@ -1,8 +1,9 @@
 """Machines of a cluster in this process: each with its own data directory and connection to the engine."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from mqttlite.config import ClusterOptions, Config, ListenerOptions
 from mqttlite.core.ports import Store
@@ -11,6 +12,8 @@ from mqttlite.extensions.cluster.disk import DataDirectory
 from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.server import Broker
+
+Leave: TypeAlias = Callable[[serving.RunningBroker], Awaitable[None]]
 
 
 class Machine:
@@ -47,7 +50,7 @@ class Machine:
         await self._task
         await self.node.close()
 
-    async def _run(self, store: Store | None, until: asyncio.Event, leave: serving.Leave) -> None:
+    async def _run(self, store: Store | None, until: asyncio.Event, leave: Leave) -> None:
         config = Config(
             listeners=(ListenerOptions(port=0),),
             data_dir=str(self.directory),

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol
 
 from mqttlite.config import Config, ConfigError, LameDuckOptions
 from mqttlite.extensions.cluster.codec import CodecError
@@ -14,14 +14,25 @@ from mqttlite.extensions.cluster.disk import DataDirectory
 from mqttlite.extensions.cluster.engine.port import Engine, EngineError, EngineUnavailable
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
+from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.standby import ForeignDataError
 
-if TYPE_CHECKING:
-    from mqttlite.cli.serve import Run
-    from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
-    from mqttlite.server import Broker
 
-Leave: TypeAlias = "Callable[[Broker], Awaitable[None]]"
+class RunningBroker(Protocol):
+    """`mqttlite.Broker`."""
+
+    def stop(self, within_s: float | None = None) -> Awaitable[None]: ...
+
+    def drain(self, options: LameDuckOptions | None = None) -> Awaitable[None]: ...
+
+
+class Run(Protocol):
+    """Runs a broker with a store until a signal ends it, or `until` is set; then it lets `leave` stop the broker."""
+
+    def __call__(
+        self, store: ReplicatedStore, until: asyncio.Event, leave: Callable[[RunningBroker], Awaitable[None]], /
+    ) -> Awaitable[None]: ...
+
 
 RETRY_S: Final = 1.0
 """How long to wait before the engine is looked for again."""
@@ -32,7 +43,7 @@ LEAVE_S: Final = 0.3
 _log = logging.getLogger("mqttlite.cluster")
 
 
-async def serve(config: Config, run: "Run", ended: asyncio.Event) -> None:
+async def serve(config: Config, run: Run, ended: asyncio.Event) -> None:
     """Implements `cli.serve.Serving`."""
     options = config.cluster
     assert options is not None, "the section is there"
@@ -67,7 +78,7 @@ async def _connected(options: ClusterOptions, ended: asyncio.Event) -> Engine | 
     return None
 
 
-async def take_turns(node: Node, run: "Run", ended: asyncio.Event) -> None:
+async def take_turns(node: Node, run: Run, ended: asyncio.Event) -> None:
     """Serve whenever it is this machine's turn, until `ended` is set."""
     while not ended.is_set():
         store = await _first(node.serve_next(), ended)
@@ -79,7 +90,7 @@ async def take_turns(node: Node, run: "Run", ended: asyncio.Event) -> None:
             await node.end()
 
 
-async def _first(turn: "Coroutine[Any, Any, ReplicatedStore]", ended: asyncio.Event) -> "ReplicatedStore | None":
+async def _first(turn: Coroutine[Any, Any, ReplicatedStore], ended: asyncio.Event) -> ReplicatedStore | None:
     """The result of `turn`; None if `ended` is set before there is one."""
     loop = asyncio.get_running_loop()
     tasks = turning, _ending = loop.create_task(turn), loop.create_task(ended.wait())
@@ -92,7 +103,7 @@ async def _first(turn: "Coroutine[Any, Any, ReplicatedStore]", ended: asyncio.Ev
         await asyncio.wait(tasks)
 
 
-async def _leave(node: Node, broker: "Broker") -> None:
+async def _leave(node: Node, broker: RunningBroker) -> None:
     """Send the clients away at once: another machine serves, or is to serve."""
     if node.is_lost:
         await broker.stop(LEAVE_S)
