@@ -168,7 +168,7 @@ class ModelDisk:
 
     def position(self) -> int:
         found = self.state._records.get(POSITION)
-        return 0 if found is None else int(found.saved.data.split()[0])
+        return 0 if found is None else int(found.saved.data)
 
     def _check(self) -> None:
         if self.is_full:
@@ -329,11 +329,15 @@ class World:
             other = self.rng.choice(self.machines)
             if other.node is not None and not machine.engine.is_cut_off:
                 other.node.nodes.clear()
-        elif fault == 8 and all(each.is_whole() for each in self.machines if each is not machine):
-            if asyncio.get_running_loop().time() > self._destroyed_at + DESTROYS_S:
-                self._destroyed_at = asyncio.get_running_loop().time()
-                await machine.crash(loses=True)
-                machine.disk.destroy()
+        elif fault == 8 and self._may_destroy(machine):
+            self._destroyed_at = asyncio.get_running_loop().time()
+            await machine.crash(loses=True)
+            machine.disk.destroy()
+
+    def _may_destroy(self, machine: Machine) -> bool:
+        """Whether the disk of a machine may be lost: the others have theirs."""
+        is_late_enough = asyncio.get_running_loop().time() > self._destroyed_at + DESTROYS_S
+        return is_late_enough and all(each.is_whole() for each in self.machines if each is not machine)
 
     async def _heal(self) -> None:
         self.faults = 0.0

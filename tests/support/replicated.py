@@ -8,7 +8,7 @@ from typing import Final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
-from mqttlite.extensions.cluster.disk import START, DataDirectory
+from mqttlite.extensions.cluster.disk import DataDirectory
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.engine.port import Engine
 from mqttlite.extensions.cluster.picture import Picture
@@ -62,8 +62,8 @@ async def replicated(directory: Path) -> AsyncIterator[Pair]:
     await engine.ensure_log(LOG, LOG_BYTES)
     disks = DataDirectory(directory / "a"), DataDirectory(directory / "b")
     databases = [each.open() for each in disks]
-    leader = ReplicatedStore(engine, LOG, Picture(databases[0], START), await begin(engine), lambda: None)
-    pair = Pair(leader, Standby(servers.connect(), LOG, databases[1], START, False, lambda _at, _node: None))
+    leader = ReplicatedStore(engine, LOG, Picture(databases[0], 0), await begin(engine), lambda: None)
+    pair = Pair(leader, Standby(servers.connect(), LOG, databases[1], 0, False, lambda _at, _node: None))
     try:
         yield pair
     finally:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from mqttlite.core.changes import Change
 from mqttlite.core.log_changes import LOG_MARK, SaveRecord
@@ -13,27 +13,10 @@ from mqttlite.store.sqlite.files import DATABASE, remove
 from mqttlite.store.sqlite.store import SqliteStore
 
 POSITION: Final = LOG_MARK + "cluster/position"
-"""The record with the `Position` of a database."""
+"""The record with the sequence in the log of the last record in the database, in decimal digits."""
 
 SNAPSHOT_FILE: Final = "cluster-snapshot"
 """A snapshot on its way to or from the engine."""
-
-
-class Position(NamedTuple):
-    """How far a database has the log."""
-
-    sequence: int
-    """Of the last record of its last commit."""
-    incarnation: int
-    """The sequence of the latest `Begin` up to there; 0 if there is none."""
-
-    def change(self) -> SaveRecord:
-        """The change that notes it in the database."""
-        return SaveRecord(POSITION, b"%d %d" % self)
-
-
-START: Final = Position(0, 0)
-"""Before the beginning of the log."""
 
 
 class Database(Protocol):
@@ -107,10 +90,15 @@ class DataDirectory:
         await asyncio.to_thread(restore, self.snapshot_file, self._directory)
 
 
-def position_of(database: Database) -> Position | None:
+def position_of(database: Database) -> int | None:
     """How far a database has the log; None if it never had a log."""
     found = database.record(POSITION)
-    return None if found is None else Position(*map(int, found.split()))
+    return None if found is None else int(found)
+
+
+def position_change(sequence: int) -> SaveRecord:
+    """The change that notes in a database how far it has the log."""
+    return SaveRecord(POSITION, b"%d" % sequence)
 
 
 def is_empty(database: Database) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mqttlite.build import version
 from mqttlite.extensions.cluster import keys, snapshot, status
-from mqttlite.extensions.cluster.disk import START, Database, Disk, Position, is_empty, position_of
+from mqttlite.extensions.cluster.disk import Database, Disk, is_empty, position_of
 from mqttlite.extensions.cluster.engine.port import (
     Bounds,
     Engine,
@@ -130,10 +130,10 @@ class Node:
     async def _store(self, begin: int) -> ReplicatedStore | None:
         """None if another machine has written to the log meanwhile."""
         database = self._database = self._disk.open()
-        if position_of(database) != (begin, begin):
+        if position_of(database) != begin:
             await self._close_database()
             return None
-        self.picture = Picture(database, Position(begin, begin))
+        self.picture = Picture(database, begin)
         self.role = "serves"
         self.turns += 1
         self._serving_tasks.append(self._loop.create_task(self._keep_log_short()))
@@ -150,23 +150,23 @@ class Node:
             if problem:
                 await self._close_database()
                 raise ForeignDataError(f"data_dir: {self._disk.name} {problem}")
-            position = position or START
-            if position.sequence >= bounds.first - 1 and not needs_snapshot:
+            position = position or 0
+            if position >= bounds.first - 1 and not needs_snapshot:
                 return Standby(self._engine, keys.LOG, database, position, is_seed, self._on_begin)
             await self._close_database()
             await self._fetch_snapshot(max(1, bounds.first - 1))
             needs_snapshot = False
 
-    def _problem(self, bounds: Bounds, position: Position | None, is_seed: bool) -> str:
+    def _problem(self, bounds: Bounds, position: int | None, is_seed: bool) -> str:
         """Why the database cannot be used with this log; empty if it can."""
         if is_seed and bounds.last:
             return (
                 f"has data of a broker that is not of the cluster {self._options.name!r}: name another folder, or move "
                 f"its {DATABASE} away"
             )
-        if position is not None and position.sequence > bounds.last:
+        if position is not None and position > bounds.last:
             return (
-                f"has the log of the cluster {self._options.name!r} up to {position.sequence}, and the engine has it "
+                f"has the log of the cluster {self._options.name!r} up to {position}, and the engine has it "
                 f"only up to {bounds.last}: these are other servers than before, or they lost their files"
             )
         return ""

@@ -1,7 +1,7 @@
 """The picture of the log: the database of this machine, into which commits go once the log has them.
 
 Invariants: it has commits in the order of the log, and none that the log does not have; the sequence of the last one
-(`Position`) is in the same transaction. So after any crash it lacks what the log has from there on.
+(`POSITION`) is in the same transaction. So after any crash it lacks what the log has from there on.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Final, final
 from mqttlite.core.changes import Change
 from mqttlite.core.log_changes import SaveRecord
 from mqttlite.core.message import Delivery
-from mqttlite.extensions.cluster.disk import POSITION, Database, Position
+from mqttlite.extensions.cluster.disk import POSITION, Database, position_change
 
 UNAPPLIED_BYTES: Final = 64 * 1_048_576
 """How much the log may have that the database does not. Bounds the memory that a full or slow disk costs."""
@@ -28,16 +28,16 @@ _log = logging.getLogger("mqttlite.cluster")
 class Picture:
     """`position` is how far the database has the log already."""
 
-    def __init__(self, database: Database, position: Position) -> None:
+    def __init__(self, database: Database, position: int) -> None:
         self._database: Final = database
-        self.position: int = position.sequence
+        self.position: int = position
         """The sequence of the last commit in the database."""
-        self.durable: int = position.sequence
+        self.durable: int = position
         """The same, of those that a power cut does not undo."""
-        self._unapplied: Final[deque[tuple[list[Change], Position, int]]] = deque()
-        """The changes, position and size in bytes of commits that the database does not have yet."""
+        self._unapplied: Final[deque[tuple[list[Change], int, int]]] = deque()
+        """The changes, sequence and size in bytes of commits that the database does not have yet."""
         self._unapplied_bytes = 0
-        self._last = position.sequence
+        self._last = position
         """The sequence of the last commit that was added."""
         self._applying: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
@@ -48,11 +48,11 @@ class Picture:
         """Whether nothing more may be added for now."""
         return self._unapplied_bytes > UNAPPLIED_BYTES
 
-    def add(self, changes: list[Change], position: Position, size_bytes: int) -> None:
-        """The log has this commit, which ends at `position`."""
-        self._unapplied.append((changes, position, size_bytes))
+    def add(self, changes: list[Change], sequence: int, size_bytes: int) -> None:
+        """The log has this commit, which ends with the record `sequence`."""
+        self._unapplied.append((changes, sequence, size_bytes))
         self._unapplied_bytes += size_bytes
-        self._last = position.sequence
+        self._last = sequence
         if self._applying is None:
             self._applying = asyncio.get_running_loop().create_task(self._apply())
 
@@ -95,12 +95,12 @@ class Picture:
         while self._unapplied:
             batch = list(self._unapplied)
             changes = [change for each, _, _ in batch for change in each]
-            position = batch[-1][1]
-            changes.append(position.change())
+            sequence = batch[-1][1]
+            changes.append(position_change(sequence))
             await self._write(changes)
             for _ in batch:
                 self._unapplied_bytes -= self._unapplied.popleft()[2]
-            self.position = position.sequence
+            self.position = sequence
             progress, self._progress = self._progress, asyncio.Event()
             progress.set()
         self._applying = None

@@ -1,8 +1,7 @@
 """The records of the log: each is a part of a commit, or says who writes from here on.
 
-A record belongs to the log if its writer is that of the latest `Begin`. Another's, which was on its way when that
-`Begin` was written, may still have got a place behind it: nobody reads it. Invariant: so the parts of a commit follow
-each other, unless their writer lost the log meanwhile. Then the commit was not acknowledged, and is dropped.
+Invariants: behind a `Begin` there are records of its writer alone, up to the next. The parts of a commit follow each
+other, unless their writer lost the log meanwhile. Then the commit was not acknowledged, and is dropped.
 """
 
 import struct
@@ -100,12 +99,11 @@ def _opened(record: bytes) -> tuple[int, Place, bytes]:
 
 @final
 class Assembler:
-    """Puts commits together from records, which come in the order of the log. `incarnation` is that of the record
-    before the first; 0 at the beginning of the log."""
+    """Puts commits together from records, which come in the order of the log."""
 
-    def __init__(self, incarnation: int = 0) -> None:
-        self.incarnation: int = incarnation
-        """The sequence of the latest `Begin`."""
+    def __init__(self) -> None:
+        self._incarnation = 0
+        """The sequence of the latest `Begin`; 0 before the first that it sees."""
         self._bodies: list[bytes] = []
         self._number = 0
         """Of the commit whose first parts are there."""
@@ -115,10 +113,13 @@ class Assembler:
         kind, place, body = _opened(record)
         if kind in (_BEGIN, _SEED):
             self._bodies = []  # the commit of a writer that lost the log
-            self.incarnation = sequence
+            self._incarnation = sequence
             return Begin(place, body.decode(errors="replace"), kind == _SEED)
-        if place.incarnation != self.incarnation:
-            return None
+        if self._incarnation not in (0, place.incarnation):
+            text = (
+                f"record {sequence} of the log is of turn {place.incarnation}, behind the begin of {self._incarnation}"
+            )
+            raise CodecError(f"{text}: the engine did not keep its promise")
         if place.part == 0:
             self._bodies = []
             self._number = place.number

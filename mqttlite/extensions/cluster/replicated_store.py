@@ -10,16 +10,11 @@ from typing import Final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
-from mqttlite.extensions.cluster.codec import CodecError, encode
-from mqttlite.extensions.cluster.disk import Position
+from mqttlite.extensions.cluster.codec import encode
 from mqttlite.extensions.cluster.engine.port import Engine, EngineUnavailable, Fenced, LogFull
 from mqttlite.extensions.cluster.picture import Picture
-from mqttlite.extensions.cluster.record import Place, encode_commit, place_of
+from mqttlite.extensions.cluster.record import encode_commit
 from mqttlite.store.sqlite.records import wall_offset
-
-PARTS_AT_ONCE: Final = 8
-"""How many records of a commit are on their way to the log at once: 4 MiB, which an engine takes in some tens of
-milliseconds."""
 
 
 class _Attempt:
@@ -80,60 +75,40 @@ class ReplicatedStore:
             records = encode_commit(self._incarnation, self._number, encode(changes, wall_offset()))
             attempt = self._attempt = _Attempt(changes, records)
         while attempt.done < len(attempt.records):
-            await self._append_some(attempt)
+            await self._append_next(attempt)
         self._attempt = None
-        self.picture.add(changes, Position(self.sequence, self._incarnation), attempt.size_bytes)
+        self.picture.add(changes, self.sequence, attempt.size_bytes)
 
-    async def _append_some(self, attempt: _Attempt) -> None:
-        """Append the next records. Raises `OSError` if it is unknown whether all of them are there."""
-        records = attempt.records[attempt.done : attempt.done + PARTS_AT_ONCE]
-        results = await asyncio.gather(
-            *(
-                self._engine.append(self._log_name, self.sequence + ahead, record)
-                for ahead, record in enumerate(records)
-            ),
-            return_exceptions=True,
-        )
-        for result in results:
-            if isinstance(result, int):
-                self._passed(attempt)
-            elif isinstance(result, Fenced):
-                await self._look_behind(attempt)
-                return
-            elif isinstance(result, EngineUnavailable | LogFull):
-                raise OSError(str(result)) from None
-            else:
-                raise result
+    async def _append_next(self, attempt: _Attempt) -> None:
+        """Append the next record. Raises `OSError` if it is unknown whether it is there.
+
+        One at a time: of two that are under way, the second could follow a record that is not the first.
+        """
+        try:
+            await self._engine.append(self._log_name, self.sequence, attempt.records[attempt.done])
+        except Fenced:
+            await self._look_behind(attempt)
+        except (EngineUnavailable, LogFull) as error:
+            raise OSError(str(error)) from None
+        else:
+            self._passed(attempt)
 
     async def _look_behind(self, attempt: _Attempt) -> None:
         """The log has a record behind the last that is known to be there: the next of this commit, of which it was
-        unknown whether it is there; or one that another machine had on its way before this one's `Begin`, which nobody
-        reads; or another machine's `Begin`. Raises `OSError` for that, and while it is unknown."""
-        own = place_of(attempt.records[attempt.done])
+        unknown whether it is there, or another machine's. Raises `OSError` for that, and while it is unknown."""
         try:
             found = await self._engine.read(self._log_name, self.sequence + 1, 1)
         except EngineUnavailable as error:
             raise OSError(str(error)) from None
-        if not found:  # an earlier record of the same attempt did not arrive
+        if not found:
             raise OSError("the log has no answer yet")
-        place = _place(found[0].blob)
-        if found[0].sequence == self.sequence + 1 and place == own:
+        if found[0].sequence == self.sequence + 1 and found[0].blob == attempt.records[attempt.done]:
             self._passed(attempt)
-        elif found[0].sequence == self.sequence + 1 and place is not None and 0 < place.incarnation < self._incarnation:
-            self.sequence += 1
-        else:
-            self._is_fenced = True
-            self._on_fenced()
-            raise OSError("another machine serves")
+            return
+        self._is_fenced = True
+        self._on_fenced()
+        raise OSError("another machine serves")
 
     def _passed(self, attempt: _Attempt) -> None:
         self.sequence += 1
         attempt.done += 1
-
-
-def _place(record: bytes) -> Place | None:
-    """None for one that this version cannot read, which is not its own."""
-    try:
-        return place_of(record)
-    except CodecError:
-        return None

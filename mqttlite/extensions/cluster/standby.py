@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mqttlite.extensions.cluster.codec import decode
-from mqttlite.extensions.cluster.disk import Database, Position
+from mqttlite.extensions.cluster.disk import Database
 from mqttlite.extensions.cluster.engine.port import Engine
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import Assembler, Begin
@@ -27,7 +27,7 @@ class Standby:
         engine: Engine,
         log: str,
         database: Database,
-        position: Position,
+        position: int,
         is_seed: bool,
         on_begin: Callable[[int, str], None],
     ) -> None:
@@ -35,15 +35,14 @@ class Standby:
         self._log_name: Final = log
         self._on_begin: Final = on_begin
         self.picture: Final = Picture(database, position)
-        self._first: Final = position
         self.is_seed: Final = is_seed
         """Whether the database has something that the log never had."""
 
     async def follow(self) -> None:
         """Follow the log until it is cancelled. Raises `SnapshotNeeded`, and `CodecError` for a record that this
         version cannot read."""
-        last = self._first.sequence
-        assembler = Assembler(self._first.incarnation)
+        last = self.picture.position
+        assembler = Assembler()
         records = self._engine.follow(self._log_name, last + 1)
         try:
             async for record in records:
@@ -55,11 +54,9 @@ class Standby:
                     if found.is_seed and not self.is_seed:
                         raise SnapshotNeeded
                     self._on_begin(last, found.node)
-                    self.picture.add([], Position(last, last), 0)
+                    self.picture.add([], last, 0)
                 elif found is not None:
                     await self.picture.has_room()
-                    self.picture.add(
-                        decode(found.data, wall_offset()), Position(last, assembler.incarnation), len(found.data)
-                    )
+                    self.picture.add(decode(found.data, wall_offset()), last, len(found.data))
         finally:
             await records.aclose()
