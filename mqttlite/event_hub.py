@@ -27,6 +27,9 @@ PUSH_STOPPED: Final = "push_stopped"
 BRIDGE_AWAY: Final = "bridge_away"
 """The alarm while a bridge cannot connect to its other broker."""
 
+CLUSTER_WEAK: Final = "cluster_weak"
+"""The alarm while no other machine could take over, the log fills, or the engine does not answer."""
+
 STOOD_STILL: Final = "stood_still"
 """The alarm for a minute after the process stood still for a second or longer."""
 
@@ -165,9 +168,9 @@ class Listener:
         """The process stood still for a second or longer, until now."""
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
-        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED`, `BRIDGE_AWAY` or
-        `STOOD_STILL`) began, or ended if not `active`; of the last four also: it became worse, or better, or came
-        again."""
+        """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED`, `BRIDGE_AWAY`,
+        `CLUSTER_WEAK` or `STOOD_STILL`) began, or ended if not `active`; of the last five also: it became worse, or
+        better, or came again."""
 
 
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")

@@ -7,10 +7,10 @@ half-way.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from mqttlite import event_hub
 from mqttlite.admin import Admin
@@ -21,6 +21,7 @@ from mqttlite.config.checks import conflicts
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
+from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.extensions.extension import Extension
 from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
@@ -33,6 +34,7 @@ from mqttlite.security.authenticator import Authenticator, MethodAuthenticator
 from mqttlite.store.memory import MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
 from mqttlite.telemetry.dataset import Dataset
+from mqttlite.telemetry.figures import Values
 from mqttlite.telemetry.observer import Observer
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
@@ -54,6 +56,28 @@ _DRAIN_STEP_S: Final = 0.1
 T = TypeVar("T")
 
 _log = logging.getLogger("mqttlite")
+
+
+class Surroundings(Protocol):
+    """What runs around a broker and outlives it, such as a machine of a cluster: its figures are shown with the
+    broker's."""
+
+    @property
+    def extension(self) -> str:
+        """The extension whose manifest has the figures."""
+        ...
+
+    def values(self) -> Mapping[str, Values]:
+        """The values of the figures, by name."""
+        ...
+
+    def sys_values(self) -> Iterable[tuple[str, str]]:
+        """Further names below `$SYS/broker/`, with their texts."""
+        ...
+
+    def begin(self, on_alarm: Callable[[str, bool, str], None]) -> None:
+        """The broker runs. `on_alarm` takes the name of an alarm, whether it is active, and why."""
+        ...
 
 
 class Broker:
@@ -96,6 +120,8 @@ class Broker:
         self.tls_keylog: str | None = None
         """For debugging: a file for the keys of all TLS connections. Anybody who reads it can read their traffic.
         Set it before `start`."""
+        self.surroundings: Surroundings | None = None
+        """Set it before `start`."""
         self._auth_chain: Final = AuthChain(authenticator, method_authenticator)
         self._authorizer: Final = authorizer
         is_in_cluster = self.config.cluster is not None
@@ -240,6 +266,10 @@ class Broker:
         self._core, self._loop_driver = assembly.core, assembly.loop_driver
         self.broker_id, self.listeners = assembly.broker_id, assembly.listeners
         self.monitor = assembly.administration.monitor
+        around = self.surroundings
+        if around is not None:
+            figures = BUILT_IN[around.extension].figures
+            assembly.telemetry.reports.of_extensions.show(figures, around.values, around.sys_values)
         self._running = True
         self._not_ready = "the broker starts"
         try:
@@ -248,6 +278,8 @@ class Broker:
             await self.stop()
             raise
         self._not_ready = ""
+        if around is not None:
+            around.begin(assembly.hub.on_alarm)
         assembly.log_addresses()
 
     def _close_store(self) -> None:

@@ -24,7 +24,7 @@ from mqttlite.config.checks import warnings
 from mqttlite.core.ports import Store
 from mqttlite.extensions.built_in import resolve, turned_on
 from mqttlite.net.service_manager import ServiceManager
-from mqttlite.server import Broker
+from mqttlite.server import Broker, Surroundings
 from mqttlite.telemetry.log import Calm, LogQueue, writing_log
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -122,11 +122,10 @@ class _Source(NamedTuple):
 
 
 class Run(Protocol):
-    """Run a broker, with a store other than its own if one is given, until a signal ends it or `until` is set; then let
-    `leave` stop it."""
+    """Run a broker with a store, until a signal ends it or `until` is set; then let `leave` stop it."""
 
     def __call__(
-        self, store: Store | None, until: asyncio.Event, leave: Callable[[Broker], Awaitable[None]], /
+        self, store: Store, around: Surroundings, until: asyncio.Event, leave: Callable[[Broker], Awaitable[None]], /
     ) -> Awaitable[None]: ...
 
 
@@ -149,8 +148,14 @@ async def _serve(config: Config, tls_keylog: str | None, source: _Source | None)
     process.listen_to_signals()
     log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
 
-    async def run(store: Store | None, until: asyncio.Event, leave: Callable[[Broker], Awaitable[None]]) -> None:
+    async def run(
+        store: Store | None,
+        around: Surroundings | None,
+        until: asyncio.Event,
+        leave: Callable[[Broker], Awaitable[None]],
+    ) -> None:
         broker = Broker(config, store=store)
+        broker.surroundings = around
         if tls_keylog is not None:
             broker.tls_keylog = tls_keylog
         async with contextlib.AsyncExitStack() as running:
@@ -176,8 +181,9 @@ async def _serve(config: Config, tls_keylog: str | None, source: _Source | None)
 
     serving: Serving | None = next((resolve(each.serving) for each in turned_on(config) if each.serving), None)
     if serving is None:
-        await run(None, asyncio.Event(), Broker.stop)
+        await run(None, None, asyncio.Event(), Broker.stop)
     else:
+        process.service_manager.ready()
         await serving(config, run, process.ended)
 
 

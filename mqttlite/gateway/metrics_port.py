@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("mqttlite.telemetry")
 
 
+def is_open(options: MetricsOptions) -> bool:
+    """Whether others than this machine may reach the port."""
+    return not (options.host.startswith("127.") or options.host in ("localhost", "::1"))
+
+
 class MetricsPort(LateServer):
     """`options` say where to listen. `context` makes what the routes need, at the first connection."""
 
@@ -32,7 +37,7 @@ class MetricsPort(LateServer):
         clock: Callable[[], float],
     ) -> None:
         self.reports: Final = reports
-        self._is_open: Final = not (options.host.startswith("127.") or options.host in ("localhost", "::1"))
+        self._is_open: Final = is_open(options)
         """Whether others than this machine may reach it."""
         self._has_metrics: Final = find_spec("prometheus_client") is not None
         endpoint = TcpEndpoint(options.host, options.port)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from mqttlite.config.http import HttpOptions
+from mqttlite.event_hub import EventHub
 from mqttlite.extensions.built_in import BUILT_IN, resolve
 from mqttlite.gateway import (
     clients,
@@ -56,12 +57,24 @@ def build_metrics_server(
 ) -> HttpServer:
     """Build the server of the metrics port, whose callers may look."""
     routes = _routes(context, ServedOn.METRICS_PORT)
+    return build_looking_server(routes, context.hub, endpoint, clock, is_local_only=is_local_only)
+
+
+def build_looking_server(
+    routes: Sequence[Route],
+    hub: EventHub,
+    endpoint: TcpEndpoint,
+    clock: Callable[[], float],
+    *,
+    is_local_only: bool,
+) -> HttpServer:
+    """Build a server of routes that change nothing. They ask for no login."""
     table = Table(f"there are {', '.join(route.path for route in routes)}")
     table.add(routes)
     counters = HttpCounters()
     app = HttpApp(
         MetricsCallers(is_local_only),
-        context.hub,
+        hub,
         counters=counters,
         max_body_bytes=LIMITS.max_body_bytes,
         errors={"": ErrorFormat(metrics_routes.as_sentence, {})},

@@ -9,7 +9,16 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.event_hub import BRIDGE_AWAY, MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, STOOD_STILL, STORE_FAILING, Listener
+from mqttlite.event_hub import (
+    BRIDGE_AWAY,
+    CLUSTER_WEAK,
+    MEMORY_SHORT,
+    OVERLOADED,
+    PUSH_STOPPED,
+    STOOD_STILL,
+    STORE_FAILING,
+    Listener,
+)
 from mqttlite.telemetry.publish_queue import PublishQueue
 
 TOPICS: Final = {
@@ -18,6 +27,7 @@ TOPICS: Final = {
     OVERLOADED: b"$SYS/broker/alarms/overload",
     PUSH_STOPPED: b"$SYS/broker/alarms/push",
     BRIDGE_AWAY: b"$SYS/broker/alarms/bridges",
+    CLUSTER_WEAK: b"$SYS/broker/alarms/cluster",
     STOOD_STILL: b"$SYS/broker/alarms/standstill",
 }
 

@@ -7,7 +7,7 @@ which `MAX_REPORTED` bounds.
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,7 +40,12 @@ PIECE: Final = 30
 
 def exposition(report: Report) -> Iterator[bytes]:
     """All metrics in the text format of Prometheus, in pieces, so that the loop can continue in between."""
-    for family in families(report):
+    return exposition_of(of_report(report))
+
+
+def exposition_of(figures: Iterable[tuple[Figure, Values]]) -> Iterator[bytes]:
+    """Figures, and what is known of the process, as `exposition` has them."""
+    for family in families(figures):
         for start in range(0, max(1, len(family.samples)), PIECE):
             part = Metric(family.name, family.documentation, family.type)
             part.samples = family.samples[start : start + PIECE]
@@ -56,9 +61,9 @@ class _One(Collector):
         yield self._family
 
 
-def families(report: Report) -> Iterator[Metric]:
+def families(figures: Iterable[tuple[Figure, Values]]) -> Iterator[Metric]:
     """Each metric."""
-    for figure, values in of_report(report):
+    for figure, values in figures:
         yield _family(f"mqttlite_{figure.name}", figure, values)
     for figure, value in _process():
         yield _family(f"process_{figure.name}", figure, value)

@@ -17,10 +17,10 @@ from unittest.mock import patch
 
 from mqttlite.core.changes import Change, Enqueue, SaveSession, Stored
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.ports import Store
 from mqttlite.extensions.cluster import record, serving
 from mqttlite.extensions.cluster.disk import POSITION, Database
 from mqttlite.extensions.cluster.engine.memory import Fate, MemoryServers
+from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
@@ -238,8 +238,7 @@ class Machine:
         finally:
             await node.close()
 
-    async def _run(self, store: Store | None, until: asyncio.Event, leave: Leave) -> None:
-        assert isinstance(store, ReplicatedStore)
+    async def _run(self, store: ReplicatedStore, around: ClusterFigures, until: asyncio.Event, leave: Leave) -> None:
         run = self.disk.run
         self.serves = True
         try:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from mqttlite.config import ClusterOptions, Config, ListenerOptions
-from mqttlite.core.ports import Store
 from mqttlite.extensions.cluster import serving
 from mqttlite.extensions.cluster.disk import DataDirectory
 from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
+from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
+from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.server import Broker
 
 Leave: TypeAlias = Callable[[serving.RunningBroker], Awaitable[None]]
@@ -50,7 +51,7 @@ class Machine:
         await self._task
         await self.node.close()
 
-    async def _run(self, store: Store | None, until: asyncio.Event, leave: Leave) -> None:
+    async def _run(self, store: ReplicatedStore, around: ClusterFigures, until: asyncio.Event, leave: Leave) -> None:
         config = Config(
             listeners=(ListenerOptions(port=0),),
             data_dir=str(self.directory),
@@ -58,6 +59,7 @@ class Machine:
             stop_timeout_s=0.5,
         )
         broker = Broker(config, store=store)
+        broker.surroundings = around
         async with broker:
             self.broker = broker
             waits = [asyncio.ensure_future(each.wait()) for each in (until, self._ended)]

@@ -110,9 +110,13 @@ class HeldLease:
         self.revision = revision
         self._renewed_at = sent_at
 
+    def age(self, now: float) -> float:
+        """How long ago it was renewed."""
+        return now - self._renewed_at
+
     def is_over(self, now: float) -> bool:
         """Whether another machine may have it by now."""
-        return now - self._renewed_at >= LEASE_S
+        return self.age(now) >= LEASE_S
 
     def is_still(self, entry: Entry | None) -> bool:
         """Whether what stands in the key is this lease: the answer to a renewal may have been lost."""

@@ -3,6 +3,7 @@
 from typing import Final
 
 from mqttlite.extensions.manifest import Command, Manifest
+from mqttlite.telemetry.figures import Figure
 
 MANIFEST: Final = Manifest(
     commands={
@@ -13,5 +14,14 @@ MANIFEST: Final = Manifest(
     },
     switch="cluster",
     conflicts="mqttlite.extensions.cluster.problems:problems",
+    figures=(
+        Figure("gauge", "cluster_serving", "Whether this machine serves: 1 or 0."),
+        Figure("gauge", "cluster_machines", "The machines of the cluster, by what they do; each is 1."),
+        Figure("gauge", "cluster_behind", "How many records of the log a machine does not have yet."),
+        Figure("counter", "cluster_turn", "How often another machine has begun to serve.", "cluster/turn"),
+        Figure("gauge", "cluster_log_bytes", "The size of the log on each server of the engine.", "cluster/log/bytes"),
+        Figure("gauge", "cluster_log_limit_bytes", "The most bytes of the log."),
+        Figure("gauge", "cluster_renewed_ago", "Seconds since this machine renewed its lease; 3 are too many."),
+    ),
     serving="mqttlite.extensions.cluster.serving:serve",
 )

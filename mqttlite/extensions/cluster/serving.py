@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from mqttlite.config import Config, ConfigError, LameDuckOptions
+from mqttlite.config.metrics import MetricsOptions
 from mqttlite.extensions.cluster.codec import CodecError
-from mqttlite.extensions.cluster.connect import connect
+from mqttlite.extensions.cluster.connect import connect, engine_child
 from mqttlite.extensions.cluster.disk import DataDirectory
 from mqttlite.extensions.cluster.engine.port import Engine, EngineError, EngineUnavailable
+from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.standby import ForeignDataError
+from mqttlite.extensions.cluster.standby_port import StandbyPort
 
 
 class RunningBroker(Protocol):
@@ -30,9 +33,17 @@ class Run(Protocol):
     """Runs a broker with a store until a signal ends it, or `until` is set; then it lets `leave` stop the broker."""
 
     def __call__(
-        self, store: ReplicatedStore, until: asyncio.Event, leave: Callable[[RunningBroker], Awaitable[None]], /
+        self,
+        store: ReplicatedStore,
+        around: ClusterFigures,
+        until: asyncio.Event,
+        leave: Callable[[RunningBroker], Awaitable[None]],
+        /,
     ) -> Awaitable[None]: ...
 
+
+ENGINE_FOLDER: Final = "engine"
+"""Where the server of the engine that runs on this machine keeps its files, in the data directory."""
 
 RETRY_S: Final = 1.0
 """How long to wait before the engine is looked for again."""
@@ -48,19 +59,30 @@ async def serve(config: Config, run: Run, ended: asyncio.Event) -> None:
     options = config.cluster
     assert options is not None, "the section is there"
     try:
-        engine = await _connected(options, ended)
-        if engine is None:
-            return
-        node = Node(options, DataDirectory(Path(str(config.data_dir))), engine)
+        child = engine_child(options, Path(str(config.data_dir), ENGINE_FOLDER))
+        if child is not None:
+            await child.start()
         try:
-            node.start()
-            await take_turns(node, run, ended)
+            await _serve_as_machine(options, config, run, ended)
         finally:
-            await node.close()
+            if child is not None:
+                await child.stop()
     except (EngineError, CodecError) as error:
         raise ConfigError(f"cluster: {error}") from None
     except ForeignDataError as error:
         raise ConfigError(str(error)) from None
+
+
+async def _serve_as_machine(options: ClusterOptions, config: Config, run: Run, ended: asyncio.Event) -> None:
+    engine = await _connected(options, ended)
+    if engine is None:
+        return
+    node = Node(options, DataDirectory(Path(str(config.data_dir))), engine)
+    try:
+        node.start()
+        await take_turns(node, run, ended, config.metrics)
+    finally:
+        await node.close()
 
 
 async def _connected(options: ClusterOptions, ended: asyncio.Event) -> Engine | None:
@@ -78,14 +100,23 @@ async def _connected(options: ClusterOptions, ended: asyncio.Event) -> Engine | 
     return None
 
 
-async def take_turns(node: Node, run: Run, ended: asyncio.Event) -> None:
-    """Serve whenever it is this machine's turn, until `ended` is set."""
+async def take_turns(node: Node, run: Run, ended: asyncio.Event, metrics: MetricsOptions | None = None) -> None:
+    """Serve whenever it is this machine's turn, until `ended` is set. In between, the port for metrics tells that it
+    follows."""
+    figures = ClusterFigures(node)
     while not ended.is_set():
-        store = await _first(node.serve_next(), ended)
+        port = None if metrics is None else StandbyPort(metrics, node, figures)
+        if port is not None:
+            await port.start("metrics")
+        try:
+            store = await _first(node.serve_next(), ended)
+        finally:
+            if port is not None:
+                await port.stop()
         if store is None:
             return
         try:
-            await run(store, node.over, lambda broker: _leave(node, broker))
+            await run(store, figures, node.over, lambda broker: _leave(node, broker))
         finally:
             await node.end()
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from mqttlite.event_hub import (
     BRIDGE_AWAY,
+    CLUSTER_WEAK,
     MEMORY_SHORT,
     OVERLOAD_STAGES,
     OVERLOADED,
@@ -43,6 +44,7 @@ ALARMS: Final = {
     OVERLOADED: "The broker is overloaded.",
     PUSH_STOPPED: "The messages of a queue are not pushed any more.",
     BRIDGE_AWAY: "A bridge cannot connect to its other broker. What goes out waits here.",
+    CLUSTER_WEAK: "The cluster is weak: no other machine could take over, the log fills, or its engine is silent.",
     STOOD_STILL: "The broker stood still: it was paused, or something blocked it.",
 }
 

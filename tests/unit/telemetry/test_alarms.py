@@ -4,7 +4,16 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from mqttlite.event_hub import BRIDGE_AWAY, MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, STOOD_STILL, STORE_FAILING, EventHub
+from mqttlite.event_hub import (
+    BRIDGE_AWAY,
+    CLUSTER_WEAK,
+    MEMORY_SHORT,
+    OVERLOADED,
+    PUSH_STOPPED,
+    STOOD_STILL,
+    STORE_FAILING,
+    EventHub,
+)
 from mqttlite.telemetry.alarms import TOPICS, Alarms
 from mqttlite.telemetry.publish_queue import PublishQueue
 from tests.support.core_driver import World
@@ -75,4 +84,4 @@ def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
 
 
 def test_every_alarm_has_a_topic() -> None:
-    assert {STORE_FAILING, MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, BRIDGE_AWAY, STOOD_STILL} == {*TOPICS}
+    assert {STORE_FAILING, MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, BRIDGE_AWAY, CLUSTER_WEAK, STOOD_STILL} == {*TOPICS}
