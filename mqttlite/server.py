@@ -21,7 +21,6 @@ from mqttlite.config.checks import conflicts
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
-from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.extensions.extension import Extension
 from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
@@ -268,8 +267,7 @@ class Broker:
         self.monitor = assembly.administration.monitor
         around = self.surroundings
         if around is not None:
-            figures = BUILT_IN[around.extension].figures
-            assembly.telemetry.reports.of_extensions.show(figures, around.values, around.sys_values)
+            assembly.show(around.extension, around.values, around.sys_values)
         self._running = True
         self._not_ready = "the broker starts"
         try:

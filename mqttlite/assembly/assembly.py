@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,6 +32,7 @@ from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.link import LinkPort
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.topic_policies import TopicPolicies
+from mqttlite.telemetry.figures import Values
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
@@ -164,6 +165,15 @@ class Assembly:
             self._archiving = runtime.loop.create_task(self._archive.run())
         self.network.certificates.start()
         runtime.loop_driver.commits.probe()
+
+    def show(
+        self,
+        extension: str,
+        values: Callable[[], Mapping[str, Values]],
+        sys_values: Callable[[], Iterable[tuple[str, str]]],
+    ) -> None:
+        """Show the figures of an extension that runs around the broker."""
+        self.telemetry.reports.of_extensions.show(BUILT_IN[extension].figures, values, sys_values)
 
     def log_addresses(self) -> None:
         """Log the addresses of all listeners."""

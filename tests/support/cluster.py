@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from mqttlite.config import ClusterOptions, Config, ListenerOptions
+from mqttlite.event_hub import Listener
 from mqttlite.extensions.cluster import serving
 from mqttlite.extensions.cluster.disk import DataDirectory
 from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
@@ -25,10 +26,17 @@ class Machine:
         self.directory: Final = directory
         self.broker: Broker | None = None
         self.engine: MemoryEngine = servers.connect()
+        self.listeners: list[Listener] = []
+        """To the events of its broker."""
         self.node: Node
-        self._options: Final = ClusterOptions(servers=("nats://127.0.0.1:4222",), node=name)
+        self.figures: ClusterFigures
+        self._options: Final = Machine.options(name)
         self._ended: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    @staticmethod
+    def options(name: str) -> ClusterOptions:
+        return ClusterOptions(servers=("nats://127.0.0.1:4222",), node=name, addresses=(f"{name}.example:1883",))
 
     async def start(self) -> None:
         self.node = Node(self._options, DataDirectory(self.directory), self.engine)
@@ -44,11 +52,18 @@ class Machine:
             await asyncio.sleep(0.01)
         return self.broker
 
+    async def ended(self) -> None:
+        """Wait until it ends by itself; raise why."""
+        task, self._task = self._task, None
+        assert task is not None
+        await task
+
     async def stop(self) -> None:
-        """End as after SIGTERM."""
+        """End as after SIGTERM. Harmless if it has ended."""
+        task, self._task = self._task, None
         self._ended.set()
-        assert self._task is not None
-        await self._task
+        if task is not None:
+            await task
         await self.node.close()
 
     async def _run(self, store: ReplicatedStore, around: ClusterFigures, until: asyncio.Event, leave: Leave) -> None:
@@ -59,7 +74,8 @@ class Machine:
             stop_timeout_s=0.5,
         )
         broker = Broker(config, store=store)
-        broker.surroundings = around
+        broker.surroundings = self.figures = around
+        broker.event_listeners.extend(self.listeners)
         async with broker:
             self.broker = broker
             waits = [asyncio.ensure_future(each.wait()) for each in (until, self._ended)]

@@ -388,6 +388,7 @@ class Node:
                 except OSError as error:
                     _log.warning("the database could not be made safe, trying again: %s", error)
             self._position, self._durable = picture.position, picture.durable
+            self.bounds = await self._engine.bounds(keys.LOG)
         said = self.role, self._position, self._durable
         if said == self._said:
             return

@@ -1,35 +1,255 @@
-"""Machines of a cluster: one serves, and another goes on where it ends."""
+"""Machines of a cluster: one serves, and another goes on where it ends. The engine is its model."""
 
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from mqttlite.client import Client
+import pytest
+
+from mqttlite.client import Client, DisconnectedByServer
+from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.event_hub import CLUSTER_WEAK, Listener
+from mqttlite.extensions.cluster import keys
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
+from mqttlite.extensions.cluster.overview import look
+from mqttlite.extensions.cluster.standby import ForeignDataError
+from mqttlite.server import Broker
 from tests.support.cluster import Machine
 
+pytestmark = pytest.mark.slow
 
-async def test_another_machine_goes_on_with_the_sessions_of_one_that_stops(tmp_path: Path) -> None:
-    servers = MemoryServers()
-    a = Machine("a", servers, tmp_path / "a")
-    b = Machine("b", servers, tmp_path / "b")
-    await a.start()
-    broker = await a.serves()
-    await b.start()
-    async with Client(
-        "127.0.0.1", broker.port, client_id="s", clean_start=False, session_expiry_interval=600
-    ) as client:
+Start = Callable[[str], Awaitable[Machine]]
+
+
+@pytest.fixture
+def servers() -> MemoryServers:
+    return MemoryServers()
+
+
+@pytest.fixture
+async def start(servers: MemoryServers, tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts a machine; the engine's model keeps what it has."""
+    started: list[Machine] = []
+
+    async def start(name: str) -> Machine:
+        machine = Machine(name, servers, tmp_path / name)
+        started.append(machine)
+        await machine.start()
+        return machine
+
+    yield start
+    for machine in started:
+        await machine.stop()
+
+
+def session(broker: Broker) -> Client:
+    """The client whose session is looked at."""
+    return Client("127.0.0.1", broker.port, client_id="s", clean_start=False, session_expiry_interval=600)
+
+
+async def subscribe(broker: Broker) -> None:
+    async with session(broker) as client:
         await client.subscribe("t/#", qos=1)
+
+
+async def publish(broker: Broker, *payloads: str, retain: bool = False) -> None:
     async with Client("127.0.0.1", broker.port) as client:
-        for number in range(100):
-            await client.publish(f"t/{number}", b"x", qos=1)
+        for payload in payloads:
+            await client.publish("t/a", payload, qos=1, retain=retain)
+
+
+async def received(broker: Broker, count: int) -> list[str]:
+    """The next messages of the session, which are acknowledged."""
+    found: list[str] = []
+    async with session(broker) as client:
+        async for message in client.messages:
+            found.append(message.payload.decode())
+            if len(found) == count:
+                break
+    return found
+
+
+async def follows(machine: Machine) -> None:
+    """Wait until a machine has all of the log, and has said so."""
+    while (
+        machine.node.picture is None
+        or machine.node.role != "follows"
+        or machine.node.picture.position < (await machine.engine.bounds(keys.LOG)).last
+    ):
+        await asyncio.sleep(0.01)
+
+
+async def test_another_machine_goes_on_with_the_sessions_of_one_that_stops(start: Start) -> None:
+    a = await start("a")
+    broker = await a.serves()
+    b = await start("b")
+    await subscribe(broker)
+    payloads = [f"{number}" for number in range(100)]
+    await publish(broker, *payloads)
     await a.stop()
     broker = await b.serves()
-    got = []
-    async with Client(
-        "127.0.0.1", broker.port, client_id="s", clean_start=False, session_expiry_interval=600
-    ) as client:
-        async for message in client.messages:
-            got.append(message.topic)
-            if len(got) == 100:
-                break
-    assert got == [f"t/{number}" for number in range(100)]
+    assert await received(broker, 100) == payloads
+    assert b.node.turn == 2
+
+
+async def test_a_machine_that_is_cut_off_stops_and_follows_again(start: Start) -> None:
+    a = await start("a")
+    await subscribe(await a.serves())
+    b = await start("b")
+    await follows(b)
+    a.engine.is_cut_off = True
+    broker = await b.serves()
+    while a.broker is not None:
+        await asyncio.sleep(0.01)
+    await publish(broker, "one", "two")
+    a.engine.is_cut_off = False
+    await follows(a)
     await b.stop()
+    assert await received(await a.serves(), 2) == ["one", "two"]
+
+
+async def test_a_publisher_waits_while_the_engine_has_no_majority_and_nobody_is_disconnected(
+    start: Start, servers: MemoryServers
+) -> None:
+    a = await start("a")
+    broker = await a.serves()
+    await subscribe(broker)
+    async with Client("127.0.0.1", broker.port) as client, Client("127.0.0.1", broker.port) as other:
+        await other.subscribe("u", qos=0)
+        servers.is_available = False
+        waits = asyncio.create_task(client.publish("t/a", "late", qos=1))
+        await other.publish("u", "now", qos=0)
+        assert (await anext(aiter(other.messages))).payload == b"now"
+        await asyncio.sleep(3.5)  # longer than a lease
+        assert not waits.done()
+        servers.is_available = True
+        await waits
+    assert a.broker is broker
+    assert await received(broker, 1) == ["late"]
+
+
+async def test_an_operator_hands_over(start: Start) -> None:
+    a = await start("a")
+    broker = await a.serves()
+    await subscribe(broker)
+    b, c = await start("b"), await start("c")
+    await follows(b)
+    await follows(c)
+    while len(a.node.nodes) < 3 or any(each.role == "starts" for each in a.node.nodes.values()):
+        await asyncio.sleep(0.05)
+    async with Client("127.0.0.1", broker.port) as client:
+        await client.publish("t/a", "before", qos=1)
+        await keys.ask_to_hand_over(a.engine, a.node.turn, "c")
+        error = await asyncio.wait_for(_end_of(client), 5)
+    assert "c.example:1883" in error, "5.0 clients are told where to go"
+    assert await received(await c.serves(), 1) == ["before"]
+    assert b.broker is None
+    overview = await look(b.engine)
+    assert (overview.serving, overview.turn) == ("c", 2)
+
+
+async def _end_of(client: Client) -> str:
+    try:
+        async for _ in client.messages:
+            pass
+    except DisconnectedByServer as error:
+        return str(error)
+    return ""
+
+
+async def test_a_request_for_an_earlier_turn_or_without_a_follower_is_ignored(start: Start) -> None:
+    a = await start("a")
+    broker = await a.serves()
+    await keys.ask_to_hand_over(a.engine, a.node.turn, "")
+    await keys.ask_to_hand_over(a.engine, a.node.turn - 1, "")
+    await asyncio.sleep(0.1)
+    assert a.broker is broker
+
+
+async def test_the_data_of_a_single_broker_comes_along_by_a_snapshot(start: Start, tmp_path: Path) -> None:
+    options = Config(listeners=(ListenerOptions(port=0),), data_dir=str(tmp_path / "a"))
+    async with Broker(options) as broker:
+        await subscribe(broker)
+        await publish(broker, "old")
+    a = await start("a")
+    await publish(await a.serves(), "new")
+    b = await start("b")
+    await follows(b)
+    assert (tmp_path / "b" / "cluster-snapshot").exists() is False
+    await a.stop()
+    assert await received(await b.serves(), 2) == ["old", "new"]
+
+
+async def test_a_machine_that_lost_its_disk_starts_from_a_snapshot(
+    start: Start, servers: MemoryServers, tmp_path: Path
+) -> None:
+    a = await start("a")
+    broker = await a.serves()
+    await subscribe(broker)
+    await publish(broker, "one", "two")
+    b = await start("b")
+    await follows(b)
+    await asyncio.sleep(4.5)  # until what both have is trimmed
+    assert servers.logs[keys.LOG].first > 1
+    c = await start("c")
+    await follows(c)
+    await a.stop()
+    await b.stop()
+    assert await received(await c.serves(), 2) == ["one", "two"]
+
+
+async def test_the_data_of_another_broker_is_refused(start: Start, tmp_path: Path) -> None:
+    a = await start("a")
+    await a.serves()
+    options = Config(listeners=(ListenerOptions(port=0),), data_dir=str(tmp_path / "b"))
+    async with Broker(options) as broker:
+        await subscribe(broker)
+    b = await start("b")
+    with pytest.raises(ForeignDataError, match=r"data_dir: .*/b has data of a broker that is not of the cluster"):
+        await b.ended()
+
+
+async def test_an_engine_that_lost_the_log_is_refused(start: Start, servers: MemoryServers, tmp_path: Path) -> None:
+    a = await start("a")
+    await publish(await a.serves(), "x", retain=True)
+    await a.stop()
+    servers.logs.clear()
+    again = await start("a")
+    with pytest.raises(ForeignDataError, match=r"has the log of the cluster 'mqttlite' up to \d+, and the engine has"):
+        await again.ended()
+
+
+async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start) -> None:
+    told: list[tuple[bool, str]] = []
+
+    class Ears(Listener):
+        def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
+            if alarm == CLUSTER_WEAK:
+                told.append((active, detail))
+
+    a = await start("a")
+    a.listeners.append(Ears())
+    await a.serves()
+    while not told:
+        await asyncio.sleep(0.05)
+    assert told == [(True, "no other machine follows, so none could take over")]
+    await start("b")
+    while len(told) < 2:
+        await asyncio.sleep(0.05)
+    assert told[-1] == (False, "")
+    values = a.figures.values()
+    assert values["cluster_serving"] == [({"machine": "a"}, 1.0)]
+    assert values["cluster_machines"] == [
+        ({"machine": "a", "role": "serves"}, 1.0),
+        ({"machine": "b", "role": "follows"}, 1.0),
+    ]
+    assert values["cluster_turn"] == 1.0
+    assert dict(a.figures.sys_values())["cluster/machines/b/role"] == "follows"
+
+
+def test_a_program_cannot_run_a_machine_of_a_cluster_by_itself(tmp_path: Path) -> None:
+    machine = Machine.options("a")
+    with pytest.raises(ConfigError, match="only `mqttlite serve` runs a broker as a machine of a cluster"):
+        Broker(Config(cluster=machine, data_dir=str(tmp_path)))
+    with pytest.raises(ConfigError, match="cluster needs data_dir"):
+        Broker(Config(cluster=machine))
