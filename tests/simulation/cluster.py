@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from mqttlite.core.changes import Change, Enqueue, SaveSession, Stored
 from mqttlite.core.message import Delivery, Message
-from mqttlite.extensions.cluster import record, serving
+from mqttlite.extensions.cluster import options, record, serving
 from mqttlite.extensions.cluster.disk import POSITION, Database
 from mqttlite.extensions.cluster.engine.memory import Fate, MemoryServers
 from mqttlite.extensions.cluster.figures import ClusterFigures
@@ -230,8 +230,8 @@ class Machine:
             raise AssertionError(f"{self.name} ended")
 
     async def _live(self) -> None:
-        options = ClusterOptions(servers=("nats://x",), node=self.name, log_bytes=self._world.log_bytes)
-        node = self.node = Node(options, self.disk, self.engine)
+        own = ClusterOptions(servers=("nats://x",), node=self.name, log_bytes=self._world.log_bytes)
+        node = self.node = Node(own, self.disk, self.engine)
         node.start()
         try:
             await serving.take_turns(node, self._run, self._ended)
@@ -253,7 +253,7 @@ class World:
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng: Final = random.Random(seed)
-        self.log_bytes: Final = 64 * 1_048_576
+        self.log_bytes: Final = self.rng.choice([64 * 1_048_576, 20_000, 60_000])
         self.servers: Final = MemoryServers(self._delay, self._fate)
         self.acknowledged: list[int] = []
         self.faults = self.rng.choice([0.0, 0.02, 0.1])
@@ -387,7 +387,11 @@ class World:
 
 def run_cluster(seed: int, folder: Path) -> World:
     """Let a cluster live. Raises AssertionError if a promise is broken."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner, patch.object(record, "PART_BYTES", PART_BYTES):
+    with (
+        asyncio.Runner(loop_factory=VirtualLoop) as runner,
+        patch.object(record, "PART_BYTES", PART_BYTES),
+        patch.object(options, "LEAST_LOG_BYTES", 0),
+    ):
         return runner.run(_live(seed, folder))
 
 
