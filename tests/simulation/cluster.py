@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from mqttlite.core.changes import Change, Enqueue, SaveSession, Stored
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster import options, record, serving
 from mqttlite.extensions.cluster.disk import POSITION, Database
 from mqttlite.extensions.cluster.engine.memory import Fate, MemoryServers
@@ -72,6 +73,9 @@ class ModelDatabase:
 
     def page(self, key: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
         return self._disk.state.page(key, first, count)
+
+    def entries(self, key: str, first: int, end: int, count: int) -> "asyncio.Future[Entries]":
+        return self._disk.state.entries(key, first, end, count)
 
     def load(self) -> Iterator[list[Change]]:
         return self._disk.state.load()

@@ -13,6 +13,7 @@ from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServer
 from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
+from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.server import Broker
 
 Leave: TypeAlias = Callable[[serving.RunningBroker], Awaitable[None]]
@@ -39,7 +40,8 @@ class Machine:
         return ClusterOptions(servers=("nats://127.0.0.1:4222",), node=name, addresses=(f"{name}.example:1883",))
 
     async def start(self) -> None:
-        self.node = Node(self._options, DataDirectory(self.directory), self.engine)
+        files = SharedFiles(self.engine, self.directory)
+        self.node = Node(self._options, DataDirectory(self.directory), self.engine, files)
         self.node.start()
         self._task = asyncio.get_running_loop().create_task(serving.take_turns(self.node, self._run, self._ended))
 

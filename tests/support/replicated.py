@@ -8,6 +8,7 @@ from typing import Final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
+from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster.disk import DataDirectory
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.engine.port import Engine
@@ -38,6 +39,9 @@ class Pair:
 
     def page(self, key: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
         return self.standby.picture.page(key, first, count)
+
+    def entries(self, key: str, first: int, end: int, count: int) -> "asyncio.Future[Entries]":
+        return self.standby.picture.entries(key, first, end, count)
 
     async def close(self) -> None:
         self._following.cancel()

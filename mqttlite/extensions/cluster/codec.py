@@ -5,7 +5,7 @@ once, for however many sessions it is. Invariant: `decode` returns what `encode`
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 
@@ -13,6 +13,7 @@ from mqttlite.core.changes import (
     Change,
     EndSession,
     Enqueue,
+    LatestNumber,
     RemoveDelayed,
     RemoveReceived,
     RemoveReleased,
@@ -28,8 +29,20 @@ from mqttlite.core.changes import (
     SaveWill,
     Sent,
     Settled,
+    Stored,
 )
-from mqttlite.core.log_changes import Append, Finish, KeepFrom, MoveHead, RemoveRecord, SaveDeadline, SaveRecord, Take
+from mqttlite.core.log_changes import (
+    Append,
+    Compact,
+    Finish,
+    KeepFrom,
+    MoveHead,
+    RemoveRecord,
+    SaveDeadline,
+    SaveRecord,
+    StoredLog,
+    Take,
+)
 from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.retained.writer import Writer
 from mqttlite.store.sqlite.records import (
@@ -56,6 +69,31 @@ _NUMBER: Final = 0
 """Stands for the number that a session or delayed message has in one store: in the log their names identify them."""
 
 _Row: TypeAlias = tuple[Any, ...]
+
+_Rarer: TypeAlias = (
+    SaveSession
+    | EndSession
+    | SaveSubscription
+    | RemoveSubscription
+    | SaveWill
+    | RemoveWill
+    | LatestNumber
+    | Stored
+    | StoredLog
+    | SaveReleased
+    | RemoveReleased
+    | SaveReceived
+    | RemoveReceived
+    | SaveRetained
+    | RemoveRetained
+    | SaveDelayed
+    | RemoveDelayed
+    | RemoveRecord
+    | SaveDeadline
+    | KeepFrom
+    | MoveHead
+    | Compact
+)
 
 
 class CodecError(Exception):
@@ -87,7 +125,7 @@ class _Encoder:
             return 7, change.key, change.data
         return self._rarer_row(change)
 
-    def _rarer_row(self, change: Change) -> _Row:
+    def _rarer_row(self, change: _Rarer) -> _Row:
         offset = self._offset
         if isinstance(change, SaveReceived):
             return 8, change.client_id, change.packet_id
@@ -126,7 +164,11 @@ class _Encoder:
             return 24, change.key, change.offset
         if isinstance(change, RemoveRecord):
             return 25, change.key
-        raise TypeError(f"{type(change).__name__} says what a store has, and is nothing to commit")
+        if isinstance(change, Compact):
+            return 26, change.key, change.first, change.end, change.kept
+        if isinstance(change, LatestNumber | Stored | StoredLog):
+            raise TypeError(f"{type(change).__name__} says what a store has, and is nothing to commit")
+        assert_never(change)
 
     def _delivery(self, delivery: Delivery) -> int:
         number = self._delivery_numbers.get(id(delivery))
@@ -177,6 +219,7 @@ class _Decoder:
             23: KeepFrom,
             24: MoveHead,
             25: RemoveRecord,
+            26: self._compact,
         }
 
     def change(self, row: _Row) -> Change:
@@ -209,6 +252,9 @@ class _Decoder:
     def _delayed(self, number: int, data: bytes) -> SaveDelayed:
         message, due_at, client_id = decode_delayed(data, number, self._offset, self._writers)
         return SaveDelayed(number, message, due_at - self._offset, client_id)
+
+    def _compact(self, key: str, first: int, end: int, kept: list[int]) -> Compact:
+        return Compact(key, first, end, tuple(kept))
 
     def _deadline(self, key: str, at: int, due_at: float) -> SaveDeadline:
         return SaveDeadline(key, at, due_at - self._offset)

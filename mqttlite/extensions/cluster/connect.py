@@ -46,22 +46,20 @@ def engine_child(options: "ClusterOptions", folder: Path) -> "EngineChild | None
         return None
     from mqttlite.extensions.cluster.engine_child import EngineChild, EngineChildOptions, EngineTls
 
-    files = options.engine.tls
+    engine = options.engine
     tls = None
-    if files is not None:
-        tls = EngineTls(Path(str(files.cert_file)), Path(str(files.key_file)), Path(str(files.ca_file)))
-    return EngineChild(
-        EngineChildOptions(options.servers, options.engine.address, options.name, folder, options.engine.secret, tls)
-    )
+    if engine.ca_file is not None:
+        tls = EngineTls(Path(str(engine.cert_file)), Path(str(engine.key_file)), Path(engine.ca_file))
+    return EngineChild(EngineChildOptions(options.servers, engine.address, options.name, folder, engine.secret, tls))
 
 
 def _tls(options: "ClusterOptions") -> ssl.SSLContext | None:
-    if options.tls is None:
+    if not any(each.startswith("tls://") for each in options.servers):
         return None
     try:
-        context = ssl.create_default_context(cafile=options.tls.ca_file)
-        if options.tls.cert_file is not None:
-            context.load_cert_chain(options.tls.cert_file, options.tls.key_file)
+        context = ssl.create_default_context(cafile=options.ca_file)
+        if options.cert_file is not None:
+            context.load_cert_chain(options.cert_file, options.key_file)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cluster.tls: {error}: name files in PEM") from None
+        raise ConfigError(f"cluster: its certificates cannot be used: {error}. Name files in PEM") from None
     return context

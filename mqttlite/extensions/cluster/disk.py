@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from mqttlite.core.changes import Change
 from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.core.message import Delivery
+from mqttlite.core.question import Entries
 from mqttlite.store.sqlite.backup import back_up, restore
 from mqttlite.store.sqlite.files import DATABASE, remove
 from mqttlite.store.sqlite.store import SqliteStore
@@ -25,6 +26,8 @@ class Database(Protocol):
     def commit(self, changes: list[Change]) -> "asyncio.Future[None]": ...
 
     def page(self, key: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]": ...
+
+    def entries(self, key: str, first: int, end: int, count: int) -> "asyncio.Future[Entries]": ...
 
     def load(self) -> Iterator[list[Change]]: ...
 

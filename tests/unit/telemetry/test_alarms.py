@@ -50,7 +50,8 @@ NONE = {"active": False, "since": "2026-11-21T12:00:00Z", "detail": ""}
 
 def test_alarms_are_inactive_from_the_start_on() -> None:
     assert Alarmed().retained() == {
-        f"$SYS/broker/alarms/{name}": NONE for name in ("store", "memory", "overload", "push", "bridges", "standstill")
+        f"$SYS/broker/alarms/{name}": NONE
+        for name in ("store", "memory", "overload", "push", "bridges", "cluster", "standstill")
     }
 
 
@@ -69,6 +70,7 @@ def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
         "$SYS/broker/alarms/overload": NONE,
         "$SYS/broker/alarms/push": NONE,
         "$SYS/broker/alarms/bridges": NONE,
+        "$SYS/broker/alarms/cluster": NONE,
         "$SYS/broker/alarms/standstill": NONE,
     }
     assert [(topic, json.loads(payload)) for topic, payload in watcher.messages()] == [

@@ -23,6 +23,7 @@ from mqttlite.core.identity import Identity
 from mqttlite.core.log_changes import (
     LOG_MARK,
     Append,
+    Compact,
     Finish,
     KeepFrom,
     MoveHead,
@@ -106,6 +107,12 @@ def test_times_are_those_of_the_reader() -> None:
     assert (due.key, due.offset, due.due_at) == (KEY, 3, 1050.0)
     assert isinstance(queued, Enqueue)
     assert queued.delivery.message.expires_at == 1030.0
+
+
+def test_a_compacted_log_keeps_its_gaps() -> None:
+    (compact,) = moved(Compact(KEY, 2, 9, (3, 7)))
+    assert isinstance(compact, Compact)
+    assert (compact.key, compact.first, compact.end, compact.kept) == (KEY, 2, 9, (3, 7))
 
 
 def test_a_message_for_many_sessions_stays_one_object() -> None:
