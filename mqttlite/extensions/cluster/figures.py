@@ -40,7 +40,7 @@ class ClusterFigures:
             "cluster_turn": float(node.turn),
             "cluster_log_bytes": float(node.bounds.size_bytes),
             "cluster_log_limit_bytes": float(node.bounds.max_bytes),
-            "cluster_renewed_ago": node.renewed_ago(),
+            "cluster_lease_age_seconds": node.renewed_ago(),
         }
 
     def sys_values(self) -> Iterator[tuple[str, str]]:

@@ -409,13 +409,13 @@ async def test_where_nothing_can_be_shared_the_store_is_alone_until_it_can(
     store.close()
     connect, modes = files._connect, []
 
-    def fail(path: Path, mode: str) -> sqlite3.Connection:
+    def fail(path: Path, mode: str, is_synced: bool) -> sqlite3.Connection:
         modes.append(mode)
         if mode == "NORMAL" and len(modes) == 1:
             error = sqlite3.OperationalError("disk I/O error")
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
             raise error
-        return connect(path, mode)
+        return connect(path, mode, is_synced)
 
     monkeypatch.setattr(files, "_connect", fail)
     store = SqliteStore(tmp_path)
