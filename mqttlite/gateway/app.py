@@ -52,7 +52,7 @@ STATUS_OF_KIND: Final = {"http.response.start": 200, "websocket.accept": 101, "w
 _OWN_SITES: Final = frozenset({b"", b"same-origin", b"none"})
 """`Sec-Fetch-Site` of a program, of a page of the gateway, and of an address that somebody entered."""
 
-STREAMS: Final = re.compile(r"/events|/api/v1/topics/[^/]*/subscribe|/ui/(.*/)?live")
+STREAMS: Final = re.compile(r"/events|/api/v1/(topics|streams)/[^/]*/subscribe|/ui/(.*/)?live")
 """Endless answers, which have no HEAD."""
 
 _log = logging.getLogger("mqttlite.gateway")

@@ -9,7 +9,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -52,6 +52,14 @@ CHUNK_BYTES: Final = 65_536
 
 _NONE_UNCONFIRMED: Final[deque[int]] = deque()
 """Nothing is ever added to it: it is for streams that are not durable."""
+
+
+class EventIds(Protocol):
+    """Names the events of one stream, in place of numbers that end with it."""
+
+    def of(self, packet: Publish) -> str:
+        """The id of the next event: with it in Last-Event-ID, a client goes on behind the event."""
+        ...
 
 
 class EventStreams:
@@ -103,6 +111,7 @@ class EventStream(asyncio.Protocol):
         "_count",
         "_dropped",
         "_group",
+        "_ids",
         "_is_chunked",
         "_is_paused",
         "_is_waking",
@@ -116,11 +125,12 @@ class EventStream(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, streams: EventStreams, opening: Waker) -> None:
+    def __init__(self, streams: EventStreams, opening: Waker, ids: EventIds | None = None) -> None:
         # `session` and `transport` are set once they are there.
         self.session: HttpSession
         self.transport: asyncio.Transport
         self._streams: Final = streams
+        self._ids: Final = ids
         self._connections: set[Any] = set()
         """Those of the server, to which the stream belongs."""
         self._opening: Waker | None = opening
@@ -279,7 +289,8 @@ class EventStream(asyncio.Protocol):
                 self._unconfirmed.append(packet.packet_id)
             elif not session.is_durable:
                 self._count += 1
-                parts.append(b"id: 0-%d\n" % self._count)
+                name = f"0-{self._count}" if self._ids is None else self._ids.of(packet)
+                parts.append(b"id: %s\n" % name.encode())
                 if packet.qos:
                     to_acknowledge.append(packet)
             event = events.of(packet)

@@ -40,14 +40,14 @@ class Events:
 
     def __init__(self, context: GatewayContext) -> None:
         self._context: Final = context
-        self._cached: Final[dict[tuple[int, int, bool, str, int | None], bytes]] = {}
+        self._cached: Final[dict[tuple[object, ...], bytes]] = {}
 
     def of(self, packet: Publish) -> bytes:
         """The members of an event behind its type, without the opening brace."""
         number, publisher, own = _told(packet.properties.user_properties)
         if not number or len(packet.payload) > MAX_CACHED_BYTES:
             return self._event(packet, number, publisher, own)
-        key = (number, packet.qos, packet.retain, publisher, packet.properties.message_expiry_interval)
+        key = (number, packet.qos, packet.retain, publisher, packet.properties.message_expiry_interval, *own)
         found = self._cached.get(key)
         if found is None:
             if len(self._cached) >= MAX_CACHED:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mqttlite.gateway.bodies import Bodies, ClientGone, Receive, Scope, Send, query_of
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.event_stream import EventStream, EventStreams
+from mqttlite.gateway.event_stream import EventIds, EventStream, EventStreams
 from mqttlite.gateway.http_server import HttpProtocol
 from mqttlite.gateway.named_sessions import dropped_while_away, session_of, where_of
 from mqttlite.gateway.problems import Code, Problem
@@ -39,7 +39,7 @@ _HEADERS: Final = [
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Asked:
     """The session that a stream reads."""
 
     subscriptions: dict[tuple[int, str], list[bytes]]
@@ -68,23 +68,35 @@ class SseRoutes:
         await self._open(caller, scope, send, None, b"")
 
     async def _open(self, caller: Caller, scope: Scope, send: Send, topic_id: str | None, name: bytes) -> None:
-        """Begin a stream, once its filters are subscribed. Raises `Problem`. The request ends then, and the stream goes
-        on."""
+        """Begin a stream, which goes on when the request has ended. Raises `Problem`."""
         query = query_of(scope)
-        last_event_id = _last_event_id(scope, query)
+        came_with = last_event_id(scope, query)
         if "ticket" in query:
-            asked = self._with_ticket(caller, query, RETAINED_NEVER if last_event_id else RETAINED_ALWAYS)
+            asked = self._with_ticket(caller, query, RETAINED_NEVER if came_with else RETAINED_ALWAYS)
             if topic_id is not None and not any(name in each for each in asked.subscriptions.values()):
                 raise Problem(Code.NOT_AUTHORIZED, "the ticket is of a session that does not subscribe to this topic")
         else:
             asked = _without_ticket(query, name, self._context.core.namespaces)
+        await self.begin(caller, scope, send, asked, came_with)
+
+    async def begin(
+        self,
+        caller: Caller,
+        scope: Scope,
+        send: Send,
+        asked: Asked,
+        came_with: str,
+        ids: EventIds | None = None,
+    ) -> None:
+        """Begin a stream, once its filters are subscribed. `came_with` is a Last-Event-ID, of which the session decides
+        what it means; `ids` gives the events others. Raises `Problem`."""
         opening = Waker()
-        stream = EventStream(self._streams, opening)
+        stream = EventStream(self._streams, opening, ids)
         session = stream.session = HttpSession(self._context, caller, STREAM, stream.wake)
         session.begin(asked.client_id, asked.expiry_s)
         self._context.sessions.add(session)
         try:
-            first = stream.resume(last_event_id, asked.missed)
+            first = stream.resume(came_with, asked.missed)
             for (qos, where), filters in asked.subscriptions.items():
                 await session.subscribed(requests_of(filters, qos, asked.retained), where, opening)
             connection: HttpProtocol = scope["state"]["connection"]
@@ -102,7 +114,7 @@ class SseRoutes:
             session.end()
             raise
 
-    def _with_ticket(self, caller: Caller, query: dict[str, list[str]], retained: int) -> _Asked:
+    def _with_ticket(self, caller: Caller, query: dict[str, list[str]], retained: int) -> Asked:
         """The session of a ticket. Raises `Problem`."""
         context = self._context
         for name in ("filter", "qos", "where"):
@@ -116,10 +128,10 @@ class SseRoutes:
         for topic_filter, each in known.subscriptions.items():
             shown = context.mount_point.filter_of(topic_filter)
             subscriptions.setdefault((each.qos, where_of(each)), []).append(shown)
-        return _Asked(subscriptions, retained, client_id, known.expiry_interval, dropped_while_away(known))
+        return Asked(subscriptions, retained, client_id, known.expiry_interval, dropped_while_away(known))
 
 
-def _without_ticket(query: dict[str, list[str]], name: bytes, namespaces: Namespaces) -> _Asked:
+def _without_ticket(query: dict[str, list[str]], name: bytes, namespaces: Namespaces) -> Asked:
     """A session that ends with its stream. Raises `Problem`."""
     for parameter in ("client_id", "session_expiry_s"):
         if parameter in query:
@@ -129,10 +141,15 @@ def _without_ticket(query: dict[str, list[str]], name: bytes, namespaces: Namesp
                 "url of its answer",
             )
     filters = [name] if name else filters_of(query.get("filter", []), namespaces)
+    return Asked({(qos_of(query), query.get("where", [""])[0]): filters}, RETAINED_IF_NEW)
+
+
+def qos_of(query: dict[str, list[str]]) -> int:
+    """The QoS that a request asks for. Raises `Problem`."""
     qos = query.get("qos", ["1"])[0]
     if qos not in ("0", "1"):
         raise Problem(Code.INVALID_VALUE, f"qos is {qos[:20]!r}: a stream has 0 or 1")
-    return _Asked({(int(qos), query.get("where", [""])[0]): filters}, RETAINED_IF_NEW)
+    return int(qos)
 
 
 def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[Route]:
@@ -146,32 +163,34 @@ def routes(context: GatewayContext, _bodies: Bodies) -> Sequence[Route]:
     return route.made
 
 
-def _last_event_id(scope: Scope, query: dict[str, list[str]]) -> str:
-    """Where the client wants to go on: a header of EventSource, or a parameter of a page that was loaded again."""
+def last_event_id(scope: Scope, query: dict[str, list[str]], most: int = 100) -> str:
+    """Where the client wants to go on, `most` characters of it: a header of EventSource, or a parameter of a page that
+    was loaded again."""
     for name, value in scope["headers"]:
         if name == b"last-event-id":
             text: str = value.decode("latin-1")
-            return text[:100]
-    return query.get("last_event_id", [""])[0][:100]
+            return text[:most]
+    return query.get("last_event_id", [""])[0][:most]
 
 
-def _parameter(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+def parameter(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    """A parameter of the query, for OpenAPI."""
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
 
 
 _STREAM_PARAMETERS: Final = [
-    _parameter("qos", {"type": "integer", "enum": [0, 1]}, "1 by default"),
-    _parameter("where", {"type": "string"}, "A filter on the content of messages, as of MQTT subscriptions"),
-    _parameter("ticket", {"type": "string"}, "That of a session with a name, in place of the others: POST gives it"),
-    _parameter("last_event_id", {"type": "string"}, "In place of the header Last-Event-ID"),
-    _parameter("token", {"type": "string"}, "An API key or token, for EventSource, which sends no header"),
+    parameter("qos", {"type": "integer", "enum": [0, 1]}, "1 by default"),
+    parameter("where", {"type": "string"}, "A filter on the content of messages, as of MQTT subscriptions"),
+    parameter("ticket", {"type": "string"}, "That of a session with a name, in place of the others: POST gives it"),
+    parameter("last_event_id", {"type": "string"}, "In place of the header Last-Event-ID"),
+    parameter("token", {"type": "string"}, "An API key or token, for EventSource, which sends no header"),
 ]
 
-_ANSWER: Final = {"200": {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+ANSWER: Final = {"200": {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 _BY_ID: Final[dict[str, Any]] = {
     "parameters": _STREAM_PARAMETERS,
-    "responses": _ANSWER,
+    "responses": ANSWER,
 }
 
 _EVENTS: Final[dict[str, Any]] = {
@@ -185,5 +204,5 @@ _EVENTS: Final[dict[str, Any]] = {
         },
         *_STREAM_PARAMETERS,
     ],
-    "responses": _ANSWER,
+    "responses": ANSWER,
 }

@@ -108,7 +108,10 @@ async def test_an_answer_comes_to_the_response_topic(rig: Rig) -> None:
 
 async def test_what_a_client_may_not_do_is_refused_at_once(rig: Rig, tmp_path: Path) -> None:
     acl = tmp_path / "acl"
-    acl.write_text("topic write $stream/jobs/$seek\ntopic write $stream/nothing/$seek\ntopic readwrite work/ops/ok\n")
+    acl.write_text(
+        "topic write $stream/jobs\ntopic write $stream/jobs/$seek\ntopic write $stream/nothing/$seek\n"
+        "topic readwrite work/ops/ok\n"
+    )
     listeners = tuple(ListenerOptions(port=0, mount_point=each) for each in ("", "work/", "x/"))
     broker = await rig.broker(Config(listeners=listeners, streams=(JOBS,), acl_file=str(acl)))
     client = await rig.device(broker.port, "c")

@@ -10,6 +10,7 @@ MANIFEST: Final = Manifest(
         "stream": Command("List, make, look at or delete streams.", "mqttlite.extensions.streams.commands:command"),
     },
     routes=("mqttlite.extensions.streams.routes:routes",),
+    gateway_routes=("mqttlite.extensions.streams.event_routes:routes",),
     pages=("mqttlite.extensions.streams.pages:add",),
     menu=(("/ui/streams", "Streams"),),
     namespaces=("mqttlite.extensions.streams.namespace:STREAMS",),
