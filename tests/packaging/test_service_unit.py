@@ -58,6 +58,10 @@ def test_the_configuration_of_the_service_can_be_used() -> None:
     assert options()["WorkingDirectory"] == f"/var/lib/{options()['StateDirectory']}"
 
 
+def test_only_the_broker_is_asked_to_stop() -> None:
+    assert options()["KillMode"] == "mixed", "a server of the engine that is its child must outlive its last commit"
+
+
 @pytest.mark.slow
 def test_the_broker_tells_systemd_that_it_is_ready_reloads_and_stops(tmp_path: Path) -> None:
     assert (options()["Type"], options()["WatchdogSec"]) == ("notify", "30s")

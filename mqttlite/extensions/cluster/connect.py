@@ -33,6 +33,7 @@ async def connect(options: "ClusterOptions") -> "Engine":
             cluster=options.name,
             login=login,
             tls=_tls(options),
+            max_file_bytes=options.snapshot_bytes,
             system=system,
             monitoring=options.monitoring,
             is_sync_assured=options.sync_assured,

@@ -9,6 +9,9 @@ import msgspec
 MAX_SERVERS: Final = 16
 """The most addresses of the engine."""
 
+LEAST_SNAPSHOT_BYTES: Final = 64 * 1_048_576
+"""The least room for snapshots and shared files: a file is kept until the next one is whole."""
+
 LEAST_LOG_BYTES: Final = 64 * 1_048_576
 """The smallest log: a commit may have 16 MiB, and half of the log must be enough for machines that are behind."""
 
@@ -52,6 +55,9 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     log_bytes: int = 1_073_741_824
     """The most bytes of the log, on each server of the engine. A machine that is more than half of it behind starts
     from a snapshot."""
+    snapshot_bytes: int = 4_294_967_296
+    """The most bytes of snapshots, on each server of the engine, which sets them aside: the old and the new database
+    must have room in it."""
     addresses: tuple[str, ...] = ()
     """Where clients find this machine, as `host:port`: what they are told at a hand-over (Server Reference)."""
     engine: EngineOptions | None = None
@@ -101,3 +107,5 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError("name is empty: leave it out, or name the cluster")
         if self.log_bytes < LEAST_LOG_BYTES:
             raise ValueError(f"log_bytes is {self.log_bytes}: at least {LEAST_LOG_BYTES} are needed")
+        if self.snapshot_bytes < LEAST_SNAPSHOT_BYTES:
+            raise ValueError(f"snapshot_bytes is {self.snapshot_bytes}: at least {LEAST_SNAPSHOT_BYTES} are needed")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final, final
 from urllib.parse import SplitResult, urlsplit
 
-DEFAULT_MAX_FILE_BYTES: Final = 16 * 1024**3
-"""The room for snapshots: two of some GB, the older of which goes when the newer is whole."""
+DEFAULT_MAX_FILE_BYTES: Final = 4 * 1024**3
+"""The room for snapshots: the older one goes when the newer is whole."""
 
 
 @final
