@@ -21,7 +21,7 @@ from mqttlite.client.inbox import MAX_QUEUED_MESSAGES, Inbox
 from mqttlite.client.inflight import Outgoing
 from mqttlite.client.line import Line
 from mqttlite.client.message import SENT, Message, Payload, PublishOutcome, Will, payload_bytes
-from mqttlite.client.options import Options, Transport, Version
+from mqttlite.client.options import Options, Transport, Version, split_server
 from mqttlite.client.queue import Queue
 from mqttlite.client.requests import Requests
 from mqttlite.client.responder import CONCURRENCY, Handler, ReplyTo, Responder
@@ -41,6 +41,9 @@ _KNOWN_TOPICS: Final = 1024
 @final
 class Client:
     """An MQTT client, used once: `async with Client("host") as client`.
+
+    Several host names, each as host or `host:port`, are those of servers of which one serves at a time, such as the
+    machines of a cluster: each attempt to connect tries them in turn.
 
     With `transport="unix"` the host name is the path of a Unix socket, and `port` has no meaning.
     With `transport="websocket"`, `path` is the path of the server's URL.
@@ -63,7 +66,7 @@ class Client:
 
     def __init__(
         self,
-        hostname: str,
+        hostname: str | Sequence[str],
         port: int = 1883,
         *,
         transport: Transport = "tcp",
@@ -99,9 +102,15 @@ class Client:
     ) -> None:
         if tls_params is not None:
             tls_context = either("tls_context", tls_params.context(), None, "tls_params", tls_context)
+        further: tuple[str, ...] = ()
+        if not isinstance(hostname, str):
+            first, *rest = hostname or ("",)
+            further = tuple(rest)
+            hostname, port = split_server(first, port)
         self._options: Final = Options(
             hostname=hostname,
             port=port,
+            further=further,
             transport=transport,
             path=path,
             client_id=either("client_id", client_id, "", "identifier", identifier),

@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(self, where: str, version: int, max_packet_size: int, trace: Callable[[str], None] | None) -> None:
-        self._where: Final = where
+        self.where: Final = where
         self._version: Final = version
         self._framer: Final = Framer(max_packet_size)
         self._trace: Final = trace
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         if self._reason is None:
             how = f" ({exc})" if exc is not None else ": the other side closed it"
-            self._reason = ConnectionLost(f"The connection to {self._where} was lost{how}.")
+            self._reason = ConnectionLost(f"The connection to {self.where} was lost{how}.")
         self.writable = False
         self._transport = None
         self._held = []
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
         if self._trace is not None:
             self._trace(f"received {PACKET_NAMES[first >> 4]} ({len(body)} bytes)")
         if isinstance(packet, Disconnect) and self._version == V5:
-            self.close(DisconnectedByServer(self._where, packet.reason_code, packet.properties))
+            self.close(DisconnectedByServer(self.where, packet.reason_code, packet.properties))
         elif self._receiver is None:
             self.connack.set_result(packet)
         elif isinstance(packet, Auth):
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
             self._receiver.on_packet(packet)
 
     def _on_peer_error(self, error: PeerError) -> None:
-        reason = ConnectionLost(f"{self._where} broke the rules of MQTT and was disconnected: {error}.")
+        reason = ConnectionLost(f"{self.where} broke the rules of MQTT and was disconnected: {error}.")
         self.close(reason, Disconnect(error.reason_code) if self._version == V5 else None)
 
     # reading and time
@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
         assert self._keep_alive is not None, "the timer runs for the keep-alive"
         due, at = self._keep_alive.run(self._loop.time(), deaf=self._reading_paused)
         if due is Due.LOST:
-            self.abort(ConnectionLost(f"The connection to {self._where} was lost: no answer to PINGREQ."))
+            self.abort(ConnectionLost(f"The connection to {self.where} was lost: no answer to PINGREQ."))
             return
         if due is Due.PING:
             self.write(PINGREQ_FRAME)

@@ -25,17 +25,33 @@ from mqttlite.client.options import Options
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Auth, Connack
+from mqttlite.wire.reason_codes import ReasonCode
 
 _PLAIN_ANSWERS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
 """OpenSSL's reasons where the other side's first bytes are not TLS."""
 _OUT_OF_DATE: Final = frozenset({9, 10})
 """OpenSSL's codes for a certificate that is not yet valid and one that has expired."""
+_ELSEWHERE: Final = frozenset({ReasonCode.USE_ANOTHER_SERVER, ReasonCode.SERVER_MOVED})
 _OTHER_NAME: Final = frozenset({62, 64})
 """OpenSSL's codes for a host name and an address that are not in the certificate."""
 
 
 async def dial(options: Options, client_id: str, *, clean_start: bool) -> tuple[Connection, Connack]:
-    """Connect and introduce ourselves. Raises `ConnectRefused` for a refusal, `ConnectError` for everything else."""
+    """Connect to the first server that takes us, and introduce ourselves. Raises `ConnectRefused` for a refusal,
+    `ConnectError` for everything else: what the last server said, or one whose answer would be everybody's."""
+    found: ConnectError | None = None
+    for server in options.servers():
+        try:
+            return await _dial(server, client_id, clean_start=clean_start)
+        except ConnectError as error:
+            if is_permanent(error, options):
+                raise
+            found = error
+    assert found is not None, "there is a server"
+    raise found
+
+
+async def _dial(options: Options, client_id: str, *, clean_start: bool) -> tuple[Connection, Connack]:
     exchange = None if options.authentication is None else Exchange(options.authentication, options.where)
     data = None if exchange is None else exchange.first()
     packet = options.connect_packet(client_id, clean_start, data)
@@ -208,6 +224,8 @@ def _is(cause: OSError | MqttError, number: int) -> bool:
     return getattr(cause, "errno", None) == number or f"[Errno {number}]" in str(cause)
 
 
-def is_permanent(error: MqttError) -> bool:
+def is_permanent(error: MqttError, options: Options) -> bool:
     """Whether trying again would end the same way."""
-    return isinstance(error, ConnectRefused | DisconnectedByServer) and error.permanent
+    if not isinstance(error, ConnectRefused | DisconnectedByServer):
+        return False
+    return error.permanent and not (options.further and error.reason_code in _ELSEWHERE)

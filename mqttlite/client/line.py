@@ -143,7 +143,7 @@ class Line:
                 self.connection = None
                 self.session.suspend()
                 error = connection.closed.result()
-                if not self.options.reconnect or is_permanent(error):
+                if not self.options.reconnect or is_permanent(error, self.options):
                     return
                 self._backoff.on_lost(asyncio.get_running_loop().time() - self._connected_at)
                 connection = await self._connect_again(error)
@@ -167,11 +167,11 @@ class Line:
                 connection, connack = await dial(options, self.client_id, clean_start=clean_start)
                 break
             except MqttError as failure:
-                if is_permanent(failure):
+                if is_permanent(failure, options):
                     raise
                 error = failure
         self._begin(connection, connack)
-        log.info("Connected to %s again.", options.where)
+        log.info("Connected to %s again.", connection.where)
         if options.on_reconnected is not None:
             options.on_reconnected(connack.session_present)
         return connection

@@ -5,8 +5,8 @@ Defaults live here with their reasons. Invariant: an `Options` that exists can b
 
 import secrets
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from mqttlite.client.authentication import Authentication
@@ -37,12 +37,18 @@ HIGHEST_MAX_INFLIGHT: Final = 60_000
 """Leaves packet identifiers for SUBSCRIBE and UNSUBSCRIBE."""
 
 
+MAX_SERVERS: Final = 16
+"""The most servers that a client tries in turn, up to `timeout` for each."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Everything about a client but its host; see `Client` for what each means."""
 
     hostname: str
     port: int = 1883
+    further: tuple[str, ...] = ()
+    """Further servers, as host or `host:port`: the first of all that takes us is used."""
     transport: Transport = "tcp"
     path: str = "/mqtt"
     client_id: str = ""
@@ -74,6 +80,8 @@ class Options:
     def __post_init__(self) -> None:
         if not self.hostname:
             raise ValueError("hostname is empty")
+        if len(self.further) >= MAX_SERVERS:
+            raise ValueError(f"there are {1 + len(self.further)} servers: {MAX_SERVERS} at most")
         if self.transport not in ("tcp", "unix", "websocket"):
             raise ValueError(f"transport is {self.transport!r}: it may be 'tcp', 'unix' or 'websocket'")
         if not _is_path(self.path):
@@ -112,6 +120,13 @@ class Options:
     @property
     def wire_version(self) -> int:
         return VERSIONS[self.version]
+
+    def servers(self) -> "Iterator[Options]":
+        """The options for each server, in order."""
+        yield self
+        for server in self.further:
+            host, port = split_server(server, self.port)
+            yield replace(self, hostname=host, port=port, further=())
 
     @property
     def where(self) -> str:
@@ -174,3 +189,13 @@ class Options:
 def _is_path(text: str) -> bool:
     """Whether it is the path of a URL, with or without a query."""
     return text.startswith("/") and text.isascii() and text.isprintable() and " " not in text and "#" not in text
+
+
+def split_server(server: str, port: int) -> tuple[str, int]:
+    """The host and port of `host`, `host:port` or `[address]:port`. Raises `ValueError`."""
+    host, _, number = server.rpartition(":")
+    if not host or server.endswith("]") or (":" in host and not host.endswith("]")):
+        return server.strip("[]"), port
+    if not number.isdecimal():
+        raise ValueError(f"the server {server!r} has the port {number!r}: write it like 'broker.example:1883'")
+    return host.strip("[]"), int(number)

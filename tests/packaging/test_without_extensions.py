@@ -72,7 +72,7 @@ print(json.dumps({**found, "refusals": [refusal(each) for each in sys.argv[3:]]}
 SECTIONS: Final[Mapping[str, str]] = {
     "delivery": "[delivery]\nmax_queues = 3",
     "bridges": "[[bridges]]\nname = 'b'\naddresses = ['a']\ntopics = [{pattern = 'a'}]",
-    "cluster": "[cluster]\nservers = ['nats://127.0.0.1:4222']",
+    "cluster": "data_dir = 'a'\n[cluster]\nservers = ['nats://127.0.0.1:4222']",
     "push": "[push]\nallowed_hosts = ['a']",
     "queues": "[[queues]]\nname = 'q'",
     "queues.push": "[[queues]]\nname = 'q'\npush = {url = 'https://a.example/', secret = 'whsec_" + "A" * 43 + "='}",

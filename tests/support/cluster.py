@@ -15,6 +15,7 @@ from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.server import Broker
+from tests.support.nats_servers import free_ports
 
 Leave: TypeAlias = Callable[[serving.RunningBroker], Awaitable[None]]
 
@@ -27,6 +28,8 @@ class Machine:
         self.directory: Final = directory
         self.broker: Broker | None = None
         self.engine: MemoryEngine = servers.connect()
+        self.port: Final = free_ports(1)[0]
+        """Where it serves."""
         self.listeners: list[Listener] = []
         """To the events of its broker."""
         self.node: Node
@@ -70,7 +73,7 @@ class Machine:
 
     async def _run(self, store: ReplicatedStore, around: ClusterFigures, until: asyncio.Event, leave: Leave) -> None:
         config = Config(
-            listeners=(ListenerOptions(port=0),),
+            listeners=(ListenerOptions(port=self.port),),
             data_dir=str(self.directory),
             cluster=self._options,
             stop_timeout_s=0.5,

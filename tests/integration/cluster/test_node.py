@@ -148,6 +148,25 @@ async def test_an_operator_hands_over(start: Start) -> None:
     assert (overview.serving, overview.turn) == ("c", 2)
 
 
+async def test_a_client_with_all_addresses_stays_with_the_cluster(start: Start) -> None:
+    a = await start("a")
+    b = await start("b")
+    broker = await a.serves()
+    await follows(b)
+    while len(a.node.nodes) < 2 or a.node.nodes["b"].role != "follows":
+        await asyncio.sleep(0.05)
+    servers = [f"127.0.0.1:{a.port}", f"127.0.0.1:{b.port}"]
+    async with (
+        Client(servers, client_id="s", session_expiry_interval=600, max_reconnect_delay=0.1) as client,
+        Client(servers, max_reconnect_delay=0.1) as publisher,
+    ):
+        await client.subscribe("t/#", qos=1)
+        await keys.ask_to_hand_over(a.engine, a.node.turn, "b")
+        assert await b.serves() is not broker
+        await publisher.publish("t/a", "after", qos=1)
+        assert (await anext(aiter(client.messages))).payload == b"after"
+
+
 async def _end_of(client: Client) -> str:
     try:
         async for _ in client.messages:
