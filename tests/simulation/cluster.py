@@ -129,6 +129,13 @@ class ModelDisk:
         self.run = 0
         self._copies: Final = copies
 
+    @property
+    def is_marked(self) -> bool:
+        return True
+
+    def mark(self) -> None:
+        pass
+
     def open(self) -> Database:
         assert not self.is_open, "one at a time"
         self.is_open = True

@@ -5,16 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
+from mqttlite.atomic_file import save
 from mqttlite.core.changes import Change
 from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
+from mqttlite.extensions.cluster.options import MARK_FILE
 from mqttlite.store.sqlite.backup import back_up, restore
 from mqttlite.store.sqlite.files import DATABASE, remove
 from mqttlite.store.sqlite.store import SqliteStore
 
 POSITION: Final = LOG_MARK + "cluster/position"
 """The record with the sequence in the log of the last record in the database, in decimal digits."""
+
+MARK: Final = b"The database here is that of a machine of a cluster.\n"
 
 SNAPSHOT_FILE: Final = "cluster-snapshot"
 """A snapshot on its way to or from the engine."""
@@ -51,6 +55,15 @@ class Disk(Protocol):
         """Where a snapshot is kept on its way to or from the engine."""
         ...
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether it is known as that of a machine, so that nobody else wrote to it."""
+        ...
+
+    def mark(self) -> None:
+        """Let it be known as that of a machine."""
+        ...
+
     def open(self) -> Database:
         """Open the database, or make it."""
         ...
@@ -75,6 +88,14 @@ class DataDirectory:
         self._directory: Final = directory
         self.name: Final = str(directory)
         self.snapshot_file: Final = directory / SNAPSHOT_FILE
+
+    @property
+    def is_marked(self) -> bool:
+        return (self._directory / MARK_FILE).exists()
+
+    def mark(self) -> None:
+        if not self.is_marked:
+            save(self._directory / MARK_FILE, MARK)
 
     def open(self) -> SqliteStore:
         """Raises `StoreError` for a directory that is unusable or in use."""

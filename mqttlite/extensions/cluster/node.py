@@ -182,6 +182,7 @@ class Node:
             if problem:
                 await self._close_database()
                 raise ForeignDataError(f"data_dir: {self._disk.name} {problem}")
+            self._disk.mark()
             position = position or 0
             if position >= bounds.first - 1 and not needs_snapshot:
                 return Standby(self._engine, keys.LOG, database, position, is_seed, self._on_begin)
@@ -191,6 +192,8 @@ class Node:
 
     def _problem(self, bounds: Bounds, position: int | None, is_seed: bool) -> str:
         """Why the database cannot be used with this log; empty if it can."""
+        if position is not None and not self._disk.is_marked:
+            return f"may have what a broker alone wrote there: name another folder, or move its {DATABASE} away"
         if is_seed and bounds.last:
             return (
                 f"has data of a broker that is not of the cluster {self._options.name!r}: name another folder, or move "
@@ -388,6 +391,10 @@ class Node:
                     self.nodes.pop(entry.key.removeprefix(keys.NODES), None)
                 else:
                     self.nodes[found.node] = found
+                    if found.node == self.name and found.run != self._run and self._said:
+                        _log.error(
+                            "two machines have the name %s: set cluster.node to another on one of them", self.name
+                        )
 
     async def _tell_status(self) -> None:
         while True:
@@ -411,6 +418,7 @@ class Node:
             return
         now = status.NodeStatus(
             node=self.name,
+            run=self._run,
             role=self.role,
             position=self._position,
             durable=self._durable,

@@ -15,6 +15,9 @@ LEAST_SNAPSHOT_BYTES: Final = 64 * 1_048_576
 LEAST_LOG_BYTES: Final = 64 * 1_048_576
 """The smallest log: a commit may have 16 MiB, and half of the log must be enough for machines that are behind."""
 
+MARK_FILE: Final = "cluster-machine"
+"""Marks a data directory as that of a machine, so that no broker alone writes into it."""
+
 MIN_SECRET: Final = 16
 """The shortest secret: who guesses it can write to the log."""
 

@@ -11,6 +11,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One machine. Positions are sequences of the log."""
 
     node: str
+    run: str
+    """Names one run of it."""
     role: Role
     position: int
     """How far its database has the log."""

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from mqttlite.client import Client, DisconnectedByServer
-from mqttlite.config import Config, ConfigError, ListenerOptions
+from mqttlite.config import ClusterOptions, Config, ConfigError, ListenerOptions
+from mqttlite.core.limits import Limits
 from mqttlite.event_hub import CLUSTER_WEAK, Listener
 from mqttlite.extensions.cluster import keys
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
+from mqttlite.extensions.cluster.options import LEAST_LOG_BYTES
 from mqttlite.extensions.cluster.overview import look
 from mqttlite.extensions.cluster.standby import ForeignDataError
 from mqttlite.server import Broker
@@ -228,6 +230,21 @@ async def test_the_data_of_another_broker_is_refused(start: Start, tmp_path: Pat
         await b.ended()
 
 
+async def test_a_broker_alone_does_not_write_to_the_data_of_a_machine(start: Start, tmp_path: Path) -> None:
+    a = await start("a")
+    await a.serves()
+    await a.stop()
+    options = Config(listeners=(ListenerOptions(port=0),), data_dir=str(tmp_path / "a"))
+    with pytest.raises(ConfigError, match="is that of a machine of a cluster"):
+        Broker(options)
+    (tmp_path / "a" / "cluster-machine").unlink()
+    async with Broker(options) as broker:
+        await subscribe(broker)
+    again = await start("a")
+    with pytest.raises(ForeignDataError, match="may have what a broker alone wrote there"):
+        await again.ended()
+
+
 async def test_an_engine_that_lost_the_log_is_refused(start: Start, servers: MemoryServers, tmp_path: Path) -> None:
     a = await start("a")
     await publish(await a.serves(), "x", retain=True)
@@ -294,3 +311,7 @@ def test_a_program_cannot_run_a_machine_of_a_cluster_by_itself(tmp_path: Path) -
         Broker(Config(cluster=machine, data_dir=str(tmp_path)))
     with pytest.raises(ConfigError, match="cluster needs data_dir"):
         Broker(Config(cluster=machine))
+    short = ClusterOptions(servers=machine.servers, log_bytes=LEAST_LOG_BYTES)
+    limits = Limits(max_packet_bytes=LEAST_LOG_BYTES // 2)
+    with pytest.raises(ConfigError, match=r"cluster\.log_bytes is .* must have room in the log"):
+        Broker(Config(cluster=short, data_dir=str(tmp_path), limits=limits))

@@ -1,30 +1,46 @@
-"""The section `[cluster]`: what is refused, and with which sentence."""
+"""The section `cluster`: what is wrong with it is said with what would be right."""
+
+from typing import Any
 
 import pytest
 
-from mqttlite.extensions.cluster.options import ClusterOptions, EngineOptions
+from mqttlite.config import ConfigError
+from mqttlite.config.file import parse_config
 
-SERVERS = ("nats://127.0.0.1:4222",)
+SERVERS = ["nats://a:4222", "nats://b:4222", "nats://c:4222"]
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("section", "said"),
     [
-        ({"servers": ()}, "servers has 0 addresses: name 1 to 16"),
-        ({"servers": ("127.0.0.1:4222",)}, "servers has '127.0.0.1:4222': write it like"),
-        ({"node": "a b"}, "node is 'a b': use 1 to 64 letters"),
-        ({"name": ""}, "name is empty: leave it out, or name the cluster"),
-        ({"password": "x"}, "password is set without the name that it belongs to"),
-        ({"log_bytes": 67_108_863}, "log_bytes is 67108863: at least 67108864 are needed"),
-        ({"snapshot_bytes": 67_108_863}, "snapshot_bytes is 67108863: at least 67108864 are needed"),
-        ({"engine": EngineOptions(address="nats://x:4222", secret="0123456789abcdef")}, "which is none of servers"),
+        ({"servers": []}, r"servers has 0 addresses: name 1 to 16"),
+        ({"servers": ["a:4222"]}, r"servers has 'a:4222': write it like \"nats://10\.0\.0\.1:4222\""),
+        ({"servers": ["http://a"]}, r"servers has 'http://a'"),
+        ({"name": "my cluster"}, r"name is 'my cluster': use 1 to 64 letters"),
+        ({"name": ""}, r"name is empty"),
+        ({"node": "a.b"}, r"node is 'a\.b'"),
+        ({"log_bytes": 1_000}, r"log_bytes is 1000: at least 67108864"),
+        ({"password": "x"}, r"password is set without the name"),
+        ({"system_password": "x"}, r"system_password is set without the name"),
+        (
+            {"engine": {"address": "nats://d:4222", "secret": "x" * 16}},
+            r"engine\.address is 'nats://d:4222', which is none",
+        ),
+        ({"engine": {"address": "nats://a:4222", "secret": "short"}}, r"secret has 5 characters: 16 at least"),
+        (
+            {"engine": {"address": "nats://a:4222", "secret": "x" * 16, "ca_file": "a"}},
+            r"TLS needs ca_file, cert_file and key_file",
+        ),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(options: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        ClusterOptions(**{"servers": SERVERS, **options})  # type: ignore[arg-type]
+def test_a_wrong_option_is_named(section: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_config({"data_dir": "x", "cluster": {"servers": SERVERS, **section}})
 
 
-def test_a_small_disk_is_enough_for_the_least_sizes() -> None:
-    options = ClusterOptions(servers=SERVERS, log_bytes=67_108_864, snapshot_bytes=67_108_864)
-    assert options.log_bytes + options.snapshot_bytes == 134_217_728
+def test_a_machine_with_an_engine_of_its_own_is_read() -> None:
+    engine = {"address": SERVERS[1], "secret": "x" * 16}
+    options = parse_config({"data_dir": "x", "cluster": {"servers": SERVERS, "engine": engine}}).cluster
+    assert options is not None
+    assert options.engine is not None
+    assert (options.servers, options.engine.address) == (tuple(SERVERS), SERVERS[1])
