@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn, TypeVar
 
 import click
+import msgspec
 
 from mqttlite.cli.ask_admin import print_json, print_table
 from mqttlite.cli.listing_group import ListingGroup
@@ -57,7 +58,7 @@ def status(path: str, as_json: bool) -> None:
     """List the machines, which one serves, how far the others are behind, and how full the log is."""
     found = _run(path, look)
     if as_json:
-        print_json(found)
+        print_json(msgspec.to_builtins(found))
         return
     _say(found)
 

@@ -119,9 +119,7 @@ class Picture:
                 break
             except OSError as error:
                 if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …
-                    _log.error(
-                        "what the log has cannot be written here (attempt %d), trying again: %s", attempts, error
-                    )
+                    _log.error("the database cannot be written (attempt %d), trying again: %s", attempts, error)
                 attempts += 1
                 await asyncio.sleep(RETRY_S)
         if attempts > 1:
