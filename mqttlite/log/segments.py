@@ -106,8 +106,6 @@ class Segments:
 
     def size_between(self, first: int, end: int) -> int:
         """The size of the segments that begin from `first` to before `end`; of the one of `first`, all."""
-        if not self._segments:
-            return 0
         segments = self._segments[self._at(first) :]
         return sum([each.size_bytes for each in segments if each.first < end])
 

@@ -60,6 +60,9 @@ SENT_SPAN: Final = 4_000
 PAGE_BYTES: Final = 4 * 1_048_576
 """The most bytes in a page, as counted by the limits of queues, but at least one message: some milliseconds."""
 
+ENTRY_ROWS: Final = 200
+"""The most rows that are looked at for entries of a log: in a log with gaps, each may have one message."""
+
 _AS_ONE_ROW: Final = (
     "SELECT json_group_array(json_array(0 + session, 0 + first, 0 + count, 0 + chunk, 0 + offset, 0 + size, "
     "0 + shape, 0 + bytes, 0 + total, CAST(extra AS TEXT), 0 + crc, length(CAST(data AS BLOB)))), "
@@ -77,11 +80,13 @@ _PAGE_SQL: Final = (
 )
 
 _ENTRIES_SQL: Final = (
-    f"{_AS_ONE_ROW}(SELECT picked.*, substr(chunks.data, offset + 1, size) AS data FROM (SELECT *, sum(bytes) OVER "
-    "(ORDER BY first) - bytes AS earlier FROM (SELECT * FROM queue WHERE session = :session AND first >= ifnull("
+    f"{_AS_ONE_ROW}(SELECT picked.*, substr(chunks.data, offset + 1, size) AS data FROM (SELECT *, "
+    "sum(bytes) OVER (ORDER BY first) - bytes AS bytes_before, "
+    "sum(messages) OVER (ORDER BY first) - messages AS messages_before FROM "
+    "(SELECT *, first + count - max(first, :first) AS messages FROM queue WHERE session = :session AND first >= ifnull("
     "(SELECT max(first) FROM queue WHERE session = :session AND first <= :first), :first) AND first < :end "
     "AND first + count > :first ORDER BY first LIMIT :rows)) AS picked LEFT JOIN chunks ON chunks.id = chunk "
-    "WHERE earlier <= :bytes ORDER BY first)"
+    "WHERE bytes_before <= :bytes AND messages_before < :count ORDER BY first)"
 )
 """The rows of a log with gaps: as many as there may be messages, whatever their offsets."""
 
@@ -202,7 +207,14 @@ class Reader:
         session = number_of(self._connection, key)
         if session is None:
             return Entries([], end)
-        values = {"session": session[0], "first": first, "end": end, "rows": count, "bytes": PAGE_BYTES}
+        values = {
+            "session": session[0],
+            "first": first,
+            "end": end,
+            "count": count,
+            "rows": min(count, ENTRY_ROWS),
+            "bytes": PAGE_BYTES,
+        }
         rows_json, data_hex = self._connection.execute(_ENTRIES_SQL, values).fetchone()
         rows = msgspec.json.decode(rows_json)
         data, at = bytes.fromhex(data_hex or ""), 0

@@ -6,7 +6,9 @@ from typing import Final
 import pytest
 
 from mqttlite.core.log_changes import Compact
+from mqttlite.core.message import Message
 from mqttlite.core.route.tally import POLICY_REFUSES, QUOTA_EXCEEDED
+from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.streams import compaction
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.store.memory import MemoryStore
@@ -202,6 +204,27 @@ def test_a_stream_that_is_deleted_is_compacted_no_more() -> None:
     world.streams.delete("s")
     world.read_late_pages()
     assert not [each for each in world.changes if isinstance(each, Compact)]
+    world.end()
+
+
+def test_messages_without_a_key_are_history_and_no_values(store: MemoryStore) -> None:
+    world = world_with(store, last_value=False)
+    world.append("1", "2", topic="$stream/s")
+    world = world.restart(stream())
+    put(world, "x=1")
+    age(world)
+    put(world, "x=2")
+    assert got(reader(world)) == ["1", "2"]
+    world.end()
+
+
+def test_it_is_predicted_what_becomes_of_a_message_without_a_key() -> None:
+    world = world_with(MemoryStore())
+    found = world.streams._kept["s"].stream
+    (planned,) = found.outlook(Message(b"$stream/s", b"x"), THE_PROGRAM, True)
+    assert "needs the user property ordering-key" in planned.detail
+    (planned,) = found.outlook(Message(b"a/x", b"x"), THE_PROGRAM, True)
+    assert "kept" in planned.detail
     world.end()
 
 
