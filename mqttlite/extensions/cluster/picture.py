@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar, final
 
 from mqttlite.core.changes import Change
-from mqttlite.core.log_changes import SaveRecord
+from mqttlite.core.log_changes import LoadedOfLog
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster.disk import POSITION, Database, position_change
@@ -70,7 +70,7 @@ class Picture:
     def load(self) -> Iterator[list[Change]]:
         """The state as changes (`Store.load`)."""
         for changes in self._database.load():
-            yield [each for each in changes if not (isinstance(each, SaveRecord) and each.key == POSITION)]
+            yield [each for each in changes if not (isinstance(each, LoadedOfLog) and each.key == POSITION)]
 
     async def reached(self, sequence: int) -> None:
         """Wait until the database has the log up to a sequence."""
