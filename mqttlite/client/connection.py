@@ -36,8 +36,9 @@ class Receiver(Protocol):
 
 
 @final
-class Connection(asyncio.Protocol):
-    """From the socket's birth to `closed`, whose result is the reason.
+class Connection:
+    """From the socket's birth to `closed`, whose result is the reason. It has the methods of an `asyncio.Protocol` but
+    does not inherit from it, because a compiled class cannot inherit from an interpreted one.
 
     The first packet is the result of `connack`; what follows is held until `expect` or `start`.
     """
@@ -165,6 +166,9 @@ class Connection(asyncio.Protocol):
         self.flush()
         if not self.writable and self._unsent_bytes() > MAX_UNREAD_ANSWERS_BYTES:
             self._pause_reading()
+
+    def eof_received(self) -> None:
+        """The transport closes then."""
 
     def pause_writing(self) -> None:
         self.writable = False

@@ -7,7 +7,7 @@ import asyncio
 import errno
 import socket
 import ssl
-from typing import Final
+from typing import Final, cast
 
 from mqttlite.client.authentication import Exchange
 from mqttlite.client.connection import Connection
@@ -85,33 +85,29 @@ async def _dial(options: Options, client_id: str, *, clean_start: bool) -> tuple
 
 async def _open(options: Options) -> Connection:
     """The socket, with TLS and WebSocket if they are wished."""
-    version = options.wire_version
-    size = options.max_packet_size or LARGEST_PACKET_BYTES
     loop = asyncio.get_running_loop()
-
-    def make() -> Connection:
-        return Connection(options.where, version, size, options.trace)
-
+    size = options.max_packet_size or LARGEST_PACKET_BYTES
+    connection = Connection(options.where, options.wire_version, size, options.trace)
+    protocol = cast(asyncio.Protocol, connection)
     if options.transport == "unix":
         name = None if options.tls is None else options.server_hostname or "localhost"
-        _transport, connection = await loop.create_unix_connection(
-            make, options.hostname, ssl=options.tls, server_hostname=name
-        )
+        await loop.create_unix_connection(lambda: protocol, options.hostname, ssl=options.tls, server_hostname=name)
         return connection
     name = None if options.tls is None else options.server_hostname or options.hostname
     if options.transport == "websocket":
-        return await _open_websocket(options, make(), name)
-    _transport, connection = await loop.create_connection(
-        make, options.hostname, options.port, ssl=options.tls, server_hostname=name
-    )
+        await _open_websocket(options, protocol, name)
+    else:
+        await loop.create_connection(
+            lambda: protocol, options.hostname, options.port, ssl=options.tls, server_hostname=name
+        )
     return connection
 
 
-async def _open_websocket(options: Options, connection: Connection, name: str | None) -> Connection:
+async def _open_websocket(options: Options, protocol: asyncio.Protocol, name: str | None) -> None:
     from mqttlite.client.websocket import WebSocket  # imported here: other clients do not need wsproto
 
     transport, web = await asyncio.get_running_loop().create_connection(
-        lambda: WebSocket(connection, options.address, options.path),
+        lambda: WebSocket(protocol, options.address, options.path),
         *(options.hostname, options.port),
         ssl=options.tls,
         server_hostname=name,
@@ -121,7 +117,6 @@ async def _open_websocket(options: Options, connection: Connection, name: str | 
     except BaseException:
         transport.abort()
         raise
-    return connection
 
 
 async def _give_up(connection: Connection | None, reason: MqttError) -> None:

@@ -195,6 +195,11 @@ class LocalSession:
         session = self.link.connection.session
         return [] if session is None else session.received.all()
 
+    def awaits_release(self, packet_id: int) -> bool:
+        """Whether that is one of `unreleased`."""
+        session = self.link.connection.session
+        return session is not None and session.received.has(packet_id)
+
     @property
     def unhandled_bytes(self) -> int:
         """How many published bytes the broker has not handled yet, because it is busy or its receivers are."""

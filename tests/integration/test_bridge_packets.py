@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from mqttlite.config.file import parse_config
-from mqttlite.extensions.bridge import relay
+from mqttlite.extensions.bridge import bridge as bridges
 from mqttlite.extensions.bridge.bridge import Bridge
 from mqttlite.extensions.bridge.path import PROPERTY
 from mqttlite.server import Broker
@@ -141,6 +141,32 @@ async def test_an_identifier_is_a_repetition_only_if_the_other_broker_has_kept_t
         await until(gets(seen, "1", "3") if is_kept else gets(seen, "1", "2", "3"))
 
 
+async def test_a_message_that_is_no_repetition_is_published_under_an_identifier_that_was_not_released() -> None:
+    async with joined() as (broker, remote):
+        seen = Seen(broker)
+        script = await remote.join()
+        await script.accept()
+        await script.grant()
+        for payload, dup in ((b"1", False), (b"1", True), (b"2", False)):
+            script.send(Publish(b"a", payload, 2, dup=dup, packet_id=7))
+            assert await script.expect(Ack) == Ack(PUBREC, 7)
+        script.send(Ack(PUBREL, 7))
+        assert await script.expect(Ack) == Ack(PUBCOMP, 7)
+        assert seen.payloads == ["1", "2"]
+
+
+async def test_more_messages_than_receive_maximum_are_taken_from_another_broker() -> None:
+    async with joined(limits={"receive_maximum": 2}) as (broker, remote):
+        seen = Seen(broker)
+        script = await remote.join()
+        await script.accept()
+        await script.grant()
+        for number in range(1, 5):
+            script.send(Publish(b"a", b"%d" % number, 2, packet_id=number))
+            assert await script.expect(Ack) == Ack(PUBREC, number)
+        await until(gets(seen, "1", "2", "3", "4"))
+
+
 async def test_identifiers_that_only_the_other_broker_knows_are_released_before_they_are_used() -> None:
     async with joined(topics=[{"pattern": "#", "qos": 2}]) as (broker, remote):
         script = await remote.join()
@@ -190,7 +216,7 @@ async def test_a_release_is_repeated_and_the_answer_to_a_flush_is_not_taken_for_
 
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_a_broker_without_room_gets_the_message_again_later(qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "RETRY_S", 0.1)
+    monkeypatch.setattr(bridges, "RETRY_S", 0.1)
     async with joined(topics=[{"pattern": "#", "qos": qos}]) as (broker, remote):
         script = await remote.join()
         await script.accept()
@@ -211,7 +237,7 @@ async def test_a_broker_without_room_gets_the_message_again_later(qos: int, monk
 async def test_a_bridge_that_connects_once_comes_back_for_a_message_without_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relay, "RETRY_S", 0.1)
+    monkeypatch.setattr(bridges, "RETRY_S", 0.1)
     async with joined(topics=[{"pattern": "#"}], start="once") as (broker, remote):
         script = await remote.join()
         await script.accept()
@@ -354,7 +380,7 @@ async def test_refused_subscriptions_are_named_while_connected() -> None:
 
 
 async def test_others_go_on_while_a_message_has_no_room_and_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "RETRY_S", 0.3)
+    monkeypatch.setattr(bridges, "RETRY_S", 0.3)
     async with joined(topics=[{"pattern": "#"}]) as (broker, remote):
         script = await remote.join()
         await script.accept()
@@ -388,7 +414,7 @@ async def test_messages_behind_a_release_keep_their_order() -> None:
 
 
 async def test_others_come_in_while_a_message_has_no_room_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "RETRY_S", 0.3)
+    monkeypatch.setattr(bridges, "RETRY_S", 0.3)
     async with joined(queues=[{"name": "q", "filters": ["q/#"], "max_messages": 1}]) as (broker, remote):
         script = await remote.join()
         await script.accept()

@@ -348,7 +348,10 @@ class PacketHandler:
             if session.received.has(packet_id):  # the same message again [MQTT-4.3.3-10]
                 outbox.send(encode_ack(answer, packet_id, connection.version))
                 return
-            if len(session.received) >= self._limits.receive_maximum and connection.version == V5:
+            is_full = len(session.received) >= self._limits.receive_maximum
+            # Where a bridge reads another broker, the number of packet identifiers is the limit: some brokers send more
+            # after a new connection, and would do so again after each refusal.
+            if is_full and connection.version == V5 and not connection.identity.is_trusted:
                 raise ReceiveMaximumExceeded(
                     f"more than {self._limits.receive_maximum} QoS 2 messages not released [MQTT-3.3.4-7]"
                 )

@@ -25,10 +25,11 @@ from mqttlite.client.options import TIMEOUT_S, Options
 from mqttlite.core.broker import Broker
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, Rate
+from mqttlite.extensions.bridge.errors import ComesBack
 from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic, Endpoint
 from mqttlite.extensions.bridge.rates import MessageRates
-from mqttlite.extensions.bridge.relay import ComesBack, Figures, Relay
+from mqttlite.extensions.bridge.relay import Figures, Relay
 from mqttlite.extensions.bridge.topic_map import TopicMap
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient
@@ -45,6 +46,9 @@ CLIENT_ID_PREFIX: Final = "$bridge/"
 FAIL_BACK_S: Final = 30.0
 MAX_FAIL_BACK_S: Final = 1_800.0
 """How long a bridge stays on another address before it tries the first one: twice as long after each time in vain."""
+
+RETRY_S: Final = 5.0
+"""How long after a refusal for want of room the bridge connects again, which repeats the message. Others go on."""
 
 SHORT_S: Final = 2.0
 """An address whose connection is lost earlier is tried after the others next time."""
@@ -419,6 +423,7 @@ class Bridge:
             flushed=self._flushed,
             max_packet_bytes=self._core.limits.max_packet_bytes,
             on_suback=self._on_suback,
+            retry_s=RETRY_S,
         )
         try:
             session = self._open(relay.wake, min(self.options.window, limits.receive_maximum), limits.maximum_qos)

@@ -1,4 +1,6 @@
-"""Why a bridge is not added or removed."""
+"""Why a bridge is not added or removed, or ends a connection."""
+
+from mqttlite.client.errors import ConnectionLost
 
 
 class BridgeRefused(Exception):
@@ -15,3 +17,7 @@ class BridgeIsConfigured(BridgeRefused):
 
 class TooManyBridges(BridgeRefused):
     """There is no room for another one."""
+
+
+class ComesBack(ConnectionLost):
+    """The bridge ended the connection itself, and connects again."""

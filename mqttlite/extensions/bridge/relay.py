@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, final
 from mqttlite.client.connection import Connection
 from mqttlite.client.errors import ConnectionLost
 from mqttlite.client.limits import ServerLimits
+from mqttlite.extensions.bridge.errors import ComesBack
 from mqttlite.extensions.bridge.path import refusal, refusal_to_send, with_sender
 from mqttlite.extensions.bridge.topic_map import FILTERED, Mapped, TopicMap
 from mqttlite.net.local_session import LocalSession
@@ -32,11 +33,8 @@ LOOK_AGAIN_S: Final = 0.01
 MAX_HELD: Final = 100
 """The most messages that wait until the other broker has released identifiers. No more are read from the session."""
 
-RETRY_S: Final = 5.0
-"""How long after a refusal for want of room the bridge connects again, which repeats the message. Others go on."""
-
 DRAIN_S: Final = 5.0
-"""How long it then waits for the acknowledgements of others, so that they are not repeated."""
+"""How long the end waits, after a refusal for want of room, for the acknowledgements of other messages."""
 
 MAX_HEADER_BYTES: Final = 10
 """What PUBLISH without properties has at most beside topic and payload: 1 for the type, 4 and 2 for lengths, 2 for the
@@ -44,10 +42,6 @@ identifier, and 1 for the length of properties, for the session here speaks 5.0.
 
 _RETRY: Final = frozenset({int(ReasonCode.QUOTA_EXCEEDED), int(ReasonCode.SERVER_BUSY)})
 """Reason codes of a receiver that has no room now. The message is kept, and sent again with the next connection."""
-
-
-class ComesBack(ConnectionLost):
-    """The bridge ended the connection itself, and connects again."""
 
 
 class _Held(NamedTuple):
@@ -96,6 +90,7 @@ class Relay:
         flushed: set[int] | None,
         max_packet_bytes: int,
         on_suback: Callable[[int, bytes], None],
+        retry_s: float,
     ) -> None:
         self._connection: Final = connection
         self._version: Final = version
@@ -123,6 +118,7 @@ class Relay:
         self._forgotten: Final[set[int]] = set()
         """Identifiers whose next PUBCOMP of this broker answers `forget_received`."""
         self._on_suback: Final = on_suback
+        self._retry_s: Final = retry_s
         self._session: LocalSession
         self._loop: Final = asyncio.get_running_loop()
         self._is_awake = False
@@ -135,9 +131,13 @@ class Relay:
         self._session = session
         if must_forget:
             for packet_id in session.unreleased():
-                self._forgotten.add(packet_id)
-                session.release(packet_id)
+                self._forget(packet_id)
         self.wake()
+
+    def _forget(self, packet_id: int) -> None:
+        """A message of the other broker under this identifier is a new one."""
+        self._forgotten.add(packet_id)
+        self._session.release(packet_id)
 
     # ------------------------------------------------------------------ from this broker
 
@@ -262,6 +262,9 @@ class Relay:
             return
         if message.qos:
             self._unpassed.add(message.packet_id)
+        if message.qos == 2 and not message.dup and self._session.awaits_release(message.packet_id):
+            # No repetition [MQTT-3.3.1-1]: the other broker has lost the message that it sent under this identifier.
+            self._forget(message.packet_id)
         self._session.publish(
             Publish(
                 mapped.topic,
@@ -304,7 +307,7 @@ class Relay:
         """Connect again after a while, which sends the refused message again and those that were not acknowledged."""
         self._why_retry = why
         if self._retry is None:
-            self._retry = self._loop.call_later(RETRY_S, self._drain)
+            self._retry = self._loop.call_later(self._retry_s, self._drain)
 
     def _drain(self) -> None:
         self._is_draining = True

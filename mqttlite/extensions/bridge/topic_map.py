@@ -65,9 +65,10 @@ _Choice: TypeAlias = list[tuple["Filter | None", Mapped | str]]
 class TopicMap:
     """The topics in one direction. A message that goes out has passed the filter of one of its subscriptions."""
 
-    def __init__(self, topics: Sequence[BridgeTopic], *, out: bool) -> None:
+    def __init__(self, topics: Sequence[BridgeTopic], *, out: bool, max_known: int = MAX_KNOWN) -> None:
         self._rules: Final = [_rule(each, out) for each in topics if (each.goes_out if out else each.comes_in)]
         self._out: Final = out
+        self._max_known: Final = max_known
         self._known: Final[dict[bytes, Mapped | str | _Choice]] = {}
 
     def __bool__(self) -> bool:
@@ -78,7 +79,7 @@ class TopicMap:
         found = self._known.get(message.topic)
         if found is None:
             found = self._find(message.topic)
-            if len(self._known) >= MAX_KNOWN:
+            if len(self._known) >= self._max_known:
                 self._known.clear()
             self._known[message.topic] = found
         return self._chosen(found, message) if isinstance(found, list) else found

@@ -11,8 +11,8 @@ Table = dict[str, object]
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._~-]")
 _DIRECTIONS: Final = ("out", "in", "both")
-_EMPTY: Final = '""'
-"""How Mosquitto writes a prefix, or a pattern, that is empty."""
+_WORD: Final = re.compile(r'"[^"]*"|\S+')
+"""A pattern or prefix: in quotes if it is empty, or has spaces."""
 
 _TEXTS: Final = {
     "remote_clientid": "client_id",
@@ -168,7 +168,7 @@ class BridgeLines:
 
     def _topic(self, key: str, value: str) -> bool:
         """`pattern [[[out | in | both] qos] local-prefix remote-prefix]`."""
-        pattern, *rest = [each.replace(_EMPTY, "") for each in value.split()] or [""]
+        pattern, *rest = [each.strip('"') for each in _WORD.findall(value)] or [""]
         direction, qos, local, remote = [*rest, *("out", "0", "", "")[len(rest) :]][:4]
         is_reserved = (local + pattern).startswith("$")
         is_empty = not (local + pattern and remote + pattern)

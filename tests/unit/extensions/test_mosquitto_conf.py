@@ -176,7 +176,7 @@ bridge_outgoing_retain false
 topic sensors/# out 1 "" plant/
 topic cmd/# in 2 local/ remote/
 topic "" both 0 here there
-topic all
+topic "all of it"
 max_inflight_messages 7
 connection second
 address c.example
@@ -204,7 +204,7 @@ listener 1884 127.0.0.1
             BridgeTopic(pattern="cmd/#", direction="in", qos=2, local_prefix="local/", remote_prefix="remote/"),
             BridgeTopic(direction="out", qos=0, local_prefix="here", remote_prefix="there", retained=False),
             BridgeTopic(direction="in", qos=0, local_prefix="here", remote_prefix="there"),
-            BridgeTopic(pattern="all", qos=0, retained=False),
+            BridgeTopic(pattern="all of it", qos=0, retained=False),
         ),
     )
     topics = (BridgeTopic(pattern="#", direction="both", qos=1),)

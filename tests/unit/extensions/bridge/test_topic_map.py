@@ -2,7 +2,6 @@
 
 import pytest
 
-from mqttlite.extensions.bridge import topic_map
 from mqttlite.extensions.bridge.options import BridgeTopic
 from mqttlite.extensions.bridge.topic_map import FILTERED, NO_ENTRY, NO_TOPIC, RESERVED, Mapped, TopicMap
 from mqttlite.wire.packets import Publish
@@ -52,9 +51,8 @@ def test_a_topic_that_would_be_no_topic_is_not_carried(local_prefix: str, topic:
     assert TopicMap([rule], out=out).get(_of(topic)) == NO_TOPIC
 
 
-def test_a_bounded_number_of_names_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_map, "MAX_KNOWN", 2)
-    out = TopicMap([BridgeTopic(pattern="#")], out=True)
+def test_a_bounded_number_of_names_is_remembered() -> None:
+    out = TopicMap([BridgeTopic(pattern="#")], out=True, max_known=2)
     for name in (b"a", b"b", b"c"):
         assert out.get(_of(name)) == Mapped(name, True)
     assert len(out._known) == 1
