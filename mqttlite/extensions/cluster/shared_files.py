@@ -25,7 +25,7 @@ KNOWN_FILE: Final = "cluster-files"
 """What was put or fetched: the digests of files, by name."""
 
 _PREFIX: Final = "beside-"
-"""The engine's names of these files begin with it."""
+"""The engine's names of these files are it and their digests."""
 
 _log = logging.getLogger("mqttlite.cluster")
 
@@ -51,12 +51,10 @@ class SharedFiles:
             path = self._directory / f"{name}.json"
             fetched = path.with_name(f"{path.name}.fetched")
             try:
-                await self._engine.get_file(_PREFIX + name, fetched)
+                await self._engine.get_file(_PREFIX + digest, fetched)
                 content = await asyncio.to_thread(fetched.read_bytes)
             finally:
                 fetched.unlink(missing_ok=True)
-            if _digest(content) != digest:
-                raise OSError(f"{path}: the engine has another content than it should: it changes right now")
             await asyncio.to_thread(save, path, content)
             _log.info("%s was changed on another machine, and is the same here now", path.name)
             await self._know(name, digest)
@@ -77,18 +75,25 @@ class SharedFiles:
             name = path.stem
             if self._looked_at.get(name) == seen:
                 continue
-            digest = _digest(await asyncio.to_thread(path.read_bytes))
+            digest = _digest(name, await asyncio.to_thread(path.read_bytes))
             if self._known.get(name) != digest:
-                await self._engine.put_file(_PREFIX + name, path)
-                entry = await self._engine.get(keys.FILES + name)
-                await self._engine.put(keys.FILES + name, digest.encode(), 0 if entry is None else entry.revision)
+                await self._put(name, digest, path)
                 await self._know(name, digest)
             self._looked_at[name] = seen
+
+    async def _put(self, name: str, digest: str, path: Path) -> None:
+        """Give the engine a file, then say which it is, then remove the one before: a crash leaves one that is whole."""
+        await self._engine.put_file(_PREFIX + digest, path)
+        entry = await self._engine.get(keys.FILES + name)
+        await self._engine.put(keys.FILES + name, digest.encode(), 0 if entry is None else entry.revision)
+        if entry is not None and entry.value is not None and entry.value.decode() != digest:
+            await self._engine.delete_file(_PREFIX + entry.value.decode())
 
     async def _know(self, name: str, digest: str) -> None:
         self._known[name] = digest
         await asyncio.to_thread(save, self._directory / KNOWN_FILE, msgspec.json.encode(self._known))
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _digest(name: str, content: bytes) -> str:
+    """Names a file with its content: files of other names have others."""
+    return hashlib.sha256(name.encode() + b"\0" + content).hexdigest()
