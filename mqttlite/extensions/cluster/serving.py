@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,6 +21,7 @@ from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.extensions.cluster.standby import ForeignDataError
 from mqttlite.extensions.cluster.standby_port import StandbyPort
+from mqttlite.store.sqlite.files import make_directory
 
 
 class RunningBroker(Protocol):
@@ -52,6 +54,17 @@ RETRY_S: Final = 1.0
 LEAVE_S: Final = 0.3
 """How long a machine that has lost the lease, or hands it over, may take to send its clients away."""
 
+IMPORTED_BEFORE: Final = (
+    "mqttlite.extensions.bridge.bridges",
+    "mqttlite.extensions.push.service",
+    "mqttlite.extensions.queues.queueing",
+    "mqttlite.extensions.schemas.schemas",
+    "mqttlite.extensions.streams.service",
+    "mqttlite.extensions.streams.stream_commands",
+    "mqttlite.filters.build",
+)
+"""What each broker imports when it is built. A machine that follows has it already: it costs clients half a second."""
+
 _log = logging.getLogger("mqttlite.cluster")
 
 
@@ -60,7 +73,9 @@ async def serve(config: Config, run: Run, ended: asyncio.Event) -> None:
     options = config.cluster
     assert options is not None, "the section is there"
     try:
-        child = engine_child(options, Path(str(config.data_dir), ENGINE_FOLDER))
+        directory = Path(str(config.data_dir))
+        make_directory(directory)
+        child = engine_child(options, directory / ENGINE_FOLDER)
         if child is not None:
             await child.start()
         try:
@@ -78,6 +93,8 @@ async def _serve_as_machine(options: ClusterOptions, config: Config, run: Run, e
     engine = await _connected(options, ended)
     if engine is None:
         return
+    for name in IMPORTED_BEFORE:
+        import_module(name)
     directory = Path(str(config.data_dir))
     node = Node(options, DataDirectory(directory), engine, SharedFiles(engine, directory))
     try:

@@ -82,7 +82,7 @@ class SharedFiles:
             self._looked_at[name] = seen
 
     async def _put(self, name: str, digest: str, path: Path) -> None:
-        """Give the engine a file, then say which it is, then remove the one before: a crash leaves one that is whole."""
+        """Give the engine a file, say which it is, then remove the one before: a crash leaves one that is whole."""
         await self._engine.put_file(_PREFIX + digest, path)
         entry = await self._engine.get(keys.FILES + name)
         await self._engine.put(keys.FILES + name, digest.encode(), 0 if entry is None else entry.revision)

@@ -7,7 +7,7 @@ from typing import Final, final
 import msgspec
 
 from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.nats.streams import ensure_stream
+from mqttlite.extensions.cluster.engine.nats.streams import ensure_stream, info_of
 from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
 from mqttlite.extensions.cluster.engine.port import Entry, RevisionConflict
 
@@ -68,19 +68,14 @@ class NatsKeys:
         return entry if entry is not None and entry.value is not None else None
 
     async def entries(self, prefix: str) -> list[Entry]:
-        found: dict[str, Entry] = {}
-        if not self._connection.is_connected:
-            raise self._connection.unavailable("no server is connected")
-        async for message in Tail(self._connection, self._stream, f"{self._prefix}>", 1).messages():
-            if not isinstance(message, Waiting):
-                key = message.subject.removeprefix(self._prefix)
-                is_wanted = key.startswith(prefix) and not message.headers.get(OPERATION)
-                found.pop(key, None)
-                if is_wanted:
-                    found[key] = Entry(key, message.data, message.sequence)
-            if message.pending == 0:
-                break
-        return list(found.values())
+        """By the leader's list: what a new consumer says that it has to read may be 0 with keys in the stream."""
+        try:
+            info = await info_of(self._connection, self._stream, f"{self._prefix}>")
+        except ApiError as error:
+            raise self._connection.unavailable(str(error)) from error
+        names = sorted(subject.removeprefix(self._prefix) for subject in info.state.subjects)
+        found = [await self.get(name) for name in names if name.startswith(prefix)]
+        return [entry for entry in found if entry is not None]
 
     async def watch(self, prefix: str) -> AsyncGenerator[Entry, None]:
         seen: set[str] = set()
