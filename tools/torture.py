@@ -13,145 +13,20 @@ import logging
 import random
 import shutil
 import signal
-import struct
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from tools.torture_packets import packet, read_packet, text
+from tools.torture_clients import Link, Publisher, Subscriber
+from tools.torture_cluster import FAULTS, ClusterTorture
+from tools.torture_packets import packet, text
 from tools.torture_queues import QueueTorture
-
-WINDOW = 50
-"""Messages that a publisher has under way."""
 
 START_S = 30.0
 """How long a broker may take to start after it was killed."""
-
-
-def _publish(topic: str, payload: bytes, qos: int, packet_id: int, dup: bool = False, retain: bool = False) -> bytes:
-    number = struct.pack(">H", packet_id) if qos else b""
-    return packet(0x30 | dup << 3 | qos << 1 | retain, text(topic) + number + payload)
-
-
-class Link:
-    """A connection of a client whose session stays: clean session 0."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def open(cls, port: int, client_id: str) -> "AsyncIterator[Link]":
-        """Connect, and close the connection in the end, also one that the broker cut."""
-        link = cls(*await asyncio.open_connection("127.0.0.1", port))
-        try:
-            link.writer.write(packet(0x10, text("MQTT") + b"\4\0\0\0" + text(client_id)))
-            first, body = await link.read()
-            assert (first, body[1]) == (0x20, 0), f"CONNECT of {client_id} was refused: {body!r}"
-            yield link
-        finally:
-            link.writer.close()
-            with contextlib.suppress(OSError):
-                await link.writer.wait_closed()
-
-    async def read(self) -> tuple[int, bytes]:
-        """The first byte and the body of the next packet."""
-        return await read_packet(self._reader)
-
-
-@dataclass
-class Publisher:
-    """Publishes numbers: acknowledged at PUBACK or PUBREC, sent again with DUP until then."""
-
-    name: str
-    qos: int
-    retain: bool = False
-    next_number: int = 0
-    acknowledged: set[int] = field(default_factory=set)
-    under_way: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    """By packet identifier the number, and whether PUBREC came."""
-    _ids: Iterator[int] = field(default_factory=lambda: itertools.cycle(range(1, 65_536)))
-
-    async def run(self, port: int, is_over: Callable[[], bool]) -> None:
-        """Publish until it is over and everything is acknowledged."""
-        async with Link.open(port, self.name) as link:
-            await self._talk(link, is_over)
-
-    async def _talk(self, link: Link, is_over: Callable[[], bool]) -> None:
-        for packet_id, (number, is_received) in self.under_way.items():
-            again = packet(0x62, struct.pack(">H", packet_id))
-            link.writer.write(again if is_received else self._frame(number, packet_id, True))
-        while self.under_way or not is_over():
-            while len(self.under_way) < WINDOW and not is_over():
-                packet_id = next(each for each in self._ids if each not in self.under_way)
-                self.under_way[packet_id] = self.next_number, False
-                link.writer.write(self._frame(self.next_number, packet_id, False))
-                self.next_number += 1
-            first, body = await link.read()
-            (packet_id,) = struct.unpack(">H", body[:2])
-            number, _ = self.under_way[packet_id]
-            if first != 0x70:
-                self.acknowledged.add(number)
-            if first == 0x50:
-                self.under_way[packet_id] = number, True
-                link.writer.write(packet(0x62, body[:2]))
-            else:
-                del self.under_way[packet_id]
-
-    def _frame(self, number: int, packet_id: int, dup: bool) -> bytes:
-        topic = f"{'kept' if self.retain else 'passing'}/{self.name}"
-        return _publish(topic, b"%d" % number, self.qos, packet_id, dup, self.retain)
-
-
-@dataclass
-class Subscriber:
-    """Takes what is published, and keeps identifiers of QoS 2 until they are released."""
-
-    name: str
-    qos: int
-    got: dict[str, list[int]] = field(default_factory=dict)
-    """By publisher the numbers in the order in which they came."""
-    received: set[int] = field(default_factory=set)
-
-    async def run(self, port: int, is_over: Callable[[], bool]) -> None:
-        """Subscribe, and take what comes until it is over."""
-        async with Link.open(port, self.name) as link:
-            await self._talk(link, is_over)
-
-    async def _talk(self, link: Link, is_over: Callable[[], bool]) -> None:
-        link.writer.write(packet(0x82, b"\0\1" + text("passing/#") + bytes([self.qos])))
-        is_subscribed = False
-        reading = asyncio.create_task(link.read())  # to cancel it within a packet would lose the rest of that
-        try:
-            while not is_subscribed or not is_over():
-                if not (await asyncio.wait([reading], timeout=0.2))[0]:
-                    continue
-                first, body = reading.result()
-                reading = asyncio.create_task(link.read())
-                is_subscribed = is_subscribed or first == 0x90
-                self._take(first, body, link.writer)
-        finally:
-            reading.cancel()
-
-    def _take(self, first: int, body: bytes, writer: asyncio.StreamWriter) -> None:
-        if first >> 4 == 3:
-            length = int.from_bytes(body[:2], "big")
-            topic, at = body[2 : 2 + length].decode(), 2 + length
-            qos = first >> 1 & 3
-            packet_id = body[at : at + 2]
-            number = int.from_bytes(packet_id, "big")
-            if qos == 1 or number not in self.received:
-                self.got.setdefault(topic.partition("/")[2], []).append(int(body[at + 2 :]))
-            if qos == 2:
-                self.received.add(number)
-            writer.write(packet(0x40 if qos == 1 else 0x50, packet_id))
-        elif first == 0x62:
-            self.received.discard(int.from_bytes(body[:2], "big"))
-            writer.write(packet(0x70, body[:2]))
 
 
 @dataclass
@@ -180,7 +55,7 @@ class Torture:
         self._config.write_text("[limits]\nmax_queued_messages = 10_000_000\nmax_queued_bytes = 10_000_000_000\n")
         self._random = random.Random(seed)
         self.publishers = [Publisher(f"p{at}-qos{qos}", qos) for qos in (1, 2) for at in range(2)]
-        self.publishers.append(Publisher("retained", 1, retain=True))
+        self.publishers.append(Publisher("retained", 1, retain=True, prefix="kept"))
         self.subscribers = [Subscriber(f"s-qos{qos}", qos) for qos in (1, 2)]
         self.result = Result()
 
@@ -303,11 +178,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the moments at which it is (1)")
     parser.add_argument("--queue", type=int, default=0, metavar="N", help="torture a queue with N messages instead")
     parser.add_argument("--keys", type=int, default=10_000, help="ordering keys of these messages (10,000)")
+    parser.add_argument("--cluster", type=int, default=0, metavar="N", help="torture three machines N times instead")
+    parser.add_argument("--fault", action="append", choices=FAULTS, help="only these faults of machines, in turn")
     parser.add_argument("serve", nargs="*", help="the broker's command; by default mqttlite serve of this environment")
     options = parser.parse_args()
     serve = options.serve or [sys.executable, "-m", "mqttlite", "serve"]
     directory = Path(tempfile.mkdtemp(prefix="mqttlite-torture-"))
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a broker that was killed
+    if options.cluster:
+        command = serve[:-1] if serve[-1] == "serve" else serve
+        machines = asyncio.run(ClusterTorture(command, directory, options.seed).run(options.cluster, options.fault))
+        print(machines)
+        if not machines.is_good:
+            sys.exit(f"the directory is kept: {directory}")
+        shutil.rmtree(directory)
+        return
     if options.queue:
         queues = QueueTorture(serve, directory, options.seed, options.queue, options.keys)
         seen = asyncio.run(queues.run(options.kills))

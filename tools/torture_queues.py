@@ -114,7 +114,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _delivered(body: bytes) -> tuple[bytes, bytes, dict[str, str]]:
+def delivered(body: bytes) -> tuple[bytes, bytes, dict[str, str]]:
     """The packet identifier, payload and user properties of a PUBLISH of a queue or its dead letters."""
     at = 2 + int.from_bytes(body[:2], "big")
     packet_id = body[at : at + 2]
@@ -378,7 +378,7 @@ class QueueTorture:
                     link.era = self._era
             if first >> 4 != 3:
                 continue
-            packet_id, payload, told = _delivered(body)
+            packet_id, payload, told = delivered(body)
             seen = self._note(link, int(told["message-id"]), int(payload), int(told["delivery-attempt"]))
             what = 1.0 if self._calm else rng.random()
             if seen.number % 997 == 0 and not self._calm:
@@ -441,7 +441,7 @@ class QueueTorture:
                     while not self._over:
                         first, body = await link.read()
                         if first >> 4 == 3:
-                            packet_id, payload, told = _delivered(body)
+                            packet_id, payload, told = delivered(body)
                             self._note_dead(int(told["message-id"]), int(payload))
                             link.writer.write(packet(0x40, packet_id))
             await asyncio.sleep(0.05)

@@ -1,0 +1,27 @@
+"""Three machines and their engine, whatever is killed: nothing acknowledged is lost. `tools/torture --cluster` does it
+longer."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.nats_servers import nats_server
+from tools.torture_cluster import FAULTS, ClusterTorture
+
+pytest.importorskip("nats")
+
+COMMAND = [sys.executable, "-m", "mqttlite"]
+
+
+@pytest.mark.slow
+async def test_nothing_acknowledged_is_lost_whatever_is_killed(tmp_path: Path) -> None:
+    nats_server()
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    faults = ["kill-serving", "pause-serving", "kill-engine-leader", "hand-over", "lose-data"]
+    result = await ClusterTorture(COMMAND, folder, seed=1).run(len(faults), faults)
+    shutil.rmtree(folder)  # the engine's files are large
+    assert result.is_good, str(result)
+    assert set(faults) <= set(FAULTS)

@@ -1,0 +1,206 @@
+"""Three machines of a cluster and three servers of its engine, as processes on loopback, to be killed and stopped.
+
+Invariant: what runs was started here, and is ended by `close`.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+NUMBER = 3
+PATIENCE_S = 90.0
+"""How long the machines may take to be whole again."""
+
+ENGINE = """
+server_name: n{place}
+listen: 127.0.0.1:{port}
+http: 127.0.0.1:{monitoring}
+jetstream {{ store_dir: "{folder}/engine{place}", sync_interval: always }}
+cluster {{ name: c, listen: 127.0.0.1:{route}, routes: [{routes}] }}
+"""
+
+MACHINE = """
+data_dir = "{folder}/m{place}"
+[[listeners]]
+port = {port}
+[metrics]
+port = {metrics}
+[limits]
+max_queued_messages = 10_000_000
+max_queued_bytes = 10_000_000_000
+[[queues]]
+name = "jobs"
+filters = ["jobs/#"]
+[[streams]]
+name = "events"
+filters = ["events/#"]
+partitions = 1
+[cluster]
+servers = {servers}
+monitoring = {monitoring}
+node = "m{place}"
+addresses = ["127.0.0.1:{port}"]
+log_bytes = 268_435_456
+snapshot_bytes = 268_435_456
+"""
+
+
+def _free_ports(number: int) -> list[int]:
+    """Ports that the kernel gives to no client: one that tries a port again and again may connect to itself."""
+    found: list[int] = []
+    while len(found) < number:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in found:
+                found.append(port)
+    return found
+
+
+async def _get(port: int, path: str) -> tuple[int, bytes]:
+    """Status and body of what a server answers; 0 if it does not."""
+    try:
+        async with asyncio.timeout(0.5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost:{port}\r\n\r\n".encode())
+                head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
+                return int(head.split()[1]), body
+            finally:
+                writer.close()
+    except (OSError, IndexError):
+        return 0, b""
+
+
+class Machines:
+    """`ports` are where clients find the machines. `serve` is the command of the broker."""
+
+    def __init__(self, serve: list[str], folder: Path) -> None:
+        self._serve = serve
+        self._folder = folder
+        ports = _free_ports(5 * NUMBER)
+        self.ports, self._metrics, self._engines, self._monitoring, routes = (
+            ports[at : at + NUMBER] for at in range(0, 5 * NUMBER, NUMBER)
+        )
+        for place in range(NUMBER):
+            values: dict[str, Any] = {
+                "folder": folder,
+                "place": place,
+                "port": self._engines[place],
+                "monitoring": self._monitoring[place],
+                "route": routes[place],
+                "routes": ", ".join(f"nats-route://127.0.0.1:{route}" for route in routes),
+            }
+            (folder / f"engine{place}.conf").write_text(ENGINE.format(**values))
+            values |= {
+                "port": self.ports[place],
+                "metrics": self._metrics[place],
+                "servers": [f"nats://127.0.0.1:{port}" for port in self._engines],
+                "monitoring": [f"http://127.0.0.1:{port}" for port in self._monitoring],
+            }
+            self.config(place).write_text(MACHINE.format(**values))
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def config(self, place: int) -> Path:
+        return self._folder / f"m{place}.toml"
+
+    # ------------------------------------------------------------------ processes
+
+    def start(self, place: int) -> None:
+        """Start a machine."""
+        self._run(f"m{place}", [*self._serve, "--config", str(self.config(place)), "--log-format", "text"])
+
+    def start_engine(self, place: int) -> None:
+        """Start a server of the engine."""
+        binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
+        self._run(f"engine{place}", [binary, "-c", str(self._folder / f"engine{place}.conf")])
+
+    def _run(self, name: str, command: list[str]) -> None:
+        with open(self._folder / f"{name}.log", "ab") as log:
+            self._processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    async def end(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal, and wait for the end."""
+        process = self._processes.pop(name)
+        process.send_signal(how)
+        await asyncio.to_thread(process.wait, PATIENCE_S)
+
+    def send(self, place: int, what: signal.Signals) -> None:
+        """Send a signal to a machine that goes on."""
+        self._processes[f"m{place}"].send_signal(what)
+
+    def lose_data(self, place: int) -> None:
+        """Delete the data directory of a machine that does not run."""
+        shutil.rmtree(self._folder / f"m{place}")
+
+    async def hand_over(self, command: list[str]) -> str:
+        """Let another machine serve; return what the command says."""
+        arguments = [*command, "cluster", "hand-over", "--config", str(self.config(0))]
+        process = await asyncio.create_subprocess_exec(
+            *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        said, _ = await process.communicate()
+        assert process.returncode == 0, said.decode()
+        return said.decode().strip()
+
+    def close(self) -> None:
+        """End all that still runs."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    # ------------------------------------------------------------------ what they are
+
+    async def serving(self) -> int:
+        """The machine that serves, as a balancer sees it; waits until there is one."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for place, (status, _) in enumerate(await self._ready()):
+                    if status == 200:
+                        return place
+                await asyncio.sleep(0.02)
+
+    async def whole(self) -> None:
+        """Wait until one machine serves and the others follow."""
+        seen: list[tuple[int, bytes]] = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    seen = await self._ready()
+                    following = sum(status == 503 and b"follows" in body for status, body in seen)
+                    if following == NUMBER - 1 and any(status == 200 for status, _ in seen):
+                        return
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"the machines are not whole again after {PATIENCE_S:g} s: {seen}") from None
+
+    async def leader(self) -> int:
+        """The server of the engine that leads the log."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for port in self._monitoring:
+                    status, body = await _get(port, "/jsz?streams=true")
+                    found = _leader_of_log(json.loads(body)) if status == 200 else None
+                    if found is not None:
+                        return found
+                await asyncio.sleep(0.1)
+
+    async def _ready(self) -> list[tuple[int, bytes]]:
+        return await asyncio.gather(*(_get(port, "/readyz") for port in self._metrics))
+
+
+def _leader_of_log(answer: dict[str, Any]) -> int | None:
+    for account in answer.get("account_details", []):
+        for stream in account.get("stream_detail", []):
+            leader = stream.get("cluster", {}).get("leader", "")
+            if "-log-" in stream["name"] and leader:
+                return int(leader.removeprefix("n"))
+    return None
