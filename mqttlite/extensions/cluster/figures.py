@@ -31,12 +31,11 @@ class ClusterFigures:
     def values(self) -> Mapping[str, "Values"]:
         """By the names in the manifest."""
         node = self._node
-        last = node.bounds.last
-        machines = sorted(node.nodes.values(), key=lambda each: each.node)
+        roles = sorted(node.roles().items())
         return {
             "cluster_serving": [({"machine": node.name}, float(node.role == "serves"))],
-            "cluster_machines": [({"machine": each.node, "role": each.role}, 1.0) for each in machines],
-            "cluster_behind": [({"machine": each.node}, float(max(0, last - each.position))) for each in machines],
+            "cluster_machines": [({"machine": name, "role": role}, 1.0) for name, role in roles],
+            "cluster_behind": [({"machine": name}, float(self._behind(name))) for name, _ in roles],
             "cluster_turn": float(node.turn),
             "cluster_log_bytes": float(node.bounds.size_bytes),
             "cluster_log_limit_bytes": float(node.bounds.max_bytes),
@@ -47,9 +46,13 @@ class ClusterFigures:
         """Further names below `$SYS/broker/`, with their texts."""
         node = self._node
         yield "cluster/machine", node.name
-        for each in node.nodes.values():
-            yield f"cluster/machines/{each.node}/role", each.role
-            yield f"cluster/machines/{each.node}/behind", str(max(0, node.bounds.last - each.position))
+        for name, role in node.roles().items():
+            yield f"cluster/machines/{name}/role", role
+            yield f"cluster/machines/{name}/behind", str(self._behind(name))
+
+    def _behind(self, machine: str) -> int:
+        """How many records of the log a machine lacks."""
+        return max(0, self._node.bounds.last - self._node.nodes[machine].position)
 
     def _look(self) -> None:
         weakness = self._node_weakness()
@@ -62,7 +65,7 @@ class ClusterFigures:
         node = self._node
         if node.is_silent:
             return "the engine does not answer: messages that are to be kept wait"
-        if not any(each.role == "follows" and each.node != node.name for each in node.nodes.values()):
+        if not node.followers():
             return "no other machine follows, so none could take over"
         if is_filling(node.bounds.size_bytes, node.bounds.max_bytes):
             return "more than half of the log is used, because a machine is behind"

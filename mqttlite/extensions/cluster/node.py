@@ -45,6 +45,12 @@ RETRY_S: Final = 0.5
 STATUS_S: Final = 2.0
 """The interval in which a machine says how far it is, if that has changed."""
 
+ALIVE_S: Final = 10.0
+"""The interval in which it says so if nothing has changed."""
+
+SILENT_S: Final = 3 * ALIVE_S
+"""A machine that said nothing for so long counts as gone, until it says something."""
+
 _log = logging.getLogger("mqttlite.cluster")
 
 
@@ -79,7 +85,8 @@ class Node:
         self.on_looked: Callable[[], None] = lambda: None
         """Called after each look at the log while this machine serves."""
         self.nodes: Final[dict[str, status.NodeStatus]] = {}
-        """What each machine says, by its name."""
+        """What each machine said last, by its name. See `roles`."""
+        self._heard_at: Final[dict[str, float]] = {}
         self._held: HeldLease | None = None
         self._tasks: Final[list[asyncio.Task[None]]] = []
         """Those of the whole life of the node."""
@@ -91,6 +98,7 @@ class Node:
         self._position = 0
         self._durable = 0
         self._said: tuple[object, ...] = ()
+        self._said_at = 0.0
 
     def start(self) -> None:
         """Begin to look at the lease, and to say how far this machine is."""
@@ -110,6 +118,17 @@ class Node:
     def turn(self) -> int:
         """How often the lease has changed hands."""
         return 0 if self._lease.holder is None else self._lease.holder.turn
+
+    def roles(self) -> dict[str, status.Role]:
+        """What each machine does, by its name."""
+        now = self._loop.time()
+        return {
+            name: each.role if now - self._heard_at[name] < SILENT_S else "silent" for name, each in self.nodes.items()
+        }
+
+    def followers(self) -> list[str]:
+        """The other machines that could take over."""
+        return [name for name, role in self.roles().items() if role == "follows" and name != self.name]
 
     def renewed_ago(self) -> float:
         """How long ago this machine renewed its lease, in seconds; 0 if it has none."""
@@ -321,12 +340,11 @@ class Node:
         """An operator asks for another machine to serve."""
         if self.role != "serves" or self._held is None or request.turn != self._held.holder.turn:
             return
-        followers = [each for each in self.nodes.values() if each.role == "follows" and each.node != self.name]
-        found = [each for each in followers if request.successor in ("", each.node)]
+        found = [each for each in self.followers() if request.successor in ("", each)]
         if not found:
             _log.error("a hand-over was asked for, and no other machine follows")
             return
-        self.successor = max(found, key=lambda each: each.position).node
+        self.successor = max(found, key=lambda each: self.nodes[each].position)
         _log.info("handing over to %s", self.successor)
         self.over.set()
 
@@ -391,6 +409,7 @@ class Node:
                     self.nodes.pop(entry.key.removeprefix(keys.NODES), None)
                 else:
                     self.nodes[found.node] = found
+                    self._heard_at[found.node] = self._loop.time()
                     if found.node == self.name and found.run != self._run and self._said:
                         _log.error(
                             "two machines have the name %s: set cluster.node to another on one of them", self.name
@@ -403,7 +422,7 @@ class Node:
             await asyncio.sleep(STATUS_S)
 
     async def _tell(self) -> None:
-        """Write the status if it has changed."""
+        """Write the status if it has changed, or to show that this machine is alive."""
         picture = self.picture
         if picture is not None:
             if picture.durable < picture.position:
@@ -414,7 +433,7 @@ class Node:
             self._position, self._durable = picture.position, picture.durable
             self.bounds = await self._engine.bounds(keys.LOG)
         said = self.role, self._position, self._durable
-        if said == self._said:
+        if said == self._said and self._loop.time() - self._said_at < ALIVE_S:
             return
         now = status.NodeStatus(
             node=self.name,
@@ -429,7 +448,7 @@ class Node:
         key = keys.NODES + self.name
         entry = await self._engine.get(key)
         await self._engine.put(key, status.encode(now), 0 if entry is None else entry.revision)
-        self._said = said
+        self._said, self._said_at = said, self._loop.time()
 
     async def _asked(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Ask the engine until it answers."""

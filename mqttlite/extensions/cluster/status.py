@@ -4,7 +4,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Role: TypeAlias = Literal["starts", "follows", "waits for a snapshot", "takes over", "serves", "stopped"]
+Role: TypeAlias = Literal["starts", "follows", "waits for a snapshot", "takes over", "serves", "stopped", "silent"]
+"""`silent` is said of a machine by others."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):

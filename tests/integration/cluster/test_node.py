@@ -10,7 +10,7 @@ from mqttlite.client import Client, DisconnectedByServer
 from mqttlite.config import ClusterOptions, Config, ConfigError, ListenerOptions
 from mqttlite.core.limits import Limits
 from mqttlite.event_hub import CLUSTER_WEAK, Listener
-from mqttlite.extensions.cluster import keys
+from mqttlite.extensions.cluster import keys, node
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.options import LEAST_LOG_BYTES
 from mqttlite.extensions.cluster.overview import look
@@ -303,6 +303,23 @@ async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start)
     ]
     assert values["cluster_turn"] == 1.0
     assert dict(a.figures.sys_values())["cluster/machines/b/role"] == "follows"
+
+
+async def test_a_machine_that_says_nothing_counts_as_gone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "ALIVE_S", 0.1)
+    monkeypatch.setattr(node, "SILENT_S", 4.0)
+    a = await start("a")
+    await a.serves()
+    b = await start("b")
+    await follows(b)
+    while "b" not in a.node.followers():
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(4.5)
+    assert a.node.followers() == ["b"]
+    b.engine.is_cut_off = True
+    await asyncio.sleep(4.5)
+    assert a.node.followers() == []
+    assert a.node.roles()["b"] == "silent"
 
 
 def test_a_program_cannot_run_a_machine_of_a_cluster_by_itself(tmp_path: Path) -> None:
