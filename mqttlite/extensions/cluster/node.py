@@ -380,11 +380,14 @@ class Node:
             kept = await snapshot.position_of(self._engine)
             is_waited_for = any(each.role == "waits for a snapshot" for each in self.nodes.values())
             durable = [each.durable for each in self.nodes.values() if each.role != "waits for a snapshot"]
+            is_full = is_filling(bounds.size_bytes, bounds.max_bytes)
             before = trim_before(durable, kept, bounds.size_bytes, bounds.max_bytes)
+            if is_waited_for and not is_full:  # what is behind the snapshot is still to be read
+                before = min(before, kept + 1)
             if before > bounds.first:
                 await self._engine.trim(keys.LOG, before)
-            elif (is_waited_for and kept < max(1, bounds.first - 1)) or (
-                is_filling(bounds.size_bytes, bounds.max_bytes) and kept < picture.position
+            if (is_waited_for and kept < max(1, bounds.first - 1)) or (
+                is_full and before <= bounds.first and kept < picture.position
             ):
                 await snapshot.make(self._engine, self._disk, picture.position)
             self.is_silent = False

@@ -219,6 +219,26 @@ async def test_a_machine_that_lost_its_disk_starts_from_a_snapshot(
     assert await received(await c.serves(), 2) == ["one", "two"]
 
 
+async def test_a_machine_that_lost_its_disk_starts_while_others_go_on(start: Start) -> None:
+    a = await start("a")
+    broker = await a.serves()
+
+    async def go_on() -> None:
+        while True:
+            await publish(broker, "x", retain=True)
+            await asyncio.sleep(0.02)
+
+    going_on = asyncio.create_task(go_on())
+    try:
+        b = await start("b")
+        await follows(b)
+        await asyncio.sleep(4.5)  # until what both have is trimmed, as it is again and again
+        async with asyncio.timeout(10):
+            await follows(await start("c"))
+    finally:
+        going_on.cancel()
+
+
 async def test_the_data_of_another_broker_is_refused(start: Start, tmp_path: Path) -> None:
     a = await start("a")
     await a.serves()
