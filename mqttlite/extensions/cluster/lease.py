@@ -18,6 +18,10 @@ LEASE_S: Final = 3.0
 """How long the lease holds without being renewed: two renewals may be late, and five seconds are promised in all."""
 
 
+GRACE_S: Final = 2.0
+"""How long its holder may take to renew it after the engine answers again: two renewals."""
+
+
 class Holder(msgspec.Struct, frozen=True):
     """The value of the lease's key."""
 
@@ -90,6 +94,14 @@ class LeaseView:
         if holder is not None and not holder.node and holder.successor in ("", self._node):
             return True
         return now - self._seen_at >= LEASE_S
+
+    def is_late(self, now: float) -> bool:
+        """Whether a renewal is missing: then it is asked whether the engine answers at all."""
+        return now - self._seen_at >= 2 * RENEW_S
+
+    def excuse(self, now: float) -> None:
+        """The engine does not answer, so nobody could renew: its holder has `GRACE_S` from now on."""
+        self._seen_at = max(self._seen_at, now - LEASE_S + GRACE_S)
 
     def turn(self) -> int:
         """The number of the next turn."""

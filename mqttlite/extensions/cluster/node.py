@@ -250,6 +250,11 @@ class Node:
             await asyncio.wait([following], timeout=LOOK_S)
             if following.done():
                 following.result()
+            if self._lease.is_late(self._loop.time()):
+                try:
+                    await self._engine.get(keys.LEASE)
+                except EngineUnavailable:
+                    self._lease.excuse(self._loop.time())
         if not await self._take_lease():
             return 0
         self.role = "takes over"

@@ -2,6 +2,7 @@
 
 from mqttlite.extensions.cluster.engine.port import Entry
 from mqttlite.extensions.cluster.lease import (
+    GRACE_S,
     LEASE_S,
     HandOver,
     HeldLease,
@@ -27,6 +28,21 @@ def test_a_lease_is_free_when_it_was_not_seen_to_change_for_its_time() -> None:
     assert not view.is_free(103.0 + LEASE_S - 0.01)
     assert view.is_free(103.0 + LEASE_S)
     assert (view.expected, view.turn()) == (6, 2)
+
+
+def test_a_holder_that_cannot_renew_because_the_engine_is_away_has_time_after_it() -> None:
+    view = LeaseView("b", 0.0)
+    view.see(entry(A, 6), 1.0)
+    assert not view.is_late(2.9)
+    assert view.is_late(3.0)
+    view.excuse(3.0)
+    assert not view.is_late(3.9), "it is asked again after a second"
+    assert view.is_late(4.0)
+    assert not view.is_free(2.9 + GRACE_S)
+    assert view.is_free(3.0 + GRACE_S)
+    view.see(entry(A, 7), 10.0)
+    view.excuse(10.1)
+    assert not view.is_free(10.0 + LEASE_S - 0.1), "what is excused does not make it shorter"
 
 
 def test_an_older_value_does_not_keep_a_lease() -> None:
