@@ -165,10 +165,10 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How many bridges a message may have crossed (5.0). One more is dropped."""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME:
+        if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME or self.name in (".", ".."):
             raise ValueError(
                 f"name is {self.name[:MAX_NAME]!r}: the name of a bridge has 1 to {MAX_NAME} letters, digits and any "
-                "of . _ ~ -"
+                "of . _ ~ -, and is not . or .., which no URL can name"
             )
         if not 1 <= len(self.addresses) <= MAX_ADDRESSES:
             raise ValueError(f"addresses has {len(self.addresses)} entries: it may have 1 to {MAX_ADDRESSES}")
@@ -181,6 +181,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 raise ValueError(f"{name} is too long: it may have {MAX_STRING_BYTES} bytes")
         if not 1 <= len(self.topics) <= MAX_TOPICS:
             raise ValueError(f"topics has {len(self.topics)} entries: it may have 1 to {MAX_TOPICS}")
+        _check_one_filter([(each.local_filter, each.filter) for each in self.topics if each.goes_out], "out")
+        _check_one_filter([(each.remote_filter, each.filter) for each in self.topics if each.comes_in], "in")
         if self.start == "lazy" and not any(each.goes_out for each in self.topics):
             raise ValueError("start is lazy, and no topics go out: the bridge would never connect")
         if self.password is not None and self.username is None and self.version != "5.0":
@@ -201,6 +203,18 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Each address."""
         return tuple(parse_address(each, bool(self.tls)) for each in self.addresses)
+
+
+def _check_one_filter(topics: list[tuple[str, str]], direction: str) -> None:
+    """A session has one subscription to a topic filter, so a second one would replace the first. Raises
+    `ValueError`."""
+    known: dict[str, str] = {}
+    for topic_filter, where in topics:
+        if known.setdefault(topic_filter, where) != where:
+            raise ValueError(
+                f"topics has {topic_filter!r} in direction {direction} twice with different filters: use one entry, "
+                'with filter = "a OR b" for what passes one of the two, or without a filter for all messages'
+            )
 
 
 def parse_address(address: str, is_tls: bool) -> Endpoint:

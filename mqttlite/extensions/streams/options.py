@@ -42,10 +42,10 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How long a message that removes a key is kept at least, so that readers see that it is gone."""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME:
+        if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME or self.name in (".", ".."):
             raise ValueError(
                 f"name is {self.name[:MAX_NAME]!r}: the name of a stream has 1 to {MAX_NAME} letters, digits and any "
-                "of . _ ~ -"
+                "of . _ ~ -, and is not . or .., which no URL can name"
             )
         if len(self.filters) > MAX_FILTERS:
             raise ValueError(f"filters has {len(self.filters)} filters: {MAX_FILTERS} at most")

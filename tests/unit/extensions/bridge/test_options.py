@@ -18,6 +18,8 @@ from tests.support.table import over
 
 GOOD: dict[str, Any] = {"name": "b", "addresses": ["b.example"], "topics": [{"pattern": "#"}]}
 
+HOT: dict[str, Any] = {"pattern": "a", "filter": "payload > 1"}
+
 
 def parse(**changes: Any) -> BridgeOptions:
     return parse_config({"bridges": [{**GOOD, **changes}]}).bridges[0]
@@ -33,6 +35,11 @@ def parse(**changes: Any) -> BridgeOptions:
         ("a space in a path", {"addresses": ["ws://a/m q"]}, "the URL of a WebSocket"),
         ("ws:// and TLS", {"addresses": ["ws://a"], "tls": True}, "begins with wss://"),
         ("a wrong filter", {"topics": [{"pattern": "a", "filter": "payload >"}]}, "filter: "),
+        ("two filters out", {"topics": [HOT, {**HOT, "filter": "payload < 1", "remote_prefix": "c/"}]}, "a OR b"),
+        ("two filters in", {"topics": [{**HOT, "direction": "in"}, {"pattern": "a", "direction": "both"}]}, "a OR b"),
+        ("a filter and none", {"topics": [HOT, {"pattern": "a"}]}, "'a' in direction out twice with different filters"),
+        ("the name .", {"name": "."}, "is not . or .."),
+        ("the name ..", {"name": ".."}, "is not . or .."),
         ("no host name", {"addresses": ["a..b:1883"]}, "no host name"),
         ("a long label", {"addresses": ["a" * 64 + ".example"]}, "no host name"),
         ("a long user name", {"username": "u" * 65_536}, "username is too long"),
@@ -72,6 +79,11 @@ def test_limits_are_as_they_are_said() -> None:
     found = parse(window=60_000, addresses=["a"] * MAX_ADDRESSES, topics=[{"pattern": "a"}] * MAX_TOPICS)
     assert (found.window, len(found.topics)) == (60_000, MAX_TOPICS)
     assert parse(topics=[{"pattern": "$SYS/#"}]).topics == (BridgeTopic(pattern="$SYS/#"),)
+
+
+def test_one_pattern_may_have_another_filter_in_the_other_direction() -> None:
+    found = parse(topics=[HOT, {"pattern": "a", "direction": "in"}, HOT])
+    assert [each.filter for each in found.topics] == ["payload > 1", "", "payload > 1"]
 
 
 @over(
