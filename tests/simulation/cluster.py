@@ -136,6 +136,9 @@ class ModelDisk:
     def mark(self) -> None:
         pass
 
+    def put_aside(self) -> None:
+        raise AssertionError("nothing is damaged")
+
     def open(self) -> Database:
         assert not self.is_open, "one at a time"
         self.is_open = True
@@ -179,7 +182,7 @@ class ModelDisk:
 
     def position(self) -> int:
         found = self.state._records.get(POSITION)
-        return 0 if found is None else int(found.saved.data)
+        return 0 if found is None else int(found.saved.data.split()[0])
 
     def _check(self) -> None:
         if self.is_full:

@@ -9,7 +9,7 @@ from typing import Final
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
-from mqttlite.extensions.cluster.disk import DataDirectory
+from mqttlite.extensions.cluster.disk import DataDirectory, Position
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.engine.port import Engine
 from mqttlite.extensions.cluster.picture import Picture
@@ -18,6 +18,7 @@ from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.standby import Standby
 
 LOG: Final = "log"
+START: Final = Position(0, "id")
 LOG_BYTES: Final = 1 << 30
 
 
@@ -66,8 +67,8 @@ async def replicated(directory: Path) -> AsyncIterator[Pair]:
     await engine.ensure_log(LOG, LOG_BYTES)
     disks = DataDirectory(directory / "a"), DataDirectory(directory / "b")
     databases = [each.open() for each in disks]
-    leader = ReplicatedStore(engine, LOG, Picture(databases[0], 0), await begin(engine), lambda: None)
-    pair = Pair(leader, Standby(servers.connect(), LOG, databases[1], 0, False, lambda _at, _node: None))
+    leader = ReplicatedStore(engine, LOG, Picture(databases[0], START), await begin(engine), lambda: None)
+    pair = Pair(leader, Standby(servers.connect(), LOG, databases[1], START, "b", False, lambda _at, _node: None))
     try:
         yield pair
     finally:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mqttlite.atomic_file import save
 from mqttlite.core.changes import Change
@@ -12,16 +12,33 @@ from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster.options import MARK_FILE
 from mqttlite.store.sqlite.backup import back_up, restore
-from mqttlite.store.sqlite.files import DATABASE, remove
+from mqttlite.store.sqlite.files import DATABASE, DamagedPicture, put_aside, remove
 from mqttlite.store.sqlite.store import SqliteStore
 
 POSITION: Final = LOG_MARK + "cluster/position"
-"""The record with the sequence in the log of the last record in the database, in decimal digits."""
+"""The record with the `Position` of a database."""
 
 MARK: Final = b"The database here is that of a machine of a cluster.\n"
 
 SNAPSHOT_FILE: Final = "cluster-snapshot"
 """A snapshot on its way to or from the engine."""
+
+
+class DamagedError(OSError):
+    """A database lacks what it should have: a snapshot, and the log behind it, have all of it."""
+
+
+class Position(NamedTuple):
+    """How far a database has a log."""
+
+    sequence: int
+    """Of the last record in it."""
+    log_id: str
+    """The name of the log (`keys.log_id`)."""
+
+    def change(self) -> SaveRecord:
+        """The change that notes it in the database."""
+        return SaveRecord(POSITION, f"{self.sequence} {self.log_id}".encode())
 
 
 class Database(Protocol):
@@ -65,7 +82,11 @@ class Disk(Protocol):
         ...
 
     def open(self) -> Database:
-        """Open the database, or make it."""
+        """Open the database, or make it. Raises `DamagedError`."""
+        ...
+
+    def put_aside(self) -> None:
+        """Keep a damaged database under another name."""
         ...
 
     async def close(self, database: Database) -> None:
@@ -88,6 +109,8 @@ class DataDirectory:
         self._directory: Final = directory
         self.name: Final = str(directory)
         self.snapshot_file: Final = directory / SNAPSHOT_FILE
+        self._is_read = False
+        """Whether the database was read as a whole since this machine started."""
 
     @property
     def is_marked(self) -> bool:
@@ -98,8 +121,29 @@ class DataDirectory:
             save(self._directory / MARK_FILE, MARK)
 
     def open(self) -> SqliteStore:
-        """Raises `StoreError` for a directory that is unusable or in use."""
-        return SqliteStore(self._directory, is_picture=True)
+        """Raises `StoreError` for a directory that is unusable or in use.
+
+        The first time it is read as a whole: what is damaged must not be found when this machine serves.
+        """
+        try:
+            database = SqliteStore(self._directory, is_picture=True)
+        except DamagedPicture as error:
+            raise DamagedError(str(error)) from None
+        if not self._is_read:
+            try:
+                for _ in database.load():
+                    pass
+            except DamagedPicture as error:
+                database.close()
+                raise DamagedError(str(error)) from None
+            if database.lost:
+                database.close()
+                raise DamagedError(f"{database.lost} things in it cannot be read")
+            self._is_read = True
+        return database
+
+    def put_aside(self) -> None:
+        put_aside(self._directory / DATABASE)
 
     async def close(self, database: Database) -> None:
         await asyncio.to_thread(database.close)
@@ -112,17 +156,18 @@ class DataDirectory:
     async def replace(self) -> None:
         remove(self._directory / DATABASE)
         await asyncio.to_thread(restore, self.snapshot_file, self._directory)
+        self._is_read = False
 
 
-def position_of(database: Database) -> int | None:
-    """How far a database has the log; None if it never had a log."""
+def position_of(database: Database) -> Position | None:
+    """How far a database has its log; None if it never had one. Raises `DamagedError`."""
     found = database.record(POSITION)
-    return None if found is None else int(found)
-
-
-def position_change(sequence: int) -> SaveRecord:
-    """The change that notes in a database how far it has the log."""
-    return SaveRecord(POSITION, b"%d" % sequence)
+    if found is None:
+        return None
+    sequence, _, log_id = found.decode(errors="replace").partition(" ")
+    if not sequence.isdecimal():
+        raise DamagedError("its position in the log cannot be read")
+    return Position(int(sequence), log_id)
 
 
 def is_empty(database: Database) -> bool:

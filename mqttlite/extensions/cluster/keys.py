@@ -1,12 +1,16 @@
 """The keys and the log of a cluster in its engine."""
 
+import secrets
 from typing import Final
 
-from mqttlite.extensions.cluster.engine.port import Engine
+from mqttlite.extensions.cluster.engine.port import Engine, RevisionConflict
 from mqttlite.extensions.cluster.lease import HandOver, encode
 
 LOG: Final = "log"
 """The name of the log."""
+
+LOG_ID: Final = "log-id"
+"""A random name for the log, made with it: a database is of this log or of another."""
 
 LEASE: Final = "lease"
 
@@ -19,7 +23,20 @@ FILES: Final = "file."
 """The keys with the digests of files beside the database begin with it."""
 
 SNAPSHOT: Final = "snapshot"
-"""Says how far the snapshot has the log; and the name of its file."""
+"""Says which file is the snapshot, and how far it has the log."""
+
+
+async def log_id(engine: Engine) -> str:
+    """The name of the log, which the first that asks gives it. Raises `EngineError`."""
+    entry = await engine.get(LOG_ID)
+    if entry is None:
+        made = secrets.token_hex(8)
+        try:
+            await engine.put(LOG_ID, made.encode(), 0)
+        except RevisionConflict:
+            return await log_id(engine)
+        return made
+    return (entry.value or b"").decode()
 
 
 async def ask_to_hand_over(engine: Engine, turn: int, successor: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mqttlite.build import version
 from mqttlite.extensions.cluster import keys, snapshot, status
-from mqttlite.extensions.cluster.disk import Database, Disk, is_empty, position_of
+from mqttlite.extensions.cluster.disk import DamagedError, Database, Disk, Position, is_empty, position_of
 from mqttlite.extensions.cluster.engine.port import (
     Bounds,
     Engine,
@@ -29,7 +29,7 @@ from mqttlite.extensions.cluster.engine.port import (
 from mqttlite.extensions.cluster.lease import RENEW_S, HandOver, HeldLease, Holder, LeaseView, decode_hand_over, encode
 from mqttlite.extensions.cluster.options import ClusterOptions
 from mqttlite.extensions.cluster.picture import Picture
-from mqttlite.extensions.cluster.record import encode_begin
+from mqttlite.extensions.cluster.record import Assembler, Begin, encode_begin
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.extensions.cluster.standby import ForeignDataError, SnapshotNeeded, Standby
@@ -94,6 +94,9 @@ class Node:
         """Those of one turn."""
         self._database: Database | None = None
         """The open one."""
+        self._log_id = ""
+        self._is_damaged = False
+        """Whether the database was found damaged while it was in use."""
         self._build: Final = version()
         self._position = 0
         self._durable = 0
@@ -143,6 +146,7 @@ class Node:
         `CodecError` if another machine is of a newer version.
         """
         await self._asked(lambda: self._engine.ensure_log(keys.LOG, self._options.log_bytes))
+        self._log_id = await self._asked(lambda: keys.log_id(self._engine))
         needs_snapshot = False
         while True:
             standby = await self._open_standby(needs_snapshot)
@@ -155,6 +159,10 @@ class Node:
                 needs_snapshot = False
             except SnapshotNeeded:
                 needs_snapshot = True
+            except DamagedError as error:
+                self._on_damaged(error)
+            except ForeignDataError as error:
+                raise ForeignDataError(f"data_dir: {self._disk.name} {error}") from None
             finally:
                 await _cancel(following)
                 await self._close_database()
@@ -168,10 +176,12 @@ class Node:
         if not await self._fetch_files():
             return None
         database = self._database = self._disk.open()
-        if position_of(database) != begin:
+        if position_of(database) != (begin, self._log_id):
             await self._close_database()
             return None
-        self.picture = Picture(database, begin)
+        self._disk.mark()
+        self.picture = Picture(database, Position(begin, self._log_id))
+        self.picture.on_damaged = self._on_damaged
         self.role = "serves"
         self.turns += 1
         self._serving_tasks.append(self._loop.create_task(self._keep_log_short()))
@@ -194,36 +204,59 @@ class Node:
         """Open the database, which may need a snapshot first."""
         while True:
             bounds = await self._asked(lambda: self._engine.bounds(keys.LOG))
-            database = self._database = self._disk.open()
-            position = position_of(database)
-            is_seed = position is None and not is_empty(database)
-            problem = self._problem(bounds, position, is_seed)
+            if self._is_damaged:
+                self._is_damaged = False
+                self._disk.put_aside()
+            try:
+                database = self._database = self._disk.open()
+                position = position_of(database)
+            except DamagedError as error:
+                await self._close_database()
+                self._on_damaged(error)
+                continue
+            is_seed = position is None and not self._disk.is_marked and not is_empty(database)
+            problem = await self._problem(bounds, position, is_seed)
             if problem:
                 await self._close_database()
                 raise ForeignDataError(f"data_dir: {self._disk.name} {problem}")
-            self._disk.mark()
-            position = position or 0
-            if position >= bounds.first - 1 and not needs_snapshot:
-                return Standby(self._engine, keys.LOG, database, position, is_seed, self._on_begin)
+            if not is_seed:
+                self._disk.mark()
+            position = position or Position(0, self._log_id)
+            if position.sequence >= bounds.first - 1 and not needs_snapshot:
+                return Standby(self._engine, keys.LOG, database, position, self.name, is_seed, self._on_begin)
             await self._close_database()
             await self._fetch_snapshot(max(1, bounds.first - 1))
             needs_snapshot = False
 
-    def _problem(self, bounds: Bounds, position: int | None, is_seed: bool) -> str:
+    def _on_damaged(self, error: DamagedError) -> None:
+        _log.error("the database is damaged, and is kept aside; this machine starts again without it: %s", error)
+        self._is_damaged = True
+        if self.role == "serves":
+            self._lose("its database is damaged")
+
+    async def _problem(self, bounds: Bounds, position: Position | None, is_seed: bool) -> str:
         """Why the database cannot be used with this log; empty if it can."""
         if position is not None and not self._disk.is_marked:
             return f"may have what a broker alone wrote there: name another folder, or move its {DATABASE} away"
-        if is_seed and bounds.last:
+        if is_seed and bounds.last and not await self._has_begun_the_log():
             return (
                 f"has data of a broker that is not of the cluster {self._options.name!r}: name another folder, or move "
                 f"its {DATABASE} away"
             )
-        if position is not None and position > bounds.last:
+        if position is not None and position.log_id != self._log_id:
+            return "has another log than the engine: these are other servers than before, or they lost their files"
+        if position is not None and position.sequence > bounds.last:
             return (
-                f"has the log of the cluster {self._options.name!r} up to {position}, and the engine has it "
+                f"has the log of the cluster {self._options.name!r} up to {position.sequence}, and the engine has it "
                 f"only up to {bounds.last}: these are other servers than before, or they lost their files"
             )
         return ""
+
+    async def _has_begun_the_log(self) -> bool:
+        """Whether the log begins with this machine, which was interrupted before it served."""
+        found = await self._asked(lambda: self._engine.read(keys.LOG, 1, 1))
+        begin = Assembler().add(1, found[0].blob) if found and found[0].sequence == 1 else None
+        return isinstance(begin, Begin) and begin.is_seed and begin.node == self.name
 
     async def _fetch_snapshot(self, least: int) -> None:
         """Replace the database by a snapshot, which must have the log at least up to `least`."""
@@ -233,6 +266,7 @@ class Node:
             try:
                 if await snapshot.position_of(self._engine) >= least:
                     await snapshot.fetch(self._engine, self._disk)
+                    await asyncio.sleep(RETRY_S)  # if it is not new enough all the same, not again at once
                     return
             except (EngineError, OSError) as error:
                 _log.warning("there is no snapshot yet, trying again: %s", error)
@@ -360,14 +394,17 @@ class Node:
             try:
                 held.renew(await self._engine.put(keys.LEASE, encode(held.holder), held.revision), sent_at)
             except RevisionConflict:
-                entry = await self._asked(lambda: self._engine.get(keys.LEASE))
+                try:
+                    entry = await self._engine.get(keys.LEASE)
+                except EngineUnavailable:
+                    continue
                 if entry is None or not held.is_still(entry):
                     self._lose("another machine has the lease")
                     return
                 held.renew(entry.revision, sent_at)  # the answer to an earlier renewal was lost
-            except EngineUnavailable as error:
-                if held.is_over(self._loop.time()) and not error.is_connected:
-                    self._lose("no server of the engine answers, so another machine may serve")
+            except EngineUnavailable:
+                if held.is_over(self._loop.time()) and (await self._engine.reach()).may_be_cut_off:
+                    self._lose("most servers of the engine do not answer here, so another machine may serve")
                     return
 
     async def _keep_log_short(self) -> None:

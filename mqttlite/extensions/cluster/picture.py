@@ -14,7 +14,8 @@ from mqttlite.core.changes import Change
 from mqttlite.core.log_changes import LoadedOfLog
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
-from mqttlite.extensions.cluster.disk import POSITION, Database, position_change
+from mqttlite.extensions.cluster.disk import POSITION, DamagedError, Database, Position
+from mqttlite.store.sqlite.files import DamagedPicture
 
 UNAPPLIED_BYTES: Final = 64 * 1_048_576
 """How much the log may have that the database does not. Bounds the memory that a full or slow disk costs."""
@@ -31,16 +32,20 @@ _log = logging.getLogger("mqttlite.cluster")
 class Picture:
     """`position` is how far the database has the log already."""
 
-    def __init__(self, database: Database, position: int) -> None:
+    def __init__(self, database: Database, position: Position) -> None:
         self._database: Final = database
-        self.position: int = position
+        self._log_id: Final = position.log_id
+        self.on_damaged: Callable[[DamagedError], None] = lambda _error: None
+        """Called once when the database turns out to be damaged: nothing more is written then."""
+        self._damage: DamagedError | None = None
+        self.position: int = position.sequence
         """The sequence of the last commit in the database."""
-        self.durable: int = position
+        self.durable: int = position.sequence
         """The same, of those that a power cut does not undo."""
         self._unapplied: Final[deque[tuple[list[Change], int, int]]] = deque()
         """The changes, sequence and size in bytes of commits that the database does not have yet."""
         self._unapplied_bytes = 0
-        self._last = position
+        self._last = position.sequence
         """The sequence of the last commit that was added."""
         self._applying: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
@@ -52,7 +57,9 @@ class Picture:
         return self._unapplied_bytes > UNAPPLIED_BYTES
 
     def add(self, changes: list[Change], sequence: int, size_bytes: int) -> None:
-        """The log has this commit, which ends with the record `sequence`."""
+        """The log has this commit, which ends with the record `sequence`. Raises `DamagedError`."""
+        if self._damage is not None:
+            raise self._damage
         self._unapplied.append((changes, sequence, size_bytes))
         self._unapplied_bytes += size_bytes
         self._last = sequence
@@ -73,14 +80,19 @@ class Picture:
             yield [each for each in changes if not (isinstance(each, LoadedOfLog) and each.key == POSITION)]
 
     async def reached(self, sequence: int) -> None:
-        """Wait until the database has the log up to a sequence."""
+        """Wait until the database has the log up to a sequence. Raises `DamagedError`."""
         while self.position < sequence:
-            await self._progress.wait()
+            await self._wait()
 
     async def has_room(self) -> None:
-        """Wait until more may be added."""
+        """Wait until more may be added. Raises `DamagedError`."""
         while self.is_too_far_behind:
-            await self._progress.wait()
+            await self._wait()
+
+    async def _wait(self) -> None:
+        if self._damage is not None:
+            raise self._damage
+        await self._progress.wait()
 
     async def checkpoint(self) -> None:
         """Make what the database has safe from power cuts. Raises `OSError`."""
@@ -101,14 +113,27 @@ class Picture:
             batch = list(self._unapplied)
             changes = [change for each, _, _ in batch for change in each]
             sequence = batch[-1][1]
-            changes.append(position_change(sequence))
-            await self._write(changes)
+            changes.append(Position(sequence, self._log_id).change())
+            try:
+                await self._write(changes)
+            except DamagedError as error:
+                self._fail(error)
+                return
             for _ in batch:
                 self._unapplied_bytes -= self._unapplied.popleft()[2]
             self.position = sequence
-            progress, self._progress = self._progress, asyncio.Event()
-            progress.set()
+            self._tell_progress()
         self._applying = None
+
+    def _tell_progress(self) -> None:
+        progress, self._progress = self._progress, asyncio.Event()
+        progress.set()
+
+    def _fail(self, error: DamagedError) -> None:
+        if self._damage is None:
+            self._damage = error
+            self._tell_progress()
+            self.on_damaged(error)
 
     async def _write(self, changes: list[Change]) -> None:
         """Commit to the database, with as many attempts as it takes."""
@@ -117,6 +142,8 @@ class Picture:
             try:
                 await self._database.commit(changes)
                 break
+            except DamagedPicture as error:
+                raise DamagedError(str(error)) from None
             except OSError as error:
                 if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …
                     _log.error("the database cannot be written (attempt %d), trying again: %s", attempts, error)
@@ -126,10 +153,12 @@ class Picture:
             _log.warning("the database was written at attempt %d", attempts)
 
     def _read(self, read: "Callable[[], asyncio.Future[T]]") -> "asyncio.Future[T]":
-        if self.position == self._last:
-            return read()
         return asyncio.get_running_loop().create_task(self._read_later(read))
 
     async def _read_later(self, read: "Callable[[], asyncio.Future[T]]") -> T:
         await self.reached(self._last)
-        return await read()
+        try:
+            return await read()
+        except DamagedPicture as error:
+            self._fail(DamagedError(str(error)))
+            raise

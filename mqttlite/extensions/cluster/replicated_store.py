@@ -5,6 +5,7 @@ another machine has written there. So the log has each commit once.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -12,6 +13,7 @@ from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster.codec import encode
+from mqttlite.extensions.cluster.disk import DamagedError
 from mqttlite.extensions.cluster.engine.port import Engine, EngineUnavailable, Fenced, LogFull
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import encode_commit
@@ -82,7 +84,8 @@ class ReplicatedStore:
         while attempt.done < len(attempt.records):
             await self._append_next(attempt)
         self._attempt = None
-        self.picture.add(changes, self.sequence, attempt.size_bytes)
+        with contextlib.suppress(DamagedError):  # the log has it, and this machine is about to stop
+            self.picture.add(changes, self.sequence, attempt.size_bytes)
 
     async def _append_next(self, attempt: _Attempt) -> None:
         """Append the next record. Raises `OSError` if it is unknown whether it is there.

@@ -30,6 +30,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
 class SnapshotStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The snapshot that the engine has."""
 
+    file: str
     position: int
     at: float
 

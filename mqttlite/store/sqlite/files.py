@@ -60,6 +60,10 @@ class StoreError(OSError):
     """A data directory is unusable; the text says what to do."""
 
 
+class DamagedPicture(StoreError):
+    """The database is damaged, and there are other copies of it: it is not put together again."""
+
+
 class NewerSchema(StoreError):
     """A newer version of mqttlite wrote the database."""
 
@@ -354,6 +358,11 @@ def replace(path: Path, finished: Path) -> Path:
     aside = finish_replacing(path)
     assert aside is not None, "there is a salvaged database"
     return aside
+
+
+def put_aside(path: Path) -> Path:
+    """Keep a damaged database and its journal under another name, and return that."""
+    return _put_aside(path, datetime.now(UTC))
 
 
 def finish_replacing(path: Path) -> Path | None:

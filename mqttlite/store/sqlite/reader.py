@@ -101,12 +101,12 @@ class Reader:
         self._on_lost: Final = on_lost
 
     def record(self, key: str) -> bytes | None:
-        """The data of a feature's record; None if there is none, or it cannot be read."""
+        """The data of a feature's record; None if there is none, empty if it cannot be read."""
         found = self._connection.execute("SELECT id, data FROM queues WHERE name = ?", (key[1:],)).fetchone()
         try:
             return None if found is None else decode_record(found[1], found[0]).data
         except Damaged:
-            return None
+            return b""
 
     # ------------------------------------------------------------------ pages
 

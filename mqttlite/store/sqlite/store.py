@@ -66,7 +66,7 @@ class SqliteStore:
 
     It is created, loaded and closed outside of its thread. In between, only `commit`, `page` and `checkpoint` may be
     called. `is_picture` says that a log elsewhere has each commit first: then a commit is only safe from a power cut
-    after a `checkpoint`.
+    after a `checkpoint`, and what is damaged raises `DamagedPicture` in place of being put together again.
     """
 
     pages: Final = True
@@ -90,7 +90,8 @@ class SqliteStore:
         """How many pages the next part gives back."""
         self._is_alone = False
         """Whether the disk had no room for what the users of a database share."""
-        self._lost = 0
+        self.lost: int = 0
+        """How many records could not be read by the last `load`."""
         self._is_suspect = False
         """Whether damage was found that opening the database may not detect."""
         try:
@@ -122,7 +123,7 @@ class SqliteStore:
         return self._worker.submit(self._checkpoint_all)
 
     def record(self, key: str) -> bytes | None:
-        """The data of a feature's record; None if there is none, or it cannot be read."""
+        """The data of a feature's record; None if there is none, empty if it cannot be read."""
         return self._reader.record(key)
 
     def load(self) -> Iterator[list[Change]]:
@@ -131,10 +132,10 @@ class SqliteStore:
         The database is checked first, because damage that is found later may have spread.
         """
         self._check()
-        self._lost = 0
+        self.lost = 0
         yield from self._reader.load()
-        if self._lost:
-            _log.error("%s: %d things could not be read and are lost", self._path, self._lost)
+        if self.lost:
+            _log.error("%s: %d things could not be read and are lost", self._path, self.lost)
 
     def close(self) -> None:
         """End the thread and unlock the directory."""
@@ -347,6 +348,8 @@ class SqliteStore:
         """Build a new database from the readable parts of a damaged one, which is kept."""
         self._give_up()
         _log.error("%s is damaged: %s", self._path, reason)
+        if self._is_picture:
+            raise files.DamagedPicture(f"{self._path} is damaged: {reason}")
         for sentence in rebuild(self._path, self._mark.read()):
             _log.error("%s", sentence)
         self._use(files.connect(self._path, is_synced=not self._is_picture))
@@ -364,8 +367,8 @@ class SqliteStore:
         self._lock.release()
 
     def _on_lost(self, what: str) -> None:
-        self._lost += 1
-        if self._lost <= LOST_LOGGED:
+        self.lost += 1
+        if self.lost <= LOST_LOGGED:
             _log.error("%s: lost: %s", self._path, what)
 
 

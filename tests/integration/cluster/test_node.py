@@ -14,6 +14,7 @@ from mqttlite.extensions.cluster import keys, node
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.options import LEAST_LOG_BYTES
 from mqttlite.extensions.cluster.overview import look
+from mqttlite.extensions.cluster.record import encode_begin
 from mqttlite.extensions.cluster.standby import ForeignDataError
 from mqttlite.server import Broker
 from tests.support.cluster import Machine
@@ -159,8 +160,10 @@ async def test_a_client_with_all_addresses_stays_with_the_cluster(start: Start) 
         await asyncio.sleep(0.05)
     servers = [f"127.0.0.1:{a.port}", f"127.0.0.1:{b.port}"]
     async with (
-        Client(servers, client_id="s", session_expiry_interval=600, max_reconnect_delay=0.1) as client,
-        Client(servers, max_reconnect_delay=0.1) as publisher,
+        Client(
+            servers, client_id="s", session_expiry_interval=600, min_reconnect_delay=0.05, max_reconnect_delay=0.1
+        ) as client,
+        Client(servers, min_reconnect_delay=0.05, max_reconnect_delay=0.1) as publisher,
     ):
         await client.subscribe("t/#", qos=1)
         await keys.ask_to_hand_over(a.engine, a.node.turn, "b")
@@ -295,6 +298,96 @@ async def test_files_that_commands_write_come_along(start: Start, tmp_path: Path
     again = await start("b")
     await again.serves()
     assert (tmp_path / "b" / "two.json").read_text() == "changed at the last moment", "it is newer than the engine's"
+
+
+async def test_the_log_of_another_engine_is_refused(start: Start, tmp_path: Path) -> None:
+    a = await start("a")
+    await publish(await a.serves(), "old", retain=True)
+    await a.stop()
+    others = MemoryServers()
+    first = Machine("b", others, tmp_path / "b")
+    await first.start()
+    broker = await first.serves()
+    await publish(broker, *(f"{number}" for number in range(20)), retain=True)
+    foreign = Machine("a", others, tmp_path / "a")
+    await foreign.start()
+    with pytest.raises(ForeignDataError, match="has another log than the engine"):
+        await foreign.ended()
+    await foreign.stop()
+    await first.stop()
+
+
+async def test_old_data_is_not_mixed_with_a_cluster_that_began_without_it(start: Start, tmp_path: Path) -> None:
+    options = Config(listeners=(ListenerOptions(port=0),), data_dir=str(tmp_path / "a"))
+    async with Broker(options) as broker:
+        await publish(broker, "old", retain=True)
+    b = await start("b")
+    a = await start("a")  # in the same second
+    await b.serves()
+    with pytest.raises(ForeignDataError, match=r"data_dir: .*/a has data of a broker"):
+        await a.ended()
+    async with Broker(options) as broker:
+        assert len(broker._core.router.retained) > 0, "it is still there"
+
+
+async def test_a_machine_with_old_data_that_was_interrupted_begins_again(
+    start: Start, servers: MemoryServers, tmp_path: Path
+) -> None:
+    options = Config(listeners=(ListenerOptions(port=0),), data_dir=str(tmp_path / "a"))
+    async with Broker(options) as broker:
+        await subscribe(broker)
+        await publish(broker, "old")
+    engine = servers.connect()
+    await engine.ensure_log(keys.LOG, 1 << 30)
+    await engine.append(keys.LOG, 0, encode_begin(1, "a", True))  # and then it was killed
+    b = await start("b")
+    a = await start("a")
+    broker = await a.serves()
+    await follows(b)
+    await a.stop()
+    assert await received(await b.serves(), 1) == ["old"]
+
+
+async def test_a_damaged_database_is_kept_aside_and_never_served(start: Start, tmp_path: Path) -> None:
+    a = await start("a")
+    broker = await a.serves()
+    async with Client("127.0.0.1", broker.port) as client:
+        for number in range(300):
+            await client.publish(f"r/{number}", b"x" * 300, qos=1, retain=True)
+    b = await start("b")
+    await follows(b)
+    await b.stop()
+    file = tmp_path / "b" / "mqttlite.db"
+    content = bytearray(file.read_bytes())
+    for at in range(60_000, len(content) - 2_000, 9_000):
+        content[at : at + 700] = b"\xa5" * 700
+    file.write_bytes(content)
+    again = await start("b")
+    await follows(again)
+    assert list((tmp_path / "b").glob("mqttlite.db.damaged-*"))
+    await a.stop()
+    broker = await again.serves()
+    found = set()
+    async with Client("127.0.0.1", broker.port) as client:
+        await client.subscribe("r/#")
+        async with asyncio.timeout(10):
+            async for message in client.messages:
+                found.add(message.topic)
+                if len(found) == 300:
+                    break
+
+
+async def test_a_machine_that_cannot_renew_asks_which_servers_are_there(start: Start, servers: MemoryServers) -> None:
+    a = await start("a")
+    broker = await a.serves()
+    servers.is_available = False  # two of three do not run
+    await asyncio.sleep(4.5)
+    assert a.broker is broker
+    servers.is_available = True
+    a.engine.is_cut_off = True  # none of them answers
+    while a.broker is not None:
+        await asyncio.sleep(0.05)
+    a.engine.is_cut_off = False
 
 
 async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start) -> None:

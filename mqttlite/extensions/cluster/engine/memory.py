@@ -22,6 +22,7 @@ from mqttlite.extensions.cluster.engine.port import (
     Fenced,
     LogFull,
     NoSuchFile,
+    Reach,
     Record,
     RevisionConflict,
     check_blob,
@@ -270,6 +271,11 @@ class MemoryEngine:
                     yield entry
             if not changed:
                 await self._servers.wait_for_change()
+
+    async def reach(self) -> Reach:
+        if self._is_cut_off:
+            return Reach(3, 0, 0)
+        return Reach(3, 3, 0) if self._servers.is_available else Reach(3, 1, 2)
 
     async def put_file(self, name: str, path: Path) -> None:
         check_name(name)

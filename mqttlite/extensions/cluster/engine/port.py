@@ -112,6 +112,21 @@ class Entry(NamedTuple):
     revision: int
 
 
+class Reach(NamedTuple):
+    """How the engine's servers look from here, by new connections to each."""
+
+    servers: int
+    answering: int
+    refusing: int
+    """The machine answers, and nobody listens: this server does not run."""
+
+    @property
+    def may_be_cut_off(self) -> bool:
+        """Whether the other servers may have a majority of which nothing is seen here."""
+        majority = self.servers // 2 + 1
+        return self.answering < majority and self.refusing < majority
+
+
 class Engine(Protocol):
     """One connection to the engine. Every method but `close` may raise `EngineUnavailable`.
 
@@ -193,6 +208,10 @@ class Engine(Protocol):
 
         Of changes in quick succession it may leave out all but the last. It never goes back to an older revision.
         """
+        ...
+
+    async def reach(self) -> Reach:
+        """Look at each server, then go on with another one than before: this one may be cut off from the others."""
         ...
 
     async def put_file(self, name: str, path: Path) -> None:

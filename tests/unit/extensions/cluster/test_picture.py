@@ -9,7 +9,7 @@ import pytest
 from mqttlite.core.changes import Change, Enqueue, SaveSession
 from mqttlite.core.message import Delivery, Message
 from mqttlite.extensions.cluster import picture
-from mqttlite.extensions.cluster.disk import DataDirectory, is_empty, position_of
+from mqttlite.extensions.cluster.disk import DataDirectory, Position, is_empty, position_of
 from mqttlite.extensions.cluster.picture import Picture
 from tests.simulation.cluster import ModelDisk
 
@@ -26,7 +26,7 @@ def disk(tmp_path: Path) -> ModelDisk:
 
 
 async def test_a_page_waits_for_what_the_log_has(disk: ModelDisk) -> None:
-    found = Picture(disk.open(), 0)
+    found = Picture(disk.open(), Position(0, "id"))
     for at in range(3):
         found.add([enqueue(at)], at + 1, 100)
     page = await found.page("s", 0, 10)
@@ -40,7 +40,7 @@ async def test_a_disk_that_fails_holds_what_comes_and_goes_on(
     monkeypatch.setattr(picture, "RETRY_S", 0.001)
     monkeypatch.setattr(picture, "UNAPPLIED_BYTES", 150)
     disk.is_full = True
-    found = Picture(disk.open(), 0)
+    found = Picture(disk.open(), Position(0, "id"))
     found.add([enqueue(0)], 1, 100)
     assert not found.is_too_far_behind
     found.add([enqueue(1)], 2, 100)
@@ -56,7 +56,7 @@ async def test_a_disk_that_fails_holds_what_comes_and_goes_on(
 
 
 async def test_a_checkpoint_makes_safe_what_was_there_before_it(disk: ModelDisk) -> None:
-    found = Picture(disk.open(), 0)
+    found = Picture(disk.open(), Position(0, "id"))
     found.add([enqueue(0)], 1, 100)
     await found.reached(1)
     assert found.durable == 0
@@ -70,7 +70,7 @@ async def test_the_data_directory_keeps_a_position_and_copies_itself(tmp_path: P
     database = first.open()
     assert (position_of(database), is_empty(database), first.is_marked) == (None, True, False)
     first.mark()
-    found = Picture(database, 0)
+    found = Picture(database, Position(0, "id"))
     found.add([SaveSession("s", 60, 0.0), enqueue(0)], 7, 100)
     await found.reached(7)
     await found.checkpoint()
@@ -82,7 +82,7 @@ async def test_the_data_directory_keeps_a_position_and_copies_itself(tmp_path: P
     first.snapshot_file.rename(second.snapshot_file)
     await second.replace()
     again = second.open()
-    assert position_of(again) == 7
+    assert position_of(again) == (7, "id")
     page = await again.page("s", 0, 1)
     assert page[0] is not None
     assert page[0].message.payload == b"0"

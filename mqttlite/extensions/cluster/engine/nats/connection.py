@@ -95,6 +95,8 @@ class NatsConnection:
         self._last_error = "no server was asked yet"
         self._is_refused = False
         self._tried = asyncio.Event()
+        self._broken: asyncio.Event | None = None
+        """Of the present connection."""
 
     @property
     def is_connected(self) -> bool:
@@ -112,6 +114,11 @@ class NatsConnection:
             if self._is_refused:
                 raise EngineUnfit(f"the NATS servers refuse our login ({self._last_error}): correct user and password")
             raise self.unavailable(self._last_error)
+
+    def use_another(self) -> None:
+        """Give up the present connection: the next one is to the server behind it in the list."""
+        if self._broken is not None:
+            self._broken.set()
 
     async def wait_connected(self) -> bool:
         """Wait for a connection. False if this one is closed."""
@@ -218,7 +225,7 @@ class NatsConnection:
         while not self._is_ending():
             self._is_refused = False
             for url in self._options.servers:
-                broken = asyncio.Event()
+                broken = self._broken = asyncio.Event()
                 try:
                     client = await connect_to(self._options, self._login, url, broken)
                     try:

@@ -26,7 +26,7 @@ from mqttlite.extensions.cluster.engine.nats.connection import (
     status_of,
 )
 from mqttlite.extensions.cluster.engine.nats.files import NatsFiles
-from mqttlite.extensions.cluster.engine.nats.fitness import check
+from mqttlite.extensions.cluster.engine.nats.fitness import Look, check, look_at
 from mqttlite.extensions.cluster.engine.nats.keys import NatsKeys
 from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
 from mqttlite.extensions.cluster.engine.nats.streams import StreamInfo, ensure_stream, info_of, purge
@@ -37,6 +37,7 @@ from mqttlite.extensions.cluster.engine.port import (
     Entry,
     Fenced,
     LogFull,
+    Reach,
     Record,
     check_blob,
     check_key,
@@ -60,6 +61,7 @@ class NatsEngine:
     def __init__(self, connection: NatsConnection, options: NatsOptions) -> None:
         self._connection = connection
         self._cluster = options.cluster
+        self._servers = options.servers
         self._keys = NatsKeys(connection, options.cluster)
         self._files = NatsFiles(connection, options.cluster)
         self._known: dict[str, int] = {}
@@ -175,6 +177,11 @@ class NatsEngine:
 
     def watch(self, prefix: str) -> AsyncGenerator[Entry, None]:
         return self._keys.watch(prefix)
+
+    async def reach(self) -> Reach:
+        found = await asyncio.gather(*map(look_at, self._servers))
+        self._connection.use_another()
+        return Reach(len(found), found.count(Look.ANSWERS), found.count(Look.REFUSES))
 
     async def put_file(self, name: str, path: Path) -> None:
         check_name(name)

@@ -11,6 +11,7 @@ A server that does not answer now is not judged: a cluster that has lost one mac
 import asyncio
 import urllib.request
 from contextlib import suppress
+from enum import Enum, auto
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult
@@ -149,6 +150,31 @@ async def _check_sync(options: NatsOptions, greetings: list[Greeting]) -> None:
                 f"NATS server {each.server_name} acknowledges what is not yet on its disk: write sync_interval: always "
                 "into its jetstream block and restart it"
             )
+
+
+class Look(Enum):
+    """What a new connection to a server shows."""
+
+    ANSWERS = auto()
+    REFUSES = auto()
+    """Its machine answers, and nobody listens there."""
+    IS_SILENT = auto()
+
+
+async def look_at(url: str) -> Look:
+    """Connect to a server, and wait for its greeting."""
+    parts = split(url)
+    try:
+        async with asyncio.timeout(GREETING_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port or DEFAULT_PORT)
+            try:
+                return Look.ANSWERS if await reader.read(1) else Look.IS_SILENT
+            finally:
+                writer.close()
+    except ConnectionRefusedError:
+        return Look.REFUSES
+    except (OSError, TimeoutError):
+        return Look.IS_SILENT
 
 
 async def _greeting(parts: SplitResult) -> Greeting | None:
