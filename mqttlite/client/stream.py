@@ -122,6 +122,9 @@ class StreamReading:
         self._follow: Final = follow
         self._next: Final[dict[int, int]] = dict(since) if isinstance(since, Mapping) else {}
         """By partition: the offset behind the last message that the program has."""
+        self.has_missed: bool = False
+        """Whether the removal of a key may have been missed: the broker forgot it while the reading was on its way. It
+        is known at the end of what was there."""
         self._feed: Final = StreamFeed(client, session, stream, topic_filter, where, asked, self._on_lost, member=None)
         weakref.finalize(self, self._feed.abandon).atexit = False
 
@@ -166,6 +169,7 @@ class StreamReading:
             end = end_of(message)
             if end:
                 self._pass(end)
+                self.has_missed = bool(message.told("stream-missed"))
                 return None
             if message.offset < 0 or message.offset >= self._next.get(message.partition, 0):
                 if message.offset >= 0:

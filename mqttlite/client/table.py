@@ -127,10 +127,12 @@ class Table(Mapping[str, StreamMessage]):
 
     async def _read(self, reading: StreamReading) -> None:
         """Read the table from the beginning, and follow it, until messages were removed before they came: the removal
-        of a key may be among them."""
+        of a key may be among them. While it reads the broker says so, because gaps are usual there."""
         values: dict[str, StreamMessage] = {}
         while (message := await reading.step()) is not None:
             self._put(values, message)
+        if reading.has_missed:
+            return
         former, self._values = self._values, values
         self._tell([*(key for key in former if key not in values), *(key for key in values if key not in former)])
         self._tell([key for key in values if key in former and values[key].payload != former[key].payload])

@@ -159,6 +159,8 @@ class _Pass:
             size = ENTRY_BYTES + message.memory_bytes
             every, left = self._sizes.get(first, (0, 0))
             if not self._stays(offset, message):
+                if not message.payload and self._is_newest(offset, message):
+                    self.partition.forgettings += 1
                 self._sizes[first] = every + size, left
                 continue
             kept.append(offset)
@@ -175,12 +177,16 @@ class _Pass:
     def _stays(self, offset: int, message: Message) -> bool:
         if offset + 1 == self.partition.end:  # it says which offset is the next one
             return True
-        key = self.stream.key_of(message)
-        if key is None or self._newest.get(_digest(key), offset) > offset:
+        if not self._is_newest(offset, message):
             return False
         if message.expired(self._effects.now):
             return False
         return bool(message.payload) or not self.stream.may_forget(message)
+
+    def _is_newest(self, offset: int, message: Message) -> bool:
+        """Whether a message is the newest one of its key, as far as the pass knows."""
+        key = self.stream.key_of(message)
+        return key is not None and self._newest.get(_digest(key), offset) <= offset
 
 
 def _digest(key: bytes) -> bytes:

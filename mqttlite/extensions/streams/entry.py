@@ -13,19 +13,23 @@ PARTITION: Final = "stream-partition"
 OFFSET: Final = "stream-offset"
 SKIPPED: Final = "stream-skipped"
 END: Final = "stream-end"
+MISSED: Final = "stream-missed"
 
 _PARTITION: Final = USER_PROPERTY + encode_utf8(PARTITION)
 _OFFSET: Final = USER_PROPERTY + encode_utf8(OFFSET)
 _SKIPPED: Final = USER_PROPERTY + encode_utf8(SKIPPED)
 _END: Final = USER_PROPERTY + encode_utf8(END)
+_MISSED: Final = USER_PROPERTY + encode_utf8(MISSED) + encode_utf8("removals")
 _MESSAGE_ID: Final = USER_PROPERTY + encode_utf8(MESSAGE_ID)
 _PUBLISH_TIME: Final = USER_PROPERTY + encode_utf8(PUBLISH_TIME)
 
 
-def end_of(topic: bytes, positions: Sequence[int]) -> Message:
-    """The message that tells a reader that it has all before these offsets, by partition."""
+def end_of(topic: bytes, positions: Sequence[int], *, has_missed: bool) -> Message:
+    """The message that tells a reader that it has all before these offsets, by partition; and whether it may have
+    missed the removal of a key."""
     text = ",".join([f"{partition}:{offset}" for partition, offset in enumerate(positions)])
-    return Message(topic, b"", raw=RawProperties(with_more(b"\0", _END + encode_utf8(text))))
+    more = _MISSED if has_missed else b""
+    return Message(topic, b"", raw=RawProperties(with_more(b"\0", _END + encode_utf8(text) + more)))
 
 
 @final

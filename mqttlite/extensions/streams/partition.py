@@ -38,6 +38,7 @@ class Partition:
         "end",
         "first",
         "followers",
+        "forgettings",
         "key",
         "number",
         "resident_bytes",
@@ -72,6 +73,8 @@ class Partition:
         """Their size."""
         self.tombstone_us: int = 0
         """When the oldest tombstone before it was published, in microseconds of Unix time; 0: there is none."""
+        self.forgettings: int = 0
+        """How many tombstones, the newest of their keys, were left out since the start."""
         self.resident_bytes: int = 0
         """The memory of the messages that only a store in memory has."""
 

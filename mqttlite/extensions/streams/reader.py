@@ -134,6 +134,16 @@ class Reader(Job):
         """Whether a position changed that is not recorded."""
         self.tells_end: bool = False
         """Whether the client is to be told that it has what was in the stream when it asked for that."""
+        self._began: Final[dict[int, int]] = {}
+        """By partition that it read from the first message on: how many tombstones had been forgotten."""
+        self._has_missed = False
+        """Whether it may have passed the place of a tombstone that was forgotten since it began."""
+        if stream.last_value and group is None:
+            for each, place in zip(stream.partitions, cursor.places, strict=True):
+                if place.position <= each.first:
+                    self._began[each.number] = each.forgettings
+                else:  # it may go on for a reader that began earlier
+                    self._has_missed |= each.clean > 0
         self._until: Final[dict[int, int]] = {}
         """What that is: the ends of the partitions that it has not reached."""
         self._has_told = False
@@ -320,10 +330,11 @@ class Reader(Job):
 
     def _pass_removed(self, place: Place, partition: Partition) -> None:
         if place.head < partition.first:
-            self._skip_removed(place.jump(partition.first))
+            self._skip_removed(place.jump(partition.first), partition)
             self._is_changed = True
 
-    def _skip_removed(self, messages: int) -> None:
+    def _skip_removed(self, messages: int, partition: Partition) -> None:
+        self._has_missed |= self._began.get(partition.number, -1) != partition.forgettings
         self.skipped += messages
         self._untold += messages
 
@@ -331,7 +342,7 @@ class Reader(Job):
         """The store has no messages up to an offset: they are compacted, or lost."""
         missing = place.jump(following)
         if self.stream.last_value:
-            self._skip_removed(missing)
+            self._skip_removed(missing, partition)
         else:
             self.lost += missing
         self._note_progress(partition.number)
@@ -415,7 +426,9 @@ class Reader(Job):
         self._has_told = True
         subscription = self.subscription
         topic = session.identity.mount_point + self.stream.topic
-        message = end_of(topic, [each.take() for each in places])
+        message = end_of(
+            topic, [each.take() for each in places], has_missed=self._has_missed and self.stream.last_value
+        )
         identifiers = (subscription.identifier,) if subscription.identifier else ()
         self._outbox.awaits_commit = True  # no offset before these is given again
         self._effects.pending_bytes += message.size() + SENDING_BYTES
