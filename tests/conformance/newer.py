@@ -197,8 +197,8 @@ TOLD: Final = [
         """
         hello a
         a> 82 ~ 0001 {} "$queue/q/$ack" 01 => 90 ~ 0001 { 1f "$queue/…: no message comes on its control topics" } 8f
-        a> 32 ~ "$stream/q" 0001 {} 'x' => 40 ~ 0001 90 { 1f "$stream/…: there is no such stream" }
-        a> 34 ~ "$stream/q" 0002 {} 'x' => 50 ~ 0002 90 { 1f "$stream/…: there is no such stream" }
+        a> 32 ~ "$stream/q" 0001 {} 'x' => 40 ~ 0001 90 { 1f "$stream/…: there is no such stream or command" }
+        a> 34 ~ "$stream/q" 0002 {} 'x' => 50 ~ 0002 90 { 1f "$stream/…: there is no such stream or command" }
         b> 10 ~ "MQTT" 05 02 0000 { 27 00000020 } "b" => connack 0 00
         b> 82 ~ 0001 {} "$queue/q/$ack" 01 => 90 ~ 0001 {} 8f
         b> 32 ~ "$stream/q" 0001 {} 'x' => 40 03 0001 90

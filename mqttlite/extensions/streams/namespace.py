@@ -42,10 +42,7 @@ STREAMS: Final = Syntax(
     max_qos=1,
     detail_mark=MARK.encode(),
     takes_messages=True,
-    name_refusal=(
-        "$stream/…: there is no such stream, or no such command: messages go to $stream/<name>, and commands to its "
-        "$create, $delete, $seek, $offsets or $snapshot"
-    ),
+    name_refusal="$stream/…: there is no such stream or command",
     filter_refusal=_refusal,
     has_groups=True,
 )
