@@ -11,7 +11,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from mqttlite.build import version
@@ -106,7 +106,12 @@ class Node:
     def start(self) -> None:
         """Begin to look at the lease, and to say how far this machine is."""
         for work in (self._watch(), self._tell_status()):
-            self._tasks.append(self._loop.create_task(work))
+            self._begin_task(self._tasks, work)
+
+    def _begin_task(self, tasks: list[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        task.add_done_callback(_log_failure)
+        tasks.append(task)
 
     async def close(self) -> None:
         """End all that `start` began."""
@@ -184,9 +189,9 @@ class Node:
         self.picture.on_damaged = self._on_damaged
         self.role = "serves"
         self.turns += 1
-        self._serving_tasks.append(self._loop.create_task(self._keep_log_short()))
+        self._begin_task(self._serving_tasks, self._keep_log_short())
         if self._files is not None:
-            self._serving_tasks.append(self._loop.create_task(self._files.keep_put()))
+            self._begin_task(self._serving_tasks, self._files.keep_put())
         return ReplicatedStore(self._engine, keys.LOG, self.picture, begin, self._on_fenced)
 
     async def _fetch_files(self) -> bool:
@@ -313,7 +318,7 @@ class Node:
         self.is_lost = False
         self.successor = ""
         self._held = HeldLease(holder, revision, sent_at)
-        self._serving_tasks.append(self._loop.create_task(self._renew(self._held)))
+        self._begin_task(self._serving_tasks, self._renew(self._held))
         return True
 
     async def _begin(self, is_seed: bool) -> int:
@@ -503,6 +508,11 @@ class Node:
             except EngineUnavailable as error:
                 _log.warning("the engine does not answer, trying again: %s", error)
                 await asyncio.sleep(RETRY_S)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a part of this machine's work has ended", exc_info=error)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

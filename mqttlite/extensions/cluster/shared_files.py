@@ -1,14 +1,16 @@
 """The files beside the database that commands and the HTTP API write, such as users and topics: the machine that serves
 puts what has changed into the engine, and the next one fetches it before it serves.
 
-They are the `*.json` files of the data directory, as for backups. Invariant: a file here that has changed since it was
-put or fetched is not replaced; it is newer than what the engine has, and the next to be put.
+They are the `*.json` files of the data directory, as for backups. Invariant: no change is lost without a word. A file
+here that has changed since it was put or fetched is the next to be put, unless another machine has changed it too: then
+that machine's takes its place, and it is kept beside as `<name>.json.replaced` until the next one is.
 """
 
 import asyncio
 import contextlib
 import hashlib
 import logging
+import re
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +18,8 @@ import msgspec
 
 from mqttlite.atomic_file import save
 from mqttlite.extensions.cluster import keys
-from mqttlite.extensions.cluster.engine.port import Engine, EngineError
+from mqttlite.extensions.cluster.engine.port import Engine, EngineError, FileDamaged, NoSuchFile
+from mqttlite.store.sqlite import beside
 
 PUT_S: Final = 1.0
 """The interval in which the serving machine looks for changed files: what a crash may undo of such changes."""
@@ -24,8 +27,13 @@ PUT_S: Final = 1.0
 KNOWN_FILE: Final = "cluster-files"
 """What was put or fetched: the digests of files, by name."""
 
+TRIES: Final = 3
+"""How often a file is fetched that the engine does not have whole. Then this machine goes on with its own."""
+
 _PREFIX: Final = "beside-"
 """The engine's names of these files are it and their digests."""
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 _log = logging.getLogger("mqttlite.cluster")
 
@@ -39,25 +47,60 @@ class SharedFiles:
         self._known: dict[str, str] = {}
         self._looked_at: Final[dict[str, tuple[int, int]]] = {}
         """The time and size of files when they were last read."""
+        self._failures: Final[dict[str, int]] = {}
+        """How often the engine did not have a file whole, by its name."""
+        self._refused: Final[set[str]] = set()
+        """The names that are not shared, and were logged."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             self._known = msgspec.json.decode((directory / KNOWN_FILE).read_bytes(), type=dict[str, str])
 
     async def fetch(self) -> None:
-        """Replace the files that other machines have changed. Raises `EngineError` and `OSError`."""
+        """Replace the files that other machines have changed. Raises `EngineError` and `OSError`: fetch again."""
         for entry in await self._engine.entries(keys.FILES):
-            name, digest = entry.key.removeprefix(keys.FILES), (entry.value or b"").decode()
-            if self._known.get(name) == digest:
-                continue
+            name, digest = entry.key.removeprefix(keys.FILES), (entry.value or b"").decode(errors="replace")
             path = self._directory / f"{name}.json"
-            fetched = path.with_name(f"{path.name}.fetched")
+            if self._known.get(name) == digest or not self._is_shared(f"{name}.json") or not _DIGEST.fullmatch(digest):
+                continue
             try:
-                await self._engine.get_file(_PREFIX + digest, fetched)
-                content = await asyncio.to_thread(fetched.read_bytes)
-            finally:
-                fetched.unlink(missing_ok=True)
-            await asyncio.to_thread(save, path, content)
-            _log.info("%s was changed on another machine, and is the same here now", path.name)
-            await self._know(name, digest)
+                await self._fetch(name, digest, path)
+                self._failures.pop(name, None)
+            except (NoSuchFile, FileDamaged) as error:
+                self._failures[name] = self._failures.get(name, 0) + 1
+                if self._failures[name] < TRIES:
+                    raise
+                del self._failures[name]
+                _log.error("%s was changed on another machine, and is not here: %s", path.name, error)
+
+    async def _fetch(self, name: str, digest: str, path: Path) -> None:
+        fetched = path.with_name(f"{path.name}.fetched")
+        try:
+            await self._engine.get_file(_PREFIX + digest, fetched)
+            content = await asyncio.to_thread(fetched.read_bytes)
+        finally:
+            fetched.unlink(missing_ok=True)
+        await asyncio.to_thread(self._keep_changed, name, digest, path)
+        await asyncio.to_thread(save, path, content)
+        _log.info("%s was changed on another machine, and is the same here now", path.name)
+        await self._know(name, digest)
+
+    def _keep_changed(self, name: str, digest: str, path: Path) -> None:
+        """Keep a file beside that has changed here too, and is about to be replaced."""
+        try:
+            present = path.read_bytes()
+        except FileNotFoundError:
+            return
+        if _digest(name, present) not in (self._known.get(name), digest):
+            kept = path.with_name(f"{path.name}.replaced")
+            save(kept, present)
+            _log.warning("%s was changed here and on another machine: what was here is in %s", path.name, kept.name)
+
+    def _is_shared(self, file_name: str) -> bool:
+        """Whether files of this name are shared. Of one that is not, the log says so once."""
+        is_shared = beside.NAME.fullmatch(file_name) is not None
+        if not is_shared and file_name not in self._refused:
+            self._refused.add(file_name)
+            _log.warning("%r is not shared with the other machines: no file of a broker has such a name", file_name)
+        return is_shared
 
     async def keep_put(self) -> None:
         """Put files that have changed, until it is cancelled."""
@@ -70,6 +113,8 @@ class SharedFiles:
 
     async def _put_changed(self) -> None:
         for path in sorted(self._directory.glob("*.json")):
+            if not self._is_shared(path.name):
+                continue
             state = path.stat()
             seen = state.st_mtime_ns, state.st_size
             name = path.stem

@@ -20,12 +20,13 @@ MAX_FILE_BYTES: Final = 268_435_456
 
 TABLE: Final = "CREATE TABLE beside (name TEXT PRIMARY KEY, content BLOB NOT NULL) STRICT"
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}\.json")
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}\.json")
+"""The names of these files; others are none of a broker's."""
 
 
 def copy(directory: Path, connection: sqlite3.Connection) -> tuple[str, ...]:
     """Put the files of a data directory into a backup. Return their names. Raises `StoreError` and `OSError`."""
-    names = sorted(each.name for each in directory.iterdir() if _NAME.fullmatch(each.name) and each.is_file())
+    names = sorted(each.name for each in directory.iterdir() if NAME.fullmatch(each.name) and each.is_file())
     if len(names) > MAX_FILES:
         raise StoreError(f"{directory} has {len(names)} files *.json: a data directory has {MAX_FILES} at most")
     if not names:
@@ -47,7 +48,7 @@ def names(connection: sqlite3.Connection) -> tuple[str, ...]:
         return ()
     found = tuple(name for (name,) in connection.execute("SELECT name FROM beside ORDER BY name LIMIT ?", (MAX_FILES,)))
     for name in found:
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise StoreError(f"the backup has a file {name[:100]!r}, which no data directory has: nothing is restored")
     return found
 

@@ -7,7 +7,7 @@ import pytest
 
 from mqttlite.extensions.cluster import shared_files
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable
+from mqttlite.extensions.cluster.engine.port import EngineUnavailable, NoSuchFile
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 
 
@@ -112,3 +112,74 @@ async def test_an_engine_that_is_silent_is_asked_again(
     keeps.cancel()
     await b.files.fetch()
     assert b.read() == {"users.json": "one"}
+
+
+async def test_a_name_that_no_broker_gives_is_not_shared_and_the_others_are(
+    machines: tuple[Machine, Machine], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_files, "PUT_S", 0.01)
+    a, b = machines
+    a.write("Copy of topics.json", "one")
+    a.write("users.json", "one")
+    await a.put()
+    await b.files.fetch()
+    assert b.read() == {"users.json": "one"}
+    assert caplog.text.count("'Copy of topics.json' is not shared") == 1
+
+
+@pytest.mark.parametrize("name", ["../users", "a/b", "a=b"])
+async def test_a_key_names_no_path(
+    machines: tuple[Machine, Machine], caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    a, b = machines
+    servers = a.engine._servers
+    digest = "0" * 64
+    servers.files[f"beside-{digest}"] = b"evil"
+    servers.change(f"file.{name}", digest.encode(), 0)
+    servers.change("file.users", b"../evil", 0)
+    before = sorted(b.folder.parent.rglob("*"))
+    await b.files.fetch()
+    assert sorted(b.folder.parent.rglob("*")) == before
+    assert "is not shared" in caplog.text
+
+
+async def test_a_file_that_the_engine_lost_is_given_up_after_some_tries(
+    machines: tuple[Machine, Machine], caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = machines
+    a.write("users.json", "one")
+    a.write("topics.json", "one")
+    await a.put()
+    for name in list(a.engine._servers.files):
+        if a.engine._servers.files[name] == b"one":
+            a.engine._servers.files.pop(name)
+            break
+    b.write("users.json", "mine")
+    b.write("topics.json", "mine")
+    for _ in range(shared_files.TRIES - 1):
+        with pytest.raises(NoSuchFile):
+            await b.files.fetch()
+    await b.files.fetch()
+    assert sorted(b.read().values()) == ["mine", "one"], "the other file is fetched"
+    assert "json was changed on another machine, and is not here" in caplog.text
+
+
+async def test_what_was_changed_on_two_machines_is_kept_beside(
+    machines: tuple[Machine, Machine], caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = machines
+    a.write("users.json", "one")
+    await a.put()
+    await b.files.fetch()
+    assert not (b.folder / "users.json.replaced").exists()
+    a.write("users.json", "changed there")
+    await a.put()
+    b.write("users.json", "changed here")
+    await b.files.fetch()
+    assert b.read() == {"users.json": "changed there"}
+    assert (b.folder / "users.json.replaced").read_text() == "changed here"
+    assert "what was here is in users.json.replaced" in caplog.text
+    a.write("users.json", "changed there again")
+    await a.put()
+    await b.files.fetch()
+    assert (b.folder / "users.json.replaced").read_text() == "changed here", "what did not change here is not kept"
