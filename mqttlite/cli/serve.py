@@ -130,9 +130,12 @@ class Run(Protocol):
 
 
 class Serving(Protocol):
-    """Call `run`, once or again and again, until `ended` is set by a signal. Raises `ConfigError` and `OSError`."""
+    """Call `run`, once or again and again, until `ended` is set by a signal; call `ready` when the process does its
+    work without running a broker. Raises `ConfigError` and `OSError`."""
 
-    def __call__(self, config: Config, run: Run, ended: asyncio.Event) -> Awaitable[None]: ...
+    def __call__(
+        self, config: Config, run: Run, ended: asyncio.Event, ready: Callable[[], None], /
+    ) -> Awaitable[None]: ...
 
 
 def _run(config: Config, tls_keylog: str | None, source: _Source | None) -> None:
@@ -160,6 +163,7 @@ async def _serve(config: Config, tls_keylog: str | None, source: _Source | None)
             broker.tls_keylog = tls_keylog
         async with contextlib.AsyncExitStack() as running:
             running.callback(gc.enable)
+            running.callback(gc.unfreeze)  # the next turn has another broker
             gc.collect()
             gc.disable()
             await running.enter_async_context(broker)
@@ -183,8 +187,8 @@ async def _serve(config: Config, tls_keylog: str | None, source: _Source | None)
     if serving is None:
         await run(None, None, asyncio.Event(), Broker.stop)
     else:
-        process.service_manager.ready()
-        await serving(config, run, process.ended)
+        process.service_manager.starting()
+        await serving(config, run, process.ended, process.service_manager.ready)
 
 
 class _Process:
@@ -221,9 +225,11 @@ class _Process:
         self._task = asyncio.get_running_loop().create_task(self._work(broker))
 
     async def finish(self, broker: Broker) -> None:
-        """The broker is to stop: do nothing any more that was asked for, and send its clients away if that was."""
+        """The broker is to stop, and the process too if that was asked for: do nothing else any more, and send its
+        clients away if that was."""
         drains = self._leave.is_set() and not self._stop.is_set()
-        self.service_manager.stopping(_stop_s(broker.config, drains))
+        if self.ended.is_set():
+            self.service_manager.stopping(_stop_s(broker.config, drains))
         if drains:
             drain = asyncio.get_running_loop().create_task(broker.drain())
             drain.add_done_callback(lambda _task: self._stop.set())
@@ -231,6 +237,7 @@ class _Process:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+            self._task = None  # it keeps the broker
         logging.getLogger("mqttlite").info("stopping")
 
     def _on_stop(self) -> None:

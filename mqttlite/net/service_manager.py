@@ -12,6 +12,9 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+STARTING_S: Final = 60.0
+"""How long a start may take that is reported again before: half of it later."""
+
 _log = logging.getLogger("mqttlite")
 
 
@@ -22,10 +25,17 @@ class ServiceManager:
         self._address: Final = environment.get("NOTIFY_SOCKET", "").replace("@", "\0", 1)  # @ marks an abstract address
         self._watchdog_s: Final = _watchdog_s(environment) if self._address else 0.0
         self._feeds_watchdog = False
+        self._is_starting = False
+
+    def starting(self) -> None:
+        """Report that the start may take as long as it does, again and again until `ready`."""
+        self._is_starting = bool(self._address)
+        self._ask_for_time()
 
     def ready(self) -> None:
-        """Report that clients may connect, at the start or after a reload. Starts the watchdog reports of the event
-        loop."""
+        """Report that the process does its work, at the start or after a reload. Starts the watchdog reports of the
+        event loop."""
+        self._is_starting = False
         self._send("READY=1")
         if self._watchdog_s and not self._feeds_watchdog:
             self._feeds_watchdog = True
@@ -38,6 +48,11 @@ class ServiceManager:
     def stopping(self, within_s: float) -> None:
         """Report that the broker stops, within `within_s`."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={within_s * 1_000_000:.0f}")
+
+    def _ask_for_time(self) -> None:
+        if self._is_starting:
+            self._send(f"EXTEND_TIMEOUT_USEC={STARTING_S * 1_000_000:.0f}")
+            asyncio.get_running_loop().call_later(STARTING_S / 2, self._ask_for_time)
 
     def _feed_watchdog(self) -> None:
         self._send("WATCHDOG=1")

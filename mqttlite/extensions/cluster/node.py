@@ -84,6 +84,8 @@ class Node:
         """Whether the engine gave no answer to the last question about the log."""
         self.on_looked: Callable[[], None] = lambda: None
         """Called after each look at the log while this machine serves."""
+        self.on_follows: Callable[[], None] = lambda: None
+        """Called each time this machine begins to follow the log."""
         self.nodes: Final[dict[str, status.NodeStatus]] = {}
         """What each machine said last, by its name. See `roles`."""
         self._heard_at: Final[dict[str, float]] = {}
@@ -157,6 +159,7 @@ class Node:
             standby = await self._open_standby(needs_snapshot)
             self.picture = standby.picture
             self.role = "follows"
+            self.on_follows()
             following = [self._loop.create_task(standby.follow())]
             begin = 0
             try:

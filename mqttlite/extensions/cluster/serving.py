@@ -68,7 +68,7 @@ IMPORTED_BEFORE: Final = (
 _log = logging.getLogger("mqttlite.cluster")
 
 
-async def serve(config: Config, run: Run, ended: asyncio.Event) -> None:
+async def serve(config: Config, run: Run, ended: asyncio.Event, ready: Callable[[], None]) -> None:
     """Implements `cli.serve.Serving`."""
     options = config.cluster
     assert options is not None, "the section is there"
@@ -79,7 +79,7 @@ async def serve(config: Config, run: Run, ended: asyncio.Event) -> None:
         if child is not None:
             await child.start()
         try:
-            await _serve_as_machine(options, config, run, ended)
+            await _serve_as_machine(options, config, run, ended, ready)
         finally:
             if child is not None:
                 await child.stop()
@@ -89,7 +89,9 @@ async def serve(config: Config, run: Run, ended: asyncio.Event) -> None:
         raise ConfigError(str(error)) from None
 
 
-async def _serve_as_machine(options: ClusterOptions, config: Config, run: Run, ended: asyncio.Event) -> None:
+async def _serve_as_machine(
+    options: ClusterOptions, config: Config, run: Run, ended: asyncio.Event, ready: Callable[[], None]
+) -> None:
     engine = await _connected(options, ended)
     if engine is None:
         return
@@ -97,6 +99,7 @@ async def _serve_as_machine(options: ClusterOptions, config: Config, run: Run, e
         import_module(name)
     directory = Path(str(config.data_dir))
     node = Node(options, DataDirectory(directory), engine, SharedFiles(engine, directory))
+    node.on_follows = ready
     try:
         node.start()
         await take_turns(node, run, ended, config.metrics)

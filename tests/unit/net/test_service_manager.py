@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mqttlite.net import service_manager
 from mqttlite.net.service_manager import ServiceManager
 
 
@@ -93,3 +94,16 @@ def test_a_service_manager_that_is_gone_is_a_warning(tmp_path: Path, caplog: pyt
     with caplog.at_level(logging.WARNING):
         ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready()
     assert caplog.messages == ["the service manager was not told READY=1: [Errno 2] No such file or directory"]
+
+
+async def test_a_start_asks_for_time_until_it_is_ready(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_manager, "STARTING_S", 0.02)
+    manager = ServiceManager(systemd.environment)
+    manager.starting()
+    await asyncio.sleep(0.1)
+    asked = systemd.heard()
+    assert len(asked) > 2
+    assert set(asked) == {"EXTEND_TIMEOUT_USEC=20000"}
+    manager.ready()
+    await asyncio.sleep(0.1)
+    assert systemd.heard() == ["READY=1"]

@@ -27,3 +27,21 @@ async def test_work_that_fails_is_in_the_log(tmp_path: Path, caplog: pytest.LogC
     await asyncio.sleep(0)
     assert "ValueError: no key" in caplog.text
     await machine.close()
+
+
+async def test_a_machine_is_ready_when_it_follows(tmp_path: Path) -> None:
+    servers = MemoryServers()
+    servers.is_available = False
+    machine = Node(ClusterOptions(servers=("nats://a",)), DataDirectory(tmp_path), servers.connect())
+    ready = asyncio.Event()
+    machine.on_follows = ready.set
+    turn = asyncio.create_task(machine.serve_next())
+    await asyncio.sleep(0.1)
+    assert not ready.is_set(), "the engine is not there"
+    servers.is_available = True
+    async with asyncio.timeout(10):
+        await ready.wait()
+    assert machine.role == "follows"
+    turn.cancel()
+    await asyncio.wait([turn])
+    await machine.close()
