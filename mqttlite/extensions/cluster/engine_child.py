@@ -26,8 +26,9 @@ from typing import Final, TypeAlias, final
 import msgspec
 
 from mqttlite.atomic_file import save
-from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, shown, split
+from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, split
 from mqttlite.extensions.cluster.engine.port import EngineUnfit
+from mqttlite.extensions.cluster.options import shown
 
 logger: Final = logging.getLogger("mqttlite.engine")
 

@@ -27,7 +27,7 @@ from mqttlite.extensions.cluster.engine.port import (
     RevisionConflict,
 )
 from mqttlite.extensions.cluster.lease import RENEW_S, HandOver, HeldLease, Holder, LeaseView, decode_hand_over, encode
-from mqttlite.extensions.cluster.options import ClusterOptions
+from mqttlite.extensions.cluster.options import ClusterOptions, default_node
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import Assembler, Begin, encode_begin
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
@@ -59,7 +59,7 @@ class Node:
     and again."""
 
     def __init__(self, options: ClusterOptions, disk: Disk, engine: Engine, files: SharedFiles | None = None) -> None:
-        self.name: Final = options.node or socket.gethostname()
+        self.name: Final = options.node or default_node(socket.gethostname())
         self._options: Final = options
         self._disk: Final = disk
         self._engine: Final = engine

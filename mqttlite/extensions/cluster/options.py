@@ -22,6 +22,7 @@ MIN_SECRET: Final = 16
 """The shortest secret: who guesses it can write to the log."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SCHEME: Final = re.compile(r"[a-z]+://")
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +55,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     name: str = "mqttlite"
     """The name of the cluster. All its machines have the same; other clusters on the same engine have others."""
     node: str = ""
-    """The name of this machine. Empty: its host name."""
+    """The name of this machine. Empty: its host name, with '-' for other characters than letters, digits, '_', '-'."""
     log_bytes: int = 1_073_741_824
     """The most bytes of the log, on each server of the engine. A machine that is more than half of it behind starts
     from a snapshot."""
@@ -91,15 +92,23 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         if not 1 <= len(self.servers) <= MAX_SERVERS:
             raise ValueError(f"servers has {len(self.servers)} addresses: name 1 to {MAX_SERVERS}, best all of them")
-        for server in self.servers:
-            parts = urlsplit(server)
-            if parts.scheme not in ("nats", "tls") or not parts.hostname:
-                raise ValueError(f'servers has {server!r}: write it like "nats://10.0.0.1:4222"')
+        for option, addresses, schemes, example in (
+            ("servers", self.servers, ("nats", "tls"), "nats://10.0.0.1:4222"),
+            ("monitoring", self.monitoring, ("http", "https"), "http://10.0.0.1:8222"),
+        ):
+            for address in addresses:
+                if not _is_address(address, schemes):
+                    raise ValueError(
+                        f'{option} has {shown(address)!r}: write it like "{example}", with a port from 1 to 65535, and '
+                        "an IPv6 address in brackets"
+                    )
         for option, name in (("name", self.name), ("node", self.node)):
             if name and not _NAME.fullmatch(name):
                 raise ValueError(f"{option} is {name!r}: use 1 to 64 letters, digits, '_' and '-'")
         if self.engine is not None and self.engine.address not in self.servers:
-            raise ValueError(f"engine.address is {self.engine.address!r}, which is none of servers: write it as there")
+            raise ValueError(
+                f"engine.address is {shown(self.engine.address)!r}, which is none of servers: write it as there"
+            )
         for option, user, password in (
             ("password", self.user, self.password),
             ("system_password", self.system_user, self.system_password),
@@ -112,3 +121,23 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"log_bytes is {self.log_bytes}: at least {LEAST_LOG_BYTES} are needed")
         if self.snapshot_bytes < LEAST_SNAPSHOT_BYTES:
             raise ValueError(f"snapshot_bytes is {self.snapshot_bytes}: at least {LEAST_SNAPSHOT_BYTES} are needed")
+
+
+def default_node(host: str) -> str:
+    """The name of the machine with this host name: as `ClusterOptions.node`, which is part of a key."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", host)[:64] or "-"
+
+
+def _is_address(url: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of brackets, or of the port
+        return False
+
+
+def shown(url: str) -> str:
+    """An address without its password, for logs and errors; also one that is wrong."""
+    found = _SCHEME.match(url)
+    scheme = "" if found is None else found[0]
+    return scheme + url.removeprefix(scheme).rpartition("@")[2]

@@ -17,8 +17,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions, shown
+from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
 from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
+from mqttlite.extensions.cluster.options import shown
 
 T = TypeVar("T")
 

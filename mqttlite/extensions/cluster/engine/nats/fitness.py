@@ -20,9 +20,10 @@ import msgspec
 from nats.aio.msg import Msg
 
 from mqttlite.extensions.cluster.engine.nats.connection import connect
-from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions, shown, split
+from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions, split
 from mqttlite.extensions.cluster.engine.nats.streams import COPIES
 from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
+from mqttlite.extensions.cluster.options import shown
 
 OLDEST: Final = (2, 12, 3)
 """The release that the design asks for. `read` needs direct gets of batches, which are a little older."""

@@ -44,9 +44,3 @@ class NatsOptions:
 def split(url: str) -> SplitResult:
     """The parts of a server's address; the scheme may be left out."""
     return urlsplit(url if "://" in url else f"nats://{url}")
-
-
-def shown(url: str) -> str:
-    """A server's address without its password, for logs and errors."""
-    parts = split(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
