@@ -130,11 +130,12 @@ class Options:
 
     @property
     def where(self) -> str:
-        """The server as a person writes it."""
+        """The server as a person writes it. What follows `?` in the path may be a secret."""
         if self.transport == "unix":
             return self.hostname
         if self.transport == "websocket":
-            return f"{'ws' if self.tls is None else 'wss'}://{self.address}{self.path}"
+            path, _, query = self.path.partition("?")
+            return f"{'ws' if self.tls is None else 'wss'}://{self.address}{path}{'?…' if query else ''}"
         return self.address
 
     @property

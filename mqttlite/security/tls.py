@@ -192,6 +192,8 @@ def _read(option: str, path: str) -> bytes:
         raise TlsConfigError(option, f"{path}: no such file. {_HOW_TO_MAKE_ONE}") from None
     except OSError as error:
         raise TlsConfigError(option, f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:  # a path with a NUL
+        raise TlsConfigError(option, f"{path!r} is no path of a file: {error}.") from None
 
 
 def _holds_certificate(content: bytes) -> bool:

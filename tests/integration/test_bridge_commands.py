@@ -16,7 +16,9 @@ from mqttlite.event_hub import BRIDGE_AWAY, Listener
 from mqttlite.extensions.bridge.added import FILE_NAME, AddedBridges
 from mqttlite.extensions.bridge.bridges import ADDRESS_FILE, ID_FILE
 from mqttlite.extensions.bridge.errors import TooManyBridges
-from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic
+from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTls, BridgeTopic
+from mqttlite.extensions.bridge.routes import pause_bridge
+from mqttlite.gateway.problems import Problem
 from mqttlite.server import Broker
 from tests.integration.conftest import Rig
 from tests.integration.test_bridges import Seen, bridge, bridges_of, is_connected, start
@@ -158,6 +160,45 @@ async def test_a_bridge_of_the_configuration_is_not_removed_at_run_time(rig: Rig
         4,
         "Error: The bridge 'b' is in the configuration: take it out there, and start the broker again.\n",
     )
+
+
+TOPICS = (BridgeTopic(pattern="a"),)
+
+
+async def test_an_added_bridge_without_its_tls_file_is_away_at_the_next_start(rig: Rig, directory: Path) -> None:
+    tls = BridgeTls(ca_file=str(directory / "gone.crt"))
+    lost = BridgeOptions(name="lost", addresses=("127.0.0.1:1",), topics=TOPICS, tls=tls)
+    AddedBridges(str(directory)).save([lost])
+    here = Broker(parse_config({"listeners": [{"port": 0}], "data_dir": str(directory)}))
+    alarms = Alarms()
+    here.event_listeners.append(alarms)
+    await rig.enter(here)
+    await until(lambda: len(alarms.heard) == 1)
+    assert "lost: tls: " in alarms.heard[0][1]
+    found = bridges_of(here).get("lost").view()
+    assert (found.state, "gone.crt: no such file" in found.reason) == ("away", True)
+    await bridges_of(here).remove("lost")
+    assert (bridges_of(here).names, alarms.heard[1:]) == ([], [(False, "")])
+
+
+async def test_a_bridge_that_is_removed_is_not_paused_or_resumed(rig: Rig) -> None:
+    bridges = bridges_of(await start(rig))
+    removed = await bridges.add(BridgeOptions(name="c", addresses=("127.0.0.1:1",), topics=TOPICS))
+    results = await asyncio.gather(
+        bridges.remove("c"), removed.pause(), removed.resume(), pause_bridge(bridges, "c"), return_exceptions=True
+    )
+    assert [type(each) for each in results] == [type(None), KeyError, KeyError, Problem]
+    assert bridges.names == []
+
+
+async def test_what_follows_the_path_of_an_address_is_not_shown(rig: Rig) -> None:
+    bridges = bridges_of(await start(rig))
+    found = await bridges.add(BridgeOptions(name="c", addresses=("ws://127.0.0.1:1/mqtt?token=secret",), topics=TOPICS))
+    await until(lambda: found.has_tried)
+    view = found.view()
+    assert view.addresses == ("ws://127.0.0.1:1/mqtt?…",)
+    assert "ws://127.0.0.1:1/mqtt?…" in view.reason
+    assert "secret" not in str(view)
 
 
 async def test_the_configuration_holds_for_a_bridge_that_was_added_before(rig: Rig, directory: Path) -> None:

@@ -27,7 +27,7 @@ from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, Rate
 from mqttlite.extensions.bridge.errors import ComesBack
 from mqttlite.extensions.bridge.last_address import LastAddress
-from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic, Endpoint
+from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic, Endpoint, without_query
 from mqttlite.extensions.bridge.rates import MessageRates
 from mqttlite.extensions.bridge.relay import Figures, Relay
 from mqttlite.extensions.bridge.topic_map import TopicMap
@@ -118,7 +118,8 @@ class _Joined(NamedTuple):
 
 
 class Bridge:
-    """`on_state` is called when the state changes. `tls` is the context for `options.tls`."""
+    """`on_state` is called when the state changes. `tls` is the context for `options.tls`; `unusable` says why there is
+    none, so that the bridge does not connect until the broker starts again."""
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class Bridge:
         on_state: Callable[["Bridge"], None],
         last: LastAddress,
         origin: Origin,
+        unusable: str = "",
     ) -> None:
         self.options: Final = options
         self.origin: Final[Origin] = origin
@@ -153,6 +155,7 @@ class Bridge:
         self._loop_driver: Final = loop_driver
         self._broker_id: Final = broker_id
         self._tls: Final = tls
+        self._unusable: Final = unusable
         self._on_state: Final = on_state
         self._loop: Final = asyncio.get_running_loop()
         self._out: Final = TopicMap(options.topics, out=True)
@@ -203,7 +206,7 @@ class Bridge:
             state=self.state,
             reason=self.reason,
             address=self.endpoint,
-            addresses=options.addresses,
+            addresses=tuple(without_query(each) for each in options.addresses),
             version=options.version,
             client_id=self.remote_client_id,
             since=self.since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -239,6 +242,10 @@ class Bridge:
             await self._stop()
         end_session(self._core, self._loop_driver, self.client_id)
 
+    def _refuse_removed(self) -> None:
+        if self._is_removed:
+            raise KeyError(self.options.name)
+
     def look_at_rates(self) -> None:
         """Bring `rates` up to date; called every `rates.INTERVAL_S`."""
         self.rates.look(self._loop.time(), self.figures.sent, self.figures.received)
@@ -250,16 +257,18 @@ class Bridge:
             self._task = None
 
     async def pause(self) -> None:
-        """Disconnect until `resume`. Messages wait in the session here."""
+        """Disconnect until `resume`. Messages wait in the session here. Raises `KeyError` if it is removed."""
         async with self._change:
+            self._refuse_removed()
             self._resumed.clear()
             await self._stop()
             self._set_state("paused", "It was paused.")
             self._task = self._loop.create_task(self._run())
 
     async def resume(self) -> None:
-        """Connect now, whatever the bridge waits for."""
+        """Connect now, whatever the bridge waits for. Raises `KeyError` if it is removed."""
         async with self._change:
+            self._refuse_removed()
             if self.state == "connected":
                 return
             self._resumed.set()
@@ -297,6 +306,10 @@ class Bridge:
         options = self.options
         backoff = Backoff(min(MIN_DELAY_S, options.max_delay_s), options.max_delay_s)
         await self._resumed.wait()
+        if self._unusable:
+            self.has_tried = True
+            self._set_state("away", self._unusable)
+            return
         while True:
             if options.start == "lazy" and not is_asked:
                 await self._until_messages_wait()

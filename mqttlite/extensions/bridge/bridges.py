@@ -70,16 +70,31 @@ class Bridges:
             if each.name in self._bridges:
                 _log.warning("%s: bridge %s is in the configuration now, which holds", FILE_NAME, each.name)
             else:
-                self._bridges[each.name] = self._make(each, "admin")
+                self._bridges[each.name] = self._make_again(each)
 
     def _make(self, options: BridgeOptions, origin: Origin) -> Bridge:
         """Raises `ConfigError`."""
+        try:
+            return self._made(options, origin, _tls_context(options), "")
+        except TlsConfigError as error:
+            raise ConfigError(f"bridges: {options.name}.tls: {error}") from None
+
+    def _make_again(self, options: BridgeOptions) -> Bridge:
+        """One that was added before this start. Without its TLS files it is away, and can be removed."""
+        try:
+            return self._made(options, "admin", _tls_context(options), "")
+        except TlsConfigError as error:
+            why = f"tls: {error} Then start the broker again, or remove the bridge."
+            return self._made(options, "admin", None, why)
+
+    def _made(self, options: BridgeOptions, origin: Origin, tls: ssl.SSLContext | None, unusable: str) -> Bridge:
         self._broker_id = self._broker_id or _broker_id(self._data_dir)
         last = _last_address(options, self._data_dir)
         return Bridge(
-            *(options, self._core, self._loop_driver, self._broker_id, _tls_context(options), self._on_state),
+            *(options, self._core, self._loop_driver, self._broker_id, tls, self._on_state),
             last=last,
             origin=origin,
+            unusable=unusable,
         )
 
     def start(self) -> None:
@@ -240,10 +255,8 @@ def _last_address(options: BridgeOptions, data_dir: str | None) -> LastAddress:
 
 
 def _tls_context(options: BridgeOptions) -> ssl.SSLContext | None:
+    """Raises `TlsConfigError`."""
     tls = options.tls
     if isinstance(tls, bool):
         return client_context() if any(each.is_tls for each in options.endpoints) else None
-    try:
-        return client_context(tls.ca_file, tls.cert_file, tls.key_file, tls.insecure)
-    except TlsConfigError as error:
-        raise ConfigError(f"bridges: {options.name}.tls: {error}") from None
+    return client_context(tls.ca_file, tls.cert_file, tls.key_file, tls.insecure)

@@ -42,9 +42,10 @@ class Endpoint(NamedTuple):
     """The path of its WebSocket; empty for TCP."""
 
     def __str__(self) -> str:
+        """Without what follows `?`, which may be a secret."""
         scheme = "" if not self.path else "wss://" if self.is_tls else "ws://"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}{host}:{self.port}{self.path}"
+        return f"{scheme}{host}:{self.port}{without_query(self.path)}"
 
 
 class BridgeTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -203,6 +204,12 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Each address."""
         return tuple(parse_address(each, bool(self.tls)) for each in self.addresses)
+
+
+def without_query(address: str) -> str:
+    """An address as it is shown: what follows `?` may be a secret."""
+    before, mark, query = address.partition("?")
+    return f"{before}?…" if query else f"{before}{mark}"
 
 
 def _check_one_filter(topics: list[tuple[str, str]], direction: str) -> None:

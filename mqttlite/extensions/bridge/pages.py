@@ -8,7 +8,7 @@ from typing import Final, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.extensions.bridge.routes import find, remove_bridge
+from mqttlite.extensions.bridge.routes import find, pause_bridge, remove_bridge, resume_bridge
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.dashboard.dashboard import Dashboard
 from mqttlite.gateway.dashboard.forms import field, form_of
@@ -52,11 +52,8 @@ def add(dashboard: Dashboard) -> None:
 
     @shown.post(f"{BRIDGE}/{{action}}", Role.OPERATOR)
     async def act(request: Request, action: Literal["pause", "resume"]) -> Response:
-        found = find(bridges, await _subject(request))
-        if action == "pause":
-            await found.pause()
-        else:
-            await found.resume()
+        change = pause_bridge if action == "pause" else resume_bridge
+        found = await change(bridges, await _subject(request))
         return redirect(BRIDGE, name=found.options.name, done=f"{action}d")
 
 

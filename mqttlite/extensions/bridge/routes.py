@@ -56,16 +56,12 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     @route.post("/bridges/{name}/pause", Role.OPERATOR, "Pause a bridge")
     async def pause(name: str) -> BridgeState:
         """It disconnects until it is resumed, or the broker starts again. Both brokers keep what is for the other."""
-        bridge = find(bridges, name)
-        await bridge.pause()
-        return bridge.view()
+        return (await pause_bridge(bridges, name)).view()
 
     @route.post("/bridges/{name}/resume", Role.OPERATOR, "Resume a bridge")
     async def resume(name: str) -> BridgeState:
         """It connects now, also if it waits for its next attempt."""
-        bridge = find(bridges, name)
-        await bridge.resume()
-        return bridge.view()
+        return (await resume_bridge(bridges, name)).view()
 
     return route.made
 
@@ -80,6 +76,26 @@ async def remove_bridge(bridges: Bridges, name: str) -> None:
         raise _not_found(name) from None
     except OSError as error:
         raise _not_written(error) from None
+
+
+async def pause_bridge(bridges: Bridges, name: str) -> Bridge:
+    """Raises `Problem`, also if it was removed meanwhile."""
+    bridge = find(bridges, name)
+    try:
+        await bridge.pause()
+    except KeyError:
+        raise _not_found(name) from None
+    return bridge
+
+
+async def resume_bridge(bridges: Bridges, name: str) -> Bridge:
+    """Raises `Problem`, also if it was removed meanwhile."""
+    bridge = find(bridges, name)
+    try:
+        await bridge.resume()
+    except KeyError:
+        raise _not_found(name) from None
+    return bridge
 
 
 def find(bridges: Bridges, name: str) -> Bridge:

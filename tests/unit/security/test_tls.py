@@ -164,6 +164,11 @@ def filled(text: str) -> Callable[[Path], None]:
     return fill
 
 
+def test_a_path_with_a_nul_is_no_path() -> None:
+    with pytest.raises(TlsConfigError, match="is no path of a file"):
+        client_context("ca\0.crt")
+
+
 def copied(name: str) -> Callable[[Path], None]:
     def copy(path: Path) -> None:
         path.write_bytes((path.parent / name).read_bytes())

@@ -98,3 +98,8 @@ def test_one_pattern_may_have_another_filter_in_the_other_direction() -> None:
 )
 def test_an_address_has_a_default_port(address: str, is_tls: bool, endpoint: Endpoint) -> None:
     assert parse_address(address, is_tls) == endpoint
+
+
+def test_an_endpoint_shows_no_query_for_it_may_be_a_secret() -> None:
+    assert str(Endpoint("a", 443, True, "/mqtt?token=x")) == "wss://a:443/mqtt?…"
+    assert str(Endpoint("a", 443, True, "/mqtt")) == "wss://a:443/mqtt"
