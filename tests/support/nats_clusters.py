@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.extensions.cluster.engine.nats.connection import connect
+from mqttlite.extensions.cluster.engine.nats.connection import NatsConnection, connect
 from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
 from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
 from mqttlite.extensions.cluster.engine.port import EngineUnavailable
@@ -46,7 +46,20 @@ async def open_engine(options: NatsOptions, first: int = 0) -> NatsEngine:
 async def forget_cluster(options: NatsOptions) -> None:
     """Delete the streams of a cluster."""
     connection = await connect(options, NatsLogin())
-    for name in (await connection.ask_api("STREAM.NAMES", {}, _Names)).streams or []:
-        if name.startswith(f"{options.cluster}-log-") or name in (f"KV_{options.cluster}", f"OBJ_{options.cluster}"):
-            await connection.ask_api(f"STREAM.DELETE.{name}", {}, msgspec.Raw)
+    for name in await _streams(connection, options.cluster):
+        await connection.ask_api(f"STREAM.DELETE.{name}", {}, msgspec.Raw)
     await connection.close()
+
+
+async def streams_of(options: NatsOptions) -> list[str]:
+    """The names of the streams of a cluster."""
+    connection = await connect(options, NatsLogin())
+    try:
+        return await _streams(connection, options.cluster)
+    finally:
+        await connection.close()
+
+
+async def _streams(connection: NatsConnection, cluster: str) -> list[str]:
+    names = (await connection.ask_api("STREAM.NAMES", {}, _Names)).streams or []
+    return [each for each in names if each.startswith(f"{cluster}-log-") or each in (f"KV_{cluster}", f"OBJ_{cluster}")]

@@ -127,9 +127,9 @@ def _run(path: str, ask: Callable[[Engine], Awaitable[T]]) -> T:
 
 
 async def _ask(options: ClusterOptions, ask: Callable[[Engine], Awaitable[T]]) -> T:
-    engine = await connect(options)
+    engine = await connect(options, creates=False)
     try:
-        await engine.ensure_log(keys.LOG, options.log_bytes)
+        await engine.use_log(keys.LOG)
         return await ask(engine)
     finally:
         await engine.close()

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from mqttlite.extensions.cluster.options import ClusterOptions
 
 
-async def connect(options: "ClusterOptions") -> "Engine":
-    """Raises `EngineUnavailable` while no server answers, `EngineUnfit` for servers that cannot be used, and
+async def connect(options: "ClusterOptions", *, creates: bool = True) -> "Engine":
+    """Create what the cluster needs in the engine, unless one only looks at a cluster.
+
+    Raises `EngineUnavailable` while no server answers, `EngineUnfit` for servers that cannot be used, and
     `ConfigError` for files that cannot."""
     from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
     from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
@@ -37,7 +39,8 @@ async def connect(options: "ClusterOptions") -> "Engine":
             system=system,
             monitoring=options.monitoring,
             is_sync_assured=options.sync_assured,
-        )
+        ),
+        creates=creates,
     )
 
 

@@ -10,12 +10,14 @@ from typing import TypeAlias
 import pytest
 
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
+from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
 from mqttlite.extensions.cluster.engine.port import (
     MAX_BLOB_BYTES,
     MAX_READ_BYTES,
     Bounds,
     Engine,
     EngineUnavailable,
+    EngineUnfit,
     Entry,
     Fenced,
     LogFull,
@@ -23,7 +25,7 @@ from mqttlite.extensions.cluster.engine.port import (
     Record,
     RevisionConflict,
 )
-from tests.support.nats_clusters import forget_cluster, open_engine, options_of
+from tests.support.nats_clusters import forget_cluster, open_engine, options_of, streams_of
 from tests.support.nats_servers import NatsServers
 
 MAX_LOG_BYTES = 64 * 1024 * 1024
@@ -358,3 +360,28 @@ async def test_after_close_requests_fail_and_iterators_end(engine: Engine) -> No
         with pytest.raises(EngineUnavailable) as unavailable:
             await engine.append("log", 0, b"")
     assert not unavailable.value.is_connected
+
+
+async def test_a_log_is_used_as_it_is(connect: Connect) -> None:
+    first, second = await connect(), await connect()
+    with pytest.raises(EngineUnfit, match=r"there is no cluster named|the engine has no log 'log'"):
+        await second.use_log("log")
+    await first.ensure_log("log", MAX_LOG_BYTES)
+    await first.append("log", 0, b"a")
+    await second.use_log("log")
+    bounds = await second.bounds("log")
+    assert (bounds.last, bounds.max_bytes) == (1, MAX_LOG_BYTES)
+
+
+@pytest.mark.slow
+async def test_who_only_looks_at_a_cluster_creates_nothing(nats_servers: NatsServers) -> None:
+    options = options_of(nats_servers)
+    await (await open_engine(options)).close()
+    await forget_cluster(options)
+    engine = await NatsEngine.open(options, creates=False)
+    try:
+        with pytest.raises(EngineUnfit, match=f"there is no cluster named '{options.cluster}' on this engine"):
+            await engine.use_log("log")
+    finally:
+        await engine.close()
+    assert await streams_of(options) == []

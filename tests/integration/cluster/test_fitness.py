@@ -65,10 +65,16 @@ async def test_servers_that_do_not_tell_are_refused_unless_the_operator_is_sure(
 
 async def test_each_server_must_tell(safe: NatsServers) -> None:
     options = options_of(safe)
-    with pytest.raises(EngineUnfit, match="n2 does not tell its sync_interval"):
+    with pytest.raises(EngineUnavailable, match="n2 does not tell its sync_interval"):
         await check(replace(options, monitoring=options.monitoring[:2]))
-    with pytest.raises(EngineUnfit, match="does not tell its sync_interval"):
+    with pytest.raises(EngineUnavailable, match="does not tell its sync_interval"):
         await check(replace(options, monitoring=(f"http://127.0.0.1:{free_ports(1)[0]}",)))
+
+
+async def test_one_that_syncs_later_is_refused_also_while_another_does_not_tell(unsafe: NatsServers) -> None:
+    options = options_of(unsafe)
+    with pytest.raises(EngineUnfit, match="n1 acknowledges what is not yet on its disk"):
+        await check(replace(options, monitoring=options.monitoring[1:2]))
 
 
 async def test_a_wrong_password_is_refused(safe: NatsServers) -> None:

@@ -18,6 +18,7 @@ from mqttlite.extensions.cluster.engine.port import (
     Bounds,
     EngineError,
     EngineUnavailable,
+    EngineUnfit,
     Entry,
     Fenced,
     LogFull,
@@ -204,6 +205,13 @@ class MemoryEngine:
             self._servers.logs.setdefault(log, _Log(log)).max_bytes = max_bytes
 
         await self._ask(ensure)
+
+    async def use_log(self, log: str) -> None:
+        def use() -> None:
+            if log not in self._servers.logs:
+                raise EngineUnfit(f"the engine has no log {log!r}")
+
+        await self._ask(use)
 
     async def append(self, log: str, expected: int, blob: bytes) -> int:
         check_blob(blob)

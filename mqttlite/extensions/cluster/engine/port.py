@@ -140,6 +140,10 @@ class Engine(Protocol):
         """
         ...
 
+    async def use_log(self, log: str) -> None:
+        """Instead of `ensure_log`, for who only looks: use a log as it is. Raises `EngineUnfit` if there is none."""
+        ...
+
     async def append(self, log: str, expected: int, blob: bytes) -> int:
         """Append a record after the record with sequence `expected`, and return its own sequence, `expected + 1`.
 

@@ -28,7 +28,7 @@ def servers() -> MemoryServers:
 
     async def prepare() -> None:
         engine = servers.connect()
-        await engine.ensure_log(keys.LOG, 1 << 30)
+        await engine.ensure_log(keys.LOG, 1 << 20)
         for expected in range(3):
             await engine.append(keys.LOG, expected, b"record")
         await engine.put(keys.LEASE, lease.encode(lease.Holder("a", "r", 4)), 0)
@@ -43,7 +43,8 @@ def servers() -> MemoryServers:
 def ask(servers: MemoryServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Runs a command with a configuration file."""
 
-    async def connect(_options: ClusterOptions) -> Engine:
+    async def connect(_options: ClusterOptions, *, creates: bool) -> Engine:
+        assert not creates
         if not servers.is_available:
             raise EngineUnavailable("no NATS server answers", is_connected=False)
         return servers.connect()
@@ -112,3 +113,14 @@ def test_a_silent_engine_and_a_broker_alone_are_said_so(ask: Ask, servers: Memor
     result = CliRunner().invoke(commands.command, ["status", "-c", str(alone)])
     assert result.exit_code == 2
     assert "has no section cluster: the broker is alone" in result.stderr
+
+
+def test_commands_create_and_resize_nothing(ask: Ask, servers: MemoryServers) -> None:
+    assert ask("status").exit_code == 0
+    assert ask("hand-over", "--to", "c").exit_code == 1
+    assert servers.logs[keys.LOG].max_bytes == 1 << 20, "the configuration has another limit"
+    servers.logs.clear()
+    for command in ("status", "hand-over"):
+        result = ask(command)
+        assert (result.exit_code, result.stderr) == (1, "mqttlite cluster: the engine has no log 'log'\n")
+    assert not servers.logs

@@ -34,6 +34,7 @@ from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
 from mqttlite.extensions.cluster.engine.port import (
     MAX_READ_BYTES,
     Bounds,
+    EngineUnfit,
     Entry,
     Fenced,
     LogFull,
@@ -45,6 +46,7 @@ from mqttlite.extensions.cluster.engine.port import (
 )
 
 WRONG_SEQUENCE: Final = frozenset({10071, 10164})
+NO_STREAM: Final = 10059
 STORE_FAILED: Final = 10077
 """The stream could not store a message: usually its limit of bytes."""
 
@@ -68,8 +70,8 @@ class NatsEngine:
         self._trimmed: dict[str, int] = {}
 
     @classmethod
-    async def open(cls, options: NatsOptions) -> "NatsEngine":
-        """Check the servers, connect, and create what the cluster needs.
+    async def open(cls, options: NatsOptions, *, creates: bool = True) -> "NatsEngine":
+        """Check the servers, connect, and create what the cluster needs, unless one only looks at a cluster.
 
         Raises `EngineUnavailable`, which may pass, and `EngineUnfit`, which does not.
         """
@@ -78,8 +80,9 @@ class NatsEngine:
         connection = await connect(options, options.login)
         try:
             engine = cls(connection, options)
-            await engine._keys.ensure()
-            await engine._files.ensure(options.max_file_bytes)
+            if creates:
+                await engine._keys.ensure()
+                await engine._files.ensure(options.max_file_bytes)
         except BaseException:
             await connection.close()
             raise
@@ -95,8 +98,17 @@ class NatsEngine:
         await ensure_stream(
             self._connection, self._stream(log), self._subject(log), max_bytes, allow_direct=True, deny_delete=True
         )
-        self._known.setdefault(log, 0)
-        self._trimmed.setdefault(log, 1)
+        self._begin(log)
+
+    async def use_log(self, log: str) -> None:
+        check_name(log)
+        try:
+            await info_of(self._connection, self._stream(log))
+        except ApiError as error:
+            if error.number == NO_STREAM:
+                raise EngineUnfit(f"there is no cluster named {self._cluster!r} on this engine") from error
+            raise self._connection.unavailable(str(error)) from error
+        self._begin(log)
 
     async def append(self, log: str, expected: int, blob: bytes) -> int:
         check_blob(blob)
@@ -227,6 +239,10 @@ class NatsEngine:
             return await info_of(self._connection, self._stream(log))
         except ApiError as error:
             raise self._connection.unavailable(str(error)) from error
+
+    def _begin(self, log: str) -> None:
+        self._known.setdefault(log, 0)
+        self._trimmed.setdefault(log, 1)
 
     def _note(self, log: str, sequence: int) -> None:
         self._known[log] = max(self._known[log], sequence)

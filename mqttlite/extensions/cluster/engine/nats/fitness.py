@@ -5,7 +5,8 @@ a user of the system account and at its monitoring port. By default it is two mi
 these minutes are gone if the machines lose power together. So a cluster whose `sync_interval` cannot be read is
 refused, unless the operator says that it is right.
 
-A server that does not answer now is not judged: a cluster that has lost one machine must be able to start.
+A server that does not answer now is not judged: a cluster that has lost one machine must be able to start. One that
+answers, and does not tell its `sync_interval` yet, is asked again (`EngineUnavailable`).
 """
 
 import asyncio
@@ -136,20 +137,21 @@ async def _check_sync(options: NatsOptions, greetings: list[Greeting]) -> None:
             "or write sync_interval: always into each server's jetstream block and set cluster.sync_assured = true"
         )
     found = await _ask_system(options, len(greetings)) if options.system is not None else []
-    if not found:
-        found = await _ask_monitoring(options.monitoring)
+    if len(found) < len(greetings):
+        found += await _ask_monitoring(options.monitoring)
     by_id = {each.server_id: each for each in found}
     for each in greetings:
-        variables = by_id.get(each.server_id)
-        if variables is None:
-            raise EngineUnfit(
-                f"NATS server {each.server_name} does not tell its sync_interval: give it cluster.system_user in its "
-                "system account, or name its monitoring port in cluster.monitoring, or set cluster.sync_assured = true"
-            )
-        if not variables.jetstream.config.sync_always:
+        if each.server_id in by_id and not by_id[each.server_id].jetstream.config.sync_always:
             raise EngineUnfit(
                 f"NATS server {each.server_name} acknowledges what is not yet on its disk: write sync_interval: always "
                 "into its jetstream block and restart it"
+            )
+    for each in greetings:
+        if each.server_id not in by_id:  # it may have been busy, or have begun just now
+            raise EngineUnavailable(
+                f"NATS server {each.server_name} does not tell its sync_interval: give it cluster.system_user in its "
+                "system account, or name its monitoring port in cluster.monitoring, or set cluster.sync_assured = true",
+                is_connected=False,
             )
 
 
