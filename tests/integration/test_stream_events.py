@@ -119,6 +119,12 @@ async def test_only_who_may_subscribe_to_a_stream_reads_it(tmp_path: Path) -> No
         assert payloads(found) == [1]
         async with stream(gateway, f"{PATH}?token={gateway.users['bob']}") as refused:
             assert refused.status == 403
+        async with gateway.client() as client:
+            for query in ("since=earliest", "since=9:0", "since=2020-01-01"):
+                answer = await client.get(f"{PATH}?{query}&token={gateway.users['bob']}")
+                assert (answer.status_code, "'$stream/jobs'" in answer.text) == (403, True), answer.text
+            other = await client.get(f"{PATH.replace('jobs', 'other')}?token={gateway.users['bob']}")
+            assert other.status_code == 403, "who may not read learns not even whether there is a stream"
         async with stream(gateway, PATH) as refused:
             assert refused.status == 401
 

@@ -7,6 +7,7 @@ goes on there, whatever became of its connection or the broker. Invariant: the c
 from collections.abc import Sequence
 from typing import Any, Final
 
+from mqttlite.core.authorizer import SUBSCRIBE
 from mqttlite.extensions.streams.entry import OFFSET, PARTITION
 from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.history import ReadEntries
@@ -46,12 +47,17 @@ class _StreamEvents:
 
     def __init__(self, context: GatewayContext, streams: Streams, entries: ReadEntries) -> None:
         self._sse: Final = SseRoutes(context)
+        self._permissions: Final = context.core.permissions
         self._namespaces: Final = context.core.namespaces
         self._streams: Final = streams
         self._entries: Final = entries
 
     async def open(self, caller: Caller, name: str, scope: Scope, _: Receive, send: Send) -> None:
         """Begin where Last-Event-ID or `since` says. Raises `Problem`."""
+        topic = f"$stream/{name}"
+        if not self._permissions.may_subscribe(caller.source, topic.encode()):
+            why = self._permissions.told(caller.source, SUBSCRIBE, topic.encode())
+            raise Problem(Code.NOT_AUTHORIZED, f"the caller may not subscribe to {topic[:200]!r}: {why or 'denied'}")
         query = query_of(scope)
         since = query.get("since", ["latest"])[0]
         came_with = last_event_id(scope, query, MAX_ID)

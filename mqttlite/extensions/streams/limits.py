@@ -33,6 +33,10 @@ FEWEST_SEGMENTS: Final = 8
 """A segment is not smaller than that, because its beginning is recorded; but a small partition has as many segments, so
 that it keeps at least 7/8 of what it may."""
 
+RESERVES: Final = FEWEST_SEGMENTS
+"""A full last-value stream takes messages that remove keys in a reserve of `keep_bytes` divided by this: as much as the
+largest segment, so that the open one ends, and its removals are compacted."""
+
 TAIL_MESSAGES: Final = 4_096
 TAIL_BYTES: Final = 1_048_576
 """How much of the newest messages of a stream with readers stays in memory, in all partitions together: who reads them

@@ -17,6 +17,7 @@ from mqttlite.extensions.streams.keys import cached_partitions
 from mqttlite.extensions.streams.limits import (
     FEWEST_SEGMENTS,
     MAX_CACHED_KEYS,
+    RESERVES,
     SEGMENTS,
     TAIL_BYTES,
     TAIL_MESSAGES,
@@ -228,9 +229,12 @@ class Stream:
         size = ENTRY_BYTES + message.memory_bytes
         if size > self.keep_bytes:
             return False
+        keep_bytes = self.keep_bytes
+        if self.last_value and not message.payload:
+            keep_bytes += keep_bytes // RESERVES
         memory = self.context.effects.memory
         has_pages = self.context.has_pages
-        while self.size_bytes + size > self.keep_bytes or (not has_pages and size > memory.room_for(self.size_bytes)):
+        while self.size_bytes + size > keep_bytes or (not has_pages and size > memory.room_for(self.size_bytes)):
             if self.last_value:
                 self.look()
                 return False

@@ -137,6 +137,22 @@ def test_values_are_not_removed_for_room_and_a_message_without_room_is_refused(s
     world.end()
 
 
+def test_a_full_stream_is_emptied_by_removals(store: MemoryStore) -> None:
+    world = world_with(store, keep_bytes=200_000, keep_s=0, keep_tombstones_s=0)
+    keys = 0
+    while world.publish(f"a/{keys}", "v" * 100, 1) == 0:
+        keys += 1
+    left = [f"a/{at}" for at in range(keys)]
+    for _ in range(10):
+        left = [each for each in left if world.publish(each, "", 1) != 0]
+        world.advance(1.0)
+    assert left == []
+    assert world.publish("a/new", "v" * 100, 1) == 0
+    found = dict(each.split("=") for each in seen(reader(world, receive_maximum=10_000)))
+    assert {key for key, value in found.items() if value} == {"new"}
+    world.end()
+
+
 def test_compaction_goes_on_after_a_crash_between_any_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "COMPACTED_AT_ONCE", 3)
     pairs = [f"{key}={at}" for at in range(6) for key in "xyz"]
