@@ -153,8 +153,8 @@ async def test_an_operator_hands_over(start: Start) -> None:
 
 async def test_a_client_with_all_addresses_stays_with_the_cluster(start: Start) -> None:
     a = await start("a")
-    b = await start("b")
     broker = await a.serves()
+    b = await start("b")
     await follows(b)
     while len(a.node.nodes) < 2 or a.node.nodes["b"].role != "follows":
         await asyncio.sleep(0.05)
@@ -322,7 +322,8 @@ async def test_old_data_is_not_mixed_with_a_cluster_that_began_without_it(start:
     async with Broker(options) as broker:
         await publish(broker, "old", retain=True)
     b = await start("b")
-    a = await start("a")  # in the same second
+    await asyncio.sleep(0.5)
+    a = await start("a")  # before the other one serves
     await b.serves()
     with pytest.raises(ForeignDataError, match=r"data_dir: .*/a has data of a broker"):
         await a.ended()
