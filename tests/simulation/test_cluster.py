@@ -9,7 +9,7 @@ from tests.simulation.cluster import run_cluster
 from tests.support.rounds import todays
 
 QUICK = 3
-ALL = 300
+ALL = 165
 
 
 @pytest.mark.parametrize("seed", range(QUICK))

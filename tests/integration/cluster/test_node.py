@@ -19,7 +19,7 @@ from mqttlite.extensions.cluster.standby import ForeignDataError
 from mqttlite.server import Broker
 from tests.support.cluster import Machine
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
 
 Start = Callable[[str], Awaitable[Machine]]
 
