@@ -9,7 +9,7 @@ from tests.simulation.cluster import run_cluster
 from tests.support.rounds import todays
 
 QUICK = 3
-ALL = 165
+ALL = 300
 
 
 @pytest.mark.parametrize("seed", range(QUICK))
