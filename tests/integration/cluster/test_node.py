@@ -436,7 +436,7 @@ async def test_a_machine_that_says_nothing_counts_as_gone(start: Start, monkeypa
     assert a.node.roles()["b"] == "silent"
 
 
-def test_a_program_cannot_run_a_machine_of_a_cluster_by_itself(tmp_path: Path) -> None:
+async def test_a_program_cannot_run_a_machine_of_a_cluster_by_itself(tmp_path: Path) -> None:
     machine = Machine.options("a")
     with pytest.raises(ConfigError, match="only `mqttlite serve` runs a broker as a machine of a cluster"):
         Broker(Config(cluster=machine, data_dir=str(tmp_path)))
