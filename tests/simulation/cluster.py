@@ -66,7 +66,7 @@ class ModelDatabase:
 
     def __init__(self, disk: "ModelDisk") -> None:
         self._disk: Final = disk
-        self._last: asyncio.Future[None] | None = None
+        self._run: Final = disk.run
 
     def commit(self, changes: list[Change]) -> "asyncio.Future[None]":
         return asyncio.get_running_loop().create_task(self._commit(changes))
@@ -92,20 +92,19 @@ class ModelDatabase:
 
     async def _commit(self, changes: list[Change]) -> None:
         disk = self._disk
-        run = disk.run
         await asyncio.sleep(disk.rng.choice([0.0, 0.001, 0.05]))
         if disk.is_full:
             raise OSError("the disk is full")
-        if disk.run == run:  # otherwise the machine has crashed meanwhile
+        if disk.run == self._run:  # otherwise the machine has crashed meanwhile
             assert disk.is_open
             disk.commits.append(changes)
             disk.state.commit(changes)
 
     async def _checkpoint(self) -> bool:
         disk = self._disk
-        safe, run = len(disk.commits), disk.run
+        safe = len(disk.commits)
         await asyncio.sleep(disk.rng.choice([0.0, 0.02]))
-        if disk.is_full or disk.run != run:
+        if disk.is_full or disk.run != self._run:
             raise OSError("the disk is full")
         if disk.rng.random() < 0.1:
             return False

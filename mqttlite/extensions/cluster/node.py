@@ -187,7 +187,6 @@ class Node:
         if position_of(database) != (begin, self._log_id):
             await self._close_database()
             return None
-        self._disk.mark()
         self.picture = Picture(database, Position(begin, self._log_id))
         self.picture.on_damaged = self._on_damaged
         self.role = "serves"
@@ -222,7 +221,7 @@ class Node:
                 await self._close_database()
                 self._on_damaged(error)
                 continue
-            is_seed = position is None and not self._disk.is_marked and not is_empty(database)
+            is_seed = position is None and not is_empty(database)
             problem = await self._problem(bounds, position, is_seed)
             if problem:
                 await self._close_database()
@@ -300,6 +299,7 @@ class Node:
         if not await self._take_lease():
             return 0
         self.role = "takes over"
+        self._disk.mark()
         begin = await self._begin(standby.is_seed)
         if begin:
             reached = self._loop.create_task(standby.picture.reached(begin))
