@@ -186,7 +186,9 @@ _STREAM_PARAMETERS: Final = [
     parameter("token", {"type": "string"}, "An API key or token, for EventSource, which sends no header"),
 ]
 
-ANSWER: Final = {"200": {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+ANSWER: Final[dict[str, Any]] = {
+    "200": {"description": "Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
 
 _BY_ID: Final[dict[str, Any]] = {
     "parameters": _STREAM_PARAMETERS,
