@@ -96,7 +96,8 @@ async def _serve_as_machine(
     if engine is None:
         return
     for name in IMPORTED_BEFORE:
-        import_module(name)
+        with contextlib.suppress(ImportError):  # an extension may be taken out, or its library not installed
+            import_module(name)
     directory = Path(str(config.data_dir))
     node = Node(options, DataDirectory(directory), engine, SharedFiles(engine, directory))
     node.on_follows = ready
