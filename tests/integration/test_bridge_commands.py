@@ -191,7 +191,7 @@ async def test_a_bridge_that_is_removed_is_not_paused_or_resumed(rig: Rig) -> No
     assert bridges.names == []
 
 
-async def test_what_follows_the_path_of_an_address_is_not_shown(rig: Rig) -> None:
+async def test_the_query_of_an_address_is_not_shown(rig: Rig) -> None:
     bridges = bridges_of(await start(rig))
     found = await bridges.add(BridgeOptions(name="c", addresses=("ws://127.0.0.1:1/mqtt?token=secret",), topics=TOPICS))
     await until(lambda: found.has_tried)

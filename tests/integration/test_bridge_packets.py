@@ -252,7 +252,7 @@ async def test_a_bridge_that_connects_once_comes_back_for_a_message_without_room
         await until(lambda: bridges_of(broker).get("b").state == "idle")
 
 
-async def test_what_another_broker_did_not_filter_is_filtered_here() -> None:
+async def test_messages_that_another_broker_did_not_filter_are_filtered_here() -> None:
     async with joined(topics=[{"pattern": "#", "direction": "in", "filter": "payload > 30"}]) as (broker, remote):
         seen = Seen(broker)
         script = await remote.join()

@@ -94,7 +94,7 @@ async def test_an_event_is_that_of_its_receiver(gateway: GatewayUnderTest) -> No
             assert dict((await each.next())["properties"]["user_properties"])["stream-offset"] == offset
 
 
-async def test_what_is_no_position_is_refused(gateway: GatewayUnderTest) -> None:
+async def test_a_wrong_position_is_refused(gateway: GatewayUnderTest) -> None:
     async with gateway.client(Role.ADMIN) as client:
         for path, headers, status, sentence in (
             (f"{PATH}?since=noon", {}, 422, "since: 'noon' is no position"),

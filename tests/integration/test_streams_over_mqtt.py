@@ -106,7 +106,7 @@ async def test_an_answer_comes_to_the_response_topic(rig: Rig) -> None:
     assert await tell(client, "$stream/jobs/$seek", '{"group": "g", "to": "latest"}') == 0, "nobody asks for an answer"
 
 
-async def test_what_a_client_may_not_do_is_refused_at_once(rig: Rig, tmp_path: Path) -> None:
+async def test_a_forbidden_command_is_refused_at_once(rig: Rig, tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text(
         "topic write $stream/jobs\ntopic write $stream/jobs/$seek\ntopic write $stream/nothing/$seek\n"

@@ -20,7 +20,7 @@ from mqttlite.core.message import Delivery, Message
 from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster import options, record, serving
 from mqttlite.extensions.cluster.disk import POSITION, Database
-from mqttlite.extensions.cluster.engine.memory import Fate, MemoryServers
+from mqttlite.extensions.cluster.engine.memory import MemoryServers, Outcome
 from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
@@ -267,7 +267,7 @@ class World:
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng: Final = random.Random(seed)
         self.log_bytes: Final = self.rng.choice([64 * 1_048_576, 20_000, 60_000])
-        self.servers: Final = MemoryServers(self._delay, self._fate)
+        self.servers: Final = MemoryServers(self._delay, self._outcome)
         self.acknowledged: list[int] = []
         self.faults = self.rng.choice([0.0, 0.02, 0.1])
         """How often a request or its answer is lost."""
@@ -392,10 +392,10 @@ class World:
     def _delay(self) -> float:
         return self.rng.choice([0.0, 0.001, 0.001, 0.01, 0.2 if self.faults else 0.001])
 
-    def _fate(self) -> Fate:
+    def _outcome(self) -> Outcome:
         if self.rng.random() >= self.faults:
-            return Fate.ANSWERED
-        return self.rng.choice([Fate.ANSWER_LOST, Fate.REQUEST_LOST, Fate.LATE])
+            return Outcome.ANSWERED
+        return self.rng.choice([Outcome.ANSWER_LOST, Outcome.REQUEST_LOST, Outcome.LATE])
 
 
 def run_cluster(seed: int, folder: Path) -> World:

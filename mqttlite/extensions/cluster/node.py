@@ -76,8 +76,6 @@ class Node:
         """Whether another machine may serve already. Otherwise an operator has asked for another one."""
         self.successor: str = ""
         """The machine that is to serve next; empty: any."""
-        self.turns: int = 0
-        """How often this machine has begun to serve."""
         self.bounds: Bounds = Bounds(1, 0, 0, options.log_bytes)
         """What the log held when this machine last looked."""
         self.is_silent: bool = False
@@ -190,7 +188,6 @@ class Node:
         self.picture = Picture(database, Position(begin, self._log_id))
         self.picture.on_damaged = self._on_damaged
         self.role = "serves"
-        self.turns += 1
         self._begin_task(self._serving_tasks, self._keep_log_short())
         if self._files is not None:
             self._begin_task(self._serving_tasks, self._files.keep_put())

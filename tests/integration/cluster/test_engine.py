@@ -374,7 +374,7 @@ async def test_a_log_is_used_as_it_is(connect: Connect) -> None:
 
 
 @pytest.mark.slow
-async def test_who_only_looks_at_a_cluster_creates_nothing(nats_servers: NatsServers) -> None:
+async def test_a_look_at_a_cluster_creates_nothing(nats_servers: NatsServers) -> None:
     options = options_of(nats_servers)
     await (await open_engine(options)).close()
     await forget_cluster(options)

@@ -37,7 +37,7 @@ LEAST_STEP_S: Final = 1e-6
 """Requests of one connection arrive this far apart at least, so that delays never change their order."""
 
 
-class Fate(Enum):
+class Outcome(Enum):
     """What becomes of a request."""
 
     ANSWERED = auto()
@@ -57,8 +57,8 @@ def _no_delay() -> float:
     return 0.0
 
 
-def _answered() -> Fate:
-    return Fate.ANSWERED
+def _answered() -> Outcome:
+    return Outcome.ANSWERED
 
 
 @final
@@ -108,13 +108,13 @@ class MemoryServers:
     """What the servers agree on, and the faults that a test sets.
 
     `is_available` says whether there is a majority. `delay` gives the seconds that a request takes to arrive, and the
-    seconds that its answer takes; `fate` what becomes of it. Both are asked for each request in the order of the
+    seconds that its answer takes; `outcome` what becomes of it. Both are asked for each request in the order of the
     calls, so a seeded generator makes a schedule that can be played again.
     """
 
-    def __init__(self, delay: Callable[[], float] = _no_delay, fate: Callable[[], Fate] = _answered) -> None:
+    def __init__(self, delay: Callable[[], float] = _no_delay, outcome: Callable[[], Outcome] = _answered) -> None:
         self.delay = delay
-        self.fate = fate
+        self.outcome = outcome
         self.logs: dict[str, _Log] = {}
         self.keys: dict[str, Entry] = {}
         self.files: dict[str, bytes] = {}
@@ -137,7 +137,7 @@ class MemoryServers:
         return MemoryEngine(self)
 
     def deliver_late(self) -> None:
-        """Let each request whose fate is `LATE` take place, in the order of the calls. Its caller learns nothing."""
+        """Let each request whose outcome is `LATE` take place, in the order of the calls. Its caller learns nothing."""
         while self._late:
             with suppress(EngineError):
                 self._late.popleft()()
@@ -313,18 +313,18 @@ class MemoryEngine:
         self._servers.wake()
 
     async def _ask(self, request: Callable[[], T]) -> T:
-        """Let a request arrive, take place and be answered, as delays and fate say."""
+        """Let a request arrive, take place and be answered, as delays and outcome say."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        fate = self._servers.fate()
+        outcome = self._servers.outcome()
 
         def arrive() -> None:
             if answer.done():  # the caller was cancelled; what it asked is on its way all the same
                 with suppress(EngineError):
-                    self._take_place(request, fate)
+                    self._take_place(request, outcome)
                 return
             try:
-                answer.set_result(self._take_place(request, fate))
+                answer.set_result(self._take_place(request, outcome))
             except EngineError as error:
                 answer.set_exception(error)
 
@@ -341,20 +341,20 @@ class MemoryEngine:
             raise self._unavailable()
         return answer.result()
 
-    def _take_place(self, request: Callable[[], T], fate: Fate) -> T:
-        if not self._is_reaching or fate is Fate.REQUEST_LOST:
+    def _take_place(self, request: Callable[[], T], outcome: Outcome) -> T:
+        if not self._is_reaching or outcome is Outcome.REQUEST_LOST:
             raise self._unavailable()
-        if fate is Fate.LATE:
+        if outcome is Outcome.LATE:
             self._servers.keep_late(request)
             raise self._unavailable()
         try:
             result = request()
         except EngineError:
-            if fate is Fate.ANSWER_LOST:
+            if outcome is Outcome.ANSWER_LOST:
                 raise self._unavailable() from None
             raise
         self._servers.wake()
-        if fate is Fate.ANSWER_LOST:
+        if outcome is Outcome.ANSWER_LOST:
             raise self._unavailable()
         return result
 

@@ -147,7 +147,7 @@ def test_a_retained_message_keeps_its_writer_and_a_subscription_its_filter() -> 
 
 
 @pytest.mark.parametrize("change", [LatestNumber(4), Stored("a", 0, 1, 10)], ids=["latest number", "stored"])
-def test_what_only_a_store_says_is_not_encoded(change: Change) -> None:
+def test_a_change_that_only_a_store_makes_is_not_encoded(change: Change) -> None:
     with pytest.raises(TypeError, match="is nothing to commit"):
         encode([change], HERE_S)
 

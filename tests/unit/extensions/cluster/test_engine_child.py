@@ -76,7 +76,7 @@ def test_tls_is_for_clients_and_routes() -> None:
         (replace(OPTIONS, servers=("nats://b:4300", "nats://")), "is no address of a NATS server"),
     ],
 )
-def test_what_makes_no_configuration_is_refused(options: EngineChildOptions, says: str) -> None:
+def test_a_wrong_configuration_is_refused(options: EngineChildOptions, says: str) -> None:
     with pytest.raises(EngineUnfit, match=says):
         configuration_of(options)
 

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqttlite.extensions.cluster.engine.memory import Fate, MemoryServers
+from mqttlite.extensions.cluster.engine.memory import MemoryServers, Outcome
 from mqttlite.extensions.cluster.engine.port import EngineUnavailable, Fenced, Record
 
 ROOM = 1_000_000
 
 
-def fates(*planned: Fate) -> Iterator[Fate]:
+def outcomes(*planned: Outcome) -> Iterator[Outcome]:
     yield from planned
     while True:
-        yield Fate.ANSWERED
+        yield Outcome.ANSWERED
 
 
 async def test_an_append_whose_answer_is_lost_took_place() -> None:
-    schedule = fates(Fate.ANSWERED, Fate.ANSWER_LOST)
-    engine = MemoryServers(fate=lambda: next(schedule)).connect()
+    schedule = outcomes(Outcome.ANSWERED, Outcome.ANSWER_LOST)
+    engine = MemoryServers(outcome=lambda: next(schedule)).connect()
     await engine.ensure_log("log", ROOM)
     with pytest.raises(EngineUnavailable):
         await engine.append("log", 0, b"a")
@@ -30,16 +30,16 @@ async def test_an_append_whose_answer_is_lost_took_place() -> None:
 
 
 async def test_a_refusal_whose_answer_is_lost_is_no_answer() -> None:
-    schedule = fates(Fate.ANSWERED, Fate.ANSWER_LOST)
-    engine = MemoryServers(fate=lambda: next(schedule)).connect()
+    schedule = outcomes(Outcome.ANSWERED, Outcome.ANSWER_LOST)
+    engine = MemoryServers(outcome=lambda: next(schedule)).connect()
     await engine.ensure_log("log", ROOM)
     with pytest.raises(EngineUnavailable):
         await engine.append("log", 7, b"a")
 
 
 async def test_an_append_that_is_lost_did_not_take_place() -> None:
-    schedule = fates(Fate.ANSWERED, Fate.REQUEST_LOST)
-    engine = MemoryServers(fate=lambda: next(schedule)).connect()
+    schedule = outcomes(Outcome.ANSWERED, Outcome.REQUEST_LOST)
+    engine = MemoryServers(outcome=lambda: next(schedule)).connect()
     await engine.ensure_log("log", ROOM)
     with pytest.raises(EngineUnavailable):
         await engine.append("log", 0, b"a")
@@ -47,8 +47,8 @@ async def test_an_append_that_is_lost_did_not_take_place() -> None:
 
 
 async def test_a_late_append_takes_place_if_its_place_is_still_free() -> None:
-    schedule = fates(Fate.ANSWERED, Fate.LATE)
-    servers = MemoryServers(fate=lambda: next(schedule))
+    schedule = outcomes(Outcome.ANSWERED, Outcome.LATE)
+    servers = MemoryServers(outcome=lambda: next(schedule))
     engine = servers.connect()
     await engine.ensure_log("log", ROOM)
     with pytest.raises(EngineUnavailable):
@@ -59,8 +59,8 @@ async def test_a_late_append_takes_place_if_its_place_is_still_free() -> None:
 
 
 async def test_a_late_append_is_fenced_if_another_took_its_place() -> None:
-    schedule = fates(Fate.ANSWERED, Fate.LATE)
-    servers = MemoryServers(fate=lambda: next(schedule))
+    schedule = outcomes(Outcome.ANSWERED, Outcome.LATE)
+    servers = MemoryServers(outcome=lambda: next(schedule))
     engine = servers.connect()
     await engine.ensure_log("log", ROOM)
     with pytest.raises(EngineUnavailable):
@@ -142,7 +142,7 @@ async def test_delays_never_change_the_order_of_appends() -> None:
 async def test_two_runs_with_one_seed_are_equal() -> None:
     async def run() -> list[str]:
         generator = random.Random(7)
-        servers = MemoryServers(fate=lambda: generator.choice(list(Fate)))
+        servers = MemoryServers(outcome=lambda: generator.choice(list(Outcome)))
         engine = servers.connect()
         trace: list[str] = []
         for step in range(200):

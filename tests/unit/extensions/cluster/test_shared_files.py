@@ -37,7 +37,7 @@ def machines(tmp_path: Path) -> tuple[Machine, Machine]:
     return Machine(servers, tmp_path / "a"), Machine(servers, tmp_path / "b")
 
 
-async def test_what_was_changed_is_fetched_and_the_rest_stays(machines: tuple[Machine, Machine]) -> None:
+async def test_a_changed_file_is_fetched_and_the_rest_stays(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("users.json", "one")
     a.write("private.txt", "not shared")
