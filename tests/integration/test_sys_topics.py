@@ -218,6 +218,7 @@ async def test_mosquitto_says_nothing_that_we_do_not(rig: Rig, tmp_path: Path) -
         "alarms/memory",
         "alarms/push",
         "alarms/bridges",
+        "alarms/cluster",
         "alarms/standstill",
         "logins/jailed",
         "logins/refused in jail",
