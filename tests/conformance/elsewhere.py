@@ -32,7 +32,7 @@ _WEB: Final = {
         f"{_WEBSOCKET}::test_one_frame_may_hold_many_packets",
         f"{_WEBSOCKET}::test_a_packet_may_come_in_a_frame_for_each_byte",
     ),
-    "6.0.0-3": (f"{_WEBSOCKET}::test_what_is_no_request_for_mqtt_gets_a_status_and_a_sentence",),
+    "6.0.0-3": (f"{_WEBSOCKET}::test_a_request_for_another_protocol_gets_a_status_and_a_sentence",),
     "6.0.0-4": (f"{_WEBSOCKET}::test_the_subprotocol_is_chosen_from_those_offered",),
 }
 

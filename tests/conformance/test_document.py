@@ -46,5 +46,5 @@ def test_an_id_in_the_sources_is_one_of_the_standard() -> None:
     assert misspelt() == []
 
 
-def test_what_binds_a_server_is_named_where_the_code_keeps_it() -> None:
+def test_each_statement_that_binds_a_server_is_named_where_the_code_keeps_it() -> None:
     assert {version: without_code(version) for version in (V5, V311)} == {V5: [], V311: []}

@@ -41,7 +41,7 @@ def numbers(path: Path) -> Counter[int]:
     return Counter(int(line) for line in path.read_text().split()) if path.exists() else Counter()
 
 
-def test_what_was_handled_is_not_handled_again_after_a_kill(tmp_path: Path) -> None:
+def test_a_handled_message_is_not_handled_again_after_a_kill(tmp_path: Path) -> None:
     """But for a message whose handler had returned, and which was not marked yet: one for each kill at the most."""
     handled, returned = tmp_path / "handled", tmp_path / "returned"
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "seen.db"), str(handled), str(returned)]

@@ -272,6 +272,6 @@ def test_short_cuts_and_cut_chunks_have_the_effects_of_packets_decoded_one_by_on
     assert played(version, listener, packets, cuts, False) == played(version, listener, packets, [], True)
 
 
-def test_what_it_is_compared_with_does_not_take_the_short_cuts() -> None:
+def test_the_reference_does_not_take_the_short_cuts() -> None:
     effects = played(V5, V311, [Publish(b"a", b"1"), Disconnect()], [], True)
     assert effects == played(V5, V311, [Publish(b"a", b"1"), Disconnect()], [], False)

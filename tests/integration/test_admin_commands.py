@@ -286,7 +286,7 @@ async def test_a_broker_that_was_killed_does_not_run(directory: Path) -> None:
         (("sessions", "purge", NAME), f"The client {NAME!r} has no session."),
     ],
 )
-async def test_what_is_not_there_is_exit_code_3(
+async def test_a_missing_entry_is_exit_code_3(
     broker: Broker, directory: Path, command: tuple[str, ...], expected: str
 ) -> None:
     result = await run(directory, *command)
@@ -343,7 +343,9 @@ async def test_a_path_that_is_too_long_is_said(directory: Path) -> None:
         (b'HTTP/1.1 500 No\r\nContent-Length: 17\r\n\r\n{"detail": "why"}', "Error: Why."),
     ],
 )
-async def test_what_answers_like_no_broker_is_said(directory: Path, answer: bytes, expected: str) -> None:
+async def test_an_answer_of_something_else_than_a_broker_is_reported(
+    directory: Path, answer: bytes, expected: str
+) -> None:
     def serve() -> None:
         client, _ = server.accept()
         with client:

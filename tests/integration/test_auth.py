@@ -70,7 +70,7 @@ async def test_a_user_who_is_removed_is_disconnected_and_the_others_stay(rig: Ri
 
 
 @pytest.mark.parametrize("version", [V311, V5])
-async def test_who_is_in_the_file_comes_in(rig: Rig, users: Path, version: int) -> None:
+async def test_a_user_of_the_file_comes_in(rig: Rig, users: Path, version: int) -> None:
     broker = await guarded(rig, users)
     device = await rig.device(broker.port, "device", version, username="ann")
     await device.ping()
@@ -78,7 +78,7 @@ async def test_who_is_in_the_file_comes_in(rig: Rig, users: Path, version: int) 
 
 @pytest.mark.parametrize("username", ["eve", None])
 @pytest.mark.parametrize(("version", "code"), [(V311, 4), (V5, 0x86)])
-async def test_who_is_not_or_is_nobody_does_not(
+async def test_unknown_and_anonymous_users_stay_out(
     rig: Rig, users: Path, caplog: pytest.LogCaptureFixture, version: int, code: int, username: str | None
 ) -> None:
     broker = await guarded(rig, users)
@@ -153,7 +153,7 @@ def test_a_listener_that_asks_for_passwords_is_not_open() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(V311, 3), (V5, 0x89)])
-async def test_who_comes_when_too_many_wait_is_told_that_the_server_is_busy(
+async def test_a_client_that_comes_when_too_many_wait_hears_that_the_server_is_busy(
     rig: Rig, users: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, version: int, code: int
 ) -> None:
     free, begun = threading.Event(), threading.Event()
@@ -283,7 +283,9 @@ async def test_mqtt_4_12_0_5_what_is_no_answer_ends_the_attempt(rig: Rig, users:
 
 
 @pytest.mark.asyncio(loop_factories=["asyncio"])
-async def test_who_does_not_answer_in_time_is_cut_off(rig: Rig, users: Path, jump: Callable[[float], None]) -> None:
+async def test_a_peer_that_does_not_answer_in_time_is_cut_off(
+    rig: Rig, users: Path, jump: Callable[[float], None]
+) -> None:
     broker = await guarded(rig, users, limits=Limits(connect_timeout_s=60))
     device = await rig.dial(broker.port)
     device.hello("device", properties=Properties(authentication_method=METHOD, authentication_data=b"n,,n=ann,r=x"))
@@ -293,7 +295,7 @@ async def test_who_does_not_answer_in_time_is_cut_off(rig: Rig, users: Path, jum
     await until(lambda: not core_of(broker).connections)
 
 
-async def test_who_leaves_is_not_asked_about_any_more(rig: Rig) -> None:
+async def test_no_question_is_asked_for_a_client_that_left(rig: Rig) -> None:
     cancelled = asyncio.Event()
 
     class Slow:

@@ -201,7 +201,7 @@ def test_a_copy_that_is_not_whole_is_no_backup(directory: Path, tmp_path: Path) 
     connection.close()
 
 
-def test_what_a_look_through_the_copy_finds_is_said(directory: Path, tmp_path: Path) -> None:
+def test_damage_found_in_the_copy_is_reported(directory: Path, tmp_path: Path) -> None:
     back_up(directory, tmp_path / "copy")
     connection = sqlite3.connect(tmp_path / "copy")
     connection.execute("PRAGMA writable_schema = 1")
@@ -258,7 +258,7 @@ def made(path: Path, *statements: str) -> None:
     connection.close()
 
 
-def test_what_is_no_backup_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_backup_is_refused(directory: Path, tmp_path: Path) -> None:
     newer, other, empty, text = (tmp_path / name for name in ("newer", "other", "empty", "text"))
     back_up(directory, newer)
     made(newer, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
@@ -280,7 +280,7 @@ def test_what_is_no_backup_is_refused(directory: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "two" / "mqttlite.db.new").exists()
 
 
-def test_what_a_restore_that_was_cut_off_left_is_made_anew(directory: Path, tmp_path: Path) -> None:
+def test_files_left_by_an_interrupted_restore_are_made_anew(directory: Path, tmp_path: Path) -> None:
     back_up(directory, tmp_path / "copy")
     left = tmp_path / "two" / "mqttlite.db.new"
     left.parent.mkdir()

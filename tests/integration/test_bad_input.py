@@ -31,7 +31,7 @@ BEFORE_CONNECT = [
 
 
 @pytest.mark.parametrize(("what", "hexdigits", "reason"), BEFORE_CONNECT, ids=[row[0] for row in BEFORE_CONNECT])
-async def test_what_is_no_connect_is_closed_and_logged_with_its_address(
+async def test_a_first_packet_other_than_connect_is_closed_and_logged_with_its_address(
     rig: Rig, caplog: pytest.LogCaptureFixture, what: str, hexdigits: str, reason: str
 ) -> None:
     broker = await rig.broker()

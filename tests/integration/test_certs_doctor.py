@@ -93,7 +93,7 @@ def answering(server: socket.socket, answer_one: Callable[[socket.socket], None]
     thread.join(5)
 
 
-async def test_nobody_listens() -> None:
+async def test_a_port_without_a_listener() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         result = await doctor("--connect", f"127.0.0.1:{bound.getsockname()[1]}")

@@ -152,7 +152,7 @@ async def test_a_suback_waits_for_its_commit(rig: Rig, store: SlowStore) -> None
     assert (await receiver.expect(Suback)).packet_id == 9
 
 
-async def test_what_gathers_during_a_commit_is_one_commit(rig: Rig, store: SlowStore) -> None:
+async def test_changes_that_gather_during_a_commit_are_one_commit(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
     await durable_client(rig, broker.port, "kept")
     publishers = [await rig.device(broker.port, f"publisher-{number}") for number in range(5)]
@@ -360,7 +360,7 @@ async def test_a_program_that_publishes_qos_0_does_not_wait_for_the_store(rig: R
     assert await waiting == 0
 
 
-async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(rig: Rig, store: SlowStore) -> None:
+async def test_a_client_that_waits_for_a_slow_commit_is_not_read(rig: Rig, store: SlowStore) -> None:
     broker = await rig.broker(store=store)
     loop_driver_of(broker).commits.stall_changes = 10
     receiver = await durable_client(rig, broker.port, "kept")
@@ -386,7 +386,7 @@ async def test_who_waits_for_a_commit_that_takes_too_long_is_not_read(rig: Rig, 
     assert [(await receiver.message())[1] for _ in range(200)] == [b"%d" % number for number in range(200)]
 
 
-async def test_who_retains_at_qos_0_during_a_commit_that_takes_too_long_is_not_read_and_not_silent(
+async def test_a_sender_of_retained_qos_0_during_a_slow_commit_is_not_read_and_not_silent(
     rig: Rig, store: SlowStore
 ) -> None:
     """Nothing waits for such a message, and still it is a change that is to be committed."""

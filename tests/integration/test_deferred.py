@@ -46,7 +46,7 @@ async def test_others_are_served_between_the_parts_of_a_long_chunk(rig: Rig) -> 
     assert not state.hold_reasons
 
 
-async def test_who_leaves_while_it_rests_leaves_nothing_behind(rig: Rig) -> None:
+async def test_a_client_that_leaves_while_it_rests_leaves_nothing_behind(rig: Rig) -> None:
     broker = await rig.broker()
     device = await rig.device(broker.port, "device")
     device.send_bytes(encode(Pingreq(), V5) * 50_000)

@@ -139,7 +139,9 @@ async def test_its_rules_stay_in_force_when_the_files_are_read_again(rig: Rig, f
 
 
 @pytest.mark.parametrize("denied", [{"allow": False}, {"access": "deny"}])
-async def test_who_may_not_receive_a_topic_gets_nothing_of_it(rig: Rig, file: Path, denied: dict[str, object]) -> None:
+async def test_a_caller_without_permission_gets_nothing_of_a_topic(
+    rig: Rig, file: Path, denied: dict[str, object]
+) -> None:
     broker = await broker_of(rig, file)
     admin = await admin_of(rig, broker)
     role = {"command": "createRole", "rolename": "r", "acls": [ALL | {"acltype": "publishClientReceive"}]}

@@ -110,7 +110,7 @@ async def test_a_program_learns_what_became_of_its_message(rig: Rig) -> None:
         ("a", {"properties": Properties(user_properties=[("a" * 70_000, "b")])}, ValueError),
     ],
 )
-async def test_what_cannot_be_published_raises_and_harms_nobody(
+async def test_an_invalid_message_raises_and_does_no_harm(
     rig: Rig, topic: str, options: dict[str, object], error: type[Exception]
 ) -> None:
     broker = await rig.broker()
@@ -143,7 +143,7 @@ async def test_a_program_that_only_publishes_leaves_others_their_turn(rig: Rig) 
 
 
 @pytest.mark.parametrize("version", [V311, V5])
-async def test_who_is_accepted_comes_in_and_is_known(rig: Rig, version: int) -> None:
+async def test_an_accepted_client_comes_in_and_is_known(rig: Rig, version: int) -> None:
     door = Door(yes)
     broker = await rig.broker(authenticator=door)
     device = await rig.device(broker.port, "device", version, username="me")
@@ -156,7 +156,7 @@ async def test_who_is_accepted_comes_in_and_is_known(rig: Rig, version: int) -> 
 @pytest.mark.parametrize(
     ("decide", "version", "code"), [(no, V311, 4), (no, V5, 0x86), (broken, V311, 3), (broken, V5, 0x88)]
 )
-async def test_who_is_refused_is_told_so_and_closed(
+async def test_a_refused_client_is_told_so_and_closed(
     rig: Rig,
     caplog: pytest.LogCaptureFixture,
     decide: Callable[[Credentials], Awaitable[bool]],

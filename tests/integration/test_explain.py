@@ -58,7 +58,7 @@ async def asked(directory: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-async def test_what_a_broker_says_of_a_message(rig: Rig, directory: Path, acl: Path) -> None:
+async def test_the_explanation_of_a_message(rig: Rig, directory: Path, acl: Path) -> None:
     users = directory / "users"
     for name in ("ann", "bob"):
         set_user(users, name, keys_of("secret", b"0123456789abcdef", 4_096), create=not users.exists())
@@ -120,7 +120,7 @@ async def test_what_a_broker_says_of_a_message(rig: Rig, directory: Path, acl: P
         await device.disconnect()
 
 
-async def test_what_a_broker_says_of_queues_schemas_filters_and_full_receivers(rig: Rig, directory: Path) -> None:
+async def test_the_explanation_names_queues_schemas_filters_and_full_receivers(rig: Rig, directory: Path) -> None:
     broker = await rig.broker(
         Config(
             listeners=(ListenerOptions(port=0, name="front"),),
@@ -411,7 +411,9 @@ def _filters(broker: Broker, client_id: str) -> int:
     return len(found.topic_filters)
 
 
-async def test_what_a_role_lost_while_no_broker_ran_is_lost(rig: Rig, directory: Path, dynamic: Path) -> None:
+async def test_a_permission_removed_from_a_role_while_no_broker_ran_stays_removed(
+    rig: Rig, directory: Path, dynamic: Path
+) -> None:
     config = Config(
         listeners=(ListenerOptions(port=0),), dynamic_security=Options(file=str(dynamic)), data_dir=str(directory)
     )

@@ -120,7 +120,7 @@ async def test_hostile_requests_get_a_problem(gateway: GatewayUnderTest) -> None
     assert (await exchange(port, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_what_is_no_http_gets_a_problem(tmp_path: Path) -> None:
+async def test_input_that_is_no_http_gets_a_problem(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         answer = await exchange(gateway.gateway.port, b"\x10\x10\x00\x04MQTT")
         assert answer.startswith(b"HTTP/1.1 400 ")

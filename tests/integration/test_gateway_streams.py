@@ -214,7 +214,7 @@ async def test_a_websocket_of_the_caller_is_unsubscribed_and_stays_connected(tmp
     await gone(gateway, 0)
 
 
-async def test_who_may_not_subscribe_is_told_before_the_stream_begins(tmp_path: Path) -> None:
+async def test_a_caller_without_permission_is_refused_before_the_stream_begins(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("user ann\ntopic read a/#\n")
     options = {"acl_file": str(acl), **nobody_without_credentials(tmp_path)}
@@ -393,7 +393,7 @@ async def test_an_old_client_gets_a_stream_without_chunks(gateway: GatewayUnderT
     writer.close()
 
 
-async def test_what_a_client_sends_behind_its_request_is_for_nobody(gateway: GatewayUnderTest) -> None:
+async def test_bytes_behind_a_request_are_discarded(gateway: GatewayUnderTest) -> None:
     async with stream(gateway, "/events?filter=a") as events:
         events.writer.write(b"GET /events?filter=a HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
         await gateway.broker.publish("a", b"1")
@@ -423,7 +423,7 @@ async def test_equal_messages_of_different_moments_have_their_own_times(gateway:
 
 
 @pytest.mark.slow
-async def test_what_is_over_leaves_no_circles(gateway: GatewayUnderTest) -> None:
+async def test_ended_objects_leave_no_reference_cycles(gateway: GatewayUnderTest) -> None:
     def alive() -> list[object]:
         return [each for each in gc.get_objects() if type(each) in (event_stream.EventStream, HttpProtocol)]
 

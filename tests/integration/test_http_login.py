@@ -156,7 +156,7 @@ async def test_an_answer_without_a_body_limits_nothing(desk: Desk) -> None:
     ],
     ids=lambda answer: str(answer)[:50],
 )
-async def test_what_is_no_answer_lets_nobody_in(desk: Desk, answer: Answer) -> None:
+async def test_an_invalid_answer_lets_no_client_in(desk: Desk, answer: Answer) -> None:
     async def cut(question: dict[str, Any]) -> Answer:
         asyncio.get_running_loop().call_soon(server.hang_up)
         return answer
@@ -185,7 +185,7 @@ async def test_a_body_as_large_as_allowed_is_read(desk: Desk) -> None:
     [Credentials("c", None, None, None, "p", "mqtt"), Credentials("c", "ann", b"\xff", None, "p", "mqtt")],
     ids=["anonymous", "not UTF-8"],
 )
-async def test_what_cannot_be_judged_is_passed_on(desk: Desk, credentials: Credentials) -> None:
+async def test_a_login_that_this_source_cannot_judge_is_passed_on(desk: Desk, credentials: Credentials) -> None:
     server = await desk.server((200, b""))
     assert await desk.authenticator(server.url).authenticate(credentials) is None
     assert server.questions == []
@@ -413,7 +413,7 @@ async def test_a_server_that_is_away_and_back_is_in_the_log_once(desk: Desk, cap
     assert lines == ["clients cannot log in", f"localhost:{server.port} answers again"]
 
 
-async def test_nobody_listens_there(desk: Desk) -> None:
+async def test_a_port_without_a_listener_is_reported(desk: Desk) -> None:
     async with AuthServer(lambda question: None) as server:  # type: ignore[arg-type,return-value]
         url = server.url
     assert (await verdict_of(desk.authenticator(url))).reason_code == 0x88

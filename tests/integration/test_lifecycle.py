@@ -71,7 +71,7 @@ async def test_a_stop_whose_caller_is_cancelled_goes_on(rig: Rig) -> None:
 
 
 @asyncio_only
-async def test_who_does_not_leave_is_cut_off_soon_and_who_takes_nothing_in_the_end(
+async def test_a_client_that_stays_is_cut_off_soon_and_one_that_reads_nothing_in_the_end(
     rig: Rig, jump: Callable[[float], None]
 ) -> None:
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), stop_timeout_s=30.0))
@@ -231,7 +231,7 @@ async def test_many_connections_leave_nothing_behind(rig: Rig) -> None:
     assert not [each for each in gc.get_objects() if isinstance(each, Link)]
 
 
-async def test_who_said_goodbye_is_not_waited_for(rig: Rig) -> None:
+async def test_the_broker_does_not_wait_for_a_client_that_said_goodbye(rig: Rig) -> None:
     broker = await rig.broker()
     (listener,) = broker.listeners
     device = await rig.device(broker.port, "device")

@@ -80,7 +80,7 @@ async def test_a_chosen_port_that_is_taken_on_the_other_address_is_chosen_again(
 
 
 @asyncio_only
-async def test_what_is_written_leaves_at_once() -> None:
+async def test_written_bytes_leave_at_once() -> None:
     loop = asyncio.get_running_loop()
     accepted: asyncio.Future[asyncio.BaseTransport] = loop.create_future()
 
@@ -135,7 +135,7 @@ async def test_why_it_cannot_listen_is_a_sentence(host: str, port: int, sentence
         (OSError("strange"), "strange"),
     ],
 )
-async def test_whatever_the_system_says_is_a_sentence(
+async def test_every_error_of_the_system_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, error: OSError, sentence: str
 ) -> None:
     def listen(*_arguments: object) -> None:

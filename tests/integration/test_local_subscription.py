@@ -300,7 +300,7 @@ async def test_it_is_seen_as_a_client_whose_transport_is_local(rig: Rig, caplog:
         ("a", {"where": "a" * 65_536}, ValueError),
     ],
 )
-async def test_what_cannot_be_subscribed_to_is_said_at_once(
+async def test_an_invalid_filter_is_reported_at_once(
     rig: Rig, topic_filter: str, options: dict[str, Any], error: type[Exception]
 ) -> None:
     broker = await rig.broker()

@@ -184,7 +184,7 @@ async def test_failed_handshakes_and_those_turned_away_are_counted(rig: Rig, cer
     assert await value(broker, "mqttlite_handshakes_failed_total", listener="b") == 1
 
 
-async def test_what_sessions_hold_is_told(rig: Rig) -> None:
+async def test_the_contents_of_sessions_are_reported(rig: Rig) -> None:
     broker = await rig.broker(config())
     away = await rig.device(broker.port, "away", expiry=100)
     await away.subscribe("t", 1)
@@ -407,7 +407,7 @@ async def test_why_tells_of_a_client_that_was_cut_by_a_quota(rig: Rig) -> None:
         ("follow=a&after=-1", 400, "after is '-1'"),
     ],
 )
-async def test_what_cannot_be_followed_is_said(rig: Rig, query: str, code: int, said: str) -> None:
+async def test_a_client_that_cannot_be_followed_is_reported(rig: Rig, query: str, code: int, said: str) -> None:
     broker = await rig.broker(config())
     status, _, text = await get(broker, f"/why?{query}")
     assert (status, said in text) == (code, True)
@@ -550,7 +550,7 @@ async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_p
     assert set(names) | around == documented
 
 
-async def test_what_is_written_in_pieces_is_what_is_written_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writing_in_pieces_equals_writing_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = await rig.broker(config())
     histogram = of(broker).reports._lag.histogram
     of(broker).reports.latency = lambda: dict.fromkeys(("route", "queue", "write", "total"), histogram)

@@ -183,7 +183,7 @@ async def test_a_broker_that_lets_no_strangers_in_is_well(rig: Rig, tmp_path: Pa
         (b"\x20", "closed the connection"),
     ],
 )
-async def test_what_is_no_well_broker_is_said(answer: bytes, expected: str) -> None:
+async def test_an_unhealthy_broker_is_reported(answer: bytes, expected: str) -> None:
     with answering(answer) as port:
         result = await run("health", "--mqtt", f"mqtt://127.0.0.1:{port}")
     assert result.exit_code == 1

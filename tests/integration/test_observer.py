@@ -268,7 +268,7 @@ async def test_the_delivery_log_answers_over_real_sockets_and_writes_nothing(rig
     assert broker.observer is None
 
 
-async def test_nobody_watches_where_nobody_asks(rig: Rig) -> None:
+async def test_nothing_is_watched_unless_it_is_configured(rig: Rig) -> None:
     broker = await rig.broker()
     assert broker.observer is None
     assert core_of(broker).effects.tracer is None

@@ -274,7 +274,7 @@ async def test_head_is_get_without_a_body(doors: Doors) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_whatever_comes_the_port_goes_on(seed: int, doors: Doors, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_input_stops_the_port(seed: int, doors: Doors, caplog: pytest.LogCaptureFixture) -> None:
     """Pieces of requests and noise, cut anywhere, closed in any way: no error in the log, and the next is answered."""
     rng = random.Random(seed)
     pieces = [b"GET ", b"HEAD ", b"POST ", b"Content-Length: 3\r\n", b"/", b"?a=1", b" HTTP/1.1", b"\r\n", b"Host: x"]

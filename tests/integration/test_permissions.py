@@ -85,7 +85,7 @@ async def user(rig: Rig, broker: Broker, name: str | None, client_id: str = "", 
         (None, "news/x", NOT_AUTHORIZED),
     ],
 )
-async def test_who_may_publish(rig: Rig, acl: Path, users: Path, name: str | None, topic: str, code: int) -> None:
+async def test_publish_permissions(rig: Rig, acl: Path, users: Path, name: str | None, topic: str, code: int) -> None:
     broker = await ruled(rig, acl, users)
     device = await user(rig, broker, name)
     assert await device.published(topic, b"x") == code
@@ -109,7 +109,7 @@ async def test_who_may_publish(rig: Rig, acl: Path, users: Path, name: str | Non
         (None, "$SYS/#", 0),
     ],
 )
-async def test_who_may_subscribe(
+async def test_subscribe_permissions(
     rig: Rig, acl: Path, users: Path, name: str | None, topic_filter: str, code: int
 ) -> None:
     broker = await ruled(rig, acl, users)

@@ -94,7 +94,7 @@ async def test_a_subscriber_inside_the_program_sees_it_too(rig: Rig) -> None:
 
 
 @pytest.mark.slow
-async def test_who_comes_and_goes_is_seen_within_a_second(rig: Rig) -> None:
+async def test_a_client_that_comes_and_goes_is_seen_within_a_second(rig: Rig) -> None:
     """1,000 clients come to a room and leave it, about eight times a minute each; the watcher has each latency."""
     broker = await rig.broker(config_with(ROOMS))
     watcher = await rig.device(broker.port, "watcher")

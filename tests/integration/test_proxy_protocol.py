@@ -120,7 +120,7 @@ async def test_a_proxy_that_speaks_for_itself_is_known_by_its_own_address(rig: R
     await device.close()
 
 
-async def test_who_is_not_trusted_is_refused_with_and_without_a_header(
+async def test_an_untrusted_peer_is_refused_with_and_without_a_header(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = await rig.broker(behind(proxies=ProxyOptions(trusted=("192.0.2.0/24",))))

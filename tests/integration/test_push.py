@@ -246,7 +246,7 @@ async def test_another_target_holds_at_once_and_none_gives_the_messages_to_consu
         await until(lambda: len(receiver.of("/three")) == 1)
 
 
-async def test_what_becomes_of_a_queue_holds_for_requests_that_are_open(caplog: pytest.LogCaptureFixture) -> None:
+async def test_changes_of_a_queue_hold_for_open_requests(caplog: pytest.LogCaptureFixture) -> None:
     async with Receiver() as receiver:
         names = ("purged", "paused", "deleted")
         made = [queue(name, receiver.url(f"/hang/{name}"), ack_deadline_s=30.0) for name in names]

@@ -137,7 +137,7 @@ async def test_over_http_an_admin_sets_an_endpoint_and_others_see_no_secrets_of_
         assert (refused.status_code, "::1 is a private or reserved address" in refused.text) == (422, True)
 
 
-async def test_what_becomes_of_a_push_is_in_metrics_sys_topics_log_and_why(
+async def test_the_outcome_of_a_push_is_in_metrics_sys_topics_log_and_why(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "mqttlite.push")

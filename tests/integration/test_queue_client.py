@@ -87,7 +87,7 @@ async def test_a_refused_message_comes_again_after_its_delay(broker: Broker) -> 
         await until(lambda: ends(broker, "slow") == {"acknowledged": 1})
 
 
-async def test_what_is_acknowledged_out_of_order_is_acknowledged_at_once(broker: Broker) -> None:
+async def test_an_acknowledgement_out_of_order_counts_at_once(broker: Broker) -> None:
     async with client(broker) as us, us.queue("slow") as queue:
         await publish(us, "1", "2", "3", topic="slow/a")
         first, second, third = [await anext(queue) for _ in range(3)]
@@ -274,7 +274,7 @@ async def test_a_queue_that_is_not_there_is_said_so_and_may_be_asked_again(broke
         assert (await anext(queue)).payload == b"x"
 
 
-async def test_who_is_cancelled_while_it_subscribes_loses_nothing(broker: Broker) -> None:
+async def test_a_subscriber_that_is_cancelled_loses_nothing(broker: Broker) -> None:
     async with client(broker) as us:
         await publish(us, "x", topic="slow/a")
         queue = us.queue("slow")

@@ -91,7 +91,7 @@ async def test_a_queue_may_have_a_filter(broker: Broker, directory: Path) -> Non
     assert (wrong.exit_code, "filter: position 1: found n, and expected a condition" in wrong.stderr) == (2, True)
 
 
-async def test_what_waits_is_shown_and_dropped(broker: Broker, directory: Path) -> None:
+async def test_waiting_messages_are_shown_and_dropped(broker: Broker, directory: Path) -> None:
     for number in range(3):
         await broker.publish("work/a", b"%d" % number, qos=1)
     result = await run(directory, "queue", "peek", "jobs", "--limit", "2")

@@ -82,7 +82,7 @@ async def test_an_operator_seeks_pauses_and_purges_by_publishing(rig: Rig) -> No
     assert await tell(new, "$queue/bills/$purge") == 0  # nobody asks for an answer
 
 
-async def test_what_cannot_be_done_is_refused_at_once(rig: Rig, tmp_path: Path) -> None:
+async def test_an_impossible_request_is_refused_at_once(rig: Rig, tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("topic read ops/#\ntopic write ops/ok\ntopic read $queue/bills\ntopic write $queue/bills/$seek\n")
     listeners = tuple(ListenerOptions(port=0, mount_point=each) for each in ("", "bills/", "x/"))

@@ -91,7 +91,7 @@ async def test_a_held_client_that_hangs_up_leaves_nothing_behind(rig: Rig) -> No
     await until(lambda: broker.listeners[0].open == 0)
 
 
-async def test_what_sessions_have_together_is_limited_also_after_a_restart(rig: Rig, tmp_path: Path) -> None:
+async def test_the_total_of_all_sessions_is_limited_also_after_a_restart(rig: Rig, tmp_path: Path) -> None:
     config = Config(
         listeners=(ListenerOptions(port=0),),
         data_dir=str(tmp_path),

@@ -241,7 +241,7 @@ async def test_queues_and_dead_letters_are_looked_after_over_http(rig: Rig, oper
     assert (await operator.run(reach, "queue", "show", "jobs")).exit_code == 3
 
 
-async def test_who_only_looks_does_not_search_in_payloads(operator: Operator) -> None:
+async def test_a_viewer_does_not_search_in_payloads(operator: Operator) -> None:
     operator.broker.queues.create(QueueOptions(name="jobs", filters=("work/#",)))
     viewer = ("--url", operator.url, "--token", operator.keys["viewer"])
     assert await operator.prints(viewer, "dlq", "ls", "jobs") == ""
@@ -300,7 +300,7 @@ async def test_a_key_without_the_role_is_refused(operator: Operator) -> None:
         assert (result.exit_code, sentence in result.stderr) == (1, True), result.stderr
 
 
-async def test_what_cannot_be_reached_says_so(operator: Operator) -> None:
+async def test_an_unreachable_broker_is_reported(operator: Operator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         result = await operator.run(("--url", f"http://127.0.0.1:{port}", "--timeout", "0.1"), "clients", "ls")
@@ -317,7 +317,7 @@ async def test_what_cannot_be_reached_says_so(operator: Operator) -> None:
         assert sentence in result.stderr.replace("\n", " ")
 
 
-async def test_what_is_no_broker_is_told_from_one(operator: Operator) -> None:
+async def test_a_server_that_is_no_broker_is_told_from_one(operator: Operator) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi")

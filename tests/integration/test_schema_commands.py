@@ -93,7 +93,7 @@ async def test_the_life_of_a_schema(directory: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("broker")
-async def test_what_cannot_be_done_has_a_code(directory: Path, words: tuple[str, ...], code: int, error: str) -> None:
+async def test_each_refusal_has_a_code(directory: Path, words: tuple[str, ...], code: int, error: str) -> None:
     result = await run(directory, *words)
     assert result.exit_code == code
     assert error in result.stderr

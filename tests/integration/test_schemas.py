@@ -104,7 +104,7 @@ async def test_a_delayed_message_and_a_will_are_checked(rig: Rig) -> None:
     assert await reader.message() == ("orders/2", b'{"total": 2}')
 
 
-async def test_what_is_wrong_is_a_dead_letter_of_the_queues_of_its_topic(rig: Rig) -> None:
+async def test_an_invalid_message_is_a_dead_letter_of_the_queues_of_its_topic(rig: Rig) -> None:
     """Whichever way it comes; where no queue takes the topic it is refused."""
     policies = (TopicPolicyOptions(filter="#", schema="orders", schema_violation="dead_letter"),)
     queues = (

@@ -124,7 +124,7 @@ async def test_an_empty_store_has_nothing_to_say(store: Store) -> None:
     assert await everything(store) == []
 
 
-async def test_what_was_committed_is_loaded_in_an_order_that_can_be_restored(store: Store) -> None:
+async def test_committed_state_is_loaded_in_an_order_that_can_be_restored(store: Store) -> None:
     changes: list[Change] = [
         retained(b"r", b"1"),
         delayed(3, b"by a", 1.5, "a"),
@@ -164,7 +164,7 @@ async def test_retained_and_delayed_messages_keep_their_writers(store: Store) ->
     ]
 
 
-async def test_what_is_saved_again_takes_the_place_of_what_was(store: Store) -> None:
+async def test_a_value_saved_again_replaces_the_old_one(store: Store) -> None:
     await commit(store, session(), subscription(b"x", 0), retained(b"r", b"1"), will(b"w"))
     await commit(store, filtered(b"x", "qos = 1"))
     again = [session("a", 60, 99.5), will(b"v", 1.0), subscription(b"x", 2)]
@@ -172,7 +172,7 @@ async def test_what_is_saved_again_takes_the_place_of_what_was(store: Store) -> 
     assert shown(await everything(store)) == shown([retained(b"r", b"2"), *again])
 
 
-async def test_what_is_removed_is_gone(store: Store) -> None:
+async def test_a_removed_message_is_gone(store: Store) -> None:
     await commit(store, session(), subscription(b"x"), will(), SaveReceived("a", 2), retained(b"r", b"1"))
     await commit(store, delayed(1))
     removed = [RemoveSubscription("a", b"x"), RemoveWill("a"), RemoveReceived("a", 2), RemoveRetained(b"r")]
@@ -180,7 +180,7 @@ async def test_what_is_removed_is_gone(store: Store) -> None:
     assert shown(await everything(store)) == shown([session()])
 
 
-async def test_what_is_sent_comes_before_what_waits_and_in_the_order_in_which_it_was_sent(store: Store) -> None:
+async def test_sent_messages_come_before_waiting_ones_in_the_order_of_sending(store: Store) -> None:
     waits = [message(at, b"%d" % at) for at in range(10, 14)]
     await commit(store, session(), *waits, Sent("a", 10, 500), message(-1, b"overtook", packet_id=2), Sent("a", 11, 1))
     sent = [message(10, b"10", packet_id=500), message(-1, b"overtook", packet_id=2), message(11, b"11", packet_id=1)]
@@ -240,7 +240,7 @@ async def test_changes_of_a_session_that_is_gone_are_harmless(store: Store) -> N
     assert await everything(store) == []
 
 
-async def test_what_is_kept_is_loaded_in_parts(store: Store) -> None:
+async def test_kept_messages_are_loaded_in_parts(store: Store) -> None:
     await commit(store, *[session(f"{at}") for at in range(2 * LOAD_BATCH + 1)])
     batches = store.load()
     assert len(next(batches)) <= LOAD_BATCH

@@ -142,7 +142,7 @@ async def test_when_it_is_ended_its_command_ends_and_the_message_goes_back(broke
         (("a", "--json", "-F", "%t"), "--json is a format"),
     ],
 )
-def test_what_does_not_go_together_is_said(words: tuple[str, ...], text: str) -> None:
+def test_contradictory_options_are_reported(words: tuple[str, ...], text: str) -> None:
     result = CliRunner().invoke(main, ["sub", *words])
     assert (result.exit_code, text in result.stderr) == (2, True), result.stderr
 

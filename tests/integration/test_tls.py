@@ -98,7 +98,7 @@ async def refused(device: Device) -> None:
 
 
 @pytest.mark.parametrize("whose", ["none", "another authority's"])
-async def test_who_shows_no_good_certificate_is_refused_and_logged(
+async def test_a_client_without_a_good_certificate_is_refused_and_logged(
     rig: Rig, certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, whose: str
 ) -> None:
     broker = await serve(rig, tls(certs, ca=True, require_client_cert=True))
@@ -280,7 +280,7 @@ async def test_a_client_that_leaves_its_handshake_leaves_nothing_behind(
     assert not listener._links
 
 
-async def test_what_comes_with_the_last_of_the_handshake_is_not_lost(rig: Rig, certs: Path) -> None:
+async def test_bytes_behind_the_end_of_the_handshake_are_not_lost(rig: Rig, certs: Path) -> None:
     """CONNECT in the same TCP segment as the client's Finished."""
     broker = await serve(rig, tls(certs))
     context = client(certs)

@@ -147,7 +147,7 @@ async def test_a_token_keeps_its_client_to_the_topics_it_names(rig: Rig, secret:
     assert await other.subscribe("to/all") == b"\x87", "its token names nothing to subscribe to"
 
 
-async def test_what_a_program_grants_holds_too(rig: Rig) -> None:
+async def test_permissions_granted_by_a_program_hold_too(rig: Rig) -> None:
     class Door:
         async def authenticate(self, credentials: Credentials) -> Verdict:
             return Verdict(0, None, credentials.username, Grants(publish=(b"mine",)))

@@ -131,7 +131,7 @@ async def test_a_socket_whose_owner_is_too_busy_to_accept_is_left_alone(path: Pa
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-async def test_what_is_no_socket_is_left_alone(path: Path, kind: str) -> None:
+async def test_a_file_that_is_no_socket_is_left_alone(path: Path, kind: str) -> None:
     make(path, kind)
     before = os.lstat(path)
     with pytest.raises(CannotListen, match="no socket"):

@@ -80,7 +80,7 @@ async def test_a_webhook_gets_every_message_in_order_and_its_window_holds(rig: R
         assert recorder.posted == [(f"/alarms/{number}", b"fire") for number in range(10)]
 
 
-async def test_what_the_server_does_not_take_is_counted_and_the_next_message_follows(rig: Rig) -> None:
+async def test_a_message_that_the_server_refuses_is_counted_and_the_next_one_follows(rig: Rig) -> None:
     broker: Broker = await rig.broker()
     async with Recorder() as recorder:
         webhook = broker.subscribe("alarms/#", Webhook(recorder.port), qos=1)

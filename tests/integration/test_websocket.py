@@ -278,7 +278,7 @@ async def test_the_close_code_says_what_was_wrong(page: Web, what: str, sent: st
     assert (await page.end()).code == code
 
 
-async def test_what_came_before_a_bad_frame_counts(rig: Rig, broker: Broker, page: Web) -> None:
+async def test_packets_before_a_bad_frame_count(rig: Rig, broker: Broker, page: Web) -> None:
     device = await rig.device(tcp_port(broker), "device")
     await device.subscribe("#")
     page.send(BytesMessage(encode(Publish(b"before", b""), V5)), TextMessage("hello"))
@@ -341,7 +341,7 @@ async def test_a_lost_socket_is_a_lost_connection(rig: Rig, broker: Broker) -> N
 
 
 @asyncio_only
-async def test_who_does_not_answer_our_close_is_cut_off(
+async def test_a_peer_that_does_not_answer_our_close_is_cut_off(
     rig: Rig, broker: Broker, jump: Callable[[float], None]
 ) -> None:
     device = await dial(broker.port)
@@ -376,7 +376,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("what", "data", "status", "says"), REFUSED, ids=[row[0] for row in REFUSED])
-async def test_what_is_no_request_for_mqtt_gets_a_status_and_a_sentence(
+async def test_a_request_for_another_protocol_gets_a_status_and_a_sentence(
     broker: Broker, caplog: pytest.LogCaptureFixture, what: str, data: bytes, status: int, says: str
 ) -> None:
     found, head, body = await refusal(broker.port, data)

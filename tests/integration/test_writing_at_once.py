@@ -44,7 +44,7 @@ async def test_it_is_written_at_once_when_it_is_much(rig: Rig, receivers: int, s
 
 
 @pytest.mark.slow
-async def test_what_a_full_socket_does_not_take_follows_in_order(rig: Rig) -> None:
+async def test_bytes_that_a_full_socket_does_not_take_follow_in_order(rig: Rig) -> None:
     broker = await rig.broker(limits=Limits(max_packet_bytes=64 << 20, max_outbox_bytes=64 << 20))
     reader = await rig.device(broker.port, "reader", small_buffers=True)
     await reader.subscribe("t")

@@ -42,7 +42,7 @@ async def test_once_for_each_outbox_with_such_messages_in_it(rig: Rig, qos: int)
     assert len([each for each in recorder.told if each[0] == "sent"]) == 2
 
 
-async def test_what_waits_for_a_commit_is_not_written(rig: Rig) -> None:
+async def test_frames_that_wait_for_a_commit_are_not_written(rig: Rig) -> None:
     store = SlowStore()
     store.patient = False
     broker = await rig.broker(store=store)
@@ -82,7 +82,7 @@ async def test_a_last_word_is_written_with_what_is_before_it(rig: Rig) -> None:
     assert not connection.outbox.traced
 
 
-async def test_nobody_need_ask(rig: Rig) -> None:
+async def test_no_question_is_needed(rig: Rig) -> None:
     broker = await rig.broker()
     core_of(broker).watch(Recorder(topics=(b"f",)))
     reader = await rig.device(broker.port, "reader")

@@ -81,7 +81,7 @@ async def listen(line: Line, device: list[asyncio.Task[Any]]) -> list[tuple[str,
 
 
 @pytest.mark.slow
-def test_what_a_device_measures_reaches_everybody_and_the_telemetry_tells_of_exactly_those_sessions(
+def test_measurements_reach_all_subscribers_and_the_telemetry_has_exactly_those_sessions(
     tmp_path: Path, certificate_files: Path
 ) -> None:
     telemetry = tmp_path / "telemetry"

@@ -51,7 +51,7 @@ def test_two_consumers_share_a_queue(broker: RunningBroker, line: Line) -> None:
 
 
 @pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"])
-def test_what_paho_has_not_acknowledged_goes_to_another_consumer(
+def test_messages_that_paho_has_not_acknowledged_go_to_another_consumer(
     broker: RunningBroker, line: Line, version: MQTTProtocolVersion
 ) -> None:
     with Paho(line, "first", version) as first:

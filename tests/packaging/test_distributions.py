@@ -93,7 +93,7 @@ def test_a_compiler_that_fails_leaves_the_pure_modules(sources: Path) -> None:
         ({"MQTTLITE_PURE": "0", "CC": "no-such-compiler"}, "mqttlite: there is no C compiler (no-such-compiler): "),
     ],
 )
-def test_what_is_not_compiled_is_said(sources: Path, environment: dict[str, str], said: str) -> None:
+def test_uncompiled_modules_are_reported(sources: Path, environment: dict[str, str], said: str) -> None:
     done = run(sources, "setup.py", "--quiet", "build_ext", "--inplace", **environment)
     assert done.returncode == 0, done.stdout
     assert said in done.stdout

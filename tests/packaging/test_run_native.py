@@ -103,7 +103,7 @@ def test_a_build_that_is_not_compiled_is_an_error(tree: Tree) -> None:
     assert tree.installs() == 2
 
 
-def test_what_pip_prints_is_shown_where_it_fails(tree: Tree) -> None:
+def test_the_output_of_pip_is_shown_where_it_fails(tree: Tree) -> None:
     code, _, errors = tree.run(PIP_FAILS="1")
     assert code == 1
     assert "Processing ./sources" in errors
@@ -111,7 +111,9 @@ def test_what_pip_prints_is_shown_where_it_fails(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("option", [("--http-port", "8080"), ("--http-port=8080",)])
-def test_what_an_option_needs_is_installed_where_it_is_missing(tree: Tree, option: tuple[str, ...]) -> None:
+def test_packages_that_an_option_needs_are_installed_where_they_are_missing(
+    tree: Tree, option: tuple[str, ...]
+) -> None:
     build = "mqttlite 0.1.0 (compiled, CPython 3.11.7)"
     assert tree.run(build, *option)[0] == 0
     assert tree.installs() == 1

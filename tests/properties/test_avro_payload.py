@@ -68,7 +68,7 @@ def test_both_agree(drawn: tuple[Any, Any], data: st.DataObject) -> None:
 
 
 @given(typed(), st.binary(max_size=30))
-def test_whatever_comes_the_answer_is_a_sentence(drawn: tuple[Any, Any], payload: bytes) -> None:
+def test_every_input_is_answered_with_a_sentence(drawn: tuple[Any, Any], payload: bytes) -> None:
     _, ours = parsed(drawn[0])
     fault = ours.fault(payload)
     assert fault == "" or (fault.startswith("$") and fault.isprintable())

@@ -629,12 +629,12 @@ def tell(seed: int) -> None:
         raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def test_what_comes_together_is_what_it_would_be_alone() -> None:
+def test_packets_that_arrive_together_do_what_they_do_alone() -> None:
     for seed in range(80):
         tell(seed)
 
 
 @pytest.mark.slow
-def test_what_comes_together_is_what_it_would_be_alone_in_many_worlds() -> None:
+def test_packets_that_arrive_together_do_what_they_do_alone_in_many_worlds() -> None:
     for seed in todays(range(80, 2_000)):
         tell(seed)

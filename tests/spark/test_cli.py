@@ -172,7 +172,7 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(
         (("--limit", "moons=1"), "'moons=1' is no limit: 'moons' is none of connections, messages_received_per_s"),
     ],
 )
-def test_what_cannot_be_understood_is_told_before_anything_starts(
+def test_an_unreadable_configuration_is_reported_before_anything_starts(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, str], complaint: str
 ) -> None:
     with pytest.raises(SystemExit) as exit:

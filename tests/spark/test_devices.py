@@ -204,7 +204,7 @@ def test_an_hour_is_compared_with_what_the_device_uses_to_do(spark: SparkSession
     )
 
 
-def test_what_all_devices_do_is_nobodys_anomaly(spark: SparkSession) -> None:
+def test_a_pattern_shared_by_all_devices_is_no_anomaly(spark: SparkSession) -> None:
     rows = []
     for client in range(4):
         for hour in range(12):

@@ -69,7 +69,7 @@ def content(*sections: Section, clients: dict[str, Any] | None = None) -> Conten
     return Content({"Traffic": sections}, clients or {})
 
 
-def test_what_a_client_says_is_text_wherever_it_stands() -> None:
+def test_text_from_a_client_is_escaped_everywhere() -> None:
     cells = [Cell(HOSTILE * 3, client_id=HOSTILE), Cell("1", 1.0)]
     hostile = section(title=HOSTILE, figure=bars(HOSTILE), rows=[cells])
     finding = Finding(PROBLEM, HOSTILE, "traffic", HOSTILE)

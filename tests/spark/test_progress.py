@@ -34,7 +34,7 @@ def test_a_terminal_has_one_line_with_what_is_under_way_longest() -> None:
 
 
 @pytest.mark.parametrize(("stream", "told"), [(io.StringIO(), "! slow\n"), (Terminal(), "\r\x1b[K! slow\n")])
-def test_what_is_found_meanwhile_stays_on_the_terminal(stream: io.StringIO, told: str) -> None:
+def test_findings_stay_on_the_terminal(stream: io.StringIO, told: str) -> None:
     progress = Progress(stream, 2)
     with progress.step("sessions"):
         before = len(stream.getvalue())

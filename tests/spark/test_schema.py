@@ -55,7 +55,7 @@ def test_the_page_has_the_versions_that_we_read() -> None:
     assert {int(line.split("|")[1]) for line in versions} == SUPPORTED_VERSIONS
 
 
-def test_what_version_1_did_not_have_may_be_null() -> None:
+def test_columns_that_version_1_did_not_have_may_be_null() -> None:
     last: StructType = TABLES["sessions"]
     assert [field.name for field in last.fields[-2:]] == ["last_heard_at", "keep_alive_late_s"]
     assert not {"last_heard_at", "keep_alive_late_s"} & set(required(last))

@@ -83,7 +83,7 @@ def test_the_overview_has_every_connection_in_the_order_of_its_client(spark: Spa
     )
 
 
-def test_what_moved_is_told_while_the_broker_runs_and_after_it_crashed(spark: SparkSession) -> None:
+def test_moved_messages_are_reported_while_the_broker_runs_and_after_a_crash(spark: SparkSession) -> None:
     """A session tells nothing of it before it has ended, and nothing at all when its broker died."""
     crashed = {"connection_id": 1, "client_id": "a", "close_reason": "broker_crash"}
     ended = {"connection_id": 2, "client_id": "b", "received_qos1": 50, "bytes_received": 900, "dropped": 2}
@@ -241,7 +241,7 @@ def test_keep_alive_tells_who_fell_silent_and_how_late_the_broker_was(spark: Spa
     )
 
 
-def test_what_is_spoken_is_told_with_its_share(spark: SparkSession) -> None:
+def test_protocol_versions_are_reported_with_their_shares(spark: SparkSession) -> None:
     tls = {"listener": "tls", "transport": "tls", "tls_version": "TLSv1.2", "tls_cipher": "AES"}
     expect(
         spark,

@@ -322,7 +322,7 @@ def test_where_alerts_go(url: str, meant: tuple[object, ...]) -> None:
 
 
 @pytest.mark.parametrize("url", ["host:1883", "http://host", "mqtt://", "mqtt://host:x", "mqtt://host/topic"])
-def test_what_is_no_broker_is_said(url: str) -> None:
+def test_a_server_that_is_no_broker_is_reported(url: str) -> None:
     from spark_analytics.alerts import Target
 
     with pytest.raises(ValueError, match="names no broker"):

@@ -342,7 +342,7 @@ async def test_a_dry_run_counts_and_removes_nothing(world: Administered) -> None
     assert len((await world.admin.retained("#")).entries) == 3
 
 
-async def test_what_is_removed_is_gone_and_subscribers_are_told(world: Administered) -> None:
+async def test_a_removed_message_is_gone_and_subscribers_are_told(world: Administered) -> None:
     world.retain("a/1", "a/2", "b")
     watcher = world.join("watcher")
     watcher.subscribe("a/#")

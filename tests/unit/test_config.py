@@ -111,7 +111,7 @@ def test_a_file_that_is_no_text_is_said_so(tmp_path: Path) -> None:
         (Config, {"stop_timeout_s": -1.0}),
     ],
 )
-def test_what_a_program_makes_is_checked_like_a_file(kind: type[Any], options: dict[str, Any]) -> None:
+def test_options_made_by_a_program_are_checked_like_a_file(kind: type[Any], options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         kind(**options)
 

@@ -17,7 +17,7 @@ def uncommented(marks: str) -> str:
     return re.sub(rf"^{marks}(?=[^# ])", "", default_file(), flags=re.MULTILINE)
 
 
-def test_what_it_says_is_the_default(tmp_path: Path) -> None:
+def test_the_documented_value_is_the_default(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text(default_file())
     assert load_config(file) == Config()
@@ -25,7 +25,7 @@ def test_what_it_says_is_the_default(tmp_path: Path) -> None:
     assert load_config(file) == Config()
 
 
-def test_what_is_absent_has_the_right_names_and_types() -> None:
+def test_absent_columns_have_the_right_names_and_types() -> None:
     assert list(shape_problems(tomllib.loads(uncommented("##?")))) == []
 
 

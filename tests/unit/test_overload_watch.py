@@ -60,7 +60,7 @@ def test_each_stage_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCa
     assert caplog.messages[-1].endswith("the clients that send most are read more slowly no longer")
 
 
-def test_what_a_client_sends_is_looked_at_while_iterations_take_long() -> None:
+def test_input_is_read_while_iterations_take_long() -> None:
     world = World()
     loop = Loop(world)
     used_s = [0.0]

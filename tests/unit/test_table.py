@@ -24,7 +24,7 @@ def test_each_row_is_tried_and_each_that_fails_is_named() -> None:
     assert notes == [["in the row: 1 is one"], ["in the row: 3 is three"]]
 
 
-def test_what_should_raise_and_does_not_is_a_failure() -> None:
+def test_a_call_that_should_raise_and_does_not_is_a_failure() -> None:
     @over(ROWS)
     def test(number: int, word: str) -> None:
         with pytest.raises(ZeroDivisionError):
@@ -50,7 +50,7 @@ def test_a_table_without_rows_is_no_test() -> None:
         over(())
 
 
-def test_whoever_listens_hears_of_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_reaches_the_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[tuple[object, ...], bool]] = []
     monkeypatch.setattr("tests.support.table.LISTENERS", [lambda row, passed: heard.append((row, passed))])
 

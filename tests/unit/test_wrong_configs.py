@@ -191,7 +191,7 @@ def test_the_table_has_sixty_rows_and_more() -> None:
         "stop_timeout_s = 1",
     ],
 )
-def test_what_is_right_is_taken(tmp_path: Path, text: str) -> None:
+def test_valid_values_are_accepted(tmp_path: Path, text: str) -> None:
     file = tmp_path / "broker.toml"
     file.write_text(text, encoding="utf-8")
     load_config(file)
@@ -375,9 +375,7 @@ def test_a_check_says_for_whom_the_gateway_is(
         ),
     ],
 )
-def test_what_is_probably_not_meant_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
-) -> None:
+def test_a_probable_mistake_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "users").touch()
     (tmp_path / "broker.toml").write_text(text)
@@ -405,7 +403,7 @@ def test_a_broker_that_is_open_to_the_network_is_refused_unless_that_is_meant(
     assert ("--host is '0.0.0.0', where the network reaches it" in result.stderr) == is_refused
 
 
-def test_what_a_file_leaves_open_to_the_network_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_file_that_leaves_a_listener_open_to_the_network_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text("[[listeners]]\nport = 0\n\n[[listeners]]\nport = 0\nhost = '::'\n")
     result = CliRunner().invoke(main, ["config", "check", str(file)])

@@ -39,7 +39,7 @@ def test_no_case_bears_an_unknown_name() -> None:
     assert select("pingpong", wanted=("stream",)) == []
 
 
-def test_what_is_given_later_wins_so_extra_arguments_come_last() -> None:
+def test_later_arguments_win_so_extra_ones_come_last() -> None:
     load = CASES["pingpong"].load(("--secs", "9"), quick=True)
     assert load == ("--mode", "pingpong", "--size", "16", "--secs", "1", "--secs", "0.3", "--drain", "1", "--secs", "9")
 
@@ -65,7 +65,7 @@ def test_unbounded_qos_0_is_called_a_flood() -> None:
     assert unbounded == {name for name in CASES if "flood" in name}
 
 
-def test_what_is_compared_is_every_kind_of_work_and_no_flood() -> None:
+def test_the_comparison_has_every_kind_of_work_and_no_flood() -> None:
     chosen = compared()
     assert {case.table for case in chosen} == {case.table for case in select(None)} - {"flooded: no bound but TCP"}
     assert [case.name for case in compared(wanted=("pingpong", "flood"))] == ["pingpong"]

@@ -14,7 +14,7 @@ def one(broker: str) -> Result:
     return Result(broker, "pingpong", 0, "2025-01-01 00:00:00", "--mode pingpong", {"p50_us": 12.5}, "all", None)
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_written_values_are_read_again(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "kept.jsonl"
     machine = describe({"mqttlite": "0.1"})
     results.append(path, machine)

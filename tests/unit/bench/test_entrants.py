@@ -57,7 +57,9 @@ def test_mosquitto_stays_root_where_it_could_not_read_the_key_otherwise(
     assert (home / "mosquitto.conf").read_text().startswith("user root\n")
 
 
-def test_who_is_not_installed_does_not_join(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_not_installed_does_not_join(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     install("amqtt", tmp_path)
     assert "amqtt" in [spec.name for spec in entrants.peers(home)]
@@ -90,7 +92,7 @@ def test_the_compiled_build_is_made_again_when_the_source_changes_and_only_then(
     assert not first.exists()
 
 
-def test_what_a_broker_of_ours_keeps_is_in_the_temporary_folder(home: Path) -> None:
+def test_files_of_a_started_broker_are_in_the_temporary_folder(home: Path) -> None:
     spec = entrants.serving("mine", home, {})
     assert spec.data == home / "mine.data"
     assert spec.command[spec.command.index("--data-dir") + 1] == str(spec.data)

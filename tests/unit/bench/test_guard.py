@@ -18,12 +18,12 @@ needs_valgrind = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("share", [0.5, 0.5 * 1.0299, 0.5 * 0.9701])
-def test_what_costs_as_much_as_was_accepted_passes(share: float) -> None:
+def test_a_cost_equal_to_the_accepted_one_passes(share: float) -> None:
     verdict = judge.judge(HERE, {"match": share}, {HERE: {"match": 0.5}})
     assert verdict == judge.Verdict(False, ("1 pieces of work cost what was accepted, within 3.0 %.",))
 
 
-def test_what_got_dearer_fails_and_says_what_and_how_to_accept_it() -> None:
+def test_a_higher_cost_fails_and_says_how_to_accept_it() -> None:
     kept = {HERE: {"match": 0.5, "walk": 0.2}}
     verdict = judge.judge(HERE, {"match": 0.5 * 1.031, "walk": 0.2}, kept)
     assert verdict.dearer
@@ -33,7 +33,7 @@ def test_what_got_dearer_fails_and_says_what_and_how_to_accept_it() -> None:
     )
 
 
-def test_what_got_cheaper_passes_and_asks_to_be_kept() -> None:
+def test_a_lower_cost_passes_and_asks_to_be_kept() -> None:
     verdict = judge.judge(HERE, {"match": 0.25}, {HERE: {"match": 0.5}})
     assert not verdict.dearer
     assert verdict.sentences == ("Cheaper: match 50.0 %. So that it stays so: python -m bench guard --accept",)

@@ -100,7 +100,7 @@ def test_a_memory_case_gets_a_broker_without_a_past(tmp_path: Path, diary: list[
     assert diary == ["a stopped", "a forgot", "a ready", "a held"]
 
 
-def test_what_is_on_disk_is_counted_when_the_broker_has_stopped(tmp_path: Path, diary: list[str]) -> None:
+def test_rows_on_disk_are_counted_when_the_broker_has_stopped(tmp_path: Path, diary: list[str]) -> None:
     generator = loadgen(tmp_path, '{"recv_per_s": 7, "stored": 3}')
     (result,) = measure.measure(plan(generator, "durable-1x1"), [Recorded("a", diary)])
     assert result.figures["disk_bytes_per_message"] == 300
@@ -130,7 +130,7 @@ def test_a_broker_with_work_left_is_stopped(tmp_path: Path, diary: list[str]) ->
     assert diary == ["a ready", "a stopped", "a held"]
 
 
-def test_who_fails_at_a_case_is_spared_it_in_later_rounds(tmp_path: Path, diary: list[str]) -> None:
+def test_a_broker_that_fails_at_a_case_skips_it_in_later_rounds(tmp_path: Path, diary: list[str]) -> None:
     contenders = [Recorded("broken", diary, starts=False), Recorded("fine", diary)]
     generator = loadgen(tmp_path, '{"p50_us": 1}')
     found = list(measure.measure(plan(generator, "pingpong", rounds=2), contenders))

@@ -59,7 +59,7 @@ def test_a_loss_stands_beside_the_figure_in_table_and_chart(tmp_path: Path) -> N
     assert "100 k/s, 50.0 % lost" in (tmp_path / "page" / "fan-out.svg").read_text()
 
 
-def test_who_failed_or_was_not_measured_has_no_figure() -> None:
+def test_a_failed_or_unmeasured_broker_has_no_figure() -> None:
     broken = Result("b", "pingpong", 0, "2025-01-01", "", {}, "limit", "connect: refused")
     text = page.page([HERE], [broken, result("c", "fanout-100", recv_per_s=1.0)], [], "charts")
     assert table(text, "Wildcards, round trip, slow reader")[2][1:] == ["failed", "–"]

@@ -37,7 +37,7 @@ def test_a_stack_is_our_functions_and_the_call_into_the_kernel() -> None:
     assert stacks.read(SCRIPT) == TOLD
 
 
-def test_what_is_no_stack_is_nothing() -> None:
+def test_an_object_without_a_stack_gives_nothing() -> None:
     assert stacks.read("python\n\n\n") == Counter()
 
 
@@ -90,7 +90,7 @@ def test_a_box_is_as_wide_as_its_share_and_lies_on_its_caller() -> None:
     assert boxes["kernel: write 33.3 %"] == (0, 320, 0)
 
 
-def test_what_is_too_narrow_to_see_is_left_out() -> None:
+def test_bars_too_narrow_to_see_are_left_out() -> None:
     text = flame.svg(Counter({("wide",): 1_000, ("narrow",): 1}), "")
     assert "wide" in text
     assert "narrow" not in text

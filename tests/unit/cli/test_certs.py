@@ -46,7 +46,7 @@ def test_a_kept_certificate_without_its_key_here_is_told_apart(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("is_authority", [False, True])
-def test_what_has_expired_is_pointed_out_with_what_to_do(tmp_path: Path, is_authority: bool) -> None:
+def test_an_expired_certificate_is_reported_with_the_remedy(tmp_path: Path, is_authority: bool) -> None:
     ca_days = 3_650 if is_authority else 36_500
     certificates.init(tmp_path, ca_days=ca_days, now=datetime(2001, 1, 1, tzinfo=UTC))
     result = certs("--dir", str(tmp_path))

@@ -37,7 +37,7 @@ def test_a_message_that_passes_ends_with_0() -> None:
     ]
 
 
-def test_what_is_not_there_is_missing_and_what_is_long_is_cut() -> None:
+def test_absent_values_are_missing_and_long_ones_are_cut() -> None:
     result = run("payload.a = 1 OR attributes.b = '1' OR payload.c = '1'", "-s", stdin=b'{"c": "%s"}' % (b"x" * 100))
     assert result.output.splitlines()[1:] == [
         "  false  payload.a = 1: missing",

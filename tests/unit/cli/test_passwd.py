@@ -97,7 +97,7 @@ def test_it_asks_twice_where_there_is_a_terminal(path: Path, monkeypatch: pytest
         (["{path}.other", "ann", "--password-stdin"], "x", 1, "--create makes it"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_changes_nothing(
+def test_an_impossible_command_is_reported_and_changes_nothing(
     path: Path, arguments: list[str], typed: str | bytes, code: int, why: str
 ) -> None:
     before = path.read_bytes()

@@ -141,7 +141,7 @@ def test_properties_are_read_by_command() -> None:
         ("publish\0message-expiry-interval\x00-1", "-1"),
     ],
 )
-def test_what_is_no_property_is_wrong_usage(words: str, why: str) -> None:
+def test_an_invalid_property_is_wrong_usage(words: str, why: str) -> None:
     with pytest.raises(click.UsageError, match=why):
         read_properties([words], ("publish",))
 

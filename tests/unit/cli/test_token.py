@@ -43,7 +43,7 @@ def test_a_key_is_made_listed_and_revoked(tmp_path: Path) -> None:
         (("new", "--role", "user"), 1),
     ],
 )
-def test_what_is_wrong_changes_nothing(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
+def test_a_wrong_file_changes_nothing(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
     (tmp_path / "api-keys.json").write_text("{")
     assert run(tmp_path, *arguments).exit_code == code
     assert (tmp_path / "api-keys.json").read_text() == "{"

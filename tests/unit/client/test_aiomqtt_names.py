@@ -81,7 +81,7 @@ def test_certificates_may_be_left_unverified() -> None:
         ({"transport": "websockets"}, "transport is 'websockets': it may be 'tcp', 'unix' or 'websocket'"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments: dict[str, Any], said: str) -> None:
+def test_impossible_values_are_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Client("localhost", **arguments)
 

@@ -75,7 +75,7 @@ async def test_an_assigned_identifier_is_ours() -> None:
         assert us.client_id == "yours"
 
 
-async def test_nobody_listening_is_said_at_once() -> None:
+async def test_a_missing_listener_is_reported_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     with pytest.raises(ConnectError, match=rf"127\.0\.0\.1:{port} .*is a broker running there\?"):
@@ -286,7 +286,7 @@ async def test_the_end_of_the_client_reaches_those_who_wait_for_room() -> None:
         (("a", b"", 0, False, Properties(will_delay_interval=1)), "may not be in this packet"),
     ],
 )
-async def test_what_is_no_message_is_a_value_error(arguments: tuple[object, ...], words: str) -> None:
+async def test_an_invalid_message_is_a_value_error(arguments: tuple[object, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         await Client("h").publish(*arguments)  # type: ignore[arg-type]
 

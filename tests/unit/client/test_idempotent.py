@@ -140,7 +140,7 @@ async def test_cancelling_forgets(store: SeenStore) -> None:
     assert await store.claim("1", "other", 1) is Claim.CLAIMED
 
 
-async def test_what_a_process_was_handling_when_it_died_is_handled_again(store: SeenStore, clock: Clock) -> None:
+async def test_a_message_in_hand_when_its_process_died_is_handled_again(store: SeenStore, clock: Clock) -> None:
     await store.claim("1", "the dead", 30)
 
     async def pass_time() -> None:

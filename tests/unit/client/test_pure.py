@@ -125,7 +125,7 @@ def test_a_filter_matches_as_the_standard_says(topic_filter: str, topic: str, ex
 
 
 @pytest.mark.parametrize("name", ["", "a/+", "#", "a\0b", "\ud800", "x" * 65_536])
-def test_what_is_no_topic_name_is_refused(name: str) -> None:
+def test_an_invalid_topic_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="topic"):
         check_name(name)
 
@@ -133,7 +133,7 @@ def test_what_is_no_topic_name_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "topic_filter", ["", "a+", "a/#/b", "#/", "a/b#", "$share/g", "$share/g/", "$share//x", "$share/+/x", "$share/#"]
 )
-def test_what_is_no_topic_filter_is_refused(topic_filter: str) -> None:
+def test_an_invalid_topic_filter_is_refused(topic_filter: str) -> None:
     with pytest.raises(ValueError, match="topic filter"):
         check_filter(topic_filter)
 
@@ -266,7 +266,7 @@ def test_no_more_is_unacknowledged_than_the_server_takes() -> None:
         (ServerLimits(retain_available=False), ReasonCode.RETAIN_NOT_SUPPORTED),
     ],
 )
-def test_what_the_server_does_not_take_is_not_sent(limits: ServerLimits, code: int) -> None:
+def test_messages_that_the_server_does_not_accept_are_not_sent(limits: ServerLimits, code: int) -> None:
     line = Line(limits)
     outgoing = line.place(2, b"x" * 20, retain=True)
     assert isinstance(outgoing.waiter.outcome, PublishRefused)

@@ -76,7 +76,7 @@ async def test_subscriptions_are_not_repeated_where_the_server_kept_the_session(
         await us.publish("b")
 
 
-async def test_what_was_unsubscribed_does_not_come_back() -> None:
+async def test_removed_subscriptions_do_not_come_back() -> None:
     async def first(peer: Peer) -> None:
         await peer.welcome()
         await peer.grant()
@@ -300,7 +300,7 @@ async def test_a_permanent_refusal_after_a_loss_ends_iteration_and_publishing() 
     ("code", "says"),
     [(ReasonCode.SESSION_TAKEN_OVER, "taken over"), (ReasonCode.TOPIC_FILTER_INVALID, "topic filter invalid")],
 )
-async def test_what_would_be_the_same_next_time_ends_the_client(code: ReasonCode, says: str) -> None:
+async def test_a_refusal_that_would_repeat_ends_the_client(code: ReasonCode, says: str) -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome()
         peer.send(Disconnect(code))

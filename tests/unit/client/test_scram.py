@@ -68,7 +68,7 @@ async def test_a_challenge_that_is_none_gets_no_proof(fields: dict[str, str], wh
 
 
 @pytest.mark.parametrize("message", [b"", b"\xff", b"e=other-error", b"v=AAAA"])
-async def test_what_is_no_challenge_gets_no_proof(message: bytes) -> None:
+async def test_an_invalid_challenge_gets_no_proof(message: bytes) -> None:
     talk = ScramSha256("user", "pencil").begin()
     talk.first()
     with pytest.raises(ValueError, match=r"."):
@@ -119,6 +119,6 @@ def test_a_password_never_shows() -> None:
 @pytest.mark.parametrize(
     ("username", "password", "which"), [("", "x", "username"), ("x", "\x07", "password"), ("x", "", "password")]
 )
-def test_what_cannot_be_a_name_or_a_password_is_refused(username: str, password: str, which: str) -> None:
+def test_invalid_names_and_passwords_are_refused(username: str, password: str, which: str) -> None:
     with pytest.raises(ValueError, match=which):
         ScramSha256(username, password)

@@ -58,7 +58,7 @@ def gone(client: Client, code: int) -> None:
 
 
 @pytest.mark.parametrize("version", [V311, V5])
-def test_who_must_authenticate_waits_and_so_do_packets_sent_early(version: int) -> None:
+def test_a_client_that_must_authenticate_waits_and_so_do_packets_sent_early(version: int) -> None:
     world = World()
     client = world.open(version, must_authenticate=True)
     assert client.connect("c", username="ann", password=b"pw") is None
@@ -159,7 +159,7 @@ def test_mqtt_4_12_0_2_the_server_asks_for_more_until_it_decides() -> None:
     assert client.connection.state == CONNECTED
 
 
-def test_who_a_client_is_says_the_method_and_not_the_client() -> None:
+def test_the_identity_of_a_client_comes_from_the_method_and_not_from_the_client() -> None:
     world = World()
     assert inside(world).connection.username == "ann"
     assert inside(world, identity="cn").connection.username == "cn"
@@ -245,7 +245,7 @@ def test_an_exchange_has_so_many_packets_and_no_more() -> None:
     gone(client, 0x97)
 
 
-def test_what_comes_behind_the_last_auth_waits_for_nothing() -> None:
+def test_packets_behind_the_last_auth_wait_for_nothing() -> None:
     world = World()
     client = inside(world)
     assert client.subscribe("t") == b"\0"
@@ -303,7 +303,7 @@ def test_mqtt_4_12_1_2_who_comes_at_a_busy_time_is_disconnected_and_may_come_aga
     assert client.connection.close_reason == CloseReason.QUOTA_EXCEEDED
 
 
-def test_nobody_becomes_somebody_else() -> None:
+def test_no_client_takes_the_identity_of_another() -> None:
     world = World()
     client = inside(world)
     client.send(auth(0x19))
@@ -316,7 +316,7 @@ def test_nobody_becomes_somebody_else() -> None:
     assert client.received() == [auth(0, b"hello")]
 
 
-def test_who_does_not_end_an_exchange_is_disconnected() -> None:
+def test_a_client_that_does_not_end_an_exchange_is_disconnected() -> None:
     world = World(Limits(connect_timeout_s=10))
     client = inside(world)
     client.send(auth(0x19))

@@ -131,7 +131,7 @@ class ByGroup(OpenRules):
         return role == 1
 
 
-def test_who_may_subscribe_to_a_queue_acknowledges_and_who_may_publish_there_commands() -> None:
+def test_a_queue_needs_subscribe_to_acknowledge_and_publish_to_command() -> None:
     rules = built_in_rules(authorizer=ByGroup())
     member, other = 2, 0
     for topic, allowed in ((b"$queue/q/$ack", (True, True)), (b"$queue/q/$seek/a", (True, False))):

@@ -198,7 +198,7 @@ def test_it_is_over_when_one_of_them_leaves(who: str) -> None:
     world.end()
 
 
-def test_nobody_waits_for_longer_than_max_block_s() -> None:
+def test_no_publisher_waits_longer_than_max_block_s() -> None:
     world = World(Limits(max_inflight=1, max_queued_messages=QUEUE, min_drain_rate=20, max_block_s=0.5))
     reader = Reader(world)
     publishers = [world.connect(f"p{number}") for number in range(40)]
@@ -298,7 +298,7 @@ def test_qos_0_messages_do_not_stand_before_a_full_queue() -> None:
     world.end()
 
 
-def test_who_publishes_to_itself_does_not_wait_for_itself() -> None:
+def test_a_client_that_publishes_to_itself_does_not_wait_for_itself() -> None:
     world = World(LIMITS)
     reader = Reader(world)
     burst(reader.client, 0, 100)
@@ -307,7 +307,7 @@ def test_who_publishes_to_itself_does_not_wait_for_itself() -> None:
 
 
 @pytest.mark.parametrize("why", ["a policy", "drop_oldest", "zero", "no queue", "very many receivers"])
-def test_nobody_waits_where_something_else_was_said(why: str) -> None:
+def test_no_publisher_waits_under_another_policy(why: str) -> None:
     limits = {
         "drop_oldest": Limits(max_inflight=4, max_queued_messages=QUEUE, on_overflow=DROP_OLDEST),
         "zero": Limits(max_inflight=4, max_queued_messages=QUEUE, min_drain_rate=0),

@@ -76,7 +76,7 @@ def test_where_the_bytes_are_cut_does_not_matter() -> None:
         assert (client.connection.received_qos0, client.connection.received_qos1) == (3, 2)
 
 
-def test_what_follows_a_disconnect_is_not_looked_at() -> None:
+def test_packets_behind_a_disconnect_are_ignored() -> None:
     world = World()
     seen = world.connect("s")
     seen.subscribe("t")
@@ -159,7 +159,7 @@ def test_a_reason_string_is_sent_only_where_it_is_wanted_and_fits() -> None:
 
 @examples(50)
 @given(st.lists(st.one_of([KINDS[name](V5) for name in kinds(V5)]) | st.binary(max_size=20), max_size=6), st.booleans())
-def test_whatever_a_client_sends_only_its_own_connection_can_end(sent: list[object], connected: bool) -> None:
+def test_no_input_of_a_client_ends_another_connection(sent: list[object], connected: bool) -> None:
     world = World()
     other = world.connect("other client")
     other.subscribe("#", qos=2)
@@ -234,7 +234,7 @@ def test_a_lost_connection_is_over_once() -> None:
     assert connection.ended_at == world.now
 
 
-def test_what_a_connection_did_is_known_when_it_is_over() -> None:
+def test_the_counts_of_a_connection_are_known_when_it_ends() -> None:
     world = World(Limits(max_queued_messages=1, min_drain_rate=0))
     client = world.connect("c", receive_maximum=1, auto_ack=False)
     client.subscribe("t", "u", qos=1)
@@ -576,7 +576,7 @@ def test_a_long_backlog_leaves_in_passes_and_everybody_has_a_turn() -> None:
     assert [len(client.payloads()) for client in again] == [12] * 6
 
 
-def test_who_asks_again_and_again_has_no_more_turns_than_others() -> None:
+def test_a_client_that_asks_repeatedly_has_no_more_turns_than_others() -> None:
     world = World()
     greedy, other = world.connect("greedy"), world.connect("other")
     for number in range(2):

@@ -42,7 +42,7 @@ def test_a_client_without_an_identifier_is_given_one_that_nobody_has(version: in
     assert world.connect("", version).connection.client_id == "auto-4"
 
 
-def test_what_was_agreed_is_known_of_the_connection() -> None:
+def test_the_negotiated_values_of_a_connection_are_known() -> None:
     world = World()
     client = world.open(identity="sensor")
     client.connect("c", clean_start=False, keep_alive=9, expiry=10, username="someone", maximum_packet_size=100)
@@ -94,7 +94,7 @@ def test_a_malformed_connect_is_answered_as_its_version_can_say() -> None:
         (raw("11 00"), "CONNECT with header flags 0b0001 [MQTT-2.1.3-1]"),
     ],
 )
-def test_what_is_no_connect_is_named_and_gets_no_answer(chunk: bytes, detail: str) -> None:
+def test_a_first_packet_other_than_connect_is_named_and_gets_no_answer(chunk: bytes, detail: str) -> None:
     client = World().open()
     client.send_bytes(chunk)
     assert client.closed

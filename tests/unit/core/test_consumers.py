@@ -42,7 +42,7 @@ def lend(session: Session, lender: Lender, payload: bytes) -> bool:
     return session.lend(Delivery(Message(b"a", payload, 1), 1, False, (), lender))
 
 
-def test_what_is_lent_is_in_no_store_and_goes_back_when_the_connection_ends() -> None:
+def test_a_lent_message_is_in_no_store_and_goes_back_when_the_connection_ends() -> None:
     world = World()
     client = world.connect("c", expiry=100, auto_ack=False)
     client.subscribe("own", qos=1)
@@ -111,7 +111,7 @@ def test_only_shared_subscriptions_are_found_by_name_and_they_keep_nothing() -> 
     assert not StoredOrigin(b"$share/g/a").keeps
 
 
-def test_what_a_store_gives_of_queues_goes_to_them() -> None:
+def test_stored_state_of_queues_goes_to_the_queues() -> None:
     class Restored:
         syntax = QUEUES
 

@@ -87,7 +87,7 @@ def test_expired_are_sessions_whose_time_went_by() -> None:
     assert [session.client_id for session in world.broker.sessions.values()] == ["stays"]
 
 
-def test_what_is_kept() -> None:
+def test_retained_entries_are_kept() -> None:
     world = World(Limits())
     client = world.connect("c", expiry=100)
     client.subscribe("t", qos=1)
@@ -101,7 +101,7 @@ def test_what_is_kept() -> None:
     assert (len(publisher.retained), publisher.retained.size_bytes, publisher.retained.own) == (1, kept, 1)
 
 
-def test_whom_a_message_of_the_brokers_own_would_reach() -> None:
+def test_the_receivers_of_a_message_by_the_broker() -> None:
     world = World()
     assert not world.broker.has_subscribers(b"$SYS/a")
     client = world.connect("c")

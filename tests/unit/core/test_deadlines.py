@@ -26,7 +26,7 @@ def test_nothing_is_due_where_nothing_was_armed() -> None:
     assert deadlines.next_at() is None
 
 
-def test_what_is_due_comes_out_in_order_of_time_then_of_arming() -> None:
+def test_due_timers_come_out_in_order_of_time_then_of_arming() -> None:
     deadlines = Deadlines()
     c, a, first, second, last = [armed(deadlines, at) for at in (3.0, 1.0, 2.0, 2.0, 9.0)]
     assert deadlines.next_at() == 1.0

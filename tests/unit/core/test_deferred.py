@@ -87,7 +87,7 @@ def test_filters_that_are_walked_through_in_vain() -> None:
     assert 2 < passes(broker, writer) <= 50
 
 
-def test_what_would_pile_up() -> None:
+def test_arguments_that_would_pile_up() -> None:
     broker = Broker(Limits())
     readers = [client(broker, f"reader-{number}") for number in range(200)]
     for reader in readers:
@@ -110,7 +110,7 @@ def test_ordinary_chunks_are_looked_at_at_once() -> None:
 
 
 @pytest.mark.parametrize("version", [V311, V5])
-def test_what_comes_meanwhile_is_looked_at_afterwards(version: int) -> None:
+def test_packets_that_arrive_meanwhile_are_handled_afterwards(version: int) -> None:
     broker = Broker(Limits(max_packet_bytes=1_000))
     connection = client(broker, "c", version)
     broker.feed(connection, encode(Pingreq(), version) * 5_000, NOW)
@@ -125,7 +125,7 @@ def test_what_comes_meanwhile_is_looked_at_afterwards(version: int) -> None:
     assert connection.outbox.answers == 1 + 5_000 + 10 * 501
 
 
-def test_who_ends_meanwhile_is_looked_at_no_more() -> None:
+def test_a_connection_that_ends_meanwhile_is_skipped() -> None:
     broker = Broker(Limits())
     connection = client(broker, "c")
     broker.feed(connection, encode(Pingreq(), V5) * 5_000, NOW)
@@ -138,7 +138,7 @@ def test_who_ends_meanwhile_is_looked_at_no_more() -> None:
     assert broker.connections == {}
 
 
-def test_whoever_says_goodbye_is_looked_at_to_the_end() -> None:
+def test_a_client_that_says_goodbye_is_handled_to_the_end() -> None:
     broker = Broker(Limits())
     connection = client(broker, "c")
     broker.feed(connection, encode(Pingreq(), V5) * 5_000 + encode(Disconnect(), V5), NOW)

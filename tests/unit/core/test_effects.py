@@ -33,6 +33,6 @@ def test_bytes_that_nobody_is_to_write_are_an_effect_for_they_are_counted() -> N
     assert not effects.is_empty
 
 
-def test_what_waits_for_a_commit_says_what_it_does_then() -> None:
+def test_work_that_waits_for_a_commit_names_its_next_step() -> None:
     with pytest.raises(NotImplementedError):
         AwaitsCommit().on_committed(0.0)

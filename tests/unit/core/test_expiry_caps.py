@@ -87,7 +87,7 @@ def test_a_shorter_interval_of_the_message_stays(asked: int, kept: int | None) -
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_who_subscribes_already_gets_the_message_as_it_came(qos: int) -> None:
+def test_a_present_subscriber_gets_the_message_as_it_came(qos: int) -> None:
     world = world_of({"#": 10})
     here, away = world.connect("here"), world.connect("away", expiry=1_000, clean_start=False)
     for client in (here, away):
@@ -127,7 +127,7 @@ def test_an_expiry_survives_a_restart() -> None:
     assert found(after) == []
 
 
-def test_what_has_expired_makes_room() -> None:
+def test_expired_entries_make_room() -> None:
     world = world_of({"a": 10}, Limits(max_retained_messages=1))
     world.publish("a", "x", retain=True)
     assert world.publish("b", "x", retain=True) == 0x97

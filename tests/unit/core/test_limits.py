@@ -71,7 +71,7 @@ def test_only_the_three_policies_exist() -> None:
 
 
 @pytest.mark.parametrize("extreme", [LEAST, MOST])
-def test_what_is_allowed_can_be_said_in_a_connack(extreme: dict[str, int]) -> None:
+def test_each_accepted_limit_fits_a_connack(extreme: dict[str, int]) -> None:
     limits = dataclasses.replace(Limits(), **extreme)  # type: ignore[arg-type]
     connection = Connection(1, Peer(), Effects(), limits, 0.0)
     connection.session_expiry_s = limits.max_session_expiry_s

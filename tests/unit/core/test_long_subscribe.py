@@ -110,7 +110,7 @@ def test_packets_behind_it_wait_for_it() -> None:
     assert not client.connection.deferred
 
 
-def test_what_is_retained_follows_the_suback() -> None:
+def test_retained_messages_follow_the_suback() -> None:
     world = World()
     for number in range(0, MANY, 10):
         world.publish(FILTERS[number], str(number), retain=True)

@@ -185,7 +185,7 @@ def delay_many(world: World) -> Callable[[], None]:
         (connect_partly, 0.85, 1.1),
     ],
 )
-def test_what_is_charged_is_what_the_allocator_gives(
+def test_the_charge_equals_what_the_allocator_gives(
     load: Callable[[World], Callable[[], None]], least: float, most: float
 ) -> None:
     world = world_of()
@@ -337,7 +337,7 @@ def test_shedding_ends_when_nothing_is_left_to_drop() -> None:
     assert world.broker.effects.memory.droppable == 0
 
 
-def test_what_follows_a_disconnect_is_not_kept() -> None:
+def test_bytes_behind_a_disconnect_are_not_kept() -> None:
     world = world_of()
     client = world.connect("c")
     client.send_bytes(
@@ -450,7 +450,7 @@ def test_deferred_bytes_are_charged_and_refused_alike() -> None:
     assert client.connection.close_reason == CloseReason.QUOTA_EXCEEDED
 
 
-def test_what_a_blocked_link_has_not_sent_counts_until_it_reads_again() -> None:
+def test_unsent_bytes_of_a_blocked_link_count_until_it_reads_again() -> None:
     world = world_of()
     client = world.connect("c")
     before = used(world)

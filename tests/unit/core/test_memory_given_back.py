@@ -132,7 +132,7 @@ def test_frames_that_many_blocked_links_hold(on_overflow: str) -> None:
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_what_a_blocked_connection_still_says_when_it_is_closed(is_gone: bool) -> None:
+def test_a_blocked_connection_still_writes_its_last_packets_when_it_is_closed(is_gone: bool) -> None:
     """It is never written if the link is gone before."""
     world = World()
     client = world.connect("c")
@@ -146,7 +146,7 @@ def test_what_a_blocked_connection_still_says_when_it_is_closed(is_gone: bool) -
     world.end()
 
 
-def test_what_is_retained_below_many_prefixes() -> None:
+def test_retained_messages_below_many_prefixes() -> None:
     world = World(Limits(max_retained_messages=150))
     for number in range(200):
         world.publish(f"a/{number % 20}/{number}", "x" * number, 1, retain=True, message_expiry_interval=10)
@@ -157,7 +157,7 @@ def test_what_is_retained_below_many_prefixes() -> None:
     world.end()
 
 
-def test_what_follows_the_packet_that_ends_a_connection() -> None:
+def test_packets_behind_the_one_that_ends_a_connection() -> None:
     world = World()
     client = world.connect("c")
     world.broker.feed(client.connection, encode(Disconnect(), V5) + b"\x30", world.now)

@@ -35,7 +35,7 @@ def test_a_message_keeps_its_number() -> None:
     assert message.untraced().number == message.number
 
 
-def test_what_is_kept_has_one_number_for_all_its_receivers() -> None:
+def test_a_kept_message_has_one_number_for_all_its_receivers() -> None:
     world = World()
     for name in ("a", "b"):
         away = world.connect(name, expiry=100)

@@ -367,7 +367,7 @@ def test_of_a_run_for_nobody_the_one_that_is_followed_is_told_alone(qos: int) ->
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_whoever_wants_none_of_his_own_is_no_receiver(qos: int) -> None:
+def test_a_client_with_no_local_does_not_receive_its_own_messages(qos: int) -> None:
     world, recorder = watched()
     writer = world.connect("w")
     writer.subscribe(request("t", no_local=True))
@@ -425,7 +425,7 @@ def test_a_session_ends_before_it_was_sent_and_a_group_passes_it_on() -> None:
     assert [each[1] for each in recorder.told if each[0] == "dropped"] == [1, 2], "what it had by itself"
 
 
-def test_who_finds_it_retained_is_not_told_of() -> None:
+def test_receivers_of_retained_messages_are_not_reported() -> None:
     world, recorder = watched()
     world.publish("t", "x", retain=True)
     world.publish("$SYS/x", "x", retain=True)
@@ -440,7 +440,7 @@ def test_who_finds_it_retained_is_not_told_of() -> None:
 
 @pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("qos", [0, 1])
-def test_what_only_an_analyst_may_publish_is_followed_on_its_own_route(qos: int, together: int) -> None:
+def test_messages_that_only_an_analyst_may_publish_are_followed_on_their_own_route(qos: int, together: int) -> None:
     world, recorder = watched()
     world.broker.authorize(built_in_rules(frozenset({"w"})))
     reader = world.connect("r")

@@ -122,7 +122,7 @@ def test_the_topic_of_the_mount_point_itself_has_no_name_below_it(topic: str, qo
     assert world.session("device").drops == {"not_authorized": 1}
 
 
-def test_what_the_broker_says_is_read_with_its_own_name() -> None:
+def test_messages_by_the_broker_carry_its_own_name() -> None:
     world = World()
     inside = below(world)
     inside.subscribe("$SYS/#", "#")
@@ -307,7 +307,7 @@ def test_no_local_and_subscription_options_hold() -> None:
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-def test_what_comes_in_one_chunk_with_connect_is_mounted_too(is_busy: bool) -> None:
+def test_packets_in_one_chunk_with_connect_are_mounted_too(is_busy: bool) -> None:
     world = World()
     outside = world.connect("outside")
     outside.subscribe("#")
@@ -320,7 +320,7 @@ def test_what_comes_in_one_chunk_with_connect_is_mounted_too(is_busy: bool) -> N
 
 
 @pytest.mark.parametrize(("used", "is_handled"), [(-1, True), (0, False), (1, False)])
-def test_who_is_below_a_mount_point_waits_for_the_budget_of_the_iteration(used: int, is_handled: bool) -> None:
+def test_a_client_below_a_mount_point_waits_for_the_budget_of_the_iteration(used: int, is_handled: bool) -> None:
     world = World()
     client = below(world)
     client.received()

@@ -31,7 +31,7 @@ def letters(outbox: Outbox, size: int = 100) -> str:
     return outbox.take().decode()[::size]
 
 
-def test_what_waits_is_told_in_bytes() -> None:
+def test_waiting_messages_are_reported_in_bytes() -> None:
     outbox = outbox_of()
     outbox.send(b"ab")
     assert outbox.waiting_bytes == 0
@@ -115,7 +115,7 @@ def test_unblocking_an_outbox_that_kept_nothing_leaves_the_turn_empty() -> None:
     assert outbox.effects.dirty == []
 
 
-def test_what_was_dirty_before_the_block_is_in_the_turn_once() -> None:
+def test_entries_dirty_before_the_block_are_in_the_turn_once() -> None:
     outbox = outbox_of()
     outbox.send(b"a")
     outbox.block()
@@ -125,7 +125,7 @@ def test_what_was_dirty_before_the_block_is_in_the_turn_once() -> None:
     assert outbox.take() == b"ab"
 
 
-def test_what_waited_before_the_block_counts_until_it_is_taken() -> None:
+def test_messages_that_waited_before_the_block_count_until_they_are_taken() -> None:
     outbox = outbox_of(max_bytes=1_024)
     outbox.send(b"x" * 1_000)
     outbox.block()
@@ -188,7 +188,7 @@ def test_dropping_the_oldest_drops_no_more_than_it_takes() -> None:
     assert outbox.take() == run("bcd", size=250) + run("xyz", size=10)
 
 
-def test_what_is_kept_goes_before_any_of_those_that_came_after_it() -> None:
+def test_older_entries_go_before_newer_ones() -> None:
     outbox = outbox_of(DROP_OLDEST, max_bytes=2 * PIECE_BYTES + 1_024)
     outbox.block()
     outbox.offer(run("abc", size=5), 3)
@@ -267,7 +267,7 @@ def test_the_high_water_marks_stay_when_the_water_goes() -> None:
     assert outbox.high_water_bytes == PIECE_BYTES + 300 + CHUNK_BYTES + 50
 
 
-def test_what_is_kept_when_the_connection_ends_is_counted_as_dropped() -> None:
+def test_messages_kept_when_the_connection_ends_are_counted_as_dropped() -> None:
     outbox = outbox_of()
     outbox.block()
     outbox.offer(run("ab"), 2)

@@ -147,7 +147,7 @@ def test_limits_that_make_no_sense_are_refused(options: dict[str, float], compla
 # ---------------------------------------------------------------------- slow senders
 
 
-def test_who_sends_most_is_held_for_a_while_and_loses_nothing() -> None:
+def test_the_busiest_sender_is_held_for_a_while_and_loses_nothing() -> None:
     world, heavy, light = mixed()
     reader = world.connect("reader")
     reader.subscribe("t/#")
@@ -196,7 +196,7 @@ def test_a_debt_is_forgiven_after_a_second() -> None:
 
 
 @pytest.mark.parametrize("who", ["heavy", "light"])
-def test_nobody_is_slowed_where_nobody_waits_for_another(who: str) -> None:
+def test_no_client_is_slowed_where_none_waits_for_another(who: str) -> None:
     world = World()
     clients = [world.connect(f"c{number}") for number in range(3)]
     for _ in range(20):
@@ -210,7 +210,7 @@ def test_nobody_is_slowed_where_nobody_waits_for_another(who: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_nobody_is_slowed_for_itself(count: int) -> None:
+def test_no_client_is_slowed_for_its_own_sake(count: int) -> None:
     """Where other processes take the processor, a client that sends as fast as it can sends little now and then."""
     world = World()
     clients = [world.connect(f"c{number}") for number in range(count)]
@@ -223,7 +223,7 @@ def test_nobody_is_slowed_for_itself(count: int) -> None:
     assert not world.broker.overload.credits.is_mixed
 
 
-def test_nobody_is_slowed_where_other_programs_have_the_processor() -> None:
+def test_no_client_is_slowed_when_other_programs_hold_the_processor() -> None:
     world = World()
     heavy, light = world.connect("heavy"), world.connect("light")
     for _ in range(20):
@@ -257,7 +257,7 @@ def test_where_very_many_send_none_is_promised_more_than_its_share() -> None:
     assert heavy.connection.number in held(world)
 
 
-def test_who_acknowledges_much_is_not_slowed() -> None:
+def test_a_client_that_acknowledges_much_is_not_slowed() -> None:
     world, heavy, light = mixed()
     reader = world.connect("reader")
     for _ in range(3):
@@ -313,7 +313,7 @@ def test_qos_0_messages_are_shed_in_order(stage: int, properties: Properties, re
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("says", ["low", "high", "policy"])
-def test_what_was_acknowledged_is_never_shed(version: int, qos: int, says: str) -> None:
+def test_acknowledged_messages_are_never_shed(version: int, qos: int, says: str) -> None:
     world = world_with(TopicPolicy("t", priority="low" if says == "policy" else "normal"))
     reader, publisher = world.connect("reader"), world.connect("publisher", version)
     reader.subscribe("t", qos=2)

@@ -110,7 +110,7 @@ def test_the_broker_itself_may() -> None:
         world.publish("$SYS/+", "x")
 
 
-def test_what_the_broker_says_to_nobody_is_not_counted_as_lost() -> None:
+def test_messages_by_the_broker_without_a_receiver_are_not_counted_as_lost() -> None:
     world = World()
     assert world.publish("$SYS/a", "x") == 0x10
     assert world.broker.router.drops.by_reason == {}
@@ -118,7 +118,7 @@ def test_what_the_broker_says_to_nobody_is_not_counted_as_lost() -> None:
     assert world.broker.router.drops.by_reason == {NO_SUBSCRIBERS: 1}
 
 
-def test_what_the_broker_retains_is_found_replaced_and_forgotten() -> None:
+def test_messages_retained_by_the_broker_are_found_replaced_and_forgotten() -> None:
     world = World()
     world.publish("$SYS/a", "1", retain=True)
     world.publish("$SYS/a", "2", retain=True)
@@ -129,14 +129,14 @@ def test_what_the_broker_retains_is_found_replaced_and_forgotten() -> None:
     assert listener(world).messages() == [("$SYS/b", "3")]
 
 
-def test_what_the_broker_retains_may_expire() -> None:
+def test_messages_retained_by_the_broker_may_expire() -> None:
     world = World()
     world.publish("$SYS/a", "1", retain=True, message_expiry_interval=10)
     world.advance(10)
     assert listener(world).messages() == []
 
 
-def test_what_the_broker_retains_takes_nobodys_room_and_is_not_stored() -> None:
+def test_messages_retained_by_the_broker_take_no_clients_room_and_are_not_stored() -> None:
     world = World(Limits(max_retained_messages=1, max_retained_bytes=RETAINED_BYTES + 8 + MESSAGE_BYTES + 5))
     for number in range(20):
         assert world.publish(f"$SYS/{number}", "long enough for two", retain=True) == 0x10
@@ -172,7 +172,7 @@ def analyst(world: World, client_id: str = "analyst", version: int = V5) -> Clie
 
 
 @pytest.mark.parametrize("version", [V311, V5])
-def test_who_is_named_publishes_below_analytics(version: int) -> None:
+def test_a_named_user_publishes_below_analytics(version: int) -> None:
     world = World()
     subscriber = listener(world)
     client = analyst(world, version=version)
@@ -213,7 +213,7 @@ def test_elsewhere_below_sys_an_analyst_may_no_more_than_others(topic: str) -> N
     assert world.broker.router.drops.by_reason == {NOT_AUTHORIZED: 2}
 
 
-def test_who_is_not_named_may_not_publish_below_analytics() -> None:
+def test_an_unnamed_user_may_not_publish_below_analytics() -> None:
     world = World()
     client = analyst(world, "somebody")
     client.send(Publish(ALERT.encode(), b"x"))

@@ -168,7 +168,7 @@ def test_a_long_backlog_that_is_leaving_is_begun_once() -> None:
     assert len(client.payloads()) == 40
 
 
-def test_what_a_rate_leaves_room_for_leaves_the_queue_at_once() -> None:
+def test_messages_within_the_rate_leave_the_queue_at_once() -> None:
     world = World()
     client = listener(world, Rate(messages_per_s=10), 1)
     client.block()

@@ -185,7 +185,7 @@ class KeptAsDeadLetters:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_is_wrong_is_kept_by_the_queues_of_the_topic_or_refused(qos: int) -> None:
+def test_an_invalid_message_is_kept_by_the_queues_of_the_topic_or_refused(qos: int) -> None:
     world = QueueWorld([options("jobs", "t"), options("others", "u"), options("none", "t", dead_letter=False)])
     policies = Policies(TopicPolicy("t", payload_check=KeptAsDeadLetters()))
     world.broker.authorize(built_in_rules(authorizer=policies))

@@ -99,7 +99,7 @@ def outcomes(plan: PublishPlan) -> dict[str, tuple[int, str]]:
     return {each.client_id: (each.outcome, each.reason) for each in plan.receivers}
 
 
-def test_who_gets_a_message_and_who_does_not() -> None:
+def test_the_receivers_of_a_message_are_explained() -> None:
     world = world_with_rules(Limits(max_queued_messages=1))
     connected(world, "ann", "ann").subscribe("#", qos=1)
     connected(world, "bob", "bob").subscribe("#", qos=1)
@@ -265,7 +265,7 @@ def test_one_member_of_a_group_gets_it() -> None:
 
 @pytest.mark.parametrize("policy", ["round_robin", "least_inflight", "hash_topic", "hash_key"])
 @pytest.mark.parametrize("qos", [0, 1])
-def test_whose_turn_it_is_in_a_group_is_known_and_stays_so(policy: str, qos: int) -> None:
+def test_the_next_member_of_a_group_is_known_and_stays_so(policy: str, qos: int) -> None:
     draw = Random(7)
     world = World(Limits(max_queued_messages=3), share_policies={"*": policy}, filters=Filters())
     members = {f"c{number}": world.connect(f"c{number}", expiry=100, auto_ack=number % 2 == 0) for number in range(6)}
@@ -299,7 +299,7 @@ def test_whose_turn_it_is_in_a_group_is_known_and_stays_so(policy: str, qos: int
         assert got == [expected], topic
 
 
-def test_whose_turn_it_is_depends_on_a_payload_that_is_not_known() -> None:
+def test_the_next_member_depends_on_a_payload_that_is_not_known() -> None:
     world = World(filters=Filters())
     world.connect("choosy").subscribe("$share/g/t", where="payload.n > 1")
     world.connect("other").subscribe("$share/g/t")
@@ -315,7 +315,7 @@ def test_whose_turn_it_is_depends_on_a_payload_that_is_not_known() -> None:
     ]
 
 
-def test_nobody_is_next_where_no_member_may_get_it() -> None:
+def test_no_member_is_next_where_none_may_receive_the_message() -> None:
     world = world_with_rules()
     connected(world, "bob", "bob").subscribe("$share/g/#", qos=1)
     assert [each.is_next for each in publish(world, "secret", user="ann").receivers] == [False]
@@ -421,7 +421,7 @@ def test_receivers_above_a_limit_are_counted() -> None:
     assert (len(plan.receivers), plan.unnamed) == (MAX_PLANNED, 2)
 
 
-def test_what_a_subscription_would_come_to() -> None:
+def test_the_outcome_of_a_subscription_is_explained() -> None:
     world = world_with_rules()
     for topic in ("secret", "a", "b"):
         world.publish(topic, "x", 0, True)
@@ -475,7 +475,7 @@ def test_filters_are_asked_as_far_as_the_message_is_known(
     assert excluded == {name for name, why in expected.items() if why not in ("", FILTERED)}
 
 
-def test_who_is_above_its_pace_would_not_get_a_message_of_qos_0() -> None:
+def test_a_client_above_its_pace_would_not_get_a_message_of_qos_0() -> None:
     world = World()
     reader = world.open(quotas=Quotas(outgoing=Rates(BucketTable(Rate(messages_per_s=1)))))
     assert reader.connect("r") is not None

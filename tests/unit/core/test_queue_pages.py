@@ -48,7 +48,7 @@ def test_a_long_queue_keeps_only_its_first_messages_in_memory() -> None:
     assert world.broker.effects.memory.used == used
 
 
-def test_what_was_stored_is_sent_in_order_behind_what_was_not() -> None:
+def test_stored_messages_are_sent_in_order_behind_unstored_ones() -> None:
     world = paged()
     offline(world, messages=2 * PAGE_MESSAGES + 10)
     client = world.connect("c", clean_start=False, expiry=1_000)
@@ -170,7 +170,7 @@ def test_a_purge_reaches_what_is_only_in_the_store() -> None:
     assert payloads(client) == list(range(KEPT_MESSAGES + 10, MANY))
 
 
-def test_what_was_dropped_while_a_page_was_read_is_passed_over() -> None:
+def test_a_message_dropped_while_a_page_was_read_is_skipped() -> None:
     world = paged()
     offline(world)
     world.late_pages = []

@@ -12,7 +12,7 @@ STEPS = st.lists(st.tuples(st.floats(0.0, 5.0), st.integers(1, 200)), min_size=1
 
 
 @given(RATES, BURSTS, STEPS)
-def test_what_waits_out_its_debts_never_exceeds_the_rate_and_never_starves(
+def test_a_sender_that_waits_out_its_debts_never_exceeds_the_rate_and_never_starves(
     rate: float, burst: float, steps: list[tuple[float, int]]
 ) -> None:
     bucket = TokenBucket(rate, burst, 0.0)

@@ -39,7 +39,7 @@ def grown_world() -> World:
     return world
 
 
-def test_what_was_kept_is_there_again() -> None:
+def test_kept_state_is_restored() -> None:
     before = grown_world()
     after = before.restart()
     assert {"away", "there"} == set(after.broker.sessions._by_client_id)
@@ -125,7 +125,7 @@ def test_a_change_that_says_what_goes_is_nothing_to_restore() -> None:
             Broker(Limits()).restore([[change]], 0.0)
 
 
-def test_what_belongs_to_a_session_comes_after_it() -> None:
+def test_rows_of_a_session_come_after_it() -> None:
     orphan = Enqueue("c", 1, Delivery(Message(b"t", b"x", 1), 1, False))
     with pytest.raises(AssertionError, match="'c' comes after its parts"):
         Broker(Limits()).restore([[orphan]], 0.0)
@@ -285,7 +285,7 @@ def test_a_session_knows_whose_it_was() -> None:
     assert (after.session("d").username, after.session("d").version) == (None, V5)
 
 
-def test_what_was_purged_does_not_come_back() -> None:
+def test_purged_messages_do_not_come_back() -> None:
     world = World()
     away = world.connect("away", expiry=100, receive_maximum=1, auto_ack=False)
     away.subscribe("t", qos=1)

@@ -66,7 +66,7 @@ def test_names_that_do_not_match_are_looked_at_by_and_by_too() -> None:
     assert client.payloads() == ["found"]
 
 
-def test_what_is_replaced_or_cleared_before_it_is_found_is_left_out() -> None:
+def test_a_retained_message_replaced_or_cleared_before_it_is_found_is_left_out() -> None:
     world = world_of()
     client = world.connect("c")
     begin(client, "#")
@@ -92,7 +92,7 @@ def test_later_messages_wait_until_all_that_was_retained_is_sent() -> None:
     assert len(payloads) == MANY + 1
 
 
-def test_what_expires_before_it_is_found_is_left_out() -> None:
+def test_a_retained_message_that_expires_before_it_is_found_is_left_out() -> None:
     world = world_of()
     world.publish("z", "short", 1, retain=True, message_expiry_interval=5)
     client = world.connect("c")
@@ -103,7 +103,7 @@ def test_what_expires_before_it_is_found_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("expiry", "qos", "kept"), [(100, 1, MANY), (100, 0, 0), (0, 1, 0)])
-def test_who_leaves_meanwhile_finds_the_rest_on_coming_back_if_its_session_keeps_it(
+def test_a_client_that_leaves_meanwhile_finds_the_rest_if_its_session_keeps_it(
     expiry: int, qos: int, kept: int
 ) -> None:
     world = world_of(topic="t/%d/x")
@@ -116,7 +116,7 @@ def test_who_leaves_meanwhile_finds_the_rest_on_coming_back_if_its_session_keeps
     assert world.session("c").queued == 0
 
 
-def test_what_was_sent_before_comes_before_what_is_yet_to_be_found() -> None:
+def test_messages_sent_before_come_before_retained_ones_yet_to_be_found() -> None:
     """And what came later after it, also if the client leaves again and again."""
     world = world_of(50)
     client = world.connect("c", expiry=100, receive_maximum=5, auto_ack=False)
@@ -140,7 +140,7 @@ def test_what_was_sent_before_comes_before_what_is_yet_to_be_found() -> None:
     assert order[-1] == b"later"
 
 
-def test_what_qos_0_finds_is_lost_with_its_connection_and_counted() -> None:
+def test_retained_messages_at_qos_0_are_lost_with_the_connection_and_counted() -> None:
     world = world_of(3)
     client = world.connect("c", expiry=100)
     client.block()

@@ -93,7 +93,7 @@ def taken(routes: Routes) -> int:
 
 
 @pytest.mark.parametrize("levels", [1, 3, 20, MAX_LEVELS])
-def test_what_topics_are_said_to_take_is_about_what_they_do(levels: int) -> None:
+def test_the_stated_memory_of_topics_is_about_what_they_take(levels: int) -> None:
     """However many levels they have, and none of them in common."""
     routes = Routes({}, 10**8, {}, permissions(), Effects())
     tracemalloc.start()
@@ -310,7 +310,7 @@ def test_a_cached_route_always_equals_a_new_one(
         assert routes._cached_bytes == taken(routes) <= max_bytes
 
 
-def test_who_comes_back_is_on_the_short_way_again() -> None:
+def test_a_client_that_comes_back_is_on_the_short_path_again() -> None:
     world = World()
     away = world.connect("away", expiry=100)
     away.subscribe("a")

@@ -62,7 +62,7 @@ def test_those_before_a_faulty_one_arrive() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
-def test_what_does_not_fit_the_window_waits_in_its_order(window: int) -> None:
+def test_messages_beyond_the_window_wait_in_order(window: int) -> None:
     world = World(Limits(max_inflight=window))
     reader = world.connect("r", auto_ack=False)
     reader.subscribe("t", qos=1)
@@ -107,7 +107,7 @@ def test_identifiers_go_round_and_pass_over_those_in_use() -> None:
     assert identifiers(reader) == [65_532, 4, 5, 6]
 
 
-def test_who_is_acknowledged_out_of_order_is_the_right_one() -> None:
+def test_an_acknowledgement_out_of_order_finds_its_message() -> None:
     world = World()
     reader = world.connect("r", V311, auto_ack=False, clean_start=True)
     reader.subscribe("t", qos=2)
@@ -176,7 +176,7 @@ def test_a_run_goes_behind_a_backlog_that_leaves_in_several_passes() -> None:
     assert [payload[0] for payload in reader.payloads()] == ["a", "b", "c", "d", "e", "f"]
 
 
-def test_what_is_still_to_be_released_counts_as_in_flight_from_the_start() -> None:
+def test_messages_to_be_released_count_as_in_flight_from_the_start() -> None:
     world = World()
     reader = world.connect("r", auto_ack=False, expiry=60)
     reader.subscribe("t", qos=2)

@@ -85,7 +85,7 @@ def test_those_that_are_followed_too(qos: int) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_waits_has_less_time_left_and_expires(qos: int) -> None:
+def test_waiting_messages_have_less_time_left_and_expire(qos: int) -> None:
     world = World()
     reader = world.connect("r", expiry=1_000)
     reader.subscribe("t", qos=2)
@@ -155,7 +155,7 @@ def test_an_alias_is_nobody_else_s() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_what_a_connection_keeps_is_bounded(more: int) -> None:
+def test_the_memory_of_a_connection_is_bounded(more: int) -> None:
     client = World().connect("w")
     value = "x" * (
         MAX_RAW_PROPERTIES_BYTES - 6 + more

@@ -301,7 +301,7 @@ def test_dropping_the_oldest_spares_what_was_sent_before() -> None:
     assert text == "ABfgh"
 
 
-def test_what_was_sent_before_is_not_dropped_even_if_there_is_nothing_else() -> None:
+def test_sent_messages_are_not_dropped_even_if_no_others_wait() -> None:
     bench = Bench(max_queued_messages=2, on_overflow=DROP_OLDEST)
     bench.deliver("ab")
     bench.session.detach()
@@ -458,7 +458,7 @@ def test_an_unknown_pubrec_is_answered_as_its_version_can_say() -> None:
 # ── the client comes back ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_unacknowledged_is_sent_again_in_its_order_and_says_so() -> None:
+def test_unacknowledged_messages_are_sent_again_in_order_and_say_so() -> None:
     bench = Bench(receive_maximum=3)
     bench.deliver("a", 1)
     bench.deliver("b", 2)

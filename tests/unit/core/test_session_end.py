@@ -134,7 +134,7 @@ def test_a_session_with_many_messages_lets_them_go_in_parts_and_counts_each() ->
     assert [recorder.of(trace)[-1] for trace in (1, 2)] == [("dropped", "big", SESSION_EXPIRED)] * 2
 
 
-def test_what_a_group_is_owed_reaches_another_member_in_the_end() -> None:
+def test_messages_owed_to_a_group_reach_another_member_in_the_end() -> None:
     world = World()
     world.connect("big", expiry=100).subscribe("$share/g/t", "own", qos=1)
     world.connect("big", expiry=100, clean_start=False).lose()
@@ -172,7 +172,7 @@ def test_deep_filters_cost_more_than_flat_ones(levels: int) -> None:
     assert (world.broker.subscriptions > 0) == (levels == 100)
 
 
-def test_nobody_gets_what_a_session_subscribed_to_that_is_being_taken_apart() -> None:
+def test_a_session_that_is_being_removed_receives_nothing() -> None:
     world = World()
     grown(world)
     world.broker.effects.work = 0

@@ -246,7 +246,7 @@ def test_a_session_that_ended_holds_no_messages_even_if_somebody_still_knows_it(
     assert world.broker.router.drops.by_reason[SESSION_EXPIRED] == 5
 
 
-def test_what_a_session_never_got_is_counted_when_it_ends() -> None:
+def test_undelivered_messages_of_a_session_are_counted_when_it_ends() -> None:
     world = World(Limits(max_queued_messages=2))
     client = world.connect("c", expiry=10)
     client.subscribe("t", qos=1)

@@ -113,7 +113,7 @@ def test_a_member_that_is_away_and_wants_qos_0_refuses_nobodys_message() -> None
     assert world.session("worker-0").drops == {"qos0_offline": 1}
 
 
-def test_what_a_member_has_not_acknowledged_goes_to_another_when_its_session_ends() -> None:
+def test_unacknowledged_messages_of_a_member_go_to_another_when_its_session_ends() -> None:
     world = World()
     first, second = workers(world, 2, qos=2)
     second.lose()
@@ -128,7 +128,7 @@ def test_what_a_member_has_not_acknowledged_goes_to_another_when_its_session_end
     assert payloads(third) == [b"qos1-1"]  # QoS 2 never [MQTT-4.8.2-5]
 
 
-def test_what_goes_to_another_keeps_its_order() -> None:
+def test_redistributed_messages_keep_their_order() -> None:
     world = World()
     first, second = workers(world, 2, receive_maximum=1)
     second.lose()
@@ -258,7 +258,7 @@ def test_in_one_round_everybody_has_one_turn_even_if_somebody_leaves_and_another
     assert len({send_to(share, b"t") for _ in range(5)}) == 5
 
 
-def test_who_is_slow_is_passed_over_once_and_not_again_by_each_message() -> None:
+def test_a_slow_member_is_passed_over_once_and_not_by_each_message() -> None:
     sessions = sessions_of(200)
     share = share_of(sessions, ROUND_ROBIN)
     for session in sessions[1:]:
@@ -275,7 +275,7 @@ def test_who_is_slow_is_passed_over_once_and_not_again_by_each_message() -> None
     assert len({send_to(share, b"t") for _ in range(200)}) == 200
 
 
-def test_who_left_a_group_that_passed_it_over_is_not_called_back() -> None:
+def test_a_member_that_left_a_group_that_passed_it_over_is_not_called_back() -> None:
     sessions = sessions_of(2)
     share = share_of(sessions, ROUND_ROBIN)
     sessions[0].detach()
@@ -292,7 +292,7 @@ def test_who_left_a_group_that_passed_it_over_is_not_called_back() -> None:
     assert send_to(share, b"t") == "s1"
 
 
-def test_nobody_is_dealt_two_of_a_run_while_others_turn_out_to_be_away() -> None:
+def test_no_member_is_dealt_two_messages_of_a_run_while_others_turn_out_to_be_away() -> None:
     for away in itertools.product([False, True], repeat=4):
         for before in range(4):
             sessions = sessions_of(4)
@@ -352,7 +352,7 @@ def test_a_key_finds_the_only_member_that_is_connected(here: int) -> None:
     assert len({send_to(share, b"t/%d" % number) for number in range(50)}) > 10
 
 
-def test_who_acknowledges_on_the_new_connection_what_waits_from_the_old_one_is_ready_again() -> None:
+def test_acknowledging_on_a_new_connection_makes_the_client_ready_again() -> None:
     next_at, limits = Effects(), Limits()
     session, other = Session("s0", 100, next_at, limits), sessions_of(2)[1]
     session.attach(Outbox(0, next_at, limits), 2)
@@ -453,7 +453,9 @@ _actions = st.tuples(
 
 @examples(60)
 @given(st.sampled_from(SHARE_POLICIES), st.lists(_actions, max_size=40))
-def test_who_is_first_always_stands_as_well_as_anybody(policy: str, actions: list[tuple[str, int]]) -> None:
+def test_the_client_that_is_always_first_stands_as_well_as_any_other(
+    policy: str, actions: list[tuple[str, int]]
+) -> None:
     """Ready, slow or away, as a look at every member would find it: no change of a session escapes its groups."""
     next_at, limits = Effects(), Limits(max_inflight=1)
     sessions = sessions_of(5)

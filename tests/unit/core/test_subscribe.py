@@ -91,7 +91,7 @@ def test_the_broker_ends_a_subscription_of_an_absent_client_and_keeps_its_messag
 
 
 @pytest.mark.parametrize("version", [V5, V311])
-def test_who_asks_for_everything_again_and_again_has_only_so_much_made_ready(version: int) -> None:
+def test_repeated_requests_for_everything_prepare_a_limited_amount(version: int) -> None:
     """What was not found for a subscription is found for the one that takes its place."""
     world = World()
     for number in range(100):

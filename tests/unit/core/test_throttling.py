@@ -65,7 +65,7 @@ def test_a_client_is_held_until_the_average_is_kept_and_all_it_sent_arrives(vers
     world.end()
 
 
-def test_what_was_on_its_way_to_a_held_connection_prolongs_the_hold() -> None:
+def test_bytes_under_way_to_a_held_connection_prolong_the_hold() -> None:
     world = World()
     client = member(world, Quotas(Rates(BucketTable(TEN))), "client")
     flood(client, 20)

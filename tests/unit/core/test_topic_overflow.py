@@ -232,7 +232,7 @@ def test_a_shared_subscription_has_room_where_a_member_has(members: int) -> None
     assert acks(publisher) == [0] * (2 * members) + [ReasonCode.QUOTA_EXCEEDED]
 
 
-def test_who_sends_itself_nothing_needs_no_room() -> None:
+def test_a_client_that_sends_itself_nothing_needs_no_room() -> None:
     world = world_of("reject", QUEUE)
     publisher = world.connect("p", auto_ack=False, receive_maximum=1)
     publisher.subscribe(SubscriptionRequest(b"t", 1, no_local=True))
@@ -253,7 +253,7 @@ def test_where_receivers_are_very_many_each_drops_for_itself() -> None:
 
 
 @pytest.mark.parametrize("on_overflow", ["block", "reject"])
-def test_what_was_accepted_before_is_not_refused(on_overflow: str) -> None:
+def test_a_value_accepted_before_is_not_refused(on_overflow: str) -> None:
     world = world_of(on_overflow, QUEUE)
     away(world)
     tallies = [world.broker.publish_own(Message(b"t", b"%d" % number, 1)).tally for number in range(3)]
@@ -318,7 +318,7 @@ def test_receivers_with_filters_are_looked_at(more: bool) -> None:
     assert acks(publisher) == [0, 0, ReasonCode.QUOTA_EXCEEDED]
 
 
-def test_who_reads_at_its_pace_has_no_room_until_it_is_over() -> None:
+def test_a_paced_reader_has_no_room_until_the_pace_ends() -> None:
     world = world_of("reject", Limits())
     quotas = Quotas(outgoing=Rates(BucketTable(Rate(messages_per_s=1))))
     reader = world.open(quotas=quotas)

@@ -30,7 +30,7 @@ def watched(limits: Limits | None = None, recorder: Recorder | None = None) -> t
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_nobody_subscribes_or_may_be_published_to(qos: int) -> None:
+def test_no_client_subscribes_or_may_be_published_to(qos: int) -> None:
     world, recorder = watched()
     writer = world.connect("w")
     writer.send(*[Publish(b"t/1", b"x", qos, packet_id=number if qos else 0) for number in (1, 2)])
@@ -246,7 +246,7 @@ def test_a_socket_takes_no_more_and_takes_bytes_again() -> None:
     assert recorder.told == [("blocked", number), ("unblocked", number, 2.5, waiting)]
 
 
-def test_who_watches_no_longer_is_told_nothing() -> None:
+def test_a_former_watcher_is_told_nothing() -> None:
     world, recorder = watched(recorder=Recorder(clients=("r",), one_in=1))
     reader = world.connect("r", expiry=100, auto_ack=False)
     reader.subscribe("t", qos=1)

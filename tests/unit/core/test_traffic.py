@@ -62,7 +62,7 @@ def test_a_number_below_one_is_refused() -> None:
         Traffic(0)
 
 
-def test_what_was_counted_keeps_its_place_for_one_more_harvest() -> None:
+def test_a_counted_entry_keeps_its_place_for_one_more_harvest() -> None:
     traffic = Traffic(2)
     traffic.of(b"a/x")
     traffic.of(b"b/x")
@@ -144,7 +144,7 @@ def test_messages_without_receivers_count_and_those_that_were_refused_do_not() -
     assert (counter.topic, told(counter)) == (b"t", ([1, 0, 0], 1, 1, 0))
 
 
-def test_what_the_broker_publishes_counts_but_for_what_it_says_of_itself() -> None:
+def test_messages_by_the_broker_count_except_sys_topics() -> None:
     world = World()
     traffic = world.broker.count_traffic(10)
     world.broker.watch(Recorder())

@@ -87,7 +87,7 @@ def test_a_listener_is_converted(tmp_path: Path, text: str, expected: ListenerOp
     assert (config.listeners, left) == ((expected,), [])
 
 
-def test_what_comes_before_the_first_listener_is_one_of_its_own(tmp_path: Path) -> None:
+def test_options_before_the_first_listener_make_a_listener_of_their_own(tmp_path: Path) -> None:
     config, _ = converted(tmp_path, "port 1883\nmax_connections 7\nlistener 1884\nlistener 1885 127.0.0.1")
     assert [(each.host, each.port, each.max_connections) for each in config.listeners] == [
         (EVERY_ADDRESS, 1883, 7),
@@ -123,7 +123,7 @@ def test_an_option_is_converted(tmp_path: Path, text: str, expected: Config) -> 
 
 
 @pytest.mark.parametrize("is_per_listener", [False, True])
-def test_who_may_come_in_is_said_for_all_or_for_a_listener(tmp_path: Path, is_per_listener: bool) -> None:
+def test_login_options_hold_for_all_listeners_or_for_one(tmp_path: Path, is_per_listener: bool) -> None:
     told = "per_listener_settings true\n" * is_per_listener
     config, _ = converted(tmp_path, f"{told}listener 1\nallow_anonymous true\npassword_file p\nlistener 2 127.0.0.1")
     first, second = config.listeners

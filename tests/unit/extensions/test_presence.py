@@ -351,7 +351,7 @@ def test_other_policies_hold_at_once() -> None:
     assert world.retained() == {}
 
 
-def test_who_may_not_receive_a_topic_is_not_in_it() -> None:
+def test_a_client_without_permission_is_not_among_the_receivers() -> None:
     world = Rooms(ROOMS, TopicPolicyOptions(prefix="rooms/vip", access="PRIVATE", members=("vera",), presence=True))
     for client_id in ("vera", "bob"):
         world.connect(client_id, username=client_id, password=b"").subscribe("rooms/#")

@@ -149,7 +149,7 @@ ORDER = '{"order": {"total": 1200.5, "items": [{"sku": "a-1"}, {"sku": "b"}], "p
         ("  qos\n=\t1 ", True),
     ],
 )
-def test_what_is_added_to_google_s_grammar(expression: str, result: bool) -> None:
+def test_additions_to_google_s_grammar(expression: str, result: bool) -> None:
     pairs = {"priority": "3", "path": "payments/7", "AND": "1", "12-a_B": "1", "hex": "0x10"}
     assert Filter(expression).matches(message(ORDER, "a/b", 1, True, **pairs)) is result
 
@@ -211,7 +211,7 @@ def test_escape_sequences(written: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("sequence", [r"\q", r"\u12", r"\xZ", r"\777", r"\ud800", r"\UFFFFFFFF"])
-def test_what_is_no_escape_sequence(sequence: str) -> None:
+def test_text_that_is_no_escape_sequence(sequence: str) -> None:
     with pytest.raises(FilterError, match="is no escape sequence") as raised:
         Filter(f'attributes.a = "ab{sequence}"')
     assert raised.value.position == 19

@@ -136,7 +136,7 @@ async def test_a_queue_is_looked_at_and_emptied_and_a_session_ended(gateway: Gat
         assert (await operator.request(method, f"{API}/clients/away/{path}")).status_code == 404
 
 
-async def test_who_is_banned_is_disconnected_and_stays_out_until_it_is_lifted(gateway: GatewayUnderTest) -> None:
+async def test_a_banned_client_is_disconnected_and_stays_out_until_the_ban_is_lifted(gateway: GatewayUnderTest) -> None:
     operator = gateway.client(Role.OPERATOR, peer="192.0.2.9")
     for kind, value, version in (("client", "c", V5), ("user", "anna", V311), ("address", "::ffff:127.0.0.1", V5)):
         client = await device(gateway, "c", version, username="anna")
@@ -363,7 +363,7 @@ async def test_why_and_follow(tmp_path: Path) -> None:
         assert answer.json()["code"] == "quota_exceeded"
 
 
-async def test_what_would_become_of_a_message_and_a_subscription_is_explained(tmp_path: Path) -> None:
+async def test_the_outcome_of_a_message_and_of_a_subscription_is_explained(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text("user ann\ntopic readwrite a/#\n")
     async with running_gateway(tmp_path / "data", acl_file=str(tmp_path / "acl"), allow_anonymous=True) as gateway:
         viewer = gateway.client(Role.VIEWER)
@@ -415,7 +415,7 @@ async def test_the_configuration_is_shown_with_defaults(gateway: GatewayUnderTes
     assert (found["stop_timeout_s"], found["password_file"], found["http"]["port"]) == (5.0, None, 0)
 
 
-def test_what_looks_like_a_secret_is_hidden() -> None:
+def test_values_that_look_like_secrets_are_hidden() -> None:
     given = {
         "password": "p",
         "password_file": "f",

@@ -67,7 +67,7 @@ async def test_a_user_of_mqtt_logs_in_with_its_password_and_has_the_role_of_the_
         assert (await client.get("/api/v1/me")).status_code == 401
 
 
-async def test_who_fails_too_often_is_jailed_as_over_mqtt(tmp_path: Path) -> None:
+async def test_a_caller_that_fails_too_often_is_jailed_as_over_mqtt(tmp_path: Path) -> None:
     jail = JailOptions(client_failures=2, address_failures=2, delay_s=0.0)
     async with running_gateway(tmp_path / "data", password_file=users(tmp_path), login_jail=jail) as gateway:
         client = gateway.client(peer="192.0.2.1")
@@ -86,7 +86,7 @@ async def test_a_key_expires(tmp_path: Path) -> None:
         assert (await gateway.client(key=key).get("/api/v1/me")).status_code == 401
 
 
-async def test_who_asks_too_often_waits(tmp_path: Path) -> None:
+async def test_a_caller_that_asks_too_often_waits(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"requests_per_s": 2.0}) as gateway:
         client = gateway.client()
         answers = [await client.get("/api/v1/me") for _ in range(3)]
@@ -131,7 +131,7 @@ async def test_an_open_gateway_on_the_network_is_asked_for_twice(tmp_path: Path)
         assert (await gateway.client(host="mine.example").get("/api/v1/me")).json()["role"] == "user"
 
 
-async def test_who_must_log_in_must_do_so_here_too(tmp_path: Path) -> None:
+async def test_logins_are_required_here_too(tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
         assert (await gateway.client().get("/api/v1/me")).status_code == 401
 

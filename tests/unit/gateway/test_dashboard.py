@@ -226,7 +226,7 @@ def test_sessions_of_browsers_have_an_end_and_a_limit() -> None:
     assert len(sessions) == 1
 
 
-async def test_who_may_look_sees_no_buttons_and_who_may_act_does(gateway: GatewayUnderTest) -> None:
+async def test_a_viewer_sees_no_buttons_and_an_operator_does(gateway: GatewayUnderTest) -> None:
     async with Client("127.0.0.1", gateway.broker.port, client_id="pump") as device:
         await device.publish("a", "1", retain=True, qos=1)
         for role, seen in ((Role.VIEWER, False), (Role.OPERATOR, True)):

@@ -209,7 +209,7 @@ WRONG: list[tuple[str, dict[str, str], bytes, str]] = [
         ("$CONTROL/dynamic-security/v1", "POST /api/v1/dynamic-security/commands"),
     ],
 )
-async def test_what_has_requests_of_its_own_is_refused_with_these(
+async def test_properties_with_requests_of_their_own_are_refused_with_their_names(
     gateway: GatewayUnderTest, name: str, said: str
 ) -> None:
     client = gateway.client(Role.ADMIN)
@@ -222,7 +222,7 @@ async def test_what_has_requests_of_its_own_is_refused_with_these(
     assert said in done["errors"][0]["detail"]
 
 
-async def test_what_is_wrong_is_said_and_not_published(gateway: GatewayUnderTest) -> None:
+async def test_a_wrong_argument_is_reported_and_nothing_is_published(gateway: GatewayUnderTest) -> None:
     client = gateway.client()
     topic_id = await topic(client, "a")
     for path, headers, body, code in WRONG:

@@ -143,7 +143,7 @@ async def test_each_message_has_an_id_also_where_nobody_gets_it(gateway: Gateway
     assert len(set(ids)) == 150
 
 
-async def test_what_was_answered_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_an_answered_request_holds_after_a_restart(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         client = await orders(gateway)
         await publish(client, {"data": encoded(b"1")}, {"data": encoded(b"2")})
@@ -272,7 +272,7 @@ async def test_a_subscription_keeps_messages_as_long_as_its_topic_says(gateway: 
         assert made["messageRetentionDuration"] == kept
 
 
-async def test_what_a_subscription_says_is_what_its_queue_does(gateway: GatewayUnderTest) -> None:
+async def test_a_subscription_shows_the_options_that_its_queue_follows(gateway: GatewayUnderTest) -> None:
     said = {
         "ackDeadlineSeconds": 30,
         "messageRetentionDuration": "3600s",

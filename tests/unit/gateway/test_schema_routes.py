@@ -45,7 +45,7 @@ async def test_a_viewer_looks_up_and_compares(gateway: GatewayUnderTest) -> None
     assert compared.json() == {"is_compatible": True}
 
 
-async def test_what_is_published_over_http_is_checked(tmp_path: Path) -> None:
+async def test_messages_published_over_http_are_checked(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="orders", schema="orders"),)
     async with running_gateway(tmp_path, topic_policies=policies) as gateway:
         client = gateway.client(Role.ADMIN)

@@ -94,7 +94,7 @@ async def test_a_retained_message_is_read_while_its_writer_may_write_it(tmp_path
             assert (await bob.get("/topics/a")).status_code == status
 
 
-async def test_who_may_not_use_a_topic_does_not_see_it_nor_change_it(tmp_path: Path) -> None:
+async def test_a_caller_without_permission_neither_sees_nor_changes_a_topic(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, users=("ann", "eve")) as gateway:
         ann, eve, viewer = gateway.user("ann"), gateway.user("eve"), gateway.client(Role.VIEWER)
         made = (await ann.post(TOPICS, json={"name": "secret", "permissions": "PRIVATE"})).json()
@@ -110,7 +110,7 @@ async def test_who_may_not_use_a_topic_does_not_see_it_nor_change_it(tmp_path: P
         assert (await gateway.client(Role.ADMIN).patch(path, json={"ttl_s": 1})).json()["ttl_s"] == 1
 
 
-async def test_nobody_makes_a_topic_that_is_not_its_own(tmp_path: Path) -> None:
+async def test_no_caller_makes_a_topic_that_is_not_its_own(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("user ann\ntopic ann/#\ntopic read shown\n")
     options = {"acl_file": str(acl), **nobody_without_credentials(tmp_path)}
@@ -149,7 +149,7 @@ async def test_a_policy_of_the_configuration_is_not_taken_from_its_owner(tmp_pat
         assert (await admin.post(TOPICS, json={"name": "billing/z", "max_qos": 1})).status_code == 201
 
 
-async def test_who_has_no_user_name_gives_and_takes_no_policy(tmp_path: Path) -> None:
+async def test_a_caller_without_a_user_name_gives_and_takes_no_policy(tmp_path: Path) -> None:
     key = add(tmp_path / FILE_NAME, "admin", None, None)[0]
     async with running_gateway(tmp_path, http={"anonymous_role": "user"}) as gateway:
         nobody, viewer, admin = gateway.client(), gateway.client(Role.VIEWER), gateway.client(key=key)

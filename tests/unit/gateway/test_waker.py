@@ -5,7 +5,7 @@ import asyncio
 from mqttlite.gateway.waker import Waker
 
 
-async def test_who_waits_goes_on_when_it_is_set() -> None:
+async def test_a_waiter_goes_on_when_the_event_is_set() -> None:
     waker = Waker()
     waiting = asyncio.create_task(waker.wait())
     await asyncio.sleep(0)
@@ -19,7 +19,7 @@ async def test_who_waits_goes_on_when_it_is_set() -> None:
     assert not waker.is_set()
 
 
-async def test_who_is_cancelled_waits_no_longer() -> None:
+async def test_a_cancelled_waiter_waits_no_longer() -> None:
     waker = Waker()
     waiting = asyncio.create_task(waker.wait())
     await asyncio.sleep(0)

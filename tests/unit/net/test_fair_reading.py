@@ -166,7 +166,7 @@ async def test_a_client_that_sends_much_leaves_the_next_budget_to_those_that_are
     await bench.driver.stop()
 
 
-async def test_what_is_read_leaves_those_that_sent_much_before_their_share() -> None:
+async def test_reading_leaves_busy_senders_their_earlier_share() -> None:
     bench = Bench()
     much = bench.link("much")
     await asyncio.sleep(0)
@@ -248,7 +248,7 @@ async def test_in_an_overload_a_link_whose_bytes_wait_is_not_read_until_they_are
     await bench.driver.stop()
 
 
-async def test_what_comes_behind_the_end_is_discarded_with_pauses() -> None:
+async def test_bytes_behind_the_end_are_discarded_with_pauses() -> None:
     bench = Bench()
     link = bench.link("rude")
     transport = bench.transport
@@ -298,7 +298,7 @@ async def test_links_that_send_much_are_read_in_turn(is_short: bool) -> None:
     await bench.driver.stop()
 
 
-async def test_who_costs_much_takes_turns_however_little_comes_at_a_time() -> None:
+async def test_a_costly_client_takes_turns_however_small_its_chunks_are() -> None:
     bench = Bench()
     link = bench.link("many small ones")
     await asyncio.sleep(0)

@@ -60,7 +60,7 @@ async def test_a_socket_is_readable_when_something_came_or_the_client_left() -> 
         ours.close()
 
 
-async def test_nobody_is_accepted_while_handshakes_wait() -> None:
+async def test_no_connection_is_accepted_while_handshakes_wait() -> None:
     turns = HandshakeTurns()
     accepted: list[socket.socket] = []
     acceptor = Acceptor(turns, lambda each, _address: accepted.append(each))

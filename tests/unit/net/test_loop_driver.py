@@ -304,7 +304,7 @@ async def test_an_outbox_that_waits_and_then_gets_a_change_waits_for_its_commit(
     assert payloads(durable) == [b"passing", b"kept"]
 
 
-async def test_what_waited_for_a_commit_is_written_in_parts_too() -> None:
+async def test_frames_that_waited_for_a_commit_are_written_in_parts_too() -> None:
     store = SlowStore()
     store.patient = False
     bench = Bench(store)

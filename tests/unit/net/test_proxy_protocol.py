@@ -125,7 +125,7 @@ async def test_a_header_of_version_2_tells_the_tls_of_the_client(
 
 
 @pytest.mark.parametrize(("header", "says"), BAD)
-async def test_what_is_no_header_is_refused(header: bytes, says: str) -> None:
+async def test_an_invalid_header_is_refused(header: bytes, says: str) -> None:
     with pair() as (ours, theirs):
         theirs.sendall(header)
         theirs.shutdown(socket.SHUT_WR)
@@ -148,7 +148,7 @@ async def test_what_is_no_header_is_refused(header: bytes, says: str) -> None:
         ((), "", True),
     ],
 )
-def test_who_is_trusted(trusted: tuple[str, ...], peername: object, is_trusted: bool) -> None:
+def test_trusted_peers(trusted: tuple[str, ...], peername: object, is_trusted: bool) -> None:
     assert Proxies(Options(trusted=trusted)).trusts(peername) is is_trusted
 
 

@@ -223,7 +223,7 @@ async def test_a_ping_that_waits_is_not_answered_after_our_close() -> None:
     assert bench.socket.written == b""
 
 
-async def test_what_a_link_asks_of_its_transport_reaches_the_socket() -> None:
+async def test_requests_of_a_link_to_its_transport_reach_the_socket() -> None:
     bench = Bench()
     transport = bench.mqtt.transport
     assert not transport.is_closing()
@@ -305,7 +305,7 @@ async def test_web_sockets_give_nothing_back_of_what_others_have_used() -> None:
     assert bench.budget.worked == [2 * ITERATION_WORK]
 
 
-async def test_what_comes_while_frames_wait_is_decoded_behind_them_and_held_back_when_it_is_much() -> None:
+async def test_input_behind_waiting_frames_is_decoded_later_and_held_back_when_it_is_much() -> None:
     bench = Bench()
     bench.web.data_received(numbered(PART_FRAMES + 1))
     much = bench.frames(BytesMessage(b"x" * MAX_DEFERRED_BYTES))

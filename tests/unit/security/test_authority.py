@@ -186,7 +186,7 @@ def test_the_list_is_made_where_there_was_none(made: Path) -> None:
         ("", "is no name"),
     ],
 )
-def test_what_was_not_issued_cannot_be_revoked(made: Path, name: str, sentence: str) -> None:
+def test_a_token_that_was_not_issued_cannot_be_revoked(made: Path, name: str, sentence: str) -> None:
     with pytest.raises(CertificateError, match=sentence):
         revoke(made, name, now=NOW)
 

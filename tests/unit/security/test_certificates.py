@@ -118,7 +118,7 @@ def test_certificates_name_the_address_of_the_list_where_it_is_given_and_newer_o
 
 
 @pytest.mark.parametrize("url", ["", "crl.example/ca.crl", "ldap://a/ca", "http:///ca", "http://[x/", "http://a b/"])
-def test_what_is_no_address_of_a_list_is_refused(tmp_path: Path, url: str) -> None:
+def test_an_invalid_address_of_a_list_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(CertificateError, match="is no address of a list"):
         init(tmp_path, crl_url=url)
     assert not list(tmp_path.iterdir())

@@ -141,7 +141,7 @@ def test_a_write_that_fails_leaves_the_former_file(path: Path, call: str, monkey
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_what_a_crash_left_beside_the_file_does_no_harm(path: Path) -> None:
+def test_files_left_by_a_crash_do_no_harm(path: Path) -> None:
     path.with_name(f"{path.name}.new").write_text("{half")
     assert set(load(path).clients) == {"admin"}
     path.chmod(0o640)
@@ -154,7 +154,7 @@ def test_what_a_crash_left_beside_the_file_does_no_harm(path: Path) -> None:
 # ── who comes in ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_comes_in(path: Path) -> None:
+def test_accepted_logins(path: Path) -> None:
     rules = DynamicRules(load(path))
     hashes = Passwords()
 

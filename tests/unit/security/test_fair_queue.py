@@ -103,7 +103,7 @@ async def test_an_exception_frees_its_thread() -> None:
 
 
 @pytest.mark.parametrize("when", ["before its turn", "at its turn"])
-async def test_who_leaves_gives_place_and_turn_to_the_next(when: str) -> None:
+async def test_a_client_that_leaves_gives_its_place_and_turn_to_the_next(when: str) -> None:
     async with Threads(4) as threads:
         left, stays = threads.add(ATTACKER, "left"), threads.add(GOOD, "stays")
         await begun()

@@ -86,7 +86,7 @@ filters = (
 
 
 @given(filters, filters, topics)
-def test_what_is_covered_matches_nothing_more(granted: bytes, wanted: bytes, topic: bytes) -> None:
+def test_a_covered_filter_matches_nothing_more(granted: bytes, wanted: bytes, topic: bytes) -> None:
     if covers(granted, wanted) and matches(wanted, topic):
         assert matches(granted, topic)
 

@@ -138,7 +138,7 @@ def test_a_method_names_the_user_that_fails() -> None:
 
 
 @pytest.mark.parametrize("code", [0x18, 0x88, 0x89])
-def test_what_is_not_the_clients_fault_does_not_count(code: int) -> None:
+def test_failures_that_are_not_the_clients_fault_do_not_count(code: int) -> None:
     jail = Jail(NOBODY_BY_CLIENT)
     for _ in range(10):
         assert jail.jail.judge(jail.credentials(), Verdict(code)).reason_code == code

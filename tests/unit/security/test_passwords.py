@@ -159,7 +159,7 @@ def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(0o644, 0o640), (0o640, 0o640), (0o666, 0o660), (0o600, 0o600)])
-def test_nobody_new_may_read_a_changed_file(path: Path, before: int, after: int) -> None:
+def test_a_changed_file_keeps_its_readers(path: Path, before: int, after: int) -> None:
     path.chmod(before)
     set_user(path, "ann", BOB, create=False)
     assert stat.S_IMODE(path.stat().st_mode) == after
@@ -201,13 +201,13 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
 # ── who does not exist ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_does_not_exist_looks_like_who_does() -> None:
+def test_an_unknown_user_looks_like_a_known_one() -> None:
     users = Users({"ann": ANN, "bob": BOB})
     shapes = {(keys.iterations, len(keys.salt)) for keys in map(users.scram_keys, [f"user{n}" for n in range(50)])}
     assert shapes == {(4_096, 16), (5_000, 12)}
 
 
-def test_who_does_not_exist_is_the_same_after_a_restart_and_no_other() -> None:
+def test_an_unknown_user_gets_the_same_salt_after_a_restart_and_one_of_its_own() -> None:
     users, again = Users({"ann": ANN}), Users({"ann": ANN})
     assert users.find("eve") == again.find("eve") != users.find("mallory")
     assert users.find("eve") != Users({"ann": BOB}).find("eve")
@@ -234,7 +234,7 @@ def test_who_does_not_exist_is_the_same_after_a_restart_and_no_other() -> None:
     ],
 )
 @pytest.mark.parametrize("allow_anonymous", [False, True])
-async def test_who_comes_in(
+async def test_accepted_logins(
     path: Path, username: str | None, password: bytes | None, good: bool, allow_anonymous: bool
 ) -> None:
     auth_chain = AuthChain(PasswordAuthenticator(path), allow_anonymous=allow_anonymous)
@@ -282,7 +282,7 @@ async def test_a_changed_password_is_not_known_any_more(path: Path) -> None:
     assert await passwords.authenticate(credentials("ann", b"hunter2"))
 
 
-async def test_what_is_known_does_not_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_known_answer_does_not_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passwords = PasswordAuthenticator(path)
     assert await passwords.authenticate(credentials("bob", b"hunter2"))
     held = Held(monkeypatch)
@@ -380,7 +380,7 @@ async def test_when_too_many_wait_the_next_is_told_to_come_again(path: Path, mon
     assert await passwords.authenticate(ann)
 
 
-async def test_who_leaves_makes_room_for_the_next(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_leaves_makes_room_for_the_next(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqttlite.security.passwords.MAX_WAITING", 1)
     held, passwords = Held(monkeypatch), PasswordAuthenticator(path)
     ann = credentials("ann", b"secret")
@@ -506,7 +506,7 @@ async def test_a_file_that_cannot_be_read_is_not_tried_for_every_client(
     assert reads.call_count == 1
 
 
-async def test_whoever_comes_while_the_file_is_read_again_waits_for_it(path: Path) -> None:
+async def test_a_client_that_comes_while_the_file_is_read_again_waits_for_it(path: Path) -> None:
     passwords = PasswordAuthenticator(path)
     delete_user(path, "ann")
     answers = await asyncio.gather(*(passwords.authenticate(credentials("ann", b"secret")) for _ in range(5)))
@@ -553,14 +553,14 @@ async def test_scram_finds_out_who_it_is(path: Path) -> None:
     assert (await scram(passwords, "ann", "hunter2")).reason_code == 0x87
 
 
-async def test_who_does_not_exist_fails_as_who_forgot_a_password_does(path: Path) -> None:
+async def test_an_unknown_user_fails_like_a_wrong_password(path: Path) -> None:
     passwords = PasswordAuthenticator(path)
     for username in ("ann", "eve"):
         verdict = await scram(passwords, username, "wrong")
         assert (verdict.reason_code, verdict.data) == (0x87, None)
 
 
-async def test_who_does_not_exist_fails_even_with_a_proof(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_user_fails_even_with_a_proof(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for find in ("find", "scram_keys"):
         monkeypatch.setattr(Users, find, lambda _users, _name: ANN)
     assert (await scram(PasswordAuthenticator(path), "eve", "secret")).reason_code == 0x87

@@ -148,7 +148,7 @@ def test_a_claim_whose_name_has_dots_comes_first(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "password", [None, b"", b"secret", b"a.b.c", b"eyJ", b"eyJ.x", b"eyJh.eyJh.x.y", b"eyJh.\xff.x", b"eye.for.eye"]
 )
-async def test_what_does_not_look_like_a_token_is_left_to_others(desk: Desk, password: bytes | None) -> None:
+async def test_a_password_that_is_no_token_is_left_to_other_sources(desk: Desk, password: bytes | None) -> None:
     assert await desk.authenticator().authenticate(says(password)) is None
 
 
@@ -354,7 +354,7 @@ def picky(tmp_path_factory: pytest.TempPathFactory) -> TokenAuthenticator:
 
 @given(st.dictionaries(st.sampled_from(CLAIMS), json_values, max_size=2))
 @example({})
-def test_whatever_it_claims_a_token_is_good_or_refused(picky: TokenAuthenticator, strange: dict[str, object]) -> None:
+def test_a_token_with_any_claims_is_good_or_refused(picky: TokenAuthenticator, strange: dict[str, object]) -> None:
     right = {**GOOD, "aud": "mqtt", "iss": "i", "g": {"h": ["x"]}, "p": ["a"], "s": []}
     try:
         verdict = picky.verify(signed({**right, **strange}))
@@ -367,7 +367,7 @@ def test_whatever_it_claims_a_token_is_good_or_refused(picky: TokenAuthenticator
 
 
 @given(st.binary(max_size=60) | st.tuples(json_values, json_values).map(lambda both: forged(*both)))
-def test_whatever_it_is_a_forgery_is_refused(picky: TokenAuthenticator, token: bytes) -> None:
+def test_every_forgery_is_refused(picky: TokenAuthenticator, token: bytes) -> None:
     looks_like_token(token)
     with pytest.raises(TokenRefused):
         picky.verify(token)

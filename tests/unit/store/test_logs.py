@@ -119,7 +119,7 @@ async def test_messages_that_are_kept_wait_again(disk: Disk) -> None:
     assert (payloads_of(found), ("KeepFrom", LOG) in found) == ([b"5", b"6"], False)
 
 
-async def test_what_nobody_needs_is_deleted_in_parts(tmp_path: Path) -> None:
+async def test_unneeded_messages_are_deleted_in_parts(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     await store.commit([SaveRecord(LOG, b"def"), KeepFrom(LOG, 0)])
     for at in range(500):
@@ -255,7 +255,7 @@ def stored(store: MemoryStore | SqliteStore) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("count", [1, 3, 1_000])
-async def test_what_is_left_of_a_compacted_log_keeps_its_offsets(store: MemoryStore | SqliteStore, count: int) -> None:
+async def test_the_rest_of_a_compacted_log_keeps_its_offsets(store: MemoryStore | SqliteStore, count: int) -> None:
     await commit(store, SaveRecord(LOG, b"d"), *append(0, 5))
     await commit(store, *append(6, 9))
     await commit(store, Compact(LOG, 1, 8, (2, 3, 7)))

@@ -33,7 +33,7 @@ def refusal(directory: Path) -> str:
     return str(caught.value)
 
 
-async def test_what_was_committed_is_there_after_the_store_is_opened_again(tmp_path: Path) -> None:
+async def test_committed_state_survives_a_reopening_of_the_store(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a" / "b")
     await store.commit([SaveSession("a", 60, 0.0)])
     store.close()
@@ -145,7 +145,7 @@ def test_a_folder_where_the_database_should_be_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"no database, but long enough to be taken for one" * 100])
-def test_what_is_no_database_is_kept_aside(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path, content: bytes) -> None:
     (tmp_path / files.DATABASE).write_bytes(content)
     store = SqliteStore(tmp_path)
     assert loaded(store) == []

@@ -478,7 +478,7 @@ async def test_a_job_s_result_and_error_reach_those_who_wait() -> None:
     assert made.close(10.0)
 
 
-async def test_nobody_need_wait_for_a_job() -> None:
+async def test_no_caller_has_to_wait_for_a_job() -> None:
     made = worker()
     gate = threading.Event()
     future = made.submit(gate.wait)

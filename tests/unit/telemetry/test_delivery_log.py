@@ -225,7 +225,7 @@ def test_an_answer_is_json() -> None:
     }
 
 
-def test_what_is_not_followed_is_told_with_what_to_configure() -> None:
+def test_a_message_that_is_not_followed_is_reported_with_the_option_to_set() -> None:
     scenario = Scenario(topics=("plant/7/#", "lab"), clients=("c7",))
     scenario.filters["c9"] = []
     assert scenario.why("plant/9/temp", "c9") == [
@@ -270,7 +270,7 @@ def test_a_number_that_no_message_has_is_a_topic() -> None:
 
 
 @pytest.mark.parametrize("target", ["", "a/#/b", "a+"])
-def test_what_is_no_target_is_told_so_and_not_to_be_configured(target: str) -> None:
+def test_a_node_that_is_no_target_is_refused_without_a_hint_to_configure_it(target: str) -> None:
     (first, *rest) = Scenario().why(target)
     assert first.startswith(f"{target!r} is neither a message id nor a topic: ")
     assert not any("put topics" in sentence for sentence in rest)
@@ -389,7 +389,7 @@ def test_a_message_that_expired_before_a_socket_took_it() -> None:
     assert told(scenario) == "expired before the socket of c7 took it: its Message Expiry Interval was over"
 
 
-def test_what_is_retained_is_said() -> None:
+def test_the_retained_message_is_explained() -> None:
     scenario = Scenario()
     scenario.retained[b"plant/7/temp"] = 1, 5
     said = (
@@ -455,7 +455,7 @@ def test_the_identifier_of_a_client_will_do_as_the_log_shows_it() -> None:
     assert scenario.why("silent")[0] == "Nothing is known of any message from or to silent."
 
 
-def test_what_is_followed_is_told_once_it_is_settled() -> None:
+def test_a_followed_message_is_reported_once_it_is_settled() -> None:
     scenario = Scenario(sampled=False)
     scenario.delivery_log.followed = frozenset({b"plant/#"})
     first = scenario.answers.follow("plant/#", None)

@@ -153,7 +153,7 @@ def test_a_row_in_a_file_that_was_left_open_is_not_written_again(tmp_path: Path)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_who_died_before_the_journal_was_removed_had_written_all_rows(tmp_path: Path, suffix: str) -> None:
+def test_a_crash_before_the_journal_was_removed_loses_no_rows(tmp_path: Path, suffix: str) -> None:
     path = left_by_the_dead(tmp_path, 1)
     complete = tmp_path / f"table=sessions/date=2026-11-21/hour=11/part-dead-000000{suffix}"
     complete.parent.mkdir(parents=True)

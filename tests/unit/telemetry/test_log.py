@@ -270,7 +270,7 @@ def test_a_line_has_its_time_and_level_and_no_fields(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("style", [False, True])
 @pytest.mark.parametrize("above", [-1, 0, 1])
-def test_what_a_client_may_make_very_long_is_shortened(style: bool, above: int) -> None:
+def test_long_text_from_a_client_is_shortened(style: bool, above: int) -> None:
     client_id = "x" * (1_000 + above)
 
     def write(logger: logging.Logger) -> None:
@@ -286,7 +286,7 @@ def test_what_a_client_may_make_very_long_is_shortened(style: bool, above: int) 
         assert line.endswith(f"INFO    {expected}")
 
 
-def test_what_waits_is_short_and_holds_no_frame() -> None:
+def test_a_waiting_entry_is_short_and_holds_no_frame() -> None:
     queue = LogQueue()
 
     class Held:

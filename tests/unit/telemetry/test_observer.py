@@ -282,7 +282,7 @@ async def test_an_interval_tells_its_real_length_and_what_waits_at_its_end() -> 
     assert second["backpressure_s"] == 4.0
 
 
-async def test_who_did_nothing_has_no_row() -> None:
+async def test_an_idle_client_has_no_row() -> None:
     async with watched() as world:
         idle = world.connect("idle")
         world.open()
@@ -451,7 +451,7 @@ async def test_samples_are_handed_over_before_they_are_too_many() -> None:
             assert len(world.table("samples")) == (0 if messages > 1 else BATCH)
 
 
-async def test_what_is_not_finished_when_the_broker_stops_is_written_as_that() -> None:
+async def test_unfinished_messages_are_written_as_unfinished_when_the_broker_stops() -> None:
     async with watched() as world:
         away, publisher = world.connect("away", expiry=60), world.connect("publisher")
         away.subscribe("x", qos=1)
@@ -480,7 +480,7 @@ async def test_drops_and_the_oldest_unacknowledged_message_are_told_live() -> No
         assert world.observer.one_in == 1
 
 
-async def test_what_a_filter_keeps_from_a_client_is_no_drop() -> None:
+async def test_a_message_that_a_filter_rejects_is_no_drop() -> None:
     async with watched() as world:
         client = world.connect("c7")
         client.subscribe("x", where="qos = 1")

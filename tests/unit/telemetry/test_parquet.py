@@ -123,7 +123,7 @@ LATENCY = LatencyRow(
         lines_of([LATENCY])[:-2] + b" " * 100 + b"}\n",
     ],
 )
-def test_what_is_no_row_is_not_converted(tmp_path: Path, line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_no_row_is_not_converted(tmp_path: Path, line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "BLOCK_BYTES", 8)
     monkeypatch.setattr(parquet, "MAX_LINE_BYTES", len(lines_of([LATENCY])) + 50)
     assert converted(tmp_path, "latency", lines_of([LATENCY])).metadata.num_rows == 1
@@ -214,7 +214,7 @@ def left_by(folder: Path, lines: bytes, number: int = 1) -> Path:
     return path
 
 
-def test_what_a_dead_broker_left_becomes_parquet(tmp_path: Path) -> None:
+def test_rows_of_a_dead_broker_become_parquet(tmp_path: Path) -> None:
     left_by(tmp_path, lines_of([EVENT]) + b'{"torn')
     assert Dataset(options(tmp_path, format="parquet"), "b1").close(5)
     (path,) = complete(tmp_path)
@@ -222,7 +222,7 @@ def test_what_a_dead_broker_left_becomes_parquet(tmp_path: Path) -> None:
     assert pyarrow.parquet.ParquetFile(path).read().to_pylist()[0]["numbers"] == [("keep_alive_s", 60)]
 
 
-def test_what_an_older_broker_left_stays_as_it_is(tmp_path: Path) -> None:
+def test_files_of_an_older_broker_stay_as_they_are(tmp_path: Path) -> None:
     older = b'{"schema_version":1,"broker_id":"dead"}\n'
     path = tmp_path / "table=sessions/date=2026-11-20/hour=03/.part-dead-000001.jsonl.open"
     path.parent.mkdir(parents=True)
@@ -232,7 +232,7 @@ def test_what_an_older_broker_left_stays_as_it_is(tmp_path: Path) -> None:
     assert (path.name, path.read_bytes()) == ("part-dead-000001.jsonl", older)
 
 
-def test_who_died_between_two_names_left_a_file_that_is_complete(tmp_path: Path) -> None:
+def test_a_crash_between_two_names_leaves_a_complete_file(tmp_path: Path) -> None:
     hidden = left_by(tmp_path, lines_of([EVENT]))
     hidden.with_name("part-dead-000001.parquet").write_bytes(b"complete")
     assert Dataset(options(tmp_path, format="jsonl"), "b1").close(5)

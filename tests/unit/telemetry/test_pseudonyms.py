@@ -37,7 +37,7 @@ def test_a_pseudonym_says_of_what_it_is_and_is_an_hmac_of_both() -> None:
     assert ALL.topic("zoë") == f"t-{digest('t-zoë')}"
 
 
-def test_who_has_no_name_has_no_pseudonym() -> None:
+def test_a_client_without_a_name_has_no_pseudonym() -> None:
     assert ALL.username(None) is None
     assert ALL.client_id(None) is None
 

@@ -44,7 +44,7 @@ def test_there_is_a_limit_for_all_events_those_shown_and_their_texts() -> None:
     assert events.of_client("first") == []
 
 
-def test_what_is_bad_for_a_client_is_said_with_what_to_change() -> None:
+def test_trouble_of_a_client_is_reported_with_the_remedy() -> None:
     world = World()
     quotas = Quotas(Rates(BucketTable(Rate(messages_per_s=1))), disconnects=True)
     client = world.open(quotas=quotas)
@@ -64,7 +64,7 @@ def test_what_is_bad_for_a_client_is_said_with_what_to_change() -> None:
     ]
 
 
-def test_what_quotas_hold_is_said_with_their_names() -> None:
+def test_quotas_that_hold_something_back_are_named() -> None:
     world = World()
     rate = Rate(messages_per_s=1)
     incoming, outgoing = Rates(users=BucketTable(rate)), Rates(BucketTable(rate))

@@ -63,7 +63,7 @@ def test_without_limits_everything_stays(tmp_path: Path) -> None:
     assert options(tmp_path).keep_bytes == 1 << 30, "a limit is the default"
 
 
-def test_what_is_not_a_complete_part_of_a_table_is_never_removed(tmp_path: Path) -> None:
+def test_files_other_than_complete_parts_of_a_table_are_never_removed(tmp_path: Path) -> None:
     others = [
         file(tmp_path, ".part-b1-000001.jsonl.open"),
         file(tmp_path, "part-b1-000001.csv"),

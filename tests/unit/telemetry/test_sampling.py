@@ -64,7 +64,7 @@ def test_of_more_about_so_many_are_followed(runs: int) -> None:
 
 
 @pytest.mark.parametrize(("runs", "length"), [(100, 5_000), (1_000, 500), (20_000, 3), (5_000, 1)])
-def test_what_the_followed_stand_for_adds_up_to_all_that_passed(runs: int, length: int) -> None:
+def test_the_weights_of_followed_messages_add_up_to_all_that_passed(runs: int, length: int) -> None:
     core = Core(200)
     for _ in range(8):
         core.second(runs, length)
@@ -98,7 +98,7 @@ def test_messages_for_many_receivers_are_followed_more_seldom() -> None:
     assert 1 <= sum(core.second(200, receivers=1_000) for _ in range(5)) <= 30
 
 
-def test_what_repeats_itself_does_not_hide() -> None:
+def test_a_repeated_event_does_not_hide_others() -> None:
     """Every tenth message is of a kind: as many of the traced are."""
     core = Core(200)
     kinds = [0] * 10

@@ -157,11 +157,11 @@ def test_clients_are_counted() -> None:
     assert said["clients/expired"] == "1"
 
 
-def test_what_extensions_say_is_published() -> None:
+def test_reports_of_extensions_are_published() -> None:
     assert Reported().report()["mail/sent"] == "7"
 
 
-def test_what_is_kept_is_counted() -> None:
+def test_kept_messages_are_counted() -> None:
     reported = Reported()
     client = reported.connect("c", expiry=100, auto_ack=False)
     client.subscribe("a", "$share/g/b", qos=2)

@@ -132,7 +132,7 @@ def test_a_drop_after_the_end_is_no_second_end() -> None:
     assert scenario.ends == [("c7", "dropped", "queue_full")]
 
 
-def test_what_a_connection_did_not_get_into_its_socket_is_unfinished_at_qos_0_and_waits_at_qos_1() -> None:
+def test_unwritten_messages_are_unfinished_at_qos_0_and_wait_at_qos_1() -> None:
     scenario = Scenario()
     first, second = scenario.publish(qos=0), scenario.publish(qos=1)
     scenario.message_tracer.on_sent(first, "c7", 1, 0)
@@ -142,7 +142,7 @@ def test_what_a_connection_did_not_get_into_its_socket_is_unfinished_at_qos_0_an
     assert len(scenario.message_tracer) == 1
 
 
-def test_what_was_dropped_after_it_was_sent_is_not_written() -> None:
+def test_a_message_dropped_after_it_was_sent_is_not_written() -> None:
     scenario = Scenario()
     trace = scenario.publish()
     scenario.message_tracer.on_sent(trace, "c7", 1, 1)

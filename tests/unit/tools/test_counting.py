@@ -47,7 +47,7 @@ def test_the_delivery_log_counts_like_a_set(numbers: list[int]) -> None:
 
 
 @given(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20)))
-def test_what_nobody_promised_is_not_lost(came: set[int], excused: set[int]) -> None:
+def test_unpromised_messages_are_no_loss(came: set[int], excused: set[int]) -> None:
     assert entered(came).lost([21], [(0, number) for number in excused]) == len(set(range(21)) - came - excused)
 
 

@@ -117,7 +117,7 @@ def test_without_a_broker_it_says_so_in_a_sentence() -> None:
         (["--host="], "hostname is empty"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_usage(arguments: list[str], sentence: str) -> None:
+def test_contradictory_arguments_are_wrong_usage(arguments: list[str], sentence: str) -> None:
     done = run(*arguments)
     assert done.exit_code == 2
     assert sentence in done.stderr

@@ -130,7 +130,7 @@ def test_the_report_says_what_went_wrong() -> None:
         (["--plain", "--host=127.0.0.1", "--port=1"], 3, "Nobody listens on 127.0.0.1:1"),
     ],
 )
-def test_what_cannot_work_is_said_in_a_sentence(arguments: list[str], code: int, sentence: str) -> None:
+def test_options_that_cannot_work_are_refused_with_a_sentence(arguments: list[str], code: int, sentence: str) -> None:
     done = run(*arguments)
     assert done.exit_code == code
     assert sentence in done.stderr

@@ -114,7 +114,7 @@ def test_messages_are_the_same_in_traffic_activity_and_sessions(rows: Rows) -> N
             assert row["dropped"] == dropped[key] == sum(dict(row["drops"]).values())
 
 
-def test_what_is_delivered_is_sent_dropped_or_waits(rows: Rows) -> None:
+def test_each_delivered_message_is_sent_dropped_or_waits(rows: Rows) -> None:
     delivered = sum(row["deliveries"] for row in rows["traffic"])
     sent = sum(row["messages_sent"] for row in rows["activity"])
     dropped = sum(row["dropped"] for row in rows["activity"])
@@ -259,7 +259,7 @@ def test_a_directory_with_files_is_refused(tmp_path: Path) -> None:
     assert "is not empty" in done.output
 
 
-def test_what_is_missing_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_part_is_reported_in_a_sentence(tmp_path: Path) -> None:
     hide = "import sys; sys.modules['pyarrow'] = None; from tools.telemetry.command import command; command()"
     done = subprocess.run(
         [sys.executable, "-c", hide, "--devices", "30", "--days", "1", "--out", str(tmp_path / "out")],

@@ -96,7 +96,7 @@ def test_the_parts_of_a_name() -> None:
 @pytest.mark.parametrize(
     "topic", [b"a", b"a/$queue/b", b"/$queue", b"$queues/a", b"$RESERVED/a", b"$SYS/a", b"$shared/a/b", b"$share", b"$"]
 )
-def test_what_only_looks_like_a_namespace_is_ordinary(topic: bytes) -> None:
+def test_a_topic_that_only_looks_like_a_namespace_is_ordinary(topic: bytes) -> None:
     check_name(topic)
     NAMESPACES.check_is_served(topic)
     for parsed in (NAMESPACES.parse_name(topic), NAMESPACES.parse_filter(topic)):

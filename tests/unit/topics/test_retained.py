@@ -21,7 +21,7 @@ def found(retained: RetainedMessages[int], topic_filter: bytes) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.booleans(), topics), max_size=20), filters)
-def test_what_is_kept_equals_a_dictionary_and_is_matched_as_the_rule_says(
+def test_retained_messages_equal_a_dictionary_and_match_as_the_rule_says(
     steps: list[tuple[bool, bytes]], topic_filter: bytes
 ) -> None:
     retained: RetainedMessages[int] = RetainedMessages()
@@ -219,7 +219,7 @@ def test_a_list_of_names_is_made_anew_when_most_of_them_are_gone() -> None:
         assert found(retained, topic_filter) == search.take(10**6) == list(range(3 * MANY + 1, 4 * MANY))
 
 
-def test_what_is_below_a_name_is_found_together_with_it() -> None:
+def test_topics_below_a_name_are_found_together_with_it() -> None:
     retained: RetainedMessages[int] = RetainedMessages()
     retained.put(b"sport", 1)
     retained.put(b"sport/tennis", 2)

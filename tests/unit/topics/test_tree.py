@@ -65,7 +65,7 @@ def test_removing_beside_what_is_there_is_an_error(there: bytes, removed: bytes)
     assert tree.match(there.replace(b"+", b"x").replace(b"#", b"x")) == [there.decode()]
 
 
-def test_what_remains_after_a_removal_is_found() -> None:
+def test_entries_that_remain_after_a_removal_are_found() -> None:
     tree = tree_of()
     for topic_filter in (b"x", b"x/+", b"x/#"):
         for value in "ab":

@@ -163,7 +163,7 @@ def test_a_packet_is_as_long_as_four_bytes_can_say() -> None:
 
 
 @pytest.mark.parametrize("version", [V31, V311])
-def test_what_5_adds_is_left_out_before(version: int) -> None:
+def test_additions_of_5_0_are_left_out_for_3_1_1(version: int) -> None:
     reason = Properties(reason_string="no")
     request = SubscriptionRequest(b"a", 1, True, True, 2)
     assert encode(Publish(b"a", b"", properties=Properties(topic_alias=1)), version) == raw("30 03 0001 'a'")

@@ -22,7 +22,7 @@ def test_the_packet_is_written_as_these_bytes(version: int, what: str, text: str
 
 
 @over(ACCEPTED)
-def test_what_the_standard_allows_is_read(version: int, what: str, text: str, packet: Packet) -> None:
+def test_packets_that_the_standard_allows_are_read(version: int, what: str, text: str, packet: Packet) -> None:
     assert decode_frame(raw(text), version) == packet
 
 

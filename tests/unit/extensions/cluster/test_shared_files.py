@@ -164,7 +164,7 @@ async def test_a_file_that_the_engine_lost_is_given_up_after_some_tries(
     assert "json was changed on another machine, and is not here" in caplog.text
 
 
-async def test_what_was_changed_on_two_machines_is_kept_beside(
+async def test_values_changed_on_two_machines_are_kept_side_by_side(
     machines: tuple[Machine, Machine], caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = machines

@@ -30,5 +30,5 @@ from mqttlite.extensions.cluster.trim import trim_before
         "and not while the log fills",
     ],
 )
-def test_what_may_go_is_in_two_copies(durable: list[int], snapshot: int, size: int, before: int) -> None:
+def test_removable_messages_are_in_two_copies(durable: list[int], snapshot: int, size: int, before: int) -> None:
     assert trim_before(durable, snapshot, size, 100) == before

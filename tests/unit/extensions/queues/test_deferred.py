@@ -56,7 +56,7 @@ def test_a_poisoned_key_goes_to_the_dead_letters_and_goes_on() -> None:
     again.end()
 
 
-def test_what_is_deferred_is_whole_after_purges_and_restarts() -> None:
+def test_deferred_state_is_whole_after_purges_and_restarts() -> None:
     for seed in range(8):
         rng = random.Random(seed)
         world = a_world(retain_acked=seed % 2 == 0, max_attempts=100)

@@ -81,7 +81,7 @@ def test_the_refusal_is_foretold() -> None:
     world.end()
 
 
-def test_what_was_in_the_queue_before_its_topic_was_made_ephemeral_stays() -> None:
+def test_messages_queued_before_their_topic_was_made_ephemeral_stay() -> None:
     world = QueueWorld([options()])
     world.publish("a/live/1", "x", 1)
     world.broker.authorize(built_in_rules(authorizer=LiveTopics()))

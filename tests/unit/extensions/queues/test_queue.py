@@ -418,7 +418,7 @@ def test_a_blocked_consumer_gets_nothing_until_it_reads() -> None:
     world.end()
 
 
-def test_what_a_queue_is_bound_to_is_not_asked_of_its_consumers() -> None:
+def test_consumers_need_no_permission_for_the_bindings_of_a_queue() -> None:
     world = QueueWorld([options()])
     world.broker.authorize(built_in_rules(authorizer=ConsumersOnly()))
     client = world.connect("c")
@@ -502,7 +502,7 @@ def test_consumers_of_a_queue_that_a_subscriber_made_get_no_message_that_they_ma
     world.end()
 
 
-def test_what_no_consumer_may_receive_waits_over_a_restart() -> None:
+def test_a_message_that_no_consumer_may_receive_waits_over_a_restart() -> None:
     world = QueueWorld(delivery=DeliveryOptions(create_by_subscribing=True))
     world.broker.authorize(built_in_rules(authorizer=SecretsOfOne()))
     world.connect("c").subscribe("$queue/q/a/#", qos=1)
@@ -534,7 +534,7 @@ def test_no_local_retain_and_retained_messages_are_as_with_shared_subscriptions(
 
 
 @pytest.mark.parametrize("pages", [False, True])
-def test_what_was_not_acknowledged_is_there_after_a_restart_with_its_attempts(pages: bool) -> None:
+def test_unacknowledged_messages_survive_a_restart_with_their_attempts(pages: bool) -> None:
     world = QueueWorld([options(max_attempts=2)], MemoryStore(pages=pages))
     client = consumer(world, receive_maximum=3)
     for number in range(6):
@@ -615,7 +615,7 @@ class LossyStore(MemoryStore):
         return page
 
 
-def test_what_the_store_has_lost_is_passed_over_when_it_is_its_turn() -> None:
+def test_messages_that_the_store_has_lost_are_skipped_at_their_turn() -> None:
     store = LossyStore(600)
     world = QueueWorld([options()], store)
     for number in range(1_000):
@@ -731,7 +731,7 @@ def test_a_purge_drops_everything_and_the_queue_goes_on() -> None:
     world.end()
 
 
-def test_who_is_no_client_pulls_acknowledges_refuses_and_extends() -> None:
+def test_a_caller_that_is_no_client_pulls_acknowledges_refuses_and_extends() -> None:
     world = QueueWorld([options()])
     for number in range(4):
         world.publish("a", str(number))
@@ -788,7 +788,7 @@ def test_dead_letters_are_replayed_and_dropped() -> None:
     world.end()
 
 
-def test_what_waits_expires_at_its_time_with_nobody_there() -> None:
+def test_waiting_messages_expire_on_time_without_a_consumer() -> None:
     world = QueueWorld([options(expiry_s=60)])
     world.publish("a", "x", message_expiry_interval=10)
     for _ in range(3):
@@ -803,7 +803,7 @@ def test_what_waits_expires_at_its_time_with_nobody_there() -> None:
 
 
 @pytest.mark.slow
-def test_what_waits_behind_as_many_under_way_as_there_may_be_expires_too() -> None:
+def test_messages_behind_a_full_window_expire_too() -> None:
     world = QueueWorld([options(expiry_s=60, max_messages=MAX_OUTSTANDING + 3, on_overflow="drop_oldest")])
     for number in range(1, MAX_OUTSTANDING + 1):
         world.publish("a/x")

@@ -67,7 +67,7 @@ def test_a_message_that_a_consumer_has_does_not_expire_before_its_deadline() -> 
     world.end()
 
 
-def test_what_expires_may_be_a_dead_letter() -> None:
+def test_an_expired_message_may_be_a_dead_letter() -> None:
     world = QueueWorld([options(expiry_s=60, dead_letter_on=("expiry",))])
     world.publish("a", "waits")
     world.publish("a", "taken")
@@ -141,7 +141,7 @@ def test_a_kept_session_of_3_1_1_gets_the_message_anew_and_no_duplicate() -> Non
     world.end()
 
 
-def test_who_takes_a_session_over_gets_its_messages_as_new_attempts() -> None:
+def test_a_takeover_delivers_the_messages_as_new_attempts() -> None:
     world = QueueWorld([options()])
     first = consumer(world, expiry=100)
     world.publish("a", "x")
@@ -175,7 +175,7 @@ def test_a_queue_that_is_deleted_and_made_again_knows_nothing_of_what_it_deliver
     world.end()
 
 
-def test_what_is_published_after_a_long_queue_was_purged_is_delivered() -> None:
+def test_a_message_published_after_a_long_queue_was_purged_is_delivered() -> None:
     world = QueueWorld([options()], MemoryStore(pages=True))
     for number in range(2_000):
         world.publish("a", str(number))

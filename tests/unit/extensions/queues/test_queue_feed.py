@@ -81,7 +81,7 @@ def test_a_message_with_an_ordering_key_is_ready_when_the_one_before_it_is_done(
     world.end()
 
 
-def test_who_pulled_is_waited_for_and_the_next_messages_stay_here() -> None:
+def test_the_broker_waits_for_a_puller_and_keeps_the_next_messages() -> None:
     world = QueueWorld([options()], MemoryStore(pages=True))
     for _ in range(2 * KEPT_MESSAGES + 10):
         world.publish("a/b", "x", 1)

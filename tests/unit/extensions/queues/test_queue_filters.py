@@ -131,7 +131,7 @@ def test_a_filter_is_kept_and_changed() -> None:
 
 
 @pytest.mark.parametrize("dead_letter", [False, True])
-def test_what_does_not_pass_may_be_a_dead_letter_and_replayed(dead_letter: bool) -> None:
+def test_a_message_that_a_schema_rejects_may_be_a_dead_letter_and_replayed(dead_letter: bool) -> None:
     world = world_of(options(filter=US, dead_letter_on=("filter",) if dead_letter else ()))
     watcher = world.connect("w", auto_ack=True)
     watcher.subscribe("$dlq/#", qos=1)
@@ -148,7 +148,7 @@ def test_what_does_not_pass_may_be_a_dead_letter_and_replayed(dead_letter: bool)
     world.end()
 
 
-def test_what_expires_may_be_a_dead_letter() -> None:
+def test_an_expired_message_may_be_a_dead_letter() -> None:
     world = world_of(options(expiry_s=60, dead_letter_on=("expiry",)))
     world.connect("p").publish("a/1", "x", qos=1)
     world.advance(61)
@@ -274,7 +274,7 @@ def test_the_first_subscriber_says_what_the_queue_is() -> None:
         ({"filter": "region = us"}, "filter: position 1"),
     ],
 )
-def test_what_no_queue_can_be_is_refused_with_its_reason(said: dict[str, str], reason: str) -> None:
+def test_impossible_queues_are_refused_with_a_reason(said: dict[str, str], reason: str) -> None:
     world = world_of(delivery=CREATE)
     code, why = subscribe(world.connect("c"), "$queue/mine/a/#", **said)
     assert code == 0x8F

@@ -85,7 +85,7 @@ def test_nothing_older_comes_after_a_seek_also_after_a_restart(world: QueueWorld
     assert take(again) == list("abcd")
 
 
-def test_who_had_a_message_before_a_seek_cannot_acknowledge_it_after(world: QueueWorld) -> None:
+def test_a_message_leased_before_a_seek_cannot_be_acknowledged_after_it(world: QueueWorld) -> None:
     publish(world, "a", "b")
     first, second = world.queues.pull("q", 2)
     world.queues.ack("q", [first.ack_id])

@@ -63,7 +63,7 @@ VALUE = {
 }
 
 
-def test_what_fastavro_writes_is_right() -> None:
+def test_values_that_fastavro_writes_are_accepted() -> None:
     payload = written(ORDER, VALUE)
     order = schema(ORDER)
     assert order.fault(payload) == ""

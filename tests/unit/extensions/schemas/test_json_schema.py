@@ -50,7 +50,7 @@ def test_a_fault_has_its_place_and_rule(payload: bytes, fault: str) -> None:
     assert ORDER.fault(payload) == fault
 
 
-def test_what_a_client_wrote_is_quoted_short_and_on_one_line() -> None:
+def test_text_from_a_client_is_quoted_short_and_on_one_line() -> None:
     fault = ORDER.fault(json.dumps({"total": "\x00\n" * 500}).encode())
     assert len(fault) <= 300
     assert fault.isprintable()
@@ -274,7 +274,7 @@ def test_the_payloads_that_are_lost_are_named() -> None:
     assert '"required": ["b"]' in reason
 
 
-def test_what_cannot_be_shown_is_refused() -> None:
+def test_a_payload_that_cannot_be_shown_is_refused() -> None:
     partially_open = of(properties={"a": TEXT}, additionalProperties=TEXT)
     reason = schema(of(properties={"a": TEXT, "b": TEXT}, additionalProperties=TEXT)).unreadable(schema(partially_open))
     assert reason.startswith("it cannot be shown that all payloads are allowed that were")

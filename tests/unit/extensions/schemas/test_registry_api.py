@@ -210,7 +210,7 @@ async def test_deleting_is_in_two_steps(ask: Registry) -> None:
         ("PUT", "/config/s:3", {"compatibility": "NONE"}, 42208),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_served_has_a_code(ask: Registry, method: str, path: str, given: Any, code: int) -> None:
+async def test_each_refused_request_has_a_code(ask: Registry, method: str, path: str, given: Any, code: int) -> None:
     await ask.register("s", V1)
     before = ask.service.registry
     assert await ask(method, path, given) == code
@@ -284,7 +284,7 @@ async def test_changes_are_logged(ask: Registry, caplog: pytest.LogCaptureFixtur
         ("PUT", "config", True),
     ],
 )
-def test_what_changes_something(method: str, path: str, changes: bool) -> None:
+def test_commands_that_change_something(method: str, path: str, changes: bool) -> None:
     assert is_change(method, path.split("/")) == changes
 
 

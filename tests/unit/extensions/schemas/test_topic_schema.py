@@ -214,7 +214,7 @@ async def test_a_look_counts_nothing(
     assert caplog.messages == []
 
 
-async def test_what_the_first_message_needs_is_prepared(registry: SchemaRegistry) -> None:
+async def test_the_needs_of_the_first_message_are_prepared(registry: SchemaRegistry) -> None:
     checks = TopicSchemas(registry)
     for name in ("s", "late", "s:9"):
         checks.check(name, "reject")
