@@ -1,6 +1,6 @@
 """How `top`, `health` and `why` find and ask a broker: at its admin socket, its metrics port or its gateway.
 
-All three give the same answers. What the commands ask lives in their files. Invariant: to ask, nothing of the broker is
+All three give the same answers. The requests live in the commands' files. Invariant: to ask, nothing of the broker is
 imported but where its data is.
 """
 

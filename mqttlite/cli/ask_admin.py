@@ -1,6 +1,6 @@
 """How the commands of an operator ask the admin socket of a broker, or over HTTP, and what they print.
 
-What they ask lives in their files. Invariant: to ask, nothing of the broker is imported but where its data is.
+Their requests live in their files. Invariant: to ask imports nothing of the broker but the place of its data.
 """
 
 import json
@@ -112,7 +112,7 @@ yes_option: Final = click.option("--yes", "-y", is_flag=True, help="Do not ask b
 
 
 def confirm(question: str) -> None:
-    """Ask on the terminal. Raises `click.Abort` for a no, and `WrongUsage` if there is nobody to ask."""
+    """Ask on the terminal. Raises `click.Abort` for a no, and `WrongUsage` without a terminal."""
     if not is_terminal(sys.stdin):
         raise WrongUsage(f"{question} Nobody can be asked, because the standard input is no terminal: give --yes.")
     click.confirm(question, abort=True, err=True)

@@ -59,7 +59,7 @@ def url_options(
             "--token",
             metavar="KEY",
             envvar="MQTTLITE_TOKEN",
-            help=f"{token}; better in MQTTLITE_TOKEN, where nobody sees it.",
+            help=f"{token}; better in MQTTLITE_TOKEN, which the list of processes does not show.",
         ),
         click.option("--cafile", "ca_file", metavar="FILE", help="The authority of the certificate of --url."),
     )

@@ -164,7 +164,7 @@ class Asker:
                 return found
             reason = str(found["detail"] if "detail" in found else found["message"])
         except (ValueError, TypeError, KeyError):
-            raise Unreachable(f"What listens at {self._place} does not answer as a broker does.") from None
+            raise Unreachable(f"The server at {self._place} does not answer as a broker does.") from None
         raise _KINDS.get(answer.status, Unreachable)(_sentence(reason))
 
     def page(self, *segments: str, limit: int, of: str = "items", **parameters: str | bool | None) -> dict[str, Any]:
@@ -247,5 +247,5 @@ def _explain_url(url: str, error: Exception) -> str | None:
         reason = getattr(error, "reason", None) or error
         return f"{url} was reached, but TLS failed ({reason}); the broker itself speaks plain http."
     if isinstance(error, http.client.HTTPException | ConnectionError):
-        return f"What listens at {url} does not speak HTTP; is that the MQTT port?"
+        return f"The server at {url} does not speak HTTP; is that the MQTT port?"
     return None

@@ -1,6 +1,6 @@
 """`mqttlite asyncapi`: the catalogue of topics as an AsyncAPI document.
 
-What is in it lives in `catalogue`. Invariant: files are read and nothing is changed, whether a broker runs or not.
+Its contents are made in `catalogue`. Invariant: files are read and nothing is changed, whether a broker runs or not.
 """
 
 import json

@@ -1,6 +1,6 @@
 """`mqttlite ban`: clients, users and addresses that a running broker keeps out for a while.
 
-What is asked is in `ask_admin`. Invariant: a ban has an end.
+The requests are in `ask_admin`. Invariant: a ban has an end.
 """
 
 import re

@@ -1,6 +1,6 @@
 """`mqttlite certs`: make the certificates that TLS needs, keep them valid, and say how to use them.
 
-What goes into a certificate lives in `security`. Invariant: no key that exists is overwritten.
+`security` makes the certificates. Invariant: no key that exists is overwritten.
 """
 
 import json
@@ -253,7 +253,7 @@ def _address(text: str) -> tuple[str, int]:
     except ValueError:
         host, port = None, None
     if not host or parts.path not in ("", "/"):
-        raise click.BadParameter(f"{text!r} is no HOST:PORT, such as broker.example:8883.", param_hint="--connect")
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as broker.example:8883.", param_hint="--connect")
     return host, 8883 if port is None else port
 
 

@@ -1,7 +1,7 @@
 """`serve --check` and `config check`: print everything that is wrong with a configuration, or what it does. And
 `mqttlite check`, which also explains who may do what.
 
-What can be wrong lives in `config`, what is odd about permissions in `explain_rules`. Invariant: nothing is changed,
+`config` finds mistakes, `explain_rules` odd permissions. Invariant: nothing is changed,
 and no port is listened on.
 """
 
@@ -157,19 +157,19 @@ def _served(config: Config) -> Iterator[str]:
 
 
 def _clients(config: Config, listener: ListenerOptions) -> str:
-    """For whom a listener is."""
+    """The clients that a listener serves."""
     known = _known(config, listener)
     return _listed(known) if known else "everybody"
 
 
 def _callers(config: Config, gateway: ListenerOptions) -> str:
-    """For whom the gateway is."""
+    """The callers that the gateway serves."""
     known = _known(config, gateway)
     return "everybody" if not known and answers_anybody(config) else _listed(["callers with an API key", *known])
 
 
 def _known(config: Config, listener: ListenerOptions) -> list[str]:
-    """Who may log in at a listener; nobody where it asks nobody."""
+    """The users that may log in at a listener; none if it asks for no login."""
     passwords, anonymous = config.passwords_of(listener)
     words = {
         "password": f"users of {passwords}",

@@ -1,6 +1,6 @@
 """`mqttlite clients`: the clients that are connected to a running broker: list them, or look at one.
 
-`mqttlite sessions` is about what the broker keeps for clients, also for those that are away. What is asked is in
+`mqttlite sessions` is about what the broker keeps for clients, also for those that are away. The requests are in
 `ask_admin`.
 """
 

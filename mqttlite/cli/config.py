@@ -1,6 +1,6 @@
 """`mqttlite config check` and `config default`: a configuration file, without running a broker.
 
-What is checked lives in `check`. Invariant: it is the same as `mqttlite serve -c FILE --check`.
+The checks live in `check`. Invariant: it is the same as `mqttlite serve -c FILE --check`.
 """
 
 import sys

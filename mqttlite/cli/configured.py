@@ -1,6 +1,6 @@
 """The rules of a configuration, as a broker with it would have them: of files, of policies and of dynamic security.
 
-Invariant: what is asked here answers as the broker does, for it is the same code.
+Invariant: the answers are the broker's, because the code is the same.
 """
 
 import os

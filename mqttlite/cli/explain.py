@@ -1,7 +1,7 @@
 """`mqttlite explain`: what would become of a message or a subscription, and why.
 
 A running broker is asked at its admin socket, or over HTTP; without one, a configuration says what it can. How it is
-found is in `explanations`. Invariant: nothing is published, and nobody is subscribed.
+found is in `explanations`. Invariant: it publishes nothing and subscribes no client.
 """
 
 import base64
@@ -210,7 +210,7 @@ def _about_publish(found: dict[str, Any]) -> Iterator[str]:
         return
     receivers = found["receivers"]
     if not receivers:
-        yield "receivers: none, nobody subscribes to it"
+        yield "receivers: none, no client subscribes to it"
     for each in receivers:
         if each["sink"] is not None:
             yield f"{each['sink']}: {_sink_outcome(each)}"

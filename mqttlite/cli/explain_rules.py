@@ -1,6 +1,6 @@
 """The sentences of `mqttlite check` about permissions: who may read and write what, and what is odd about it.
 
-What is odd is found in `security.rule_findings`. Invariant: each sentence about a rule begins with its file and line.
+`security.rule_findings` finds odd rules. Invariant: each sentence about a rule begins with its file and line.
 """
 
 import sys
@@ -134,7 +134,7 @@ def findings(config: Config, acl: AclFile | None, dynamic: State | None = None) 
             yield f"{acl.path}{f':{line}' if 0 < line < 10**9 else ''}: {sentence}"
         anonymous = next((rule.line for rule in acl.anonymous), 0)
         if anonymous and not any(config.lets_anybody_in(each) for each in config.listeners):
-            yield f"{acl.path}:{anonymous}: no listener lets anonymous clients in, so these rules reach nobody"
+            yield f"{acl.path}:{anonymous}: no listener lets anonymous clients in, so these rules reach no client"
     for _, sentence in policy_findings(config.topic_policies, config.groups):
         yield sentence
     queues = {each.name: each.filters for each in config.queues}
@@ -159,7 +159,7 @@ def _open_listeners(config: Config, acl: AclFile | None, dynamic: State | None) 
                 yield f"listener {name} ({in_words(listener.host)}): anonymous clients may publish to {allowed}"
             continue
         if not config.login_methods(listener):
-            who = "nobody is asked for a password, and user names are what clients claim"
+            who = "no client is asked for a password, and user names are only claims"
             if acl is not None and acl.users:
                 yield f"listener {name}: {who}, so the rules of users are for everyone who claims to be one"
         allowed = "#" if acl is None else ", ".join(_filters(acl.anonymous, WRITE))

@@ -1,6 +1,6 @@
 """`mqttlite kick`: disconnects clients of a running broker.
 
-What is asked is in `ask_admin`. Invariant: a client that is not connected keeps no other from being disconnected.
+The requests are in `ask_admin`. Invariant: a client that is not connected keeps no other from being disconnected.
 """
 
 import sys

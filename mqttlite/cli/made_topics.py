@@ -1,6 +1,6 @@
 """`mqttlite topics ls`, `new`, `set`, `members`, `rm`, `subscribers`: the topics made over HTTP, with their policies.
 
-What is asked is in `asker`: the admin socket has no topics. Invariant: topics are named by their ids.
+The requests are in `asker`: the admin socket has no topics. Invariant: topics are named by their ids.
 """
 
 from collections.abc import Callable
@@ -34,8 +34,14 @@ def _remote(client: Asker) -> Asker:
 
 
 _OPTIONS: Final = (
-    click.option("--permissions", type=click.Choice(get_args(Access)), help="What others may do.  [default: PUBLIC]"),
-    click.option("--class", type=click.Choice(get_args(TopicClass)), help="What is kept of it.  [default: standard]"),
+    click.option(
+        "--permissions", type=click.Choice(get_args(Access)), help="The permissions of others.  [default: PUBLIC]"
+    ),
+    click.option(
+        "--class",
+        type=click.Choice(get_args(TopicClass)),
+        help="Its class, which says what is kept.  [default: standard]",
+    ),
     click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long its messages wait at most."),
     click.option("--min-qos", type=int, metavar="QOS", help="Refuse messages below this QoS."),
     click.option("--max-qos", type=int, metavar="QOS", help="Deliver messages at this QoS at most."),
@@ -46,12 +52,12 @@ _OPTIONS: Final = (
         "--message-retention-days",
         type=int,
         metavar="DAYS",
-        help="How long new subscriptions keep what nobody acknowledges.  [default: 7]",
+        help="How long new subscriptions keep unacknowledged messages.  [default: 7]",
     ),
     click.option("--description", metavar="TEXT", help="For people."),
-    click.option("--schema", metavar="SUBJECT[:VERSION]", help="What payloads must be."),
+    click.option("--schema", metavar="SUBJECT[:VERSION]", help="The schema of its payloads."),
 )
-"""What a topic can have beside its name and members."""
+"""The options of a topic beside its name and members."""
 
 
 def _described(command: F) -> F:
@@ -75,7 +81,13 @@ def list_topics(limit: int, as_json: bool, client: Asker) -> None:
 
 @click.command("new", epilog=EPILOG)
 @click.argument("name")
-@click.option("--member", "members", metavar="USER", multiple=True, help="Who else may publish and subscribe.")
+@click.option(
+    "--member",
+    "members",
+    metavar="USER",
+    multiple=True,
+    help="Another user that may publish and subscribe; repeatable.",
+)
 @click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group of the configuration that may, too.")
 @_described
 @remote_options
@@ -145,7 +157,7 @@ def members(
 @click.argument("topic_id", metavar="ID")
 @remote_options
 def remove(topic_id: str, as_json: bool, client: Asker) -> None:
-    """Forget a topic; messages of its name go on as if nobody had made it."""
+    """Forget a topic; its messages go on as if it had not been made."""
     found = _remote(client).ask("DELETE", "topics", topic_id)
     if as_json:
         print_json(found)

@@ -1,6 +1,6 @@
 """The group `mqttlite`, which finds its subcommands by name.
 
-What a subcommand does lives in its own file, as a click command named `command`, or in an extension.
+Each subcommand lives in its own file, as a click command named `command`, or in an extension.
 Invariant: `mqttlite pub` never pays for importing the broker.
 """
 

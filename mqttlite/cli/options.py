@@ -1,6 +1,6 @@
 """The options that `pub` and `sub` share, with mosquitto's letters and meanings, and how they become a `Client`.
 
-What the two do with it lives in their files. Invariant: what cannot be sent is refused before a socket is opened,
+The rest of the two lives in their files. Invariant: a message that cannot be sent is refused before a socket is opened,
 with exit code 2.
 """
 
@@ -110,7 +110,7 @@ _SHARED: Final = (
         help="A property of MQTT 5.0, as in: -D publish user-property key value. Repeatable.",
     ),
     click.option("--will-topic", metavar="TOPIC", help="Where the broker publishes when it loses us."),
-    click.option("--will-payload", metavar="TEXT", help="What it publishes.  [default: nothing]"),
+    click.option("--will-payload", metavar="TEXT", help="The payload of the will.  [default: nothing]"),
     click.option("--will-qos", type=click.IntRange(0, 2), help="[default: 0]"),
     click.option("--will-retain", is_flag=True, help="Retain the will."),
     click.option("--cafile", metavar="FILE", help="The authority that signed the broker's certificate; TLS."),
@@ -263,7 +263,7 @@ class Shared:
 
 
 def sentence(error: Exception) -> str:
-    """An error's words with a capital and a full stop; what begins with a path or another name keeps it as it is."""
+    """An error's words with a capital and a full stop; a path or another name at the beginning stays unchanged."""
     words = str(error)
     if words.partition(" ")[0].isalpha():
         words = words[:1].upper() + words[1:]

@@ -79,7 +79,7 @@ def _entry(password: str, algorithm: str, iterations: int) -> Entry:
     try:
         if algorithm == "scram-sha-256":
             return keys_of(password, new_salt(), iterations)
-        prepare(password)  # what no line may hold is refused, but other programs hash the password as it is
+        prepare(password)  # refuses characters that no line may hold; other programs hash the password unchanged
         return new_argon2id(password) if algorithm == "argon2id" else new_scrypt(password)
     except TextError as error:
         raise click.ClickException(f"the password: {error}") from None

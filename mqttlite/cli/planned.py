@@ -1,4 +1,4 @@
-"""A broker that nobody runs, made of a configuration, so that its core can be asked what it would do."""
+"""A broker made of a configuration and never started, so that its core can be asked what it would do."""
 
 from dataclasses import replace
 from typing import Final

@@ -1,6 +1,6 @@
 """`-D COMMAND NAME VALUE [VALUE]`: the properties of MQTT 5.0 on the command line.
 
-What may be in which packet is known to `wire`. Invariant: nothing here has seen a socket.
+`wire` knows which packet may hold which property. Invariant: nothing here has seen a socket.
 """
 
 from collections.abc import Callable, Sequence

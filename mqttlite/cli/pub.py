@@ -44,7 +44,7 @@ class Publication:
 )
 @shared_options
 @click.option("-t", "--topic", metavar="TOPIC", help="Where to publish.")
-@click.option("-m", "--message", metavar="TEXT", help="What to publish.")
+@click.option("-m", "--message", metavar="TEXT", help="The payload to publish.")
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Publish a file.")
 @click.option("-l", "--stdin-line", "lines", is_flag=True, help="Publish each line of standard input.")
 @click.option("-s", "--stdin-file", "whole", is_flag=True, help="Publish all of standard input as one message.")
@@ -166,7 +166,7 @@ async def _stdin_chunks() -> AsyncIterator[bytes]:
     """Standard input as it comes.
 
     A daemon thread reads, and not asyncio: a file cannot be polled, and a thread that a terminal holds in its read must
-    not keep the program from ending. It reads the descriptor, whose lock nobody needs at exit.
+    not keep the program from ending. It reads the descriptor, whose lock is not needed at exit.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue(_CHUNKS_AHEAD)
@@ -178,7 +178,7 @@ async def _stdin_chunks() -> AsyncIterator[bytes]:
             data = os.read(descriptor, _CHUNK_BYTES)
             try:
                 asyncio.run_coroutine_threadsafe(chunks.put(data), loop).result()
-            except RuntimeError:  # the loop is closed: nobody wants more
+            except RuntimeError:  # the loop is closed: no more is wanted
                 return
 
     threading.Thread(target=read, name="stdin", daemon=True).start()

@@ -1,6 +1,6 @@
 """`mqttlite retained`: the retained messages of a running broker: list or remove those that a filter matches, get one.
 
-What is asked is in `ask_admin`. Invariant: to remove, a filter must be named.
+The requests are in `ask_admin`. Invariant: to remove, a filter must be named.
 """
 
 import click
@@ -52,7 +52,7 @@ def list_retained(topic_filter: str, limit: int, as_json: bool, client: Asker) -
 @click.argument("topic", metavar="TOPIC")
 @remote_options
 def get(topic: str, as_json: bool, client: Asker) -> None:
-    """Print the payload of the message that is retained on a topic, as it is, or in base64 where it is no text."""
+    """Print the payload of the message that is retained on a topic: unchanged if it is text, else in base64."""
     found = client.ask("GET", "retained", "message", topic=topic)
     if as_json:
         print_json(found)

@@ -33,13 +33,13 @@ _TIMEOUT_S: Final = 30.0
 @click.command(
     cls=MqttCommand,
     name="rr",
-    epilog="Exit codes: 0, answered; 1, no connection, refused by the broker, nobody subscribed, or the responder "
+    epilog="Exit codes: 0, answered; 1, no connection, refused by the broker, no subscriber, or the responder "
     "failed; 2, wrong usage; 27, time is up (-W); 130, interrupted.",
 )
 @shared_options
 @click.option("-t", "--topic", metavar="TOPIC", help="Where to publish the request.")
 @click.option("-e", "--response-topic", metavar="TOPIC", help="Where the answer comes; with 5.0 one is made.")
-@click.option("-m", "--message", metavar="TEXT", help="What to publish.")
+@click.option("-m", "--message", metavar="TEXT", help="The payload to publish.")
 @click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Publish a file.")
 @click.option("-s", "--stdin-file", "whole", is_flag=True, help="Publish all of standard input as one message.")
 @click.option("-n", "--null-message", "null", is_flag=True, help="Publish an empty message.")
@@ -72,9 +72,9 @@ def command(
 ) -> None:
     """Publish a request and print its answer.
 
-    One of -m, -f, -s and -n says what is asked. With MQTT 5.0 the request says where its answer goes. Older versions
+    One of -m, -f, -s and -n gives the request. With MQTT 5.0 the request says where its answer goes. Older versions
     cannot say it: there -e names the topic that the other side answers to. With -q 1 or 2 an mqttlite broker says at
-    once when nobody is subscribed to the request's topic.
+    once when no client is subscribed to the request's topic.
     """
     shared = Shared(**shared_values)
     topic = topic if topic is not None else shared.url_topic()

@@ -1,6 +1,6 @@
 """`mqttlite serve`: run the broker until a signal ends it.
 
-What is set lives in `config` and `serve_flags`; here errors become sentences and an exit code.
+`config` and `serve_flags` hold the settings; here errors become sentences and an exit code.
 """
 
 import asyncio

@@ -53,9 +53,7 @@ _OPTIONS: Final = (
     click.option("--crl", metavar="FILE", help="Revoked client certificates, in a list that this CA has signed."),
     click.option("--cert", metavar="FILE", help="The server's certificate, with its chain."),
     click.option("--key", metavar="FILE", help="The private key of --cert."),
-    click.option(
-        "--require-client-cert", is_flag=True, help="Let nobody in over TLS without a certificate of --cafile."
-    ),
+    click.option("--require-client-cert", is_flag=True, help="Accept TLS clients only with a certificate of --cafile."),
     click.option("--password-file", metavar="FILE", help="Let in who is in this file; see 'mqttlite passwd'."),
     click.option(
         "--allow-anonymous",
@@ -200,7 +198,7 @@ class Flags:
             yield "--telemetry is empty: it names the folder of the dataset"
 
     def _listeners(self) -> list[tuple[ListenerOptions, str]]:
-        """The listeners that the flags ask for, each with the flag that does; none where there are no such flags."""
+        """The listeners that the flags ask for, each with the flag that does; none without one."""
         tls = None
         if self.cert is not None and self.key is not None:
             tls = TlsOptions(self.cert, self.key, self.cafile, self.require_client_cert, crl_file=self.crl)

@@ -1,6 +1,6 @@
 """`mqttlite sessions peek` and `purge`: the messages that wait for one client: look at the first, or drop all.
 
-What is asked is in `ask_admin`. Invariant: to look changes nothing.
+The requests are in `ask_admin`. Invariant: looking changes nothing.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`mqttlite sessions`: the sessions of a running broker: list them, look at one and what waits for it, end some.
 
-What is asked is in `ask_admin`. Invariant: a session that is not there keeps no other from being ended.
+The requests are in `ask_admin`. Invariant: a session that is not there keeps no other from being ended.
 """
 
 import sys

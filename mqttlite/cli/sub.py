@@ -67,9 +67,15 @@ class Listening:
     "later is made again.",
 )
 @shared_options
-@click.option("-t", "--topic", "topics", metavar="FILTER", multiple=True, help="What to subscribe to; repeatable.")
-@click.option("-T", "--filter-out", metavar="FILTER", multiple=True, help="What not to print; repeatable.")
-@click.option("-U", "--unsubscribe", metavar="FILTER", multiple=True, help="What to unsubscribe from; repeatable.")
+@click.option(
+    "-t", "--topic", "topics", metavar="FILTER", multiple=True, help="The filter to subscribe to; repeatable."
+)
+@click.option(
+    "-T", "--filter-out", metavar="FILTER", multiple=True, help="Do not print messages of this filter; repeatable."
+)
+@click.option(
+    "-U", "--unsubscribe", metavar="FILTER", multiple=True, help="The filter to unsubscribe from; repeatable."
+)
 @click.option("--where", metavar="EXPRESSION", help="Only messages that pass this filter: the broker asks it.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the topic before each message.")
 @click.option("-F", "--output", "output", metavar="FORMAT", help="Print each message like this: %t %p %q %r %j %x …")

@@ -164,10 +164,15 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str |
 
 
 @command.command(epilog=_EXIT_CODES, context_settings=_HELP)
-@click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do; each role may do more.")
-@click.option("--user", metavar="NAME", help="The user whose topics it may use, as over MQTT.  [default: nobody's]")
+@click.option(
+    "--role",
+    type=click.Choice(ROLES),
+    required=True,
+    help="Its permissions; each role may do more than the one before.",
+)
+@click.option("--user", metavar="NAME", help="The user whose topics it may use, as over MQTT.  [default: no user's]")
 @click.option("--expires", "lifetime_s", metavar="TIME", callback=_lifetime, help="Such as 90d, 12h, 30m or 45s.")
-@click.option("--note", default="", metavar="TEXT", help="What it is for.")
+@click.option("--note", default="", metavar="TEXT", help="The purpose of the key.")
 @_where_options
 def new(role: Role, user: str | None, lifetime_s: int | None, note: str, keys: _File | _Remote) -> None:
     """Make a key and print it; it cannot be shown again."""

@@ -1,6 +1,6 @@
 """The live view of `mqttlite top`: asks the broker in a thread, draws the screen with curses, hands over keys.
 
-What is shown lives in `top_screen`. Invariant: the terminal is as it was before, however this ends.
+`top_screen` makes the screens. Invariant: the terminal is as it was before, however this ends.
 """
 
 import curses

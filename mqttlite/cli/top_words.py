@@ -45,7 +45,7 @@ def duration(seconds: float) -> str:
 
 
 def most_of(status: Mapping[str, Any]) -> str:
-    """Which client has the most unacknowledged messages, and how many; empty if nobody has any."""
+    """The client with the most unacknowledged messages, and their number; empty if none has any."""
     ranked = status["top"].get("inflight")
     return f" (most: {printable(ranked[0]['client_id'], 30)}, {count(ranked[0]['inflight'])})" if ranked else ""
 

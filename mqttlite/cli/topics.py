@@ -1,6 +1,6 @@
 """`mqttlite topics`: the catalogue of topics, from the files of a broker; and the topics that were made over HTTP.
 
-What is in the catalogue lives in `catalogue`, the other commands in `made_topics`. Invariant: files are read and
+`catalogue` makes the catalogue; the other commands are in `made_topics`. Invariant: files are read and
 nothing is changed, whether a broker runs or not.
 """
 
@@ -37,7 +37,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the catalogue as JSON.")
 def show(config_path: str | None, data_dir: str | None, as_json: bool) -> None:
     """List topics with their owner, class, access, schema and description: those with a policy in the configuration,
-    and those that somebody made over HTTP.
+    and those that were made over HTTP.
 
     On a terminal it is a table; elsewhere each entry is a line, and tabs are between its columns.
     """

@@ -1,6 +1,6 @@
 """`mqttlite why`: what became of a message, in the sentences of the broker's delivery log.
 
-What they say is worded there. Invariant: what the delivery log knows goes to standard output, everything else does not.
+Their words are made there. Invariant: only findings of the delivery log go to standard output.
 """
 
 import json

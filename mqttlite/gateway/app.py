@@ -50,7 +50,7 @@ STATUS_OF_KIND: Final = {"http.response.start": 200, "websocket.accept": 101, "w
 """The messages that begin an answer, with their default status."""
 
 _OWN_SITES: Final = frozenset({b"", b"same-origin", b"none"})
-"""`Sec-Fetch-Site` of a program, of a page of the gateway, and of an address that somebody entered."""
+"""`Sec-Fetch-Site` of a program, of a page of the gateway, and of an address that a user entered."""
 
 STREAMS: Final = re.compile(r"/events|/api/v1/(topics|streams)/[^/]*/subscribe|/ui/(.*/)?live")
 """Endless answers, which have no HEAD."""
@@ -205,7 +205,7 @@ class HttpApp:
     async def _called(
         self, route: Route, request: Request, caller: Caller | None, variables: Mapping[str, str]
     ) -> Response:
-        """What a handler answers. Raises `Problem`."""
+        """Return a handler's answer. Raises `Problem`."""
         parameters = self._parameters.get(route)
         if parameters is None:
             parameters = self._parameters[route] = Parameters(route)
@@ -215,7 +215,7 @@ class HttpApp:
         return Response(msgspec.json.encode(found), route.status, media_type="application/json")
 
     def _description_of(self, path: str) -> Mapping[str, Any]:
-        """What the answers to problems look like below a path, for OpenAPI."""
+        """Describe the answers to problems below a path, for OpenAPI."""
         found = self._format_of(path)
         return PROBLEM_ANSWER if found is None else found.description
 

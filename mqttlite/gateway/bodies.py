@@ -83,7 +83,7 @@ class Bodies:
 
 
 MAX_FIELDS: Final = 200
-"""Of a query: as many filters as there may be, and what else there is."""
+"""The size of a query with the greatest number of filters and all other parameters."""
 
 
 def query_of(scope: Scope) -> dict[str, list[str]]:
@@ -105,7 +105,7 @@ def may_be_large(scope: Scope) -> bool:
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """What gives a body that was read, and then what the connection has to say."""
+    """Return a `receive` that gives a body already read, and then the connection's messages."""
     is_given = False
 
     async def read_again() -> Message:

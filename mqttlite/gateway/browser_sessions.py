@@ -23,7 +23,7 @@ MAX_SESSIONS: Final = 1_000
 """Browsers that are logged in: more than a broker has operators. Each takes some 1 KB."""
 
 IDLE_S: Final = 3_600.0
-"""After how long without a request somebody has to log in again; a page that is open sends some."""
+"""A browser session ends after this time without a request; an open page sends some."""
 
 LIFE_S: Final = 43_200.0
 """After how long in any case: a working day."""

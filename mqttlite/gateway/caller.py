@@ -79,11 +79,11 @@ class Caller:
     certificate: ClientCertificate | None = field(default=None, compare=False, repr=False)
     """That of its connection, if it is one."""
     source: Source = field(default=THE_PROGRAM, compare=False, repr=False)
-    """What publishes for it: the rules know it by its user."""
+    """The publisher of its messages: the rules know it by its user."""
 
     @property
     def client_id(self) -> str:
-        """What stands for a client identifier in rules, logs and telemetry, where the caller has no session."""
+        """The client identifier in rules, logs and telemetry for a caller without a session."""
         return LISTENER if self.username is None else f"{LISTENER}-{self.username}"
 
     @property
@@ -182,7 +182,7 @@ class Callers:
         return found[0] if found is not None and is_same and found[1] > self._context.clock() else None
 
     async def _find(self, request: HTTPConnection, token_in_query: bool) -> Caller:
-        """Who sends a request. Raises `Problem`."""
+        """Find the caller that sends a request. Raises `Problem`."""
         scope = request.scope
         certificate = certificate_of(request)
         if certificate is not None and certificate.is_revoked:
@@ -337,7 +337,7 @@ class SocketCallers:
         return self._CALLER
 
     def highest_role(self, kind: BanKind, value: str) -> Role:
-        """None: whoever may use the socket may keep everybody out."""
+        """None: a caller that may use the socket may ban any client."""
         return Role.USER
 
 

@@ -40,7 +40,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
         policies, topics = context.live_rules.policies, list(context.topics.from_name(""))
         return await asyncio.to_thread(catalogue, policies, topics, context.lookup())
 
-    @route.get("/catalogue", Role.VIEWER, "What topics are for, whose they are, and what their messages hold")
+    @route.get("/catalogue", Role.VIEWER, "The purpose of topics, their owners, and the contents of their messages")
     async def show(
         caller: Caller,
         cursor: Annotated[str, Meta(max_length=65_535)] = "",

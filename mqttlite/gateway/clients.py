@@ -47,7 +47,7 @@ class Queue(msgspec.Struct):
 
 
 class NewBan(msgspec.Struct, forbid_unknown_fields=True):
-    """Whom to ban, and for how long."""
+    """A ban to make: its subject and duration."""
 
     kind: BanKind
     value: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
@@ -159,7 +159,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
 
 
 async def put_ban(admin: Admin, ban: NewBan, caller: Caller, callers: Callers | SocketCallers) -> Banned:
-    """Keep somebody out, but neither the caller nor who has a higher role. Raises `Problem`."""
+    """Ban a client, but neither the caller nor a user with a higher role. Raises `Problem`."""
     try:
         value = address_in(ban.value) if ban.kind == "address" else ban.value
     except BanRefused as error:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """What the routes need that the admin socket serves, too."""
+    """The parts that routes need which the admin socket serves, too."""
 
     config: Config
     admin: Admin
@@ -78,7 +78,7 @@ class OperatorContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayContext(OperatorContext):
-    """One for each run. Whatever a new router needs is a field here, which `assembly.http_gateway` fills."""
+    """One for each run. A part that a new router needs is a field here, which `assembly.http_gateway` fills."""
 
     options: HttpOptions
     broker_id: str
@@ -102,7 +102,7 @@ class GatewayContext(OperatorContext):
     topics: Topics
     """The topics made over HTTP."""
     mount_point: MountPoint
-    """What comes before the topics of callers."""
+    """The mount point before the topics of callers."""
     iam: "IamPolicies | None"
     """What Google's clients set, and get back. None without the extension that serves them."""
     login: Callable[[Credentials], Awaitable[Verdict]]

@@ -23,7 +23,7 @@ from mqttlite.wire.packets import Publish
 try:
     import fcntl
     import termios
-except ImportError:  # Windows has no such question
+except ImportError:  # Windows cannot tell
     _TIOCOUTQ = 0
 else:
     _TIOCOUTQ = termios.TIOCOUTQ
@@ -134,7 +134,7 @@ class EventStream(asyncio.Protocol):
         self._connections: set[Any] = set()
         """Those of the server, to which the stream belongs."""
         self._opening: Waker | None = opening
-        """Whom to wake until the stream has begun."""
+        """The future to resolve until the stream has begun."""
         self._group = -1
         self._unread: asyncio.TimerHandle | None = None
         """Ends a stream whose client takes nothing."""
@@ -334,7 +334,7 @@ class EventStream(asyncio.Protocol):
 
 
 def unacknowledged_bytes(transport: Any) -> int:
-    """What the kernel has taken and the other end's kernel has not acknowledged; 0 where the system does not say."""
+    """Bytes that the kernel has taken and the other end has not acknowledged; 0 if the system does not say."""
     kernel = transport.get_extra_info("socket")
     if not _TIOCOUTQ or kernel is None or kernel.fileno() < 0:
         return 0

@@ -1,6 +1,6 @@
 """Converts messages to JSON events, for SSE and WebSocket.
 
-The payload is embedded as it is where it is JSON, as a string where it is text, and else in base64; `encoding` says
+The payload is embedded unchanged if it is JSON, as a string if it is text, and else in base64; `encoding` says
 which. The core tells in user properties which message it is, and from whom where the subscriber may know
 (`core/told_properties`). Invariant: an event is one line.
 """

@@ -61,7 +61,7 @@ class Gateway:
         return self._server.port
 
     def _state_of(self, tls: ssl.SSLObject) -> dict[str, Any]:
-        """What the requests of a connection know of its client's certificate."""
+        """The facts of a client's certificate for the requests of its connection."""
         identity = identity_of(tls.getpeercert(), self.context.options.identity_from)
         der = tls.getpeercert(binary_form=True)
         if identity is None or der is None or self._tls is None:
@@ -80,7 +80,7 @@ class Gateway:
         return self._server
 
     def figures(self) -> HttpFigures:
-        """What it has done."""
+        """Its counts."""
         counters = self.context.counters
         return HttpFigures(
             requests=dict(counters.requests),

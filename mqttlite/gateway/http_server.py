@@ -49,7 +49,7 @@ whose bytes nobody reads."""
 AF_UNIX: Final[int | None] = getattr(socket, "AF_UNIX", None)
 
 WRITE_BUFFER_BYTES: Final = 65_536
-"""What may wait in a socket before its route waits too."""
+"""Bytes that may wait in a socket before its route waits too."""
 
 MAX_SOCKET_MESSAGE_BYTES: Final = 1_048_576
 """Of a WebSocket message in JSON."""
@@ -69,7 +69,7 @@ _protocol_log.setLevel(logging.ERROR)  # what strangers send wrong is no line in
 
 
 class _State(ServerState):
-    """What the connections share. The date of answers is made when one is sent, at most once a second."""
+    """State that the connections share. The date of answers is made when one is sent, at most once a second."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._hosts = 0
         self._fault = "this is no HTTP request"
-        """What the parser would not say."""
+        """The version and the target, which the parser does not give."""
         self.answering: RequestResponseCycle | None = None
         """The request whose answer is being made; those behind it wait."""
         self._is_whole = False

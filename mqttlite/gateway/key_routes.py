@@ -30,11 +30,11 @@ MAX_LIFETIME_S: Final = 10 * 366 * 86_400
 
 
 class NewKey(msgspec.Struct, forbid_unknown_fields=True):
-    """What a key may do, as whom, and for how long."""
+    """The role, user and lifetime of a key."""
 
     role: KeyRole
     user: Annotated[str, Meta(min_length=1, max_length=MAX_USER)] | None = None
-    """The user whose topics it may use, as over MQTT; None: nobody's."""
+    """The user whose topics it may use, as over MQTT; None: no user's."""
     note: Annotated[str, Meta(max_length=MAX_NOTE)] = ""
     lifetime_s: Annotated[int, Meta(ge=1, le=MAX_LIFETIME_S)] | None = None
     """None: it never expires."""
@@ -109,7 +109,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
 
     @route.get("", Role.ADMIN, "List API keys")
     async def list_keys() -> Keys:
-        """Without the keys themselves: nobody here knows them."""
+        """List the keys without their secrets, which the broker does not know."""
         return Keys(items=[KeyEntry(**_entry(each)) for each in context.api_keys.entries()])
 
     @route.post("", Role.ADMIN, "Make an API key", status=201)

@@ -29,7 +29,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
     route = Routes("/api/v1", "caller")
 
-    @route.get("/me", Role.USER, "Who the caller is")
+    @route.get("/me", Role.USER, "The caller: its user, role and permissions")
     async def me(caller: Caller) -> Me:
         expires_at = caller.grants.expires_at
         return Me(

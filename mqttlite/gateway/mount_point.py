@@ -42,5 +42,5 @@ class MountPoint:
         return subscribed[: len(subscribed) - len(rest)] + unmounted(self.prefix, rest)
 
     def shown(self, name: str) -> str:
-        """What callers call a topic; empty for one that is not below their mount point."""
+        """Callers' name of a topic; empty for one that is not below their mount point."""
         return unmounted(self.prefix, name.encode()).decode() if self.prefix else name

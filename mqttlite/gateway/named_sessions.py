@@ -45,12 +45,12 @@ class MadeSession(msgspec.Struct, frozen=True):
     client_id: str
     session_expiry_s: int
     session_present: bool
-    """Whether there was such a session."""
+    """Return whether the session existed."""
     dropped: int
     """Messages that it lost while no stream read it."""
     ticket: str
     url: str
-    """What to GET, on this host."""
+    """The path to GET, on this host."""
 
 
 _decode: Final = msgspec.json.Decoder(NewSession).decode

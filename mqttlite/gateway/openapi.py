@@ -136,7 +136,7 @@ def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(kind: type[Response] | None) -> dict[str, Any]:
-    """What is known of the answer of a handler that makes its response itself."""
+    """Describe the answer of a handler that makes its response itself."""
     if kind is None or kind is FileResponse:
         return {}
     return {"content": {kind.media_type or "application/json": {"schema": {}}}}

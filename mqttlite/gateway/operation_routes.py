@@ -1,4 +1,4 @@
-"""`/api/v1/why`, `/explain`, `/telemetry/files`, `/config`, `/reload`: what is asked that is no client or message.
+"""`/api/v1/why`, `/explain`, `/telemetry/files`, `/config`, `/reload`: requests about neither a client nor a message.
 
 Invariant: the configuration is shown without secrets, and files are those of the telemetry folder only.
 """
@@ -47,14 +47,14 @@ Qos = Annotated[int, Meta(ge=0, le=2)]
 
 
 class Answer(msgspec.Struct):
-    """What became of messages, in sentences and as data."""
+    """The outcomes of messages, in sentences and as data."""
 
     sentences: list[str]
     entries: list[dict[str, Any]]
 
 
 class Found(Answer):
-    """What became of messages, if the log knows of them."""
+    """The outcomes of messages that the log knows."""
 
     known: bool
     """Whether it does; if not, the sentences say why."""
@@ -64,7 +64,7 @@ class Followed(Answer):
     """The same of messages since the last answer."""
 
     latest: int
-    """What to ask `after` next."""
+    """The `after` of the next request."""
 
 
 class Follow(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,7 +172,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         groups: Groups = (),
         qos: Qos = 0,
     ) -> SubscribeExplanation:
-        """Nobody is subscribed; a filter that may not be is explained, too."""
+        """Explain a subscription without making it, even one that would be refused."""
         return context.explanations.subscribe(client_id, user, filter, qos=qos, groups=groups)
 
     @route.get("/explain/permission", Role.VIEWER, "Say what the rules decide")

@@ -25,7 +25,7 @@ _FIELD: Final = re.compile(r"Object (missing required|contains unknown) field `(
 
 
 class Parameters:
-    """What one handler asks for."""
+    """The parameters of one handler."""
 
     def __init__(self, route: Route) -> None:
         self.body: tuple[str, type[msgspec.Struct]] | None = None
@@ -86,7 +86,7 @@ def convert(values: Mapping[str, Any], kind: type[T], where: str = "") -> T:
 
 
 def invalid(error: msgspec.ValidationError, where: str, kind: Any) -> Problem:
-    """What is wrong with a value of a request, and the place of it."""
+    """The mistake in a value of a request, and its place."""
     text = str(error)
     place = _PLACE.search(text)
     at, message = ("", text) if place is None else (place[1], text[: place.start()])
@@ -113,7 +113,7 @@ async def _read_body(request: Request, kind: type[T]) -> T:
 
 
 def name_of(name: str, kind: Any) -> str:
-    """What requests call a parameter: its own name, or the `name` in the `extra` of its type."""
+    """The name of a parameter in requests: its own, or the `name` in the `extra` of its type."""
     for each in get_args(kind)[1:] if get_origin(kind) is Annotated else ():
         if isinstance(each, Meta) and each.extra is not None:
             name = each.extra["name"]

@@ -49,14 +49,14 @@ class PathPrefix:
             if name in HEADERS and self._proxies.trusts(scope["client"]):
                 prefix: str = value.decode("latin-1").removesuffix("/")
                 if not is_prefix(prefix):
-                    raise Problem(Code.BAD_REQUEST, f"the header {name.decode()} is no path such as /mqtt")
+                    raise Problem(Code.BAD_REQUEST, f"the header {name.decode()} is not a path such as /mqtt")
                 if prefix:
                     return name, prefix
         return b"", ""
 
 
 def root_of(scope: Mapping[str, object]) -> str:
-    """What comes before the addresses of the gateway, for the sender of a request."""
+    """The path before the gateway's addresses, for the sender of a request."""
     return str(scope.get("root_path", ""))
 
 

@@ -16,7 +16,7 @@ PROBLEM_JSON: Final = "application/problem+json"
 
 
 class Code(StrEnum):
-    """What went wrong. Programs compare these; people read the `detail`."""
+    """The kind of a problem. Programs compare these; people read the `detail`."""
 
     BAD_REQUEST = "bad_request"
     INVALID_TOPIC = "invalid_topic"
@@ -81,7 +81,7 @@ class ErrorFormat(NamedTuple):
 
     answer: "Callable[[Problem], Response]"
     description: Mapping[str, Any]
-    """Of such an answer, for OpenAPI."""
+    """The schema of a problem, for OpenAPI."""
 
 
 class Problem(Exception):

@@ -38,7 +38,7 @@ MAX_BULK_ERRORS: Final = 100
 """Refused messages that the answer names."""
 
 FORM: Final = "application/x-www-form-urlencoded"
-"""What curl says of a body whose type nobody named."""
+"""The type that curl sends when its user names none."""
 
 _JSON: Final = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 
@@ -59,7 +59,7 @@ class BulkError(msgspec.Struct, frozen=True):
 
 
 class BulkOutcome(msgspec.Struct, frozen=True):
-    """What became of many messages: how many, and the drops by reason."""
+    """The outcome of many messages: how many, and the drops by reason."""
 
     published: int
     delivered_to: int
@@ -71,7 +71,7 @@ class BulkOutcome(msgspec.Struct, frozen=True):
 
 
 class OutcomeBody(msgspec.Struct, frozen=True):
-    """What became of a message (`Outcome.json`)."""
+    """The outcome of a message (`Outcome.json`)."""
 
     message_id: str
     delivered_to: int

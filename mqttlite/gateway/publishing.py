@@ -41,11 +41,11 @@ _ELSEWHERE: Final = {
     b"$CONTROL": "$CONTROL/…: over HTTP nothing is published there; POST /api/v1/dynamic-security/commands takes "
     "commands",
 }
-"""What requests are for that MQTT clients publish; by first level."""
+"""The requests that replace what MQTT clients publish, by first level."""
 
 
 class MessageProperties(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a message has beside its payload (5.0 §3.3.2.3)."""
+    """The properties of a message beside its payload (5.0 §3.3.2.3)."""
 
     content_type: str | None = None
     response_topic: str | None = None
@@ -83,7 +83,7 @@ BACKPRESSURE: Final = frozenset((QUEUE_FULL, BUFFER_FULL, RATE_LIMITED, OVERLOAD
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a message."""
+    """The outcome of a message."""
 
     message_id: int
     delivered_to: int
@@ -147,7 +147,7 @@ class Publishing:
             raise Problem(Code.INVALID_TOPIC, _ELSEWHERE.get(first_level, str(error))) from None
 
     def outcome(self, caller: Caller, draft: Draft, ticket: Ticket) -> Outcome:
-        """What became of a message. Raises `Problem` if it was refused."""
+        """Return the outcome of a message. Raises `Problem` if it was refused."""
         tally = ticket.tally
         if tally.is_refused:
             raise self._refusal(caller, draft.topic, tally)

@@ -95,7 +95,7 @@ class Answers:
         self._session = session
 
     def _take(self) -> None:
-        """There is something to read. Answers that nobody waits for any more are dropped."""
+        """Read what has come. Answers to ended requests are dropped."""
         session = self._session
         if session is None:
             return
@@ -164,7 +164,7 @@ class RequestRoutes:
         draft = Draft(self._publishing.topic_of(name), body, qos, False, checked(asked))
         outcome = await self._publishing.publish(caller, draft)
         if not outcome.reached:
-            raise Problem(Code.NO_RESPONDER, f"nobody is subscribed to {name[:200]!r}, so nobody answers")
+            raise Problem(Code.NO_RESPONDER, f"no client is subscribed to {name[:200]!r}, so none answers")
 
 
 async def _answered(answer: asyncio.Future[Publish], receive: Receive, timeout_s: int) -> Publish:

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Final
 
 TURN_S: Final = 0.002
-"""What the requests of an iteration may take. One alone may take longer."""
+"""The time for the requests of one iteration. One alone may take longer."""
 
 MOST_PER_TURN: Final = 32
 
@@ -49,7 +49,7 @@ class RequestTurns:
             (self._known if is_known else self._strangers).append(begin)
 
     def _open(self) -> None:
-        """What begins from now on belongs to one turn."""
+        """Begin a turn: requests that begin from now on belong to it."""
         if not self._is_open:
             self._is_open = True
             self._opened_at = self._now()

@@ -29,7 +29,7 @@ class ServedOn(Flag):
 
 
 OPERATORS: Final = ServedOn.GATEWAY | ServedOn.ADMIN_SOCKET
-"""What the commands ask, too."""
+"""Routes that the commands ask, too."""
 
 WEBSOCKET: Final = "(WebSocket)"
 """Stands for the method of a route that is a WebSocket: no request has a method like that."""
@@ -44,7 +44,7 @@ H = TypeVar("H", bound=Handler)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Route:
-    """What one method of one path does."""
+    """One method of one path."""
 
     method: str
     path: str
@@ -65,7 +65,7 @@ class Route:
     operation: Mapping[str, Any] = field(default_factory=dict)
     """Members of the operation in OpenAPI that do not follow from the handler."""
     is_traffic: bool = False
-    """Whether it carries messages: such a route changes nothing of the broker, and has no line in the audit log."""
+    """Whether it carries messages: the route changes nothing of the broker and has no line in the audit log."""
     is_bare: bool = False
     """Whether the handler is called with the caller, the variable part of the path, and ASGI's three arguments. It
     reads its body itself. Publishing and streams are bare, for speed."""

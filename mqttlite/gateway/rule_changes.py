@@ -35,7 +35,7 @@ _TEXT: Final[dict[str, Any]] = {
 
 
 class Password(msgspec.Struct, forbid_unknown_fields=True):
-    """What a user logs in with from now on."""
+    """The new password of a user."""
 
     password: Annotated[str, Meta(max_length=MAX_PASSWORD)]
 
@@ -95,7 +95,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
             await passwords.reload()
         return Done(success=True)
 
-    @route.get("/acl/text", Role.ADMIN, "The ACL file as it is written")
+    @route.get("/acl/text", Role.ADMIN, "The text of the ACL file")
     async def text() -> PlainTextResponse:
         path = _acl_file(context)
         try:
@@ -120,7 +120,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
 
 
 def _line_and_sentence(problem: str, name: str) -> dict[str, str]:
-    """What is wrong with a file, as `errors` of other requests have it."""
+    """The mistakes in a file, in the form of other requests' `errors`."""
     line, colon, sentence = problem.removeprefix(f"{name}:").partition(": ")
     if not colon or not line.isdecimal():
         return {"at": "", "message": problem}

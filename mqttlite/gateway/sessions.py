@@ -1,6 +1,6 @@
 """Subscribers over HTTP: each has a `LocalSession` of the core, with the identity and grants of its caller.
 
-What is written to the socket lives in `sse` and `ws_json`. Invariant: the core delivers to such a session as to any
+`sse` and `ws_json` write to the socket. Invariant: the core delivers to such a session as to any
 other, so that limits, back-pressure, rules, telemetry and `why` treat it as one.
 """
 

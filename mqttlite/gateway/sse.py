@@ -2,7 +2,7 @@
 
 A stream is a session of the core: one of its own, which ends with it, or with a ticket the named session that a POST
 made (`named_sessions`). That one is durable: what was sent and may not have arrived is not acknowledged to the core,
-and after a cut `Last-Event-ID` says where to go on. What is written once a stream has begun lives in `event_stream`.
+and after a cut `Last-Event-ID` says where to go on. `event_stream` writes once a stream has begun.
 Invariant: a stream begins when its filters are subscribed, and not before.
 """
 

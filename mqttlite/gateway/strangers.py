@@ -41,7 +41,7 @@ class Strangers:
         self._clock: Final = clock
 
     def refusal(self, scope: Scope, waiting: int) -> Problem | None:
-        """Why a stranger's request is refused, while so many wait; None: it is not."""
+        """Why a stranger's request is refused while others wait; None: it is not."""
         if waiting >= MAX_WAITING or (waiting >= MAX_WAITING_UNDER_LOAD and self._is_loaded()):
             return Problem(Code.BUSY, "too many requests at once; try again", headers={"Retry-After": "1"})
         if self._rates is not None:

@@ -74,7 +74,7 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What of a topic is to be changed; what is absent stays."""
+    """Changes of a topic; absent fields stay as they are."""
 
     permissions: Access | None = None
     members: Members | None = None
@@ -112,7 +112,7 @@ class TopicInfo(msgspec.Struct):
     tell_publisher: bool
     """Whether every subscriber is told who published a message."""
     message_retention_days: int
-    """How long its subscriptions keep messages that nobody acknowledges, unless they say something else."""
+    """How long its subscriptions keep unacknowledged messages, unless they set a time of their own."""
     description: str
     payload_schema: str = msgspec.field(name="schema")
     created_at: datetime
@@ -120,7 +120,7 @@ class TopicInfo(msgspec.Struct):
 
 
 class MemberList(msgspec.Struct):
-    """Who may publish to a topic and subscribe to it, beside its owner."""
+    """The users that may publish and subscribe to a topic, beside its owner."""
 
     members: list[str]
     groups: list[str]
@@ -222,7 +222,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
         if topic.is_plain or caller.may(Role.ADMIN):
             return
         if caller.username is None:
-            raise Problem(Code.NOT_AUTHORIZED, "a topic that nobody owns has no policy: log in first")
+            raise Problem(Code.NOT_AUTHORIZED, "a topic without an owner has no policy: log in first")
         name = topic.name.encode()
         for each in context.live_rules.policies:
             if each.owner != caller.username and matches(each.topic_filter(), name):
@@ -277,7 +277,8 @@ def routes(context: GatewayContext) -> Sequence[Route]:
             permissions.may_publish(caller.source, name) and permissions.may_receive(caller.source, name)
         ):
             raise Problem(
-                Code.NOT_AUTHORIZED, "a topic may be made by somebody who may publish and subscribe to it, or an admin"
+                Code.NOT_AUTHORIZED,
+                "only a user that may publish and subscribe to a topic, or an admin, may make it",
             )
         check_policy(caller, topic)
         await topics.add(topic, is_limited=not caller.may(Role.ADMIN))

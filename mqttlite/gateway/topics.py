@@ -109,7 +109,7 @@ class Topics:
             return topic
 
     async def remove(self, topic_id: str) -> None:
-        """Forget a topic: messages of that name go on as if nobody had made it. Raises `Problem`."""
+        """Forget a topic: its messages go on as if it had not been made. Raises `Problem`."""
         async with self._changing:
             topic = self.find(topic_id)
             await self._keep(topic_id, None, line_without(topic_id))

@@ -16,7 +16,7 @@ class Waker:
         self._future: asyncio.Future[None] | None = None
 
     def is_set(self) -> bool:
-        """Whether nobody has to wait."""
+        """Whether no route has to wait."""
         return self._is_set
 
     def set(self) -> None:

@@ -41,7 +41,7 @@ class Request(MessageBody, frozen=True, forbid_unknown_fields=True):
 
 
 class _OnlyId(msgspec.Struct, frozen=True):
-    """What of a wrong message its answer repeats."""
+    """The fields of a wrong message that its answer repeats."""
 
     id: str | int | None = None
 
@@ -112,11 +112,11 @@ class _Connection:
         self._waker: Final = waker
         self._send: Final = send
         self._asked: Final[dict[int, tuple[Request, list[bytes]]]] = {}
-        """What the client waits for, by packet identifier, and the topic filters."""
+        """The client's open requests, by packet identifier, and their topic filters."""
         self._dropped = 0
 
     async def on_text(self, text: str | bytes) -> None:
-        """A message of the client. Whatever is wrong with it is an answer."""
+        """Handle a message of the client. Every mistake in it becomes an answer."""
         try:
             request = _decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

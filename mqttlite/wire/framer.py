@@ -1,7 +1,7 @@
-"""Cuts a byte stream into packets. Keeps the start of a packet until the rest has come; knows no packet's inside.
+"""Cuts a byte stream into packets. Keeps the start of a packet until the rest arrives; does not read inside packets.
 
-Invariant: what is kept is shorter than one packet of `max_packet_size` bytes, unless `put` added to it, takes little
-more memory than that, however small the pieces in which it comes, and is copied three times at most.
+Invariant: the kept bytes are shorter than one packet of `max_packet_size` bytes unless `put` added to them, take little
+more memory than that, however small the pieces in which they arrive, and are copied three times at most.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class Framer:
     """One stream's memory.
 
     `join` gives the bytes to look at, `keep` takes back what was no whole packet. The broker walks the bytes itself
-    between the two; `split` does all three for those who want packets one by one.
+    between the two; `split` does all three for callers that want packets one by one.
     """
 
     __slots__ = ("_have", "_kept", "_need", "_pieces", "max_packet_size")
@@ -26,18 +26,18 @@ class Framer:
     def __init__(self, max_packet_size: int) -> None:
         self.max_packet_size: int = max_packet_size
         self._kept: list[bytes] = []
-        self._pieces = 0  # at the end of it, not yet made one
+        self._pieces = 0  # at the end of `_kept`, not joined yet
         self._have = 0
         self._need = 0
 
     @property
     def kept_bytes(self) -> int:
-        """How much of an unfinished packet waits here."""
+        """Bytes of an unfinished packet that wait here."""
         return self._have
 
     @property
     def missing_bytes(self) -> int:
-        """How much of it is known to be still to come."""
+        """Bytes of it that are known to be still to come."""
         return max(0, self._need - self._have)
 
     def join(self, chunk: bytes) -> bytes:
@@ -58,12 +58,12 @@ class Framer:
         return data
 
     def put(self, chunk: bytes) -> None:
-        """Keep more, behind what waits here; it is not looked at."""
+        """Keep `chunk` behind the kept bytes without looking at it."""
         self._kept.append(chunk)
         self._have += len(chunk)
 
     def clear(self) -> None:
-        """Forget what was kept: nobody looks at it any more."""
+        """Forget the kept bytes."""
         self._kept = []
         self._have = self._need = self._pieces = 0
 

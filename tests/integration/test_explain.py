@@ -258,7 +258,7 @@ async def test_wrong_questions_are_answered_with_a_sentence(rig: Rig, directory:
     assert text.splitlines()[-3:] == [
         "accepted: allowed: no rule is about it",
         "retained: no",
-        "receivers: none, nobody subscribes to it",
+        "receivers: none, no client subscribes to it",
     ]
     result = await run("publish", "t", "--data-dir", str(directory / "nowhere"))
     assert result.exit_code == 3

@@ -42,7 +42,7 @@ NOTICES: Final = {
     "purged": "The queue was purged.",
     "offline": "The client was not connected.",
 }
-"""What a page says after something was done."""
+"""The sentences that a page shows after an action."""
 
 State = Literal["", "connected", "offline"]
 By = Literal["", "outbox", "bytes", "queue", "drops"]
@@ -159,7 +159,7 @@ async def _subject(request: Request) -> str:
 
 
 def _document(found: ClientDetails) -> dict[str, Any]:
-    """What the page of a client shows of it, and is told again and again."""
+    """The part of a client's page that the stream renews."""
     entry = found.entry
     return {
         "connected": entry.connected,

@@ -1,4 +1,4 @@
-"""What pages are made with."""
+"""The parts that pages are made with."""
 
 from typing import NamedTuple
 

@@ -36,7 +36,7 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
 
 
 async def ends_shown(context: GatewayContext, report: Report) -> dict[str, Any]:
-    """What a page shows of certificates: `ends`, as listener, kind and time, the first first; `now` and `soon`."""
+    """A page's view of certificates: `ends`, as listener, kind and time, the first first; `now` and `soon`."""
     now = context.wall(context.clock()).timestamp()
     ends = [
         (listener.name, FILES[option], at)

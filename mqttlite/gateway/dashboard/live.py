@@ -19,7 +19,7 @@ from mqttlite.gateway.problems import Code, Problem
 from mqttlite.telemetry.report import Report
 
 INTERVAL_S: Final = 1.0
-"""How often a stream looks: as often as somebody can read it."""
+"""How often a stream looks: as often as a person can read."""
 
 SHARE: Final = 0.007
 """Of one processor, for reports: with many clients these are made less often."""
@@ -28,7 +28,7 @@ MAX_STREAMS: Final = 200
 """Pages that are kept up to date at once: each costs some 0.1 ms a second."""
 
 Look = Callable[[], Awaitable[object | None]]
-"""What a page is to be told now; None: nothing."""
+"""The update for a page; None: no change."""
 
 
 class Live:

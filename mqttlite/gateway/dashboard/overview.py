@@ -39,11 +39,11 @@ QUEUES_LOOKED_AT: Final = 1_000
 QUEUES_SHOWN: Final = 10
 
 ALARMS: Final = {
-    STORE_FAILING: "The store fails. What is to be kept waits, and its publishers with it.",
+    STORE_FAILING: "The store fails. Messages to be kept wait, and so do their publishers.",
     MEMORY_SHORT: "Memory is short. Slow clients lose messages of QoS 0.",
     OVERLOADED: "The broker is overloaded.",
     PUSH_STOPPED: "The messages of a queue are not pushed any more.",
-    BRIDGE_AWAY: "A bridge cannot connect to its other broker. What goes out waits here.",
+    BRIDGE_AWAY: "A bridge cannot connect to its other broker. Its messages wait here.",
     CLUSTER_WEAK: "The cluster is weak: no other machine could take over, the log fills, or its engine is silent.",
     STOOD_STILL: "The broker stood still: it was paused, or something blocked it.",
 }
@@ -108,7 +108,7 @@ def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, l
 
 
 def _stage(stage: int) -> dict[str, Any]:
-    """What is done about an overload, in words. Each stage does what the lower ones do."""
+    """The measures against an overload, in words. Each stage includes the lower ones."""
     done = [what for number, what in OVERLOAD_STAGES.items() if number <= stage]
     return {"said": f"stage {stage} of {len(OVERLOAD_STAGES)}" if stage else "none", "done": "; ".join(done)}
 
@@ -146,7 +146,7 @@ def _named(names: list[str]) -> str:
 
 
 def _alarms(report: Report, active: dict[str, str]) -> list[dict[str, str]]:
-    """What is wrong, in sentences."""
+    """The alarms, in sentences."""
     found = [{"title": ALARMS.get(alarm, f"{alarm}."), "detail": detail} for alarm, detail in active.items()]
     if report.not_ready and not report.store_failing:
         found.append({"title": "No clients may connect.", "detail": report.not_ready})

@@ -35,7 +35,7 @@ class Row:
 
 @dataclass(slots=True)
 class Level:
-    """What is below a topic."""
+    """The next levels below a topic."""
 
     rows: list[Row] = field(default_factory=list)
     message: Message | None = None

@@ -21,7 +21,7 @@ KEPT_BYTES: Final = 2_048
 
 
 class Seen:
-    """What came on one topic since the last look."""
+    """The messages of one topic since the last look."""
 
     __slots__ = ("messages", "payload", "payload_bytes")
 
@@ -44,7 +44,7 @@ class TopicWatch:
         self._seen: dict[bytes, Seen] = {}
 
     def take(self, source: Source) -> dict[bytes, Seen]:
-        """What came since the last call on the topics that a source may receive."""
+        """Return the messages since the last call, on topics that a source may receive."""
         if not self._is_bound:
             self._is_bound = True
             self._core.bind(self._filter, self)

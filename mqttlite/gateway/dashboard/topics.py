@@ -180,7 +180,7 @@ def _check(name: str) -> bytes:
 
 
 def _levels(seen: Mapping[bytes, Seen], prefix: bytes) -> list[dict[str, Any]]:
-    """What came below a topic, by level."""
+    """Messages below a topic, by level."""
     found: dict[str, dict[str, Any]] = {}
     for topic, each in seen.items():
         if not topic.startswith(prefix):  # the topic above, which the filter matches, too

@@ -254,7 +254,7 @@ def test_check_of_rules_that_reach_nobody(config: Path, acl: Path) -> None:
     config.write_text(config.read_text().replace("allow_anonymous = true", ""))
     done = run("check", str(config))
     assert done.exit_code == 1
-    assert f"{acl}:1: no listener lets anonymous clients in, so these rules reach nobody" in done.stderr
+    assert f"{acl}:1: no listener lets anonymous clients in, so these rules reach no client" in done.stderr
 
 
 def test_check_of_a_wrong_configuration_ends_with_2(config: Path, acl: Path) -> None:

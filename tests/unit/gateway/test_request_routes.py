@@ -52,7 +52,7 @@ TEXT = {"content-type": "text/plain"}
 @pytest.mark.parametrize(
     ("path", "body", "status", "code", "detail"),
     [
-        ("nobody", b"x", 404, "no_responder", "nobody is subscribed to 'nobody'"),
+        ("nobody", b"x", 404, "no_responder", "no client is subscribed to 'nobody'"),
         ("echo/a", b"bad", 502, "responder_failed", "cannot do that"),
         ("never?timeout_s=1", b"x", 504, "no_answer", "no answer came within 1 s"),
         ("never?timeout_s=61", b"x", 422, "invalid_value", "timeout_s is 61"),
