@@ -161,6 +161,7 @@ class Broker:
             self.throttling,
             self._backlogs,
             self.overload,
+            retained.order,
         )
         subscriptions = Subscriptions(self._routes, self.router, self._closing, jobs, effects, limits, self._filters)
         self._subscriptions: Final = subscriptions

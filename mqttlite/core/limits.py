@@ -420,6 +420,17 @@ MAX_RETAINED_EXPIRIES: Final = 100
 """Topic filters in `retained_expiry_s`. Each retained message is compared with all of them, up to a microsecond
 each."""
 
+TOMBSTONE_S: Final = 86_400
+"""How long the removal of a retained message is remembered, so that an older message of another broker does not come
+back. A bridge that was away for longer may bring one back."""
+
+MAX_TOMBSTONES: Final = 100_000
+"""Removals that are remembered, about 50 MB; with one more, the oldest one is forgotten."""
+
+MAX_CLOCK_AHEAD_S: Final = 60.0
+"""How far ahead the clock of another broker may be for the publish times of its retained messages to hold. Without it,
+one wrong clock, or one client, could keep a topic from changing for years."""
+
 MAX_OWN_RETAINED: Final = 13_000
 """The broker's own retained messages: the presence of up to 10,000 topics, a hundred broker metrics, up to two dozen
 metrics for each of a hundred queues, and messages of analysts below `$SYS/analytics`."""

@@ -160,6 +160,22 @@ class Message(Holdable):
         message.number, message.trace = self.number, self.trace
         return message
 
+    def with_user_properties(self, more: bytes) -> "Message":
+        """The same message with encoded user properties behind its own."""
+        block = self.raw.data if self.raw is not None else encode_properties(self._properties, PUBLISH)
+        raw = RawProperties(with_more(block, more), self.expiry_s())
+        return self._like(self.retain, NONE, raw)
+
+    def unretained(self) -> "Message":
+        """The same message without RETAIN."""
+        return self._like(False, self._properties, self.raw)
+
+    def _like(self, retain: bool, properties: Properties, raw: RawProperties | None) -> "Message":
+        message = Message(self.topic, self.payload, self.qos, retain, properties, self.expires_at, raw)
+        message.number, message.trace, message.on_overflow = self.number, self.trace, self.on_overflow
+        message.publisher, message.writer = self.publisher, self.writer
+        return message
+
     def for_topic(self, topic: bytes) -> "Message":
         """The same message to another topic, without a trace."""
         message = Message(topic, self.payload, self.qos, self.retain, self._properties, self.expires_at, self.raw)
@@ -315,11 +331,7 @@ class Delivery:
         """The delivery with the broker's user properties added, cached for `told_to`."""
         if self._variants is None:
             self._variants = {}
-        message = self.message
-        block = message.raw.data if message.raw is not None else encode_properties(message.properties, PUBLISH)
-        raw = RawProperties(with_more(block, told), message.expiry_s())
-        seen = Message(message.topic, message.payload, message.qos, message.retain, NONE, message.expires_at, raw)
-        seen.number, seen.trace, seen.on_overflow = message.number, message.trace, message.on_overflow
+        seen = self.message.with_user_properties(told)
         made = Delivery(seen, self.qos, self.retain, self.identifiers)
         self._variants[_TOLD_ALL if sees_publishers else _TOLD] = made
         return made

@@ -152,6 +152,11 @@ _OF_SNAPSHOT: Final[tuple[tuple[Figure, Callable[[Snapshot], Values]], ...]] = (
     ),
     (_gauge("retained_messages", "Retained messages.", is_held=True), lambda s: s.retained),
     (_gauge("retained_bytes", "What they take in memory.", is_held=True), lambda s: s.retained_bytes),
+    (_gauge("retained_tombstones", "Removals of retained messages that are remembered."), lambda s: s.tombstones),
+    (
+        _counter("retained_outdated", "Messages that were not retained because their topic had a newer one."),
+        lambda s: s.retained_outdated,
+    ),
     (_gauge("queued_messages", "Messages that wait in sessions' queues.", is_held=True), lambda s: s.queued),
     (_gauge("queued_bytes", "What they take in memory, or would.", is_held=True), lambda s: s.queued_bytes),
     (

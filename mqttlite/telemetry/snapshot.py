@@ -85,6 +85,8 @@ class Snapshot:
     shared_subscriptions: int
     retained: int
     retained_bytes: int
+    tombstones: int
+    retained_outdated: int
     own_retained: int
     """Retained messages of the broker's own, which `retained` leaves out."""
     queued: int
@@ -209,6 +211,8 @@ class Collection:
             shared_subscriptions=core.shared_subscriptions,
             retained=len(core.router.retained),
             retained_bytes=core.router.retained.size_bytes,
+            tombstones=core.router.retained.order.tombstones,
+            retained_outdated=core.router.retained.order.outdated,
             own_retained=core.router.retained.own,
             queued=self._queued,
             queued_bytes=self._queued_bytes,

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
 BOTH: list[dict[str, Any]] = [{"pattern": "#", "direction": "both", "qos": 2}]
 QUIET_S = 0.3
 """How long nothing may come before a test believes that nothing comes."""
+LATER_S = 0.01
+"""The clocks of two brokers in one process differ by some milliseconds, because that of uvloop counts those."""
 
 
 def bridges_of(broker: Broker) -> Bridges:
@@ -342,3 +344,69 @@ async def test_a_bridge_that_connects_once_waits_after_a_loss_until_it_is_resume
     await start(rig, port=unused_tcp_port)
     await found.resume()
     await until(is_connected(here))
+
+
+def retained_of(broker: Broker) -> dict[bytes, bytes]:
+    found = core_of(broker).router.retained.search(b"s/#").take(1_000)
+    return {each.topic: each.payload for each in found}
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_retained_messages_that_both_sides_changed_are_the_newest_on_both(
+    rig: Rig, tmp_path: Path, unused_tcp_port: int, qos: int
+) -> None:
+    """Also after a restart of either side while the bridge is away."""
+    topics = [{"pattern": "#", "direction": "both", "qos": qos}]
+    here_options: dict[str, Any] = {"bridges": [bridge(unused_tcp_port, topics=topics)]}
+    there = await start(rig, tmp_path / "there", unused_tcp_port)
+    here = await start(rig, tmp_path / "here", **here_options)
+    await until(is_connected(here))
+    assert bridges_of(here).get("b").view().newest_retained
+    for broker, name in ((here, "here"), (there, "there")):
+        await broker.publish(f"s/{name}/removed", "x", qos=1, retain=True)
+        await broker.publish(f"s/{name}/changed", "x", qos=1, retain=True)
+    await until(lambda: len(retained_of(here)) == len(retained_of(there)) == 4)
+    await bridges_of(here).get("b").pause()
+
+    async def change(first: Broker, second: Broker, name: str) -> None:
+        for topic, older, newer in (("a", "older", "newer"), ("b", "older", ""), ("removed", "again", "")):
+            await first.publish(f"s/{name}/{topic}", older, qos=1, retain=True)
+            await asyncio.sleep(LATER_S)
+            await second.publish(f"s/{name}/{topic}", newer, qos=1, retain=True)
+        await first.publish(f"s/{name}/changed", "", qos=1, retain=True)
+        await asyncio.sleep(LATER_S)
+        await second.publish(f"s/{name}/changed", "newer", qos=1, retain=True)
+
+    await change(here, there, "there")
+    await change(there, here, "here")
+    await here.stop()
+    await there.stop()
+    there = await start(rig, tmp_path / "there", unused_tcp_port)
+    here = await start(rig, tmp_path / "here", **here_options)
+    await until(is_connected(here))
+    wanted = {f"s/{name}/{each}".encode(): b"newer" for name in ("here", "there") for each in ("a", "changed")}
+    await until(lambda: bridges_of(here).get("b").waiting == 0 and retained_of(here) == retained_of(there))
+    await asyncio.sleep(QUIET_S)
+    assert retained_of(here) == wanted
+    assert retained_of(there) == wanted
+
+
+async def test_at_the_first_contact_the_newer_of_two_old_retained_messages_holds(
+    rig: Rig, unused_tcp_port: int
+) -> None:
+    topics = [{"pattern": "#", "direction": "both", "qos": 1}]
+    there = await start(rig, port=unused_tcp_port)
+    here = await start(rig, bridges=[bridge(unused_tcp_port, topics=topics)])
+    await bridges_of(here).get("b").pause()
+    await here.publish("s/1", "older", qos=1, retain=True)
+    await asyncio.sleep(LATER_S)
+    await there.publish("s/1", "newer", qos=1, retain=True)
+    await there.publish("s/2", "older", qos=1, retain=True)
+    await asyncio.sleep(LATER_S)
+    await here.publish("s/2", "newer", qos=1, retain=True)
+    await bridges_of(here).get("b").resume()
+    await until(is_connected(here))
+    wanted = {b"s/1": b"newer", b"s/2": b"newer"}
+    await until(lambda: retained_of(here) == retained_of(there) == wanted)
+    await asyncio.sleep(QUIET_S)
+    assert retained_of(here) == retained_of(there) == wanted

@@ -202,6 +202,8 @@ async def test_the_contents_of_sessions_are_reported(rig: Rig) -> None:
         "mqttlite_queued_bytes": 3 * (ENTRY_BYTES + MESSAGE_BYTES + 6),
         "mqttlite_retained_messages": 1,
         "mqttlite_retained_bytes": RETAINED_BYTES + 8 + MESSAGE_BYTES + 10,
+        "mqttlite_retained_tombstones": 0,
+        "mqttlite_retained_outdated_total": 0,
         "mqttlite_inflight_messages": 0,
     }
     for name, expectation in expected.items():

@@ -278,13 +278,17 @@ class Client:
         password: bytes | None = None,
         auto_ack: bool = True,
         is_bridge: bool = False,
+        user_properties: list[tuple[str, str]] | None = None,
     ) -> Connack | None:
         """Send CONNECT; the CONNACK, taken out of what was received, if one came."""
         self.auto_ack = auto_ack
         properties = NONE
         if self.version == V5:
             properties = Properties(
-                session_expiry_interval=expiry, receive_maximum=receive_maximum, maximum_packet_size=maximum_packet_size
+                session_expiry_interval=expiry,
+                receive_maximum=receive_maximum,
+                maximum_packet_size=maximum_packet_size,
+                user_properties=user_properties,
             )
         packet = Connect(
             client_id, self.version, clean_start, keep_alive, username, password, will, properties, is_bridge

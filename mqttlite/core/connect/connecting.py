@@ -22,6 +22,7 @@ from mqttlite.core.load.throttling import Throttling
 from mqttlite.core.outbound.pace import Paced
 from mqttlite.core.ports import BanOf
 from mqttlite.core.reasons import CREDENTIALS_EXPIRED, CloseReason
+from mqttlite.core.retained.publish_order import PublishOrder, asks_for_order
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.topic_limits import TopicLimits, lower_of, narrowed, topic_limits
 from mqttlite.core.session.session import Session
@@ -46,6 +47,7 @@ class Connecting:
         "_effects",
         "_limits",
         "_online",
+        "_order",
         "_overload",
         "_paced",
         "_publisher_limits",
@@ -71,6 +73,7 @@ class Connecting:
         throttling: Throttling,
         paced: Paced,
         overload: Overload,
+        order: PublishOrder,
     ) -> None:
         self._connections: Final = connections
         self._online: Final = online
@@ -87,6 +90,7 @@ class Connecting:
         self._throttling: Final = throttling
         self._paced: Final = paced
         self._overload: Final = overload
+        self._order: Final = order
         self.asks_always: bool = False
         """Whether a question is asked about each client with a socket, also where no login is needed."""
         self.ban_of: BanOf | None = None
@@ -199,6 +203,8 @@ class Connecting:
             else:
                 session.take_will()  # the delayed will has its own copy now
                 permissions.deny(session, PUBLISH, will.topic)
+        if asks_for_order(packet.properties):
+            self._order.begin()
         outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self._effects.connected.append(connection.number)
         session.resume()

@@ -11,6 +11,7 @@ from typing import Final, final
 from mqttlite.core.limits import LOOKING_BYTES, RETAINED_LOOKED_AT, RETAINED_LOOKED_INTO
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import MessageFilter
+from mqttlite.core.retained.publish_order import dated, is_dated
 from mqttlite.topics.retained import Search
 
 _NOTHING_FOUND: Final[deque[Delivery]] = deque()
@@ -19,9 +20,10 @@ _NOTHING_FOUND: Final[deque[Delivery]] = deque()
 
 @final
 class RetainedReplay:
-    """The retained messages for one new subscription: those found so far, and the search for the rest."""
+    """The retained messages for one new subscription: those found so far, and the search for the rest. With `dates`,
+    each says when it was published."""
 
-    __slots__ = ("_filter", "deliveries", "identifiers", "most", "qos", "search")
+    __slots__ = ("_dates", "_filter", "deliveries", "identifiers", "most", "qos", "search")
 
     def __init__(
         self,
@@ -29,7 +31,9 @@ class RetainedReplay:
         qos: int,
         identifiers: tuple[int, ...],
         message_filter: MessageFilter | None = None,
+        dates: bool = False,
     ) -> None:
+        self._dates: Final = dates
         self._filter: Final = message_filter
         self.most: Final = (
             RETAINED_LOOKED_AT if message_filter is None or not message_filter.reads_payload else RETAINED_LOOKED_INTO
@@ -60,6 +64,8 @@ class RetainedReplay:
                 return looked_at
         if self.deliveries is _NOTHING_FOUND:
             self.deliveries = deque()
+        if self._dates and not is_dated(message):
+            message = dated(message, message.number)
         self.deliveries.append(Delivery(message, min(message.qos, self.qos), True, self.identifiers))
         return looked_at
 

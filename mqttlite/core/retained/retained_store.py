@@ -20,6 +20,7 @@ from mqttlite.core.memory import BUCKET_BYTES, RETAINED_BYTES
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.retained.expiry_caps import ExpiryCaps
+from mqttlite.core.retained.publish_order import PublishOrder
 from mqttlite.core.retained.retained_replay import RetainedReplay
 from mqttlite.core.retained.writer import Writer
 from mqttlite.topics.names import is_own
@@ -28,7 +29,18 @@ from mqttlite.topics.retained import RetainedMessages, Search
 
 @final
 class RetainedStore:
-    __slots__ = ("_buckets", "_bytes", "_effects", "_expiry", "_limits", "_memory", "_messages", "_next_sweep", "_own")
+    __slots__ = (
+        "_buckets",
+        "_bytes",
+        "_effects",
+        "_expiry",
+        "_limits",
+        "_memory",
+        "_messages",
+        "_next_sweep",
+        "_own",
+        "order",
+    )
 
     def __init__(self, effects: Effects, limits: Limits, expiry: ExpiryCaps | None = None) -> None:
         self._effects: Final = effects
@@ -36,6 +48,7 @@ class RetainedStore:
         self._limits: Final = limits
         self._expiry: Final = expiry
         """None: only the messages' own expiry applies."""
+        self.order: Final = PublishOrder(effects)
         self._messages: Final[RetainedMessages[Message]] = RetainedMessages()
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
         self._bytes = 0
@@ -69,7 +82,10 @@ class RetainedStore:
         size = 0 if own else _entry_bytes(topic)
         self._remove(topic, own, size)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
         if not message.payload:
+            if self.order.is_on and not own:
+                self.order.bury(message)
             return True  # [MQTT-3.3.1-7]
+        self.order.exhume(topic)
         if own:
             if len(self._own) >= MAX_OWN_RETAINED:
                 return False
@@ -90,6 +106,13 @@ class RetainedStore:
         effects.changes.append(SaveRetained(message))
         return True
 
+    def placed(self, message: Message) -> Message:
+        """The message in the order of the topic's messages: without RETAIN if the topic has a newer one. Call it before
+        `put`."""
+        if not self.order.is_on or is_own(message.topic):
+            return message
+        return self.order.placed(message, self._messages.get(message.topic))
+
     def would_keep(self, message: Message) -> bool:
         """Whether `put` would keep a client's message without first removing expired ones."""
         return bool(message.payload) and self._has_room(message, _entry_bytes(message.topic))
@@ -101,6 +124,9 @@ class RetainedStore:
 
     def restore(self, message: Message) -> None:
         """Restore a message that a store kept."""
+        if not message.payload:
+            self.order.restore(message)
+            return
         self._add(message, _entry_bytes(message.topic))
 
     def replay(
@@ -115,8 +141,9 @@ class RetainedStore:
 
         With `at_once`, the search starts now, within the budget of this iteration; the session continues it.
         """
-        replay = RetainedReplay(self._kept(topic_filter).search(topic_filter), qos, identifiers, message_filter)
-        search = replay.search
+        search = self._kept(topic_filter).search(topic_filter)
+        dates = self.order.is_on and not is_own(topic_filter)
+        replay = RetainedReplay(search, qos, identifiers, message_filter, dates)
         if not at_once:
             return replay
         effects = self._effects

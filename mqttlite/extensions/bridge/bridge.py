@@ -25,6 +25,7 @@ from mqttlite.client.options import TIMEOUT_S, Options
 from mqttlite.core.broker import Broker
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, Rate
+from mqttlite.core.retained.publish_order import PUBLISHED, asks_for_order
 from mqttlite.extensions.bridge.errors import ComesBack
 from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic, Endpoint, without_query
@@ -108,6 +109,9 @@ class BridgeState(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that the bridge dropped, by reason."""
     connects: int
     """How often it has connected."""
+    newest_retained: bool
+    """Whether the newer one of two retained messages of a topic holds at both brokers; otherwise the last arrival. As
+    the other broker said when it was last connected."""
     topics: tuple[BridgeTopic, ...]
 
 
@@ -149,6 +153,8 @@ class Bridge:
         self.since: datetime = datetime.now(UTC)
         """When it came to its state."""
         self.connects: int = 0
+        self.compares: bool = False
+        """Whether the other broker keeps the newer one of two retained messages."""
         self.endpoint: str = ""
         """The address to which it is connected; empty if it is not."""
         self._core: Final = core
@@ -218,6 +224,7 @@ class Bridge:
             filtered=figures.filtered,
             dropped=dict(figures.refused),
             connects=self.connects,
+            newest_retained=self.compares,
             topics=options.topics,
         )
 
@@ -393,6 +400,7 @@ class Bridge:
             server_hostname=None if isinstance(tls, bool) else tls.server_name,
             receive_maximum=min(options.window, self._core.limits.receive_maximum) if is_v5 else None,
             max_packet_size=self._largest_packet() if is_v5 else None,
+            properties=Properties(user_properties=[(PUBLISHED, "1")]) if is_v5 else NONE,
         )
         connection, connack = await dial(dialled, self.remote_client_id, clean_start=False)
         return _Joined(connection, connack, endpoint)
@@ -420,6 +428,9 @@ class Bridge:
             await self._close(connection, why)
             raise why
         is_same = self._last.endpoint == endpoint
+        self.compares = asks_for_order(connack.properties)
+        if self.compares:
+            self._core.router.retained.order.begin()
         if not connack.session_present:
             self._flushed = None
         elif not is_same:
@@ -435,6 +446,7 @@ class Bridge:
             figures=self.figures,
             flushed=self._flushed,
             max_packet_bytes=self._core.limits.max_packet_bytes,
+            compares=self.compares,
             on_suback=self._on_suback,
             retry_s=RETRY_S,
         )

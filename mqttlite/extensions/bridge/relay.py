@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, final
 from mqttlite.client.connection import Connection
 from mqttlite.client.errors import ConnectionLost
 from mqttlite.client.limits import ServerLimits
+from mqttlite.core.retained.publish_order import PUBLISHED, asks_for_order
 from mqttlite.extensions.bridge.errors import ComesBack
 from mqttlite.extensions.bridge.path import refusal, refusal_to_send, with_sender
 from mqttlite.extensions.bridge.topic_map import FILTERED, Mapped, TopicMap
@@ -21,7 +22,7 @@ from mqttlite.net.local_session import LocalSession
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from mqttlite.wire.encode import encode, encode_ack
 from mqttlite.wire.packets import Ack, Packet, Publish, Suback
-from mqttlite.wire.properties import NONE
+from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE, ReasonCode, describe
 
 MAX_UNHANDLED_BYTES: Final = 1_048_576
@@ -89,6 +90,7 @@ class Relay:
         figures: Figures,
         flushed: set[int] | None,
         max_packet_bytes: int,
+        compares: bool,
         on_suback: Callable[[int, bytes], None],
         retry_s: float,
     ) -> None:
@@ -103,6 +105,8 @@ class Relay:
         self._flushed: Final = flushed
         self._max_packet_bytes: Final = max_packet_bytes
         """The limit of this broker. Before 5.0 the other broker is not told of it."""
+        self._compares: Final = compares
+        """Whether the other broker keeps the newer one of two retained messages, too."""
         self._ignored: Final[set[int]] = set()
         """Identifiers whose next PUBCOMP of the other broker answers a flush."""
         self._held: Final[deque[_Held]] = deque()
@@ -184,6 +188,8 @@ class Relay:
                 self._refuse(message, too_far)
                 return
         retain = message.retain and mapped.retained and self._limits.retain_available
+        if retain and self._compares:
+            _date(properties, self._session.number_of(message.packet_id))
         sent = Publish(mapped.topic, message.payload, message.qos, retain, message.dup, message.packet_id, properties)
         try:
             frame = encode(sent, self._version)
@@ -332,3 +338,10 @@ class Relay:
         if self._retry is not None:
             self._retry.cancel()
         self._session.end()
+
+
+def _date(properties: Properties, number: int) -> None:
+    """Let a message say when it was published, unless it does. `number` is 0 if it is not known; then the time of its
+    arrival holds."""
+    if number and not asks_for_order(properties):
+        properties.user_properties.append((PUBLISHED, str(number)))

@@ -1,0 +1,294 @@
+"""Two retained messages of a topic: the one that was published later stays, whichever arrives later."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqttlite.core.effects import Effects
+from mqttlite.core.limits import MAX_CLOCK_AHEAD_S, TOMBSTONE_S
+from mqttlite.core.message import Message
+from mqttlite.core.retained.publish_order import PUBLISHED, PublishOrder
+from mqttlite.wire.constants import NEVER_EXPIRES, V5
+from mqttlite.wire.packets import Publish
+from mqttlite.wire.properties import Properties
+from tests.support.core_driver import START, Client, World, request
+
+US = 1_000_000
+
+
+def joined() -> World:
+    """A broker that a bridge has joined to another one."""
+    world = World()
+    peer(world)
+    return world
+
+
+def peer(world: World, *, clean_start: bool = False, receive_maximum: int | None = None) -> Client:
+    """The bridge of another broker."""
+    client = world.open(V5)
+    connack = client.connect(
+        "peer",
+        clean_start=clean_start,
+        expiry=NEVER_EXPIRES,
+        receive_maximum=receive_maximum,
+        user_properties=[(PUBLISHED, "1")],
+    )
+    assert connack is not None
+    assert (PUBLISHED, "1") in connack.properties.user_properties
+    return client
+
+
+def at(seconds: float) -> dict[str, list[tuple[str, str]]]:
+    """The property of a message that was published at another broker."""
+    return {"user_properties": [(PUBLISHED, str(int(seconds * US)))]}
+
+
+def kept(world: World, topic: str = "t") -> str | None:
+    message = world.broker.router.retained.get(topic.encode())
+    return None if message is None else message.payload.decode()
+
+
+def test_a_client_that_does_not_ask_is_told_nothing() -> None:
+    world = World()
+    client = world.open(V5)
+    connack = client.connect("c")
+    assert connack is not None
+    assert connack.properties.user_properties == []
+    assert not world.broker.router.retained.order.is_on
+
+
+def test_without_a_bridge_the_last_arrival_holds_and_is_passed_on_as_it_came() -> None:
+    world = World()
+    reader = world.connect("reader")
+    reader.subscribe("t")
+    world.publish("t", "new", 1, True)
+    world.publish("t", "old", 1, True, **at(START - 10))
+    assert kept(world) == "old"
+    assert [each.properties.user_properties for each in reader.packets if isinstance(each, Publish)] == [
+        [],
+        at(START - 10)["user_properties"],
+    ]
+    assert world.broker.router.retained.order.tombstones == 0
+
+
+def test_an_older_message_is_delivered_without_retain_and_not_retained() -> None:
+    world = joined()
+    reader = world.connect("reader")
+    reader.subscribe(request("t", 1, retain_as_published=True))
+    world.publish("t", "here", 1, True)
+    world.publish("t", "older", 1, True, **at(START - 1))
+    assert kept(world) == "here"
+    assert [(each.payload, each.retain) for each in reader.packets if isinstance(each, Publish)] == [
+        (b"here", True),
+        (b"older", False),
+    ]
+    assert world.broker.router.retained.order.outdated == 1
+
+
+def test_a_newer_message_replaces_and_a_repetition_changes_nothing() -> None:
+    world = joined()
+    world.publish("t", "here", 1, True)
+    world.publish("t", "newer", 1, True, **at(START + 1))
+    assert kept(world) == "newer"
+    world.publish("t", "newer", 1, True, **at(START + 1))
+    assert kept(world) == "newer"
+    assert world.broker.router.retained.order.outdated == 0
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_of_two_messages_of_one_time_the_same_one_holds_in_either_order(first: str) -> None:
+    world = joined()
+    for payload in (first, "b" if first == "a" else "a"):
+        world.publish("t", payload, 1, True, **at(START + 1))
+    assert kept(world) == "b"
+
+
+def test_what_is_published_here_is_newer_than_all_that_is_known_here() -> None:
+    world = joined()
+    peer_ahead = START + MAX_CLOCK_AHEAD_S - 1
+    world.publish("t", "from a clock ahead", 1, True, **at(peer_ahead))
+    world.publish("t", "here", 1, True)
+    message = world.broker.router.retained.get(b"t")
+    assert message is not None
+    assert message.payload == b"here"
+    assert message.properties.user_properties == [(PUBLISHED, str(int(peer_ahead * US) + 1))]
+
+
+@pytest.mark.parametrize(
+    "value", [str(int((START + MAX_CLOCK_AHEAD_S + 1) * US)), "soon", "-1", "", "9" * 18, "١"], ids=str
+)
+def test_a_time_that_cannot_be_right_is_that_of_the_arrival(value: str) -> None:
+    world = joined()
+    world.publish("t", "odd", 1, True, user_properties=[(PUBLISHED, value)])
+    assert kept(world) == "odd"
+    world.publish("t", "newer", 1, True, **at(START + 1))
+    assert kept(world) == "newer"
+    world.publish("t", "older", 1, True, **at(START - 1))
+    assert kept(world) == "newer"
+
+
+def test_a_removed_message_does_not_come_back_for_a_day() -> None:
+    world = joined()
+    world.publish("t", "x", 1, True)
+    world.publish("t", "", 1, True)
+    world.publish("t", "older", 1, True, **at(START - 1))
+    assert kept(world) is None
+    world = world.restart()
+    assert world.broker.router.retained.order.tombstones == 1
+    world.publish("t", "older", 1, True, **at(START - 1))
+    assert kept(world) is None
+    world.advance(TOMBSTONE_S)
+    world.publish("t", "older", 1, True, **at(START - 1))
+    assert kept(world) == "older"
+    assert world.restart().broker.router.retained.order.tombstones == 0
+
+
+def test_a_removal_that_is_older_removes_nothing() -> None:
+    world = joined()
+    world.publish("t", "x", 1, True)
+    world.publish("t", "", 1, True, **at(START - 1))
+    assert kept(world) == "x"
+    world.publish("t", "", 1, True, **at(START + 1))
+    assert kept(world) is None
+
+
+def test_a_removal_holds_also_where_there_was_nothing() -> None:
+    world = joined()
+    world.publish("t", "", 1, True, **at(START + 1))
+    world.publish("t", "older", 1, True, **at(START))
+    assert kept(world) is None
+    world.publish("t", "newer", 1, True, **at(START + 2))
+    assert kept(world) == "newer"
+    assert world.broker.router.retained.order.tombstones == 0
+
+
+def test_tombstones_that_have_expired_are_forgotten_after_a_restart_too() -> None:
+    world = joined()
+    for number in range(3):
+        world.publish(f"old/{2 - number}", "", 1, True)
+        world.advance(1)
+    world = world.restart()
+    order = world.broker.router.retained.order
+    world.advance(TOMBSTONE_S - 2)
+    world.publish("new", "", 1, True)
+    assert order.tombstones == 2
+    world.publish("old/2", "back", 1, True, **at(START - 1))
+    assert kept(world, "old/2") == "back"
+
+
+def test_one_tombstone_too_many_drops_the_oldest() -> None:
+    effects = Effects()
+    order = PublishOrder(effects, max_tombstones=2)
+    for number, topic in enumerate((b"a", b"b", b"a", b"c")):
+        message = Message(topic, b"", 1, True)
+        message.number = number + 1
+        order.bury(message)
+    older = Message(b"b", b"x", 1, True, Properties(user_properties=[(PUBLISHED, "1")]))
+    assert order.tombstones == 2
+    assert order.placed(older, None).retain
+    again = Message(b"a", b"x", 1, True, Properties(user_properties=[(PUBLISHED, "1")]))
+    assert not order.placed(again, None).retain
+
+
+def test_own_topics_are_not_compared() -> None:
+    world = joined()
+    world.broker.publish(b"$SYS/x", b"1", 1, True, world.now)
+    world.settle()
+    message = world.broker.router.retained.get(b"$SYS/x")
+    assert message is not None
+    assert message.properties.user_properties == []
+
+
+def test_a_message_of_before_says_its_time_when_it_is_sent_to_a_new_subscriber() -> None:
+    world = World()
+    world.publish("t", "before", 1, True)
+    world.publish("u", "of another", 1, True, **at(START - 5))
+    message = world.broker.router.retained.get(b"t")
+    assert message is not None
+    client = peer(world)
+    client.subscribe(request("#", 1, retain_as_published=True))
+    found = {each.topic: each.properties.user_properties for each in client.packets if isinstance(each, Publish)}
+    assert found == {b"t": [(PUBLISHED, str(message.number))], b"u": at(START - 5)["user_properties"]}
+
+
+def test_nothing_is_held_at_the_end() -> None:
+    world = joined()
+    world.publish("t", "x", 1, True)
+    world.publish("t", "", 1, True)
+    world.publish("u", "", 1, True)
+    world.broker.router.retained.order.exhume(b"t")
+    world.broker.router.retained.order.exhume(b"u")
+    world.end()
+
+
+class Pair:
+    """Two brokers whose clocks differ, and a bridge between them that a test moves."""
+
+    def __init__(self) -> None:
+        self.worlds = [World(), World(now=START + 3.5)]
+        self.peers = [self._join(number) for number in (0, 1)]
+        self.waiting: list[list[Publish]] = [[], []]
+
+    def _join(self, number: int) -> Client:
+        client = peer(self.worlds[number])
+        client.subscribe(request("#", 1, no_local=True, retain_as_published=True))
+        return client
+
+    def collect(self) -> None:
+        for number, client in enumerate(self.peers):
+            self.waiting[number] += [each for each in client.packets if isinstance(each, Publish)]
+            client.packets.clear()
+
+    def carry(self, number: int) -> None:
+        """One message to the other side."""
+        self.collect()
+        if self.waiting[number]:
+            sent = self.waiting[number].pop(0)
+            other = self.peers[1 - number]
+            packet_id = other.packet_id()
+            properties = Properties(user_properties=sent.properties.user_properties)
+            other.send(Publish(sent.topic, sent.payload, 1, sent.retain, False, packet_id, properties))
+
+    def restart(self, number: int) -> None:
+        self.collect()
+        self.worlds[number] = self.worlds[number].restart()
+        self.peers[number] = self._join(number)
+
+    def heal(self) -> None:
+        for number in (0, 1, 0, 1):
+            self.collect()
+            while self.waiting[number]:
+                self.carry(number)
+
+    def kept(self, number: int) -> dict[bytes, bytes]:
+        found = self.worlds[number].broker.router.retained.search(b"#").take(1_000)
+        return {each.topic: each.payload for each in found}
+
+
+SIDE = st.integers(0, 1)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), SIDE, st.sampled_from("abc"), st.sampled_from(["", "1", "2"])),
+        st.tuples(st.just("carry"), SIDE),
+        st.tuples(st.just("restart"), SIDE),
+        st.tuples(st.just("wait"), st.floats(0.0, 10.0)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_two_brokers_keep_the_same_messages_whatever_happens_in_which_order(steps: list[tuple[object, ...]]) -> None:
+    pair = Pair()
+    for step in steps:
+        if step[0] == "publish":
+            pair.worlds[int(str(step[1]))].publish(str(step[2]), str(step[3]), 1, True)
+        elif step[0] == "carry":
+            pair.carry(int(str(step[1])))
+        elif step[0] == "restart":
+            pair.restart(int(str(step[1])))
+        else:
+            for world in pair.worlds:
+                world.advance(float(str(step[1])))
+    pair.heal()
+    assert pair.kept(0) == pair.kept(1)
