@@ -7,10 +7,10 @@ half-way.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from mqttlite import event_hub
 from mqttlite.admin import Admin
@@ -32,8 +32,8 @@ from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, MethodAuthenticator
 from mqttlite.store.memory import MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
+from mqttlite.surroundings import Surroundings
 from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.figures import Values
 from mqttlite.telemetry.observer import Observer
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
@@ -49,34 +49,15 @@ _ABORT_S: Final = 2.0
 _DUMP_S: Final = 1.0
 """The least time for the last telemetry rows, even if a stop has no time for clients."""
 
+_DRAIN_AT_ONCE: Final = 20
+"""So few clients may always connect elsewhere at once."""
+
 _DRAIN_STEP_S: Final = 0.1
 """The interval in which a draining broker disconnects some clients, which spreads their reconnects over time."""
 
 T = TypeVar("T")
 
 _log = logging.getLogger("mqttlite")
-
-
-class Surroundings(Protocol):
-    """What runs around a broker and outlives it, such as a machine of a cluster: its figures are shown with the
-    broker's."""
-
-    @property
-    def extension(self) -> str:
-        """The extension whose manifest has the figures."""
-        ...
-
-    def values(self) -> Mapping[str, Values]:
-        """The values of the figures, by name."""
-        ...
-
-    def sys_values(self) -> Iterable[tuple[str, str]]:
-        """Further names below `$SYS/broker/`, with their texts."""
-        ...
-
-    def begin(self, on_alarm: Callable[[str, bool, str], None]) -> None:
-        """The broker runs. `on_alarm` takes the name of an alarm, whether it is active, and why."""
-        ...
 
 
 class Broker:
@@ -353,11 +334,12 @@ class Broker:
         deadline = loop.time() + options.deadline_s
         while self._core.connections and self._running and loop.time() < deadline:
             steps_left = max(1, round((deadline - loop.time()) / _DRAIN_STEP_S))
-            share = math.ceil(len(self._core.connections) / steps_left)
+            share = max(_DRAIN_AT_ONCE, math.ceil(len(self._core.connections) / steps_left))
             for connection in list(self._core.connections.values())[:share]:
                 self._core.send_away(connection, options.server_reference, loop.time())
             self._loop_driver.run()
-            await asyncio.sleep(_DRAIN_STEP_S)
+            if self._core.connections:
+                await asyncio.sleep(_DRAIN_STEP_S)
         await self.stop()
 
     async def _end(self, timeout_s: float) -> None:
@@ -403,6 +385,8 @@ class Broker:
         if self._assembly.push is not None:
             await self._assembly.push.finish()
         await self._loop_driver.settled()
+        if self.surroundings is not None:
+            self.surroundings.settled()
         for listener in self.listeners:
             await listener.emptied()
         await self._subscriptions.emptied()

@@ -64,7 +64,12 @@ BELOW: Final[dict[str, set[str]]] = {
             "event_hub",
             "extensions",
         }
-        | {"gateway", "manifests", *(f"extensions.{needed}" for needed in BUILT_IN[each.split(".")[1]].needs)}
+        | {
+            "gateway",
+            "manifests",
+            "surroundings",
+            *(f"extensions.{needed}" for needed in BUILT_IN[each.split(".")[1]].needs),
+        }
         for each in FEATURES
     },
     "extensions": {*PURE, "atomic_file", "config", "event_hub", "local_subscription", "published"},
@@ -72,6 +77,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "catalogue": {*PURE, "config", "security"},
     "overload_watch": {*PURE, "event_hub"},
     "standstill": {"event_hub"},
+    "surroundings": {*PURE, "config", "telemetry"},
     "reports": {*PURE, "build", "certificate_watch", "event_hub", "net", "telemetry"},
     "gateway": ADAPTER_PACKAGES
     | set(PURE)
@@ -103,10 +109,12 @@ BELOW: Final[dict[str, set[str]]] = {
         "gateway",
         "local_subscription",
         "published",
+        "surroundings",
     },
     "cli": ADAPTER_PACKAGES
     | set(PURE)
-    | {"build", "built_in_rules", "catalogue", "client", "config", "explanations", "manifests", "server"},
+    | {"build", "built_in_rules", "catalogue", "client", "config", "explanations", "manifests", "server"}
+    | {"surroundings"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES
     | set(PURE)

@@ -6,7 +6,6 @@ and no port is listened on.
 """
 
 import errno
-import socket
 import sys
 from collections.abc import Callable, Iterator
 
@@ -29,6 +28,7 @@ from mqttlite.config.checks import (
 )
 from mqttlite.config.file import new_problems, read_file
 from mqttlite.config.shape import Problem
+from mqttlite.net.endpoints import try_port
 
 EXIT_FINDINGS = 1
 EXIT_WRONG = 2
@@ -195,14 +195,7 @@ def _ports_in_use(config: Config) -> Iterator[str]:
         taken.append((config.http.host, config.http.port))
     for host, port in taken:
         try:
-            for family, kind, protocol, _, address in socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            ):
-                with socket.socket(family, kind, protocol) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    if family == socket.AF_INET6:
-                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                    probe.bind(address)
+            try_port(host, port)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 yield f"port {port} of {in_words(host)} is in use now; does the broker run already?"

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
@@ -24,7 +24,8 @@ from mqttlite.config.checks import warnings
 from mqttlite.core.ports import Store
 from mqttlite.extensions.built_in import resolve, turned_on
 from mqttlite.net.service_manager import ServiceManager
-from mqttlite.server import Broker, Surroundings
+from mqttlite.server import Broker
+from mqttlite.surroundings import RunningBroker, Serving, Surroundings
 from mqttlite.telemetry.log import Calm, LogQueue, writing_log
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -121,23 +122,6 @@ class _Source(NamedTuple):
     config: Config
 
 
-class Run(Protocol):
-    """Run a broker with a store, until a signal ends it or `until` is set; then let `leave` stop it."""
-
-    def __call__(
-        self, store: Store, around: Surroundings, until: asyncio.Event, leave: Callable[[Broker], Awaitable[None]], /
-    ) -> Awaitable[None]: ...
-
-
-class Serving(Protocol):
-    """Call `run`, once or again and again, until `ended` is set by a signal; call `ready` when the process does its
-    work without running a broker. Raises `ConfigError` and `OSError`."""
-
-    def __call__(
-        self, config: Config, run: Run, ended: asyncio.Event, ready: Callable[[], None], /
-    ) -> Awaitable[None]: ...
-
-
 def _run(config: Config, tls_keylog: str | None, source: _Source | None) -> None:
     _make_room_for_files()
     with writing_log(sys.stderr), asyncio.Runner(loop_factory=_new_loop) as runner:
@@ -155,7 +139,7 @@ async def _serve(config: Config, tls_keylog: str | None, source: _Source | None)
         store: Store | None,
         around: Surroundings | None,
         until: asyncio.Event,
-        leave: Callable[[Broker], Awaitable[None]],
+        leave: Callable[[RunningBroker], Awaitable[None]],
     ) -> None:
         broker = Broker(config, store=store)
         broker.surroundings = around
@@ -185,7 +169,7 @@ async def _serve(config: Config, tls_keylog: str | None, source: _Source | None)
 
     serving: Serving | None = next((resolve(each.serving) for each in turned_on(config) if each.serving), None)
     if serving is None:
-        await run(None, None, asyncio.Event(), Broker.stop)
+        await run(None, None, asyncio.Event(), lambda broker: broker.stop())
     else:
         process.service_manager.starting()
         await serving(config, run, process.ended, process.service_manager.ready)

@@ -95,14 +95,28 @@ class TcpEndpoint:
 
 
 def _listen(listening: socket.socket, address: tuple[Any, ...]) -> None:
+    """Bind and listen. Raises `OSError`."""
+    listening.setblocking(False)
+    _bind(listening, address)
+    listening.listen(BACKLOG)
+
+
+def _bind(listening: socket.socket, address: tuple[Any, ...]) -> None:
     """Bind like asyncio's servers, which still refuses a second broker on the port. Raises `OSError`."""
     if os.name == "posix":
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if listening.family == socket.AF_INET6:
         listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-    listening.setblocking(False)
     listening.bind(address)
-    listening.listen(BACKLOG)
+
+
+def try_port(host: str, port: int) -> None:
+    """Bind each address of a host, without listening, and let go. Raises `OSError`."""
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    ):
+        with socket.socket(family, kind, protocol) as probe:
+            _bind(probe, address)
 
 
 def cannot_listen(host: str, port: int, name: str, error: OSError) -> CannotListen:

@@ -17,15 +17,15 @@ from unittest.mock import patch
 
 from mqttlite.core.changes import Change, Enqueue, SaveSession, Stored
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.ports import Store
 from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster import options, record, serving
 from mqttlite.extensions.cluster.disk import POSITION, Database
 from mqttlite.extensions.cluster.engine.memory import MemoryServers, Outcome
-from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
-from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.store.memory import MemoryStore
+from mqttlite.surroundings import RunningBroker, Surroundings
 
 MACHINES: Final = 3
 SESSION: Final = "s"
@@ -188,7 +188,7 @@ class ModelDisk:
             raise OSError("the disk is full")
 
 
-Leave: TypeAlias = Callable[[serving.RunningBroker], Awaitable[None]]
+Leave: TypeAlias = Callable[[RunningBroker], Awaitable[None]]
 
 
 class Machine:
@@ -251,7 +251,7 @@ class Machine:
         finally:
             await node.close()
 
-    async def _run(self, store: ReplicatedStore, around: ClusterFigures, until: asyncio.Event, leave: Leave) -> None:
+    async def _run(self, store: Store, around: Surroundings, until: asyncio.Event, leave: Leave) -> None:
         run = self.disk.run
         self.serves = True
         try:
@@ -278,7 +278,7 @@ class World:
             Machine(name, self, ModelDisk(name, self.rng, copies, folder)) for name in "abc"[:MACHINES]
         ]
 
-    async def write(self, store: ReplicatedStore, is_over: Any) -> None:
+    async def write(self, store: Store, is_over: Any) -> None:
         """Commit messages until it is over, as the core does: one commit at a time, tried again with the same
         changes."""
         state = [change for changes in store.load() for change in changes]
@@ -298,7 +298,7 @@ class World:
             self.acknowledged += numbers
             await asyncio.sleep(self.rng.choice([0.0, 0.01, 0.3]))
 
-    async def _commit(self, store: ReplicatedStore, changes: list[Change], is_over: Any) -> bool:
+    async def _commit(self, store: Store, changes: list[Change], is_over: Any) -> bool:
         while not is_over():
             try:
                 await store.commit(changes)
@@ -340,7 +340,7 @@ class World:
         elif fault == 7 and machine.node is not None:
             other = self.rng.choice(self.machines)
             if other.node is not None and not machine.engine.is_cut_off:
-                other.node.nodes.clear()
+                other.node.machines.said.clear()
         elif fault == 8 and self._may_destroy(machine):
             self._destroyed_at = asyncio.get_running_loop().time()
             await machine.crash(loses=True)

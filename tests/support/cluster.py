@@ -2,22 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from mqttlite.config import ClusterOptions, Config, ListenerOptions
+from mqttlite.core.ports import Store
 from mqttlite.event_hub import Listener
 from mqttlite.extensions.cluster import serving
 from mqttlite.extensions.cluster.disk import DataDirectory
 from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
-from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
-from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
+from mqttlite.extensions.cluster.readiness import problem_of
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.server import Broker
+from mqttlite.surroundings import RunningBroker, Surroundings
 from tests.support.nats_servers import free_ports
 
-Leave: TypeAlias = Callable[[serving.RunningBroker], Awaitable[None]]
+Leave: TypeAlias = Callable[[RunningBroker], Awaitable[None]]
 
 
 class Machine:
@@ -28,12 +30,15 @@ class Machine:
         self.directory: Final = directory
         self.broker: Broker | None = None
         self.engine: MemoryEngine = servers.connect()
+        self._servers: Final = servers
+        self._latest: Broker | None = None
+        """The one that serves, or did last."""
         self.port: Final = free_ports(1)[0]
         """Where it serves."""
         self.listeners: list[Listener] = []
         """To the events of its broker."""
         self.node: Node
-        self.figures: ClusterFigures
+        self.figures: Surroundings
         self._options: Final = Machine.options(name)
         self._ended: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -44,9 +49,18 @@ class Machine:
 
     async def start(self) -> None:
         files = SharedFiles(self.engine, self.directory)
-        self.node = Node(self._options, DataDirectory(self.directory), self.engine, files)
+        could_serve = partial(problem_of, self._config())
+        self.node = Node(self._options, DataDirectory(self.directory), self.engine, files, could_serve)
         self.node.start()
         self._task = asyncio.get_running_loop().create_task(serving.take_turns(self.node, self._run, self._ended))
+
+    def beside(self, name: str) -> "Machine":
+        """Another machine of the cluster, which does not run yet. The caller stops it."""
+        return Machine(name, self._servers, self.directory.with_name(name))
+
+    def open_connections(self) -> int:
+        """Those of the broker that serves, or did last."""
+        return 0 if self._latest is None else sum(each.open for each in self._latest.listeners)
 
     async def serves(self) -> Broker:
         """Wait until it serves."""
@@ -71,18 +85,20 @@ class Machine:
             await task
         await self.node.close()
 
-    async def _run(self, store: ReplicatedStore, around: ClusterFigures, until: asyncio.Event, leave: Leave) -> None:
-        config = Config(
+    def _config(self) -> Config:
+        return Config(
             listeners=(ListenerOptions(port=self.port),),
             data_dir=str(self.directory),
             cluster=self._options,
             stop_timeout_s=0.5,
         )
-        broker = Broker(config, store=store)
+
+    async def _run(self, store: Store, around: Surroundings, until: asyncio.Event, leave: Leave) -> None:
+        broker = Broker(self._config(), store=store)
         broker.surroundings = self.figures = around
         broker.event_listeners.extend(self.listeners)
         async with broker:
-            self.broker = broker
+            self.broker = self._latest = broker
             waits = [asyncio.ensure_future(each.wait()) for each in (until, self._ended)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:

@@ -43,6 +43,14 @@ async def open_engine(options: NatsOptions, first: int = 0) -> NatsEngine:
                 await asyncio.sleep(0.2)
 
 
+async def delete_key(options: NatsOptions, key: str, revision: int) -> None:
+    """Delete a key as NATS's own tools do, if it has this revision."""
+    connection = await connect(options, NatsLogin())
+    headers = {"KV-Operation": "DEL", "Nats-Expected-Last-Subject-Sequence": str(revision)}
+    await connection.store(f"$KV.{options.cluster}.{key}", b"", headers)
+    await connection.close()
+
+
 async def forget_cluster(options: NatsOptions) -> None:
     """Delete the streams of a cluster."""
     connection = await connect(options, NatsLogin())

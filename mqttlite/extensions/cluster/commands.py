@@ -81,16 +81,20 @@ async def _hand_over(engine: Engine, successor: str) -> str:
         _fail(1, f"{successor} serves already")
     followers = [each.node for each in before.machines if each.role == "follows" and each.node != before.serving]
     if successor and successor not in followers:
-        _fail(1, f"{successor} does not follow the log: {', '.join(followers) or 'no machine'} does")
+        them = ", ".join(followers) or "no machine"
+        _fail(1, f"{successor} does not follow the log: {them} does", *_problems(before))
     if not followers:
-        _fail(1, "no other machine follows the log: start one first")
-    await keys.ask_to_hand_over(engine, before.turn, successor)
+        _fail(1, "no other machine follows the log: start one first", *_problems(before))
+    asked = await keys.ask_to_hand_over(engine, before.turn, successor)
     deadline = time.monotonic() + HAND_OVER_S
     now = before
     while now.turn == before.turn or now.role_of(now.serving) != "serves":
         if time.monotonic() >= deadline:
             _fail(1, f"{before.serving} was asked to hand over, and no other machine serves after {HAND_OVER_S:g} s")
         await asyncio.sleep(_LOOK_S)
+        refusal = await keys.refusal_of(engine, asked)
+        if refusal:
+            _fail(1, f"{before.serving} goes on serving: {refusal}")
         now = await look(engine)
     return now.serving
 
@@ -112,6 +116,13 @@ def _say(found: Overview) -> None:
         for each in found.machines
     ]
     print_table(_HEADER, rows)
+    for sentence in _problems(found):
+        click.echo(sentence)
+
+
+def _problems(found: Overview) -> list[str]:
+    """Why machines could not serve."""
+    return [f"{each.node} could not serve: {each.problem}" for each in found.machines if each.problem]
 
 
 def _run(path: str, ask: Callable[[Engine], Awaitable[T]]) -> T:

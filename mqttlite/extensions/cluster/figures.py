@@ -20,7 +20,7 @@ class ClusterFigures:
         self._node: Final = node
         self._on_alarm: Callable[[str, bool, str], None] = lambda _alarm, _active, _detail: None
         self._weakness = ""
-        node.on_looked = self._look
+        node.log_room.on_looked = self._look
 
     def begin(self, on_alarm: Callable[[str, bool, str], None]) -> None:
         """A broker begins to serve. `on_alarm` takes its alarms."""
@@ -28,31 +28,35 @@ class ClusterFigures:
         self._weakness = ""
         self._look()
 
+    def settled(self) -> None:
+        """The broker stops, and has committed what it keeps."""
+        self._node.settled()
+
     def values(self) -> Mapping[str, "Values"]:
         """By the names in the manifest."""
         node = self._node
-        roles = sorted(node.roles().items())
+        roles = sorted(node.machines.roles().items())
         return {
             "cluster_serving": [({"machine": node.name}, float(node.role == "serves"))],
             "cluster_machines": [({"machine": name, "role": role}, 1.0) for name, role in roles],
             "cluster_behind": [({"machine": name}, float(self._behind(name))) for name, _ in roles],
-            "cluster_turn": float(node.turn),
-            "cluster_log_bytes": float(node.bounds.size_bytes),
-            "cluster_log_limit_bytes": float(node.bounds.max_bytes),
-            "cluster_lease_age_seconds": node.renewed_ago(),
+            "cluster_turn": float(node.turns),
+            "cluster_log_bytes": float(node.log_room.bounds.size_bytes),
+            "cluster_log_limit_bytes": float(node.log_room.bounds.max_bytes),
+            "cluster_lease_age_seconds": node.turn.renewed_ago(),
         }
 
     def sys_values(self) -> Iterator[tuple[str, str]]:
         """Further names below `$SYS/broker/`, with their texts."""
         node = self._node
         yield "cluster/machine", node.name
-        for name, role in node.roles().items():
+        for name, role in node.machines.roles().items():
             yield f"cluster/machines/{name}/role", role
             yield f"cluster/machines/{name}/behind", str(self._behind(name))
 
     def _behind(self, machine: str) -> int:
         """How many records of the log a machine lacks."""
-        return max(0, self._node.bounds.last - self._node.nodes[machine].position)
+        return max(0, self._node.log_room.bounds.last - self._node.machines.said[machine].position)
 
     def _look(self) -> None:
         weakness = self._node_weakness()
@@ -63,10 +67,13 @@ class ClusterFigures:
     def _node_weakness(self) -> str:
         """Why the cluster could lose more than it should, in a sentence; empty if it could not."""
         node = self._node
-        if node.is_silent:
+        if node.log_room.is_silent:
             return "the engine does not answer: messages that are to be kept wait"
-        if not node.followers():
-            return "no other machine follows, so none could take over"
-        if is_filling(node.bounds.size_bytes, node.bounds.max_bytes):
+        problems = "; ".join(node.machines.problems())
+        if not node.machines.followers():
+            return problems or "no other machine follows, so none could take over"
+        if problems:
+            return problems
+        if is_filling(node.log_room.bounds.size_bytes, node.log_room.bounds.max_bytes):
             return "more than half of the log is used, because a machine is behind"
         return ""

@@ -4,7 +4,7 @@ import secrets
 from typing import Final
 
 from mqttlite.extensions.cluster.engine.port import Engine, RevisionConflict
-from mqttlite.extensions.cluster.lease import HandOver, encode
+from mqttlite.extensions.cluster.lease import HandOver, decode_hand_over, encode
 
 LOG: Final = "log"
 """The name of the log."""
@@ -39,7 +39,17 @@ async def log_id(engine: Engine) -> str:
     return (entry.value or b"").decode()
 
 
-async def ask_to_hand_over(engine: Engine, turn: int, successor: str) -> None:
-    """Ask the machine that serves in this turn to let another one serve; empty: any. Raises `EngineError`."""
+async def ask_to_hand_over(engine: Engine, turn: int, successor: str) -> int:
+    """Ask the machine that serves in this turn to let another one serve; empty: any. Returns the revision of the
+    request. Raises `EngineError`."""
     entry = await engine.get(HAND_OVER)
-    await engine.put(HAND_OVER, encode(HandOver(turn, successor)), 0 if entry is None else entry.revision)
+    return await engine.put(HAND_OVER, encode(HandOver(turn, successor)), 0 if entry is None else entry.revision)
+
+
+async def refusal_of(engine: Engine, request: int) -> str:
+    """Why the request with this revision was refused; empty if it was not, or not yet. Raises `EngineError`."""
+    entry = await engine.get(HAND_OVER)
+    if entry is None or entry.value is None or entry.revision == request:
+        return ""
+    answer = decode_hand_over(entry.value)
+    return "" if answer is None else answer.refusal

@@ -44,6 +44,8 @@ class HandOver(msgspec.Struct, frozen=True):
     """The turn that is to end: a request is for one turn, and means nothing for a later one."""
     successor: str
     """The machine that is to serve; empty: any that follows."""
+    refusal: str = ""
+    """Why the machine that serves did not do it, in a sentence; empty while it has not answered."""
 
 
 def encode(value: Holder | HandOver) -> bytes:

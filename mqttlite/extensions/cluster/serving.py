@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mqttlite.config import Config, ConfigError, LameDuckOptions
 from mqttlite.config.metrics import MetricsOptions
@@ -17,33 +17,13 @@ from mqttlite.extensions.cluster.engine.port import Engine, EngineError, EngineU
 from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
+from mqttlite.extensions.cluster.readiness import problem_of
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.extensions.cluster.standby import ForeignDataError
 from mqttlite.extensions.cluster.standby_port import StandbyPort
 from mqttlite.store.sqlite.files import make_directory
-
-
-class RunningBroker(Protocol):
-    """`mqttlite.Broker`."""
-
-    def stop(self, within_s: float | None = None) -> Awaitable[None]: ...
-
-    def drain(self, options: LameDuckOptions | None = None) -> Awaitable[None]: ...
-
-
-class Run(Protocol):
-    """Runs a broker with a store until a signal ends it, or `until` is set; then it lets `leave` stop the broker."""
-
-    def __call__(
-        self,
-        store: ReplicatedStore,
-        around: ClusterFigures,
-        until: asyncio.Event,
-        leave: Callable[[RunningBroker], Awaitable[None]],
-        /,
-    ) -> Awaitable[None]: ...
-
+from mqttlite.surroundings import Run, RunningBroker
 
 ENGINE_FOLDER: Final = "engine"
 """Where the server of the engine that runs on this machine keeps its files, in the data directory."""
@@ -95,17 +75,23 @@ async def _serve_as_machine(
     engine = await _connected(options, ended)
     if engine is None:
         return
-    for name in IMPORTED_BEFORE:
-        with contextlib.suppress(ImportError):  # an extension may be taken out, or its library not installed
-            import_module(name)
+    import_early(IMPORTED_BEFORE)
     directory = Path(str(config.data_dir))
-    node = Node(options, DataDirectory(directory), engine, SharedFiles(engine, directory))
+    files = SharedFiles(engine, directory)
+    node = Node(options, DataDirectory(directory), engine, files, could_serve=lambda: problem_of(config))
     node.on_follows = ready
     try:
         node.start()
         await take_turns(node, run, ended, config.metrics)
     finally:
         await node.close()
+
+
+def import_early(names: Iterable[str]) -> None:
+    """Import modules of which some may not be there: an extension may be taken out, or its library not installed."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            import_module(name)
 
 
 async def _connected(options: ClusterOptions, ended: asyncio.Event) -> Engine | None:
@@ -139,7 +125,7 @@ async def take_turns(node: Node, run: Run, ended: asyncio.Event, metrics: Metric
         if store is None:
             return
         try:
-            await run(store, figures, node.over, lambda broker: _leave(node, broker))
+            await run(store, figures, node.turn.over, lambda broker: _leave(node, broker))
         finally:
             await node.end()
 
@@ -159,7 +145,7 @@ async def _first(turn: Coroutine[Any, Any, ReplicatedStore], ended: asyncio.Even
 
 async def _leave(node: Node, broker: RunningBroker) -> None:
     """Send the clients away at once: another machine serves, or is to serve."""
-    if node.is_lost:
+    if node.turn.is_lost:
         await broker.stop(LEAVE_S)
     else:
         await broker.drain(LameDuckOptions(deadline_s=LEAVE_S, server_reference=node.successor_address()))

@@ -4,8 +4,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Role: TypeAlias = Literal["starts", "follows", "waits for a snapshot", "takes over", "serves", "stopped", "silent"]
-"""`silent` is said of a machine by others."""
+Role: TypeAlias = Literal[
+    "starts", "follows", "cannot serve", "waits for a snapshot", "takes over", "serves", "stopped", "silent"
+]
+"""`cannot serve` follows, too. `silent` is said of a machine by others."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,6 +17,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     """Names one run of it."""
     role: Role
+    problem: str = ""
+    """Why it cannot serve, in a sentence; empty if it can."""
     position: int
     """How far its database has the log."""
     durable: int

@@ -84,9 +84,8 @@ async def test_a_wrong_password_is_refused(safe: NatsServers) -> None:
 
 async def test_servers_that_are_not_there_may_come() -> None:
     servers = tuple(f"nats://127.0.0.1:{port}" for port in free_ports(3))
-    with pytest.raises(EngineUnavailable, match=r"no NATS server answers at nats://127\.0\.0\.1:") as unavailable:
+    with pytest.raises(EngineUnavailable, match=r"no NATS server answers at nats://127\.0\.0\.1:"):
         await check(NatsOptions(servers, "c"))
-    assert not unavailable.value.is_connected
 
 
 async def test_a_cluster_of_two_servers_cannot_keep_three_copies(tmp_path_factory: pytest.TempPathFactory) -> None:

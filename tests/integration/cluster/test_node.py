@@ -1,6 +1,8 @@
 """Machines of a cluster: one serves, and another goes on where it ends. The engine is its model."""
 
 import asyncio
+import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from mqttlite.client import Client, DisconnectedByServer
 from mqttlite.config import ClusterOptions, Config, ConfigError, ListenerOptions
 from mqttlite.core.limits import Limits
 from mqttlite.event_hub import CLUSTER_WEAK, Listener
-from mqttlite.extensions.cluster import keys, node
+from mqttlite.extensions.cluster import keys, machines, node, turn
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.options import LEAST_LOG_BYTES
 from mqttlite.extensions.cluster.overview import look
@@ -92,7 +94,7 @@ async def test_another_machine_goes_on_with_the_sessions_of_one_that_stops(start
     await a.stop()
     broker = await b.serves()
     assert await received(broker, 100) == payloads
-    assert b.node.turn == 2
+    assert b.node.turns == 2
 
 
 async def test_a_machine_that_is_cut_off_stops_and_follows_again(start: Start) -> None:
@@ -138,11 +140,11 @@ async def test_an_operator_hands_over(start: Start) -> None:
     b, c = await start("b"), await start("c")
     await follows(b)
     await follows(c)
-    while len(a.node.nodes) < 3 or any(each.role == "starts" for each in a.node.nodes.values()):
+    while len(a.node.machines.said) < 3 or any(each.role == "starts" for each in a.node.machines.said.values()):
         await asyncio.sleep(0.05)
     async with Client("127.0.0.1", broker.port) as client:
         await client.publish("t/a", "before", qos=1)
-        await keys.ask_to_hand_over(a.engine, a.node.turn, "c")
+        await keys.ask_to_hand_over(a.engine, a.node.turns, "c")
         error = await asyncio.wait_for(_end_of(client), 5)
     assert "c.example:1883" in error, "5.0 clients are told where to go"
     assert await received(await c.serves(), 1) == ["before"]
@@ -156,7 +158,7 @@ async def test_a_client_with_all_addresses_stays_with_the_cluster(start: Start) 
     broker = await a.serves()
     b = await start("b")
     await follows(b)
-    while len(a.node.nodes) < 2 or a.node.nodes["b"].role != "follows":
+    while len(a.node.machines.said) < 2 or a.node.machines.said["b"].role != "follows":
         await asyncio.sleep(0.05)
     servers = [f"127.0.0.1:{a.port}", f"127.0.0.1:{b.port}"]
     async with (
@@ -166,7 +168,7 @@ async def test_a_client_with_all_addresses_stays_with_the_cluster(start: Start) 
         Client(servers, min_reconnect_delay=0.05, max_reconnect_delay=0.1) as publisher,
     ):
         await client.subscribe("t/#", qos=1)
-        await keys.ask_to_hand_over(a.engine, a.node.turn, "b")
+        await keys.ask_to_hand_over(a.engine, a.node.turns, "b")
         assert await b.serves() is not broker
         await publisher.publish("t/a", "after", qos=1)
         assert (await anext(aiter(client.messages))).payload == b"after"
@@ -184,8 +186,8 @@ async def _end_of(client: Client) -> str:
 async def test_a_request_for_an_earlier_turn_or_without_a_follower_is_ignored(start: Start) -> None:
     a = await start("a")
     broker = await a.serves()
-    await keys.ask_to_hand_over(a.engine, a.node.turn, "")
-    await keys.ask_to_hand_over(a.engine, a.node.turn - 1, "")
+    await keys.ask_to_hand_over(a.engine, a.node.turns, "")
+    await keys.ask_to_hand_over(a.engine, a.node.turns - 1, "")
     await asyncio.sleep(0.1)
     assert a.broker is broker
 
@@ -420,20 +422,20 @@ async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start)
 
 
 async def test_a_machine_that_says_nothing_counts_as_gone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "ALIVE_S", 0.1)
-    monkeypatch.setattr(node, "SILENT_S", 4.0)
+    monkeypatch.setattr(machines, "ALIVE_S", 0.1)
+    monkeypatch.setattr(machines, "SILENT_S", 4.0)
     a = await start("a")
     await a.serves()
     b = await start("b")
     await follows(b)
-    while "b" not in a.node.followers():
+    while "b" not in a.node.machines.followers():
         await asyncio.sleep(0.05)
     await asyncio.sleep(4.5)
-    assert a.node.followers() == ["b"]
+    assert a.node.machines.followers() == ["b"]
     b.engine.is_cut_off = True
     await asyncio.sleep(4.5)
-    assert a.node.followers() == []
-    assert a.node.roles()["b"] == "silent"
+    assert a.node.machines.followers() == []
+    assert a.node.machines.roles()["b"] == "silent"
 
 
 async def test_a_program_cannot_run_a_machine_of_a_cluster_by_itself(tmp_path: Path) -> None:
@@ -446,3 +448,71 @@ async def test_a_program_cannot_run_a_machine_of_a_cluster_by_itself(tmp_path: P
     limits = Limits(max_packet_bytes=LEAST_LOG_BYTES // 2)
     with pytest.raises(ConfigError, match=r"cluster\.log_bytes is .* must have room in the log"):
         Broker(Config(cluster=short, data_dir=str(tmp_path), limits=limits))
+
+
+async def test_a_machine_whose_port_is_taken_says_so_and_is_no_heir(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node, "RECHECK_S", 0.1)
+    a = await start("a")
+    await a.serves()
+    b = a.beside("b")
+    with socket.create_server(("127.0.0.1", b.port)):
+        await b.start()
+        while a.node.machines.roles().get("b") != "cannot serve":
+            assert a.node.machines.followers() == []
+            await asyncio.sleep(0.02)
+        why = f"cannot listen on 127.0.0.1:{b.port} (tcp-{b.port}): the port is in use"
+        assert f"this machine follows, and could not serve: {why}" in caplog.text
+        asked = await keys.ask_to_hand_over(a.engine, a.node.turns, "b")
+        while not (refusal := await keys.refusal_of(a.engine, asked)):
+            await asyncio.sleep(0.02)
+        assert refusal.startswith(f"b does not follow the log; the machine b could not serve: {why}")
+        assert a.node.turn.successor == ""
+        await asyncio.sleep(2.5)  # the next look of the machine that serves
+        assert a.figures.values()["cluster_machines"][1] == ({"machine": "b", "role": "cannot serve"}, 1.0)  # type: ignore[index]
+        await a.stop()
+        await asyncio.sleep(1.0)
+        assert (b.node.role, b.broker) == ("cannot serve", None), "the lease is free"
+    await b.serves()
+    await b.stop()
+    assert "this machine could serve again" in caplog.text
+
+
+async def test_a_machine_that_is_behind_is_waited_for_and_no_heir_before(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "CATCH_UP_S", 0.5)
+    a = await start("a")
+    broker = await a.serves()
+    await subscribe(broker)
+    b = await start("b")
+    await follows(b)
+    while a.node.machines.followers() != ["b"]:
+        await asyncio.sleep(0.02)
+    b.engine.is_cut_off = True
+    await publish(broker, "one")
+    asked = await keys.ask_to_hand_over(a.engine, a.node.turns, "")
+    while not (refusal := await keys.refusal_of(a.engine, asked)):
+        await asyncio.sleep(0.02)
+    assert re.search(r"b is \d+ records behind the log", refusal)
+    assert a.broker is broker
+    b.engine.is_cut_off = False
+    await keys.ask_to_hand_over(a.engine, a.node.turns, "")
+    assert await received(await b.serves(), 1) == ["one"]
+
+
+async def test_the_heir_serves_while_a_client_still_holds_its_connection(start: Start) -> None:
+    a = await start("a")
+    broker = await a.serves()
+    b = await start("b")
+    await follows(b)
+    while a.node.machines.followers() != ["b"]:
+        await asyncio.sleep(0.02)
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+    writer.write(bytes.fromhex("100d00044d5154540502003c000000"))
+    assert (await reader.read(1)) == b"\x20"
+    await keys.ask_to_hand_over(a.engine, a.node.turns, "b")
+    await b.serves()
+    assert a.open_connections() == 1, "it did not close its side"
+    writer.close()

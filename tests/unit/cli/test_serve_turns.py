@@ -14,17 +14,17 @@ import pytest
 from mqttlite.cli import serve
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.extensions.manifest import Manifest
-from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
+from mqttlite.surroundings import Run, RunningBroker
 
-Serving = Callable[[Config, serve.Run, asyncio.Event, Callable[[], None]], object]
+Serving = Callable[[Config, Run, asyncio.Event, Callable[[], None]], object]
 
 
 class Turns:
     """Runs a broker for four turns, and one more until a signal ends it."""
 
     def __init__(self) -> None:
-        self.brokers: list[weakref.ref[Broker]] = []
+        self.brokers: list[weakref.ref[RunningBroker]] = []
         self.told: list[str] = []
         self._systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
@@ -45,7 +45,7 @@ class Turns:
                 break
         assert tuple(heard) == told
 
-    async def serve(self, _config: Config, run: serve.Run, ended: asyncio.Event, ready: Callable[[], None], /) -> None:
+    async def serve(self, _config: Config, run: Run, ended: asyncio.Event, ready: Callable[[], None], /) -> None:
         self.hear("EXTEND_TIMEOUT_USEC=60000000")
         ready()
         self.hear("READY=1")
@@ -61,7 +61,7 @@ class Turns:
         assert ended.is_set()
         self.hear("READY=1", "STOPPING=1")
 
-    async def _leave(self, broker: Broker) -> None:
+    async def _leave(self, broker: RunningBroker) -> None:
         gc.collect()
         assert [each for each in self.brokers[:-1] if each() is not None] == [], "the last may have been in use still"
         self.brokers.append(weakref.ref(broker))

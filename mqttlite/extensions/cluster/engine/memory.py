@@ -255,10 +255,6 @@ class MemoryEngine:
 
         return await self._ask(get)
 
-    async def delete(self, key: str, revision: int) -> None:
-        check_key(key)
-        await self._ask(lambda: self._servers.change(key, None, revision))
-
     async def entries(self, prefix: str) -> list[Entry]:
         def entries() -> list[Entry]:
             found = self._servers.keys.values()
@@ -359,8 +355,7 @@ class MemoryEngine:
         return result
 
     def _unavailable(self) -> EngineUnavailable:
-        is_connected = not self._is_cut_off and not self._is_closed
-        return EngineUnavailable("the model of the engine gave no answer", is_connected=is_connected)
+        return EngineUnavailable("the model of the engine gave no answer")
 
 
 def _write_whole(path: Path, content: bytes) -> None:

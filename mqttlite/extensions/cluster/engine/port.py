@@ -33,13 +33,7 @@ class EngineUnavailable(EngineError):
     To find out about an append, append the same blob with the same expected sequence again. It takes place, or it is
     `Fenced`; then `read` shows whose record stands at that place, and none but that one ever will. If none stands
     there yet, an append is still on its way: ask again.
-
-    `is_connected` says whether a server is connected: if so, the servers themselves have no majority or are slow.
     """
-
-    def __init__(self, message: str, *, is_connected: bool) -> None:
-        super().__init__(message)
-        self.is_connected = is_connected
 
 
 class EngineUnfit(EngineError):
@@ -197,10 +191,6 @@ class Engine(Protocol):
 
     async def get(self, key: str) -> Entry | None:
         """The value of a key by the word of its leader; None if there is none."""
-        ...
-
-    async def delete(self, key: str, revision: int) -> None:
-        """Delete a key if it has this revision. Raises `RevisionConflict` as `put` does."""
         ...
 
     async def entries(self, prefix: str) -> list[Entry]:

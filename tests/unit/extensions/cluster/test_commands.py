@@ -46,7 +46,7 @@ def ask(servers: MemoryServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     async def connect(_options: ClusterOptions, *, creates: bool) -> Engine:
         assert not creates
         if not servers.is_available:
-            raise EngineUnavailable("no NATS server answers", is_connected=False)
+            raise EngineUnavailable("no NATS server answers")
         return servers.connect()
 
     monkeypatch.setattr(commands, "connect", connect)

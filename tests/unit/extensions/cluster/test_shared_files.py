@@ -92,7 +92,7 @@ async def test_a_crash_before_a_new_file_is_named_leaves_the_one_before(machines
 
 
 def crash(_key: str, _value: bytes | None, _revision: int) -> int:
-    raise EngineUnavailable("the machine crashes", is_connected=False)
+    raise EngineUnavailable("the machine crashes")
 
 
 async def test_an_engine_that_is_silent_is_asked_again(

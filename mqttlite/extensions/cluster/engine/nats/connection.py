@@ -212,7 +212,7 @@ class NatsConnection:
 
     def unavailable(self, reason: str) -> EngineUnavailable:
         """The error for a request without answer."""
-        return EngineUnavailable(f"the engine is not available: {reason}", is_connected=self.is_connected)
+        return EngineUnavailable(f"the engine is not available: {reason}")
 
     def _decode(self, message: Msg, answer: type[T]) -> T:
         failure = msgspec.json.decode(message.data, type=_Refusal).error

@@ -88,11 +88,6 @@ class NatsEngine:
             raise
         return engine
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether a server is connected."""
-        return self._connection.is_connected
-
     async def ensure_log(self, log: str, max_bytes: int) -> None:
         check_name(log)
         await ensure_stream(
@@ -179,10 +174,6 @@ class NatsEngine:
     async def get(self, key: str) -> Entry | None:
         check_key(key)
         return await self._keys.get(key)
-
-    async def delete(self, key: str, revision: int) -> None:
-        check_key(key)
-        await self._keys.delete(key, revision)
 
     async def entries(self, prefix: str) -> list[Entry]:
         return await self._keys.entries(prefix)

@@ -71,9 +71,7 @@ async def check(options: NatsOptions) -> None:
     found = await asyncio.gather(*(_greeting(split(url)) for url in options.servers))
     greetings = [each for each in found if each is not None]
     if not greetings:
-        raise EngineUnavailable(
-            f"no NATS server answers at {', '.join(map(shown, options.servers))}", is_connected=False
-        )
+        raise EngineUnavailable(f"no NATS server answers at {', '.join(map(shown, options.servers))}")
     check_greetings(greetings)
     await _check_sync(options, greetings)
 
@@ -150,8 +148,7 @@ async def _check_sync(options: NatsOptions, greetings: list[Greeting]) -> None:
         if each.server_id not in by_id:  # it may have been busy, or have begun just now
             raise EngineUnavailable(
                 f"NATS server {each.server_name} does not tell its sync_interval: give it cluster.system_user in its "
-                "system account, or name its monitoring port in cluster.monitoring, or set cluster.sync_assured = true",
-                is_connected=False,
+                "system account, or name its monitoring port in cluster.monitoring, or set cluster.sync_assured = true"
             )
 
 

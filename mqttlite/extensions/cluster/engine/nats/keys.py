@@ -19,7 +19,7 @@ WRONG_SEQUENCE: Final = frozenset({10071, 10164})
 
 EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 OPERATION: Final = "KV-Operation"
-DELETE: Final = "DEL"
+"""A header of what NATS's tools write in place of a key that they delete."""
 
 
 class _Stored(msgspec.Struct):
@@ -56,12 +56,15 @@ class NatsKeys:
         )
 
     async def put(self, key: str, value: bytes, revision: int) -> int:
-        return await self._change(key, value, revision, {})
-
-    async def delete(self, key: str, revision: int) -> None:
-        if revision == 0:
+        try:
+            return await self._store(key, value, revision)
+        except RevisionConflict:
+            if revision:
+                raise
+        entry = await self._last(key)  # a key that an operator deleted still has a revision
+        if entry is None or entry.value is not None:
             raise RevisionConflict(key, revision)
-        await self._change(key, b"", revision, {OPERATION: DELETE})
+        return await self._store(key, value, entry.revision)
 
     async def get(self, key: str) -> Entry | None:
         entry = await self._last(key)
@@ -93,20 +96,9 @@ class NatsKeys:
                 seen.add(key)
                 yield Entry(key, message.data, message.sequence)
 
-    async def _change(self, key: str, value: bytes, revision: int, headers: dict[str, str]) -> int:
+    async def _store(self, key: str, value: bytes, revision: int) -> int:
         try:
-            return await self._store(key, value, revision, headers)
-        except RevisionConflict:
-            if revision:
-                raise
-        entry = await self._last(key)  # a key that was deleted still has a revision
-        if entry is None or entry.value is not None:
-            raise RevisionConflict(key, revision)
-        return await self._store(key, value, entry.revision, headers)
-
-    async def _store(self, key: str, value: bytes, revision: int, headers: dict[str, str]) -> int:
-        try:
-            return await self._connection.store(self._prefix + key, value, {**headers, EXPECTED: str(revision)})
+            return await self._connection.store(self._prefix + key, value, {EXPECTED: str(revision)})
         except ApiError as error:
             if error.number in WRONG_SEQUENCE:
                 raise RevisionConflict(key, revision) from error
