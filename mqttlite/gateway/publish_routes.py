@@ -14,6 +14,7 @@ from mqttlite.gateway import cloud_events
 from mqttlite.gateway.bodies import Bodies, Receive, Scope, Send, query_of
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dotted_names import DESCRIPTION, PARAMETER, is_dotted, of_dotted
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import (
     Draft,
@@ -112,7 +113,7 @@ class PublishRoutes:
 
     async def by_name(self, caller: Caller, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`PUT` and `POST /topics/{topic}`: the body is the payload."""
-        topic = self._publishing.topic_of(name)
+        topic = self._publishing.topic_of(named_in(scope, name))
         qos, retain, expiry_s = _query(scope)
         body = await self._bodies.read(scope, receive)
         try:
@@ -138,7 +139,7 @@ class PublishRoutes:
 
     async def retained(self, caller: Caller, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /topics/{topic}`: the retained message."""
-        topic = self._publishing.topic_of(name)
+        topic = self._publishing.topic_of(named_in(scope, name))
         try:
             check_name(topic)
         except TopicNameInvalid as error:
@@ -251,6 +252,13 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
+def named_in(scope: Scope, name: str) -> str:
+    """The topic in the path of a request, which may be dotted. Raises `Problem`."""
+    if scope["query_string"] and is_dotted(query_of(scope)):
+        return of_dotted(name)
+    return name
+
+
 def _query(scope: Scope) -> tuple[int, bool, int | None]:
     """QoS, retain and expiry of a query. Raises `Problem`."""
     if not scope["query_string"]:
@@ -324,9 +332,12 @@ def parameter(name: str, where: str, schema: dict[str, Any], description: str = 
 
 _TOPIC: Final = parameter("topic", "path", {"type": "string"}, "A topic's name; its slashes are part of the path")
 
+DOTTED: Final = parameter(PARAMETER, "query", {"type": "boolean", "default": False}, DESCRIPTION)
+
 _PUBLISH: Final[dict[str, Any]] = {
     "parameters": [
         _TOPIC,
+        DOTTED,
         parameter("qos", "query", {"type": "integer", "minimum": 0, "maximum": 2}),
         parameter("retain", "query", {"type": "boolean"}),
         parameter("expiry_s", "query", {"type": "integer", "minimum": 0, "maximum": 4_294_967_295}),
@@ -342,6 +353,6 @@ _MANY: Final[dict[str, Any]] = {
 }
 
 _RETAINED: Final[dict[str, Any]] = {
-    "parameters": [_TOPIC],
+    "parameters": [_TOPIC, DOTTED],
     "responses": {"200": {"description": "Its payload, with its content type", "content": {"*/*": {"schema": {}}}}},
 }

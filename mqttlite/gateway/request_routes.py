@@ -14,7 +14,16 @@ from mqttlite.gateway.bodies import Bodies, ClientGone, Receive, Scope, Send, qu
 from mqttlite.gateway.caller import LISTENER, Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.gateway.publish_routes import FORM, answer_with, headers_of, number_of, parameter, payload_headers
+from mqttlite.gateway.publish_routes import (
+    DOTTED,
+    FORM,
+    answer_with,
+    headers_of,
+    named_in,
+    number_of,
+    parameter,
+    payload_headers,
+)
 from mqttlite.gateway.publishing import Draft, Publishing, check_qos, checked
 from mqttlite.gateway.routing import Route, Routes
 from mqttlite.net.local_link import LocalClient
@@ -122,6 +131,7 @@ class RequestRoutes:
 
     async def ask(self, caller: Caller, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/v1/requests/{topic}`: the body is the request's payload, and the answer's payload comes back."""
+        name = named_in(scope, name)
         qos, timeout_s = _query(scope)
         body = await self._bodies.read(scope, receive)
         try:
@@ -210,6 +220,7 @@ def _query(scope: Scope) -> tuple[int, int]:
 _ASK: Final[dict[str, Any]] = {
     "parameters": [
         parameter("topic", "path", {"type": "string"}, "The topic of the request; its slashes are part of the path"),
+        DOTTED,
         parameter("qos", "query", {"type": "integer", "minimum": 0, "maximum": 2, "default": 1}),
         parameter(
             "timeout_s", "query", {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_S, "default": TIMEOUT_S}

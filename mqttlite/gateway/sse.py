@@ -13,6 +13,7 @@ from typing import Any, Final
 from mqttlite.gateway.bodies import Bodies, ClientGone, Receive, Scope, Send, query_of
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.dotted_names import DESCRIPTION, PARAMETER, is_dotted, of_dotted
 from mqttlite.gateway.event_stream import EventIds, EventStream, EventStreams
 from mqttlite.gateway.http_server import HttpProtocol
 from mqttlite.gateway.named_sessions import dropped_while_away, session_of, where_of
@@ -117,7 +118,7 @@ class SseRoutes:
     def _with_ticket(self, caller: Caller, query: dict[str, list[str]], retained: int) -> Asked:
         """The session of a ticket. Raises `Problem`."""
         context = self._context
-        for name in ("filter", "qos", "where"):
+        for name in ("filter", PARAMETER, "qos", "where"):
             if name in query:
                 raise Problem(Code.INVALID_VALUE, f"{name} beside ticket: the POST that gives the ticket takes it")
         client_id = context.tickets.client_id_of(query["ticket"][0], caller.username)
@@ -140,7 +141,10 @@ def _without_ticket(query: dict[str, list[str]], name: bytes, namespaces: Namesp
                 f"{parameter}: a GET makes no session with a name; POST the same path with a body in JSON, and GET the "
                 "url of its answer",
             )
-    filters = [name] if name else filters_of(query.get("filter", []), namespaces)
+    given = query.get("filter", [])
+    if is_dotted(query):
+        given = [of_dotted(each) for each in given]
+    filters = [name] if name else filters_of(given, namespaces)
     return Asked({(qos_of(query), query.get("where", [""])[0]): filters}, RETAINED_IF_NEW)
 
 
@@ -204,6 +208,7 @@ _EVENTS: Final[dict[str, Any]] = {
             "schema": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
             "description": "A topic filter of MQTT; repeatable, and required without a ticket",
         },
+        parameter(PARAMETER, {"type": "boolean"}, DESCRIPTION),
         *_STREAM_PARAMETERS,
     ],
     "responses": ANSWER,

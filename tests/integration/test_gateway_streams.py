@@ -120,6 +120,13 @@ async def test_a_stream_with_a_filter_gets_what_passes(gateway: GatewayUnderTest
     await gone(gateway, 0)
 
 
+async def test_events_come_for_a_dotted_filter(gateway: GatewayUnderTest) -> None:
+    async with stream(gateway, "/events?filter=orders.*&dotted=true") as events:
+        await gateway.broker.publish("orders/placed", b"x", qos=1)
+        assert (await events.next())["topic"] == "orders/placed"
+    await gone(gateway, 0)
+
+
 async def test_a_subscriber_is_a_client_like_any_other(gateway: GatewayUnderTest) -> None:
     async with stream(gateway, await gateway.named_stream("a")) as _:
         found = gateway.broker.admin.client("page")
