@@ -19,7 +19,7 @@ from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.places import offsets_at, text_of
 from mqttlite.extensions.streams.position import EARLIEST, Start, parse_position
-from mqttlite.extensions.streams.service import GroupState, ReaderState, StreamState
+from mqttlite.extensions.streams.states import GroupState, ReaderState, StreamState
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import Listed

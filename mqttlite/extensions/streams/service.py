@@ -23,12 +23,11 @@ from mqttlite.core.source import Source
 from mqttlite.extensions.ephemeral_sink import EphemeralSink
 from mqttlite.extensions.streams.compaction import Compactor
 from mqttlite.extensions.streams.context import StreamContext
+from mqttlite.extensions.streams.cursor_records import CursorRecords
 from mqttlite.extensions.streams.entry import END
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
 from mqttlite.extensions.streams.group import Group
-from mqttlite.extensions.streams.group_expiry import GroupExpiry
 from mqttlite.extensions.streams.limits import (
-    GROUP_EXPIRY_S,
     MAX_ALL_PARTITIONS,
     MAX_GROUPS,
     MAX_READERS,
@@ -53,6 +52,16 @@ from mqttlite.extensions.streams.records import (
     decode_segments,
 )
 from mqttlite.extensions.streams.retention import Retention
+from mqttlite.extensions.streams.states import (
+    GroupState,
+    KeptStream,
+    ReaderState,
+    StreamState,
+    groups_of,
+    lag_of,
+    readers_of,
+    state_of,
+)
 from mqttlite.extensions.streams.stream import Stream
 from mqttlite.log.cursor import Cursor
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
@@ -64,88 +73,6 @@ POSITION_PROPERTY: Final = "stream-offset"
 
 END_PROPERTY: Final = END
 """The user property of a SUBSCRIBE that asks for a message when the reader has what is in the stream now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
-    """One partition: its messages have offsets from `first` to before `end`, in a last-value stream not all of
-    them."""
-
-    partition: int
-    first: int
-    end: int
-    messages: int
-    size_bytes: int
-    oldest_us: int
-    """When its first message was published, in microseconds of Unix time; 0: there is none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderState:
-    """A subscription that reads a stream. Members of a group have the positions of the group."""
-
-    client_id: str
-    subscription: str
-    group: str
-    connected: bool
-    lag: int
-    """How many messages it has not finished, in all partitions."""
-    positions: list[int]
-    """By partition: the offset of the first message that it has not finished."""
-    skipped: int
-    """How many messages were removed before it came to them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupState:
-    """A group that reads a stream: its positions are kept, also without members."""
-
-    name: str
-    members: list[str]
-    """The clients that are connected."""
-    owners: list[str]
-    """By partition: who reads it; empty for nobody."""
-    positions: list[int]
-    """By partition: the offset of the first message that is not finished."""
-    lag: int
-    """How many messages are not finished, in all partitions."""
-    moves: int
-    """How often a partition got another reader since the start."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamState:
-    """The visible state of a stream. Counters start with the broker."""
-
-    name: str
-    filters: tuple[str, ...]
-    origin: str
-    keep_s: int
-    keep_bytes: int
-    last_value: bool
-    messages: int
-    size_bytes: int
-    readers: int
-    appended: int
-    duplicates: int
-    """Messages whose `dedup-id` it knew, so that they were not appended again."""
-    refused: int
-    removed: int
-    partitions: list[PartitionState]
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A stream with its options."""
-
-    options: StreamOptions
-    origin: str
-    stream: Stream
-    readers: dict[tuple[str, bytes], Reader]
-    """By client and filter."""
-    groups: dict[str, Group]
-    per_client: Counter[str]
-    """How many readers each client has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +102,7 @@ class Streams:
         self._clock: Final = clock
         self._configured: Final = tuple(options)
         self._filters: Final = filters
-        self._kept: Final[dict[str, _Kept]] = {}
+        self._kept: Final[dict[str, KeptStream]] = {}
         self._compactor: Final = Compactor(core.effects, core.page_reads)
         self._context: Final = StreamContext(
             core.effects,
@@ -192,11 +119,9 @@ class Streams:
         self._subscribed: list[tuple[Session, Subscription]] = []
         """Those of restored sessions, until their streams are there."""
         self._is_restored = False
-        self._cursors: Final[dict[Reader | Group, str]] = {}
-        """The names of the records of readers and groups in the store."""
-        self._next_cursor = 0
-        self._expiries: Final[dict[Group, GroupExpiry]] = {}
-        """Of the groups without subscriptions."""
+        self._cursors: Final = CursorRecords(
+            core.effects, core.deadlines, lambda: self._context.now_us, self.delete_group
+        )
         self._retention: Retention | None = None
 
     # ------------------------------------------------------------------ as `Namespace`
@@ -262,7 +187,7 @@ class Streams:
                 known.subscription = subscription
                 if asked.asks_for_end:
                     known.tell_end()
-                    self._save(known)
+                    self._cursors.save(known)
                 known.wake()
                 return
             if not asked.is_given:
@@ -272,11 +197,11 @@ class Streams:
         share = subscription.share_name.decode()
         if share and share not in kept.groups:
             filters = (self._topic_filter(session, subscription).decode(), asked.expression)
-            self._save_group(self._make_group(kept, share, filters, positions, since))
+            self._cursors.save_group(self._make_group(kept, share, filters, positions, since))
         reader = self._make_reader(kept, session, subscription, positions, since, asked.expression)
         if asked.asks_for_end:
             reader.tell_end()
-        self._save(reader)
+        self._cursors.save(reader)
         reader.wake()  # later, so that SUBACK precedes the first message
 
     def remove(self, subscription: Subscription) -> None:
@@ -332,7 +257,7 @@ class Streams:
                     groups.append((change.key, saved))
                 elif saved is not None:
                     cursors[saved.client_id, saved.subscription] = (change.key, saved)
-                self._next_cursor = max(self._next_cursor, int(change.key.removeprefix(CURSOR)) + 1)
+                self._cursors.restore_name(change.key)
             elif isinstance(change, SaveRecord) and change.key.startswith(DEDUP):
                 self._restore_ids(change)
         for saved in (each for _, each in (*groups, *cursors.values())):
@@ -353,7 +278,7 @@ class Streams:
         for kept in self._kept.values():
             for group in kept.groups.values():
                 if not group.subscriptions:
-                    self._expire_later(group, group.idle_since_us or now_us)
+                    self._cursors.expire_later(group, group.idle_since_us or now_us)
         self._look_for_old()
 
     def _restore_ids(self, change: SaveRecord) -> None:
@@ -426,14 +351,14 @@ class Streams:
             share = subscription.share_name.decode()
             if share and share not in kept.groups:  # its record was lost
                 filters = (self._topic_filter(session, subscription).decode(), saved.filter)
-                self._save_group(self._make_group(kept, share, filters, positions, 0))
+                self._cursors.save_group(self._make_group(kept, share, filters, positions, 0))
             reader = self._make_reader(kept, session, subscription, positions, saved.since, saved.filter)
             if saved.tells_end:
                 reader.tell_end()
             if not record:
-                self._save(reader)
+                self._cursors.save(reader)
                 continue
-            self._cursors[reader] = record
+            self._cursors.restore(reader, record)
         for record, _ in cursors.values():
             self._core.effects.record(RemoveRecord(record))
 
@@ -445,7 +370,7 @@ class Streams:
         positions = _within(saved.positions, kept.stream.partitions)
         group = self._make_group(kept, saved.group, (saved.subscription, saved.filter), positions, saved.since)
         group.idle_since_us = saved.idle_since_us
-        self._cursors[group] = record
+        self._cursors.restore(group, record)
 
     def on_new_rules(self) -> None:
         """Other rules are in force: try deliveries again for readers that may now read."""
@@ -475,7 +400,7 @@ class Streams:
         for group, reader, offsets in found:
             for partition, offset in offsets:
                 reader.finish_to(partition, offset)
-            self._save_group(group)
+            self._cursors.save_group(group)
         return ""
 
     def _reader_of(self, source: Source, topic_filter: str) -> Reader | None:
@@ -544,9 +469,9 @@ class Streams:
         for reader in [each for each in kept.readers.values() if each.group is group]:
             self._end(kept, reader)
         group.end()
-        self._keep(group)
+        self._cursors.keep(group)
         del kept.groups[group_name]
-        self._core.effects.record(RemoveRecord(self._cursors.pop(group)))
+        self._cursors.remove(group)
 
     def seek(self, name: str, group_name: str, position: Position) -> None:
         """Make a group go on from a position; offsets are about their partitions alone.
@@ -556,8 +481,8 @@ class Streams:
         kept = self._find(name)
         group = self._find_group(kept, group_name)
         if not group.subscriptions:
-            self._keep(group)
-            self._expire_later(group, self._context.now_us)
+            self._cursors.keep(group)
+            self._cursors.expire_later(group, self._context.now_us)
         if position.offsets and position.start is Start.LATEST:
             for number, offset in position.offsets:
                 log = self.partition(name, number)
@@ -580,74 +505,19 @@ class Streams:
 
     def state(self, name: str) -> StreamState:
         """Raises `NoSuchStream`."""
-        kept = self._find(name)
-        stream, options = kept.stream, kept.options
-        return StreamState(
-            name=name,
-            filters=options.filters,
-            origin=kept.origin,
-            keep_s=options.keep_s,
-            keep_bytes=options.keep_bytes,
-            last_value=options.last_value,
-            messages=stream.messages,
-            size_bytes=stream.size_bytes,
-            readers=len(kept.readers),
-            appended=stream.appended,
-            duplicates=stream.duplicates,
-            refused=stream.refused,
-            removed=stream.removed,
-            partitions=[
-                PartitionState(
-                    partition=each.number,
-                    first=each.first,
-                    end=each.end,
-                    messages=each.count,
-                    size_bytes=each.size_bytes,
-                    oldest_us=each.segments.oldest if each.end > each.first else 0,
-                )
-                for each in stream.partitions
-            ],
-        )
+        return state_of(self._find(name))
 
     def readers(self, name: str) -> list[ReaderState]:
         """Raises `NoSuchStream`."""
-        kept = self._find(name)
-        logs = _logs(kept.stream)
-        return [
-            ReaderState(
-                client_id=each.session.client_id,
-                subscription=each.subscription.topic_filter.decode(),
-                group="" if each.group is None else each.group.name,
-                connected=each.session.outbox is not None,
-                lag=each.cursor.lag(logs),
-                positions=list(each.cursor.positions),
-                skipped=each.skipped,
-            )
-            for each in kept.readers.values()
-        ]
+        return readers_of(self._find(name))
 
     def lag(self, name: str) -> int:
         """The most messages that a reader has not finished. Raises `NoSuchStream`."""
-        kept = self._find(name)
-        logs = _logs(kept.stream)
-        alone = [each.cursor for each in kept.readers.values() if each.group is None]
-        return max((each.lag(logs) for each in (*alone, *(group.cursor for group in kept.groups.values()))), default=0)
+        return lag_of(self._find(name))
 
     def groups(self, name: str) -> list[GroupState]:
         """Raises `NoSuchStream`."""
-        kept = self._find(name)
-        logs = _logs(kept.stream)
-        return [
-            GroupState(
-                name=each.name,
-                members=[_client_of(member) for member in each.members],
-                owners=[_client_of(owner) for owner in each.owners],
-                positions=list(each.cursor.positions),
-                lag=each.cursor.lag(logs),
-                moves=each.moves,
-            )
-            for each in kept.groups.values()
-        ]
+        return groups_of(self._find(name))
 
     def serves(self, name: str, source: Source) -> bool:
         """Whether there is such a stream for a publisher: one below a mount point has those whose topics are all
@@ -668,31 +538,31 @@ class Streams:
 
     # ------------------------------------------------------------------ inside
 
-    def _find(self, name: str) -> _Kept:
+    def _find(self, name: str) -> KeptStream:
         self._core.effects.now = self._clock()
         kept = self._kept.get(name)
         if kept is None:
             raise NoSuchStream(f"there is no stream {name[:128]!r}")
         return kept
 
-    def _find_group(self, kept: _Kept, name: str) -> Group:
+    def _find_group(self, kept: KeptStream, name: str) -> Group:
         group = kept.groups.get(name)
         if group is None:
             raise NoSuchStream(f"the stream {kept.options.name} has no group {name[:128]!r}")
         return group
 
-    def _open(self, options: StreamOptions, origin: str) -> _Kept:
+    def _open(self, options: StreamOptions, origin: str) -> KeptStream:
         """Make a stream, and bind it."""
         save = partial(self._save_segments_of, options.name)
         stream = Stream(options, self._context, save)
-        kept = self._kept[options.name] = _Kept(options, origin, stream, {}, {}, Counter())
+        kept = self._kept[options.name] = KeptStream(options, origin, stream, {}, {}, Counter())
         for each in (*options.filters, f"$stream/{options.name}"):
             self._core.bind(each.encode(), stream)
         return kept
 
     def _make_reader(
         self,
-        kept: _Kept,
+        kept: KeptStream,
         session: Session,
         subscription: Subscription,
         positions: Sequence[int],
@@ -708,7 +578,7 @@ class Streams:
             self._topic_filter(session, subscription),
             self._compiled(expression, session.identity.mount_point),
             since,
-            self._save,
+            self._cursors.save,
             group,
         )
         kept.readers[subscription.client_id, subscription.topic_filter] = reader
@@ -716,7 +586,7 @@ class Streams:
         kept.stream.readers += 1
         if group is not None:
             group.subscriptions += 1
-            self._keep(group)
+            self._cursors.keep(group)
         session.pull_with(reader)
         return reader
 
@@ -728,11 +598,13 @@ class Streams:
         return session.identity.mount_point + rest if rest else b""
 
     def _make_group(
-        self, kept: _Kept, name: str, filters: tuple[str, str], positions: Sequence[int], since: int
+        self, kept: KeptStream, name: str, filters: tuple[str, str], positions: Sequence[int], since: int
     ) -> Group:
         core = self._core
         stream = kept.options.name
-        group = Group(name, stream, filters, Cursor(positions), since, core.effects, core.deadlines, self._save_group)
+        group = Group(
+            name, stream, filters, Cursor(positions), since, core.effects, core.deadlines, self._cursors.save_group
+        )
         kept.groups[name] = group
         return group
 
@@ -756,89 +628,22 @@ class Streams:
             begins[number] = min(offset, partitions[number].end)
         return begins, position.time_us
 
-    def _end(self, kept: _Kept, reader: Reader) -> None:
+    def _end(self, kept: KeptStream, reader: Reader) -> None:
         reader.end()
         client_id = reader.subscription.client_id
         kept.per_client[client_id] -= 1
         if not kept.per_client[client_id]:
             del kept.per_client[client_id]
         del kept.readers[reader.subscription.client_id, reader.subscription.topic_filter]
-        record = self._cursors.pop(reader, None)
-        if record is not None:
-            self._core.effects.record(RemoveRecord(record))
+        self._cursors.remove(reader)
         group = reader.group
         if group is not None:
             group.subscriptions -= 1
             if not group.subscriptions:
-                self._expire_later(group, self._context.now_us)
-                self._save_group(group)
+                self._cursors.expire_later(group, self._context.now_us)
+                self._cursors.save_group(group)
 
-    def _expire_later(self, group: Group, idle_since_us: int) -> None:
-        """The group has no subscription since then."""
-        group.idle_since_us = idle_since_us
-        left_s = GROUP_EXPIRY_S - (self._context.now_us - idle_since_us) / 1e6
-        expiry = self._expiries[group] = GroupExpiry(group, self._expire)
-        self._core.deadlines.arm(expiry, self._core.effects.now + max(0.0, left_s))
-
-    def _keep(self, group: Group) -> None:
-        """The group has a subscription, or is deleted."""
-        group.idle_since_us = 0
-        expiry = self._expiries.pop(group, None)
-        if expiry is not None:
-            self._core.deadlines.cancel(expiry)
-
-    def _expire(self, group: Group) -> None:
-        del self._expiries[group]
-        days = GROUP_EXPIRY_S / 86_400
-        _log.info(
-            "the group %s of the stream %s had no member for %d days and is deleted", group.name, group.stream, days
-        )
-        self.delete_group(group.stream, group.name)
-
-    def _save(self, reader: Reader) -> None:
-        """Record where a reader is, if its session is kept, and where its group is."""
-        group = reader.group
-        if group is not None:
-            self._save_group(group)
-        if not reader.session.durable or (group is not None and reader in self._cursors):
-            return
-        self._save_cursor(
-            reader,
-            SavedCursor(
-                stream=reader.stream.name,
-                positions=[] if group is not None else list(reader.cursor.positions),
-                client_id=reader.session.client_id,
-                subscription=reader.subscription.topic_filter.decode(),
-                filter=reader.expression,
-                since=reader.since,
-                tells_end=reader.tells_end,
-            ),
-        )
-
-    def _save_group(self, group: Group) -> None:
-        """Record where a group is."""
-        positions = list(group.cursor.positions)
-        self._save_cursor(
-            group,
-            SavedCursor(
-                stream=group.stream,
-                positions=positions,
-                group=group.name,
-                subscription=group.filters[0],
-                filter=group.filters[1],
-                since=group.since,
-                idle_since_us=group.idle_since_us,
-            ),
-        )
-
-    def _save_cursor(self, owner: Reader | Group, saved: SavedCursor) -> None:
-        record = self._cursors.get(owner)
-        if record is None:
-            record = self._cursors[owner] = f"{CURSOR}{self._next_cursor}"
-            self._next_cursor += 1
-        self._core.effects.record(SaveRecord(record, msgspec.json.encode(saved)))
-
-    def _save_definition(self, kept: _Kept) -> None:
+    def _save_definition(self, kept: KeptStream) -> None:
         data = msgspec.json.encode(Definition(kept.options, kept.origin))
         self._core.effects.record(SaveRecord(f"{DEFINITION}{kept.options.name}", data))
 
@@ -870,11 +675,6 @@ def _within(positions: Sequence[int], partitions: Sequence[Partition]) -> list[i
     return [*positions, *(each.first for each in partitions[len(positions) :])]
 
 
-def _logs(stream: Stream) -> list[tuple[int, int]]:
-    """The first offset and the end of each partition."""
-    return [(each.first, each.end) for each in stream.partitions]
-
-
 def _is_below(options: StreamOptions, mount_point: bytes) -> bool:
     """Whether all topics of a stream are below a mount point."""
     return all(each.encode().startswith(mount_point) for each in options.filters)
@@ -885,7 +685,3 @@ def _looks_after_s(options: StreamOptions) -> int:
     if not options.last_value:
         return options.keep_s
     return min(options.keep_s or options.keep_tombstones_s, options.keep_tombstones_s) or options.keep_s
-
-
-def _client_of(member: object) -> str:
-    return member.session.client_id if isinstance(member, Reader) else ""

@@ -1,0 +1,171 @@
+"""The visible state of streams, readers and groups, and how it is found. Nothing here changes them."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from mqttlite.extensions.streams.group import Group
+from mqttlite.extensions.streams.options import StreamOptions
+from mqttlite.extensions.streams.reader import Reader
+from mqttlite.extensions.streams.stream import Stream
+
+
+@dataclass(slots=True)
+class KeptStream:
+    """A stream with its options."""
+
+    options: StreamOptions
+    origin: str
+    stream: Stream
+    readers: dict[tuple[str, bytes], Reader]
+    """By client and filter."""
+    groups: dict[str, Group]
+    per_client: Counter[str]
+    """How many readers each client has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition: its messages have offsets from `first` to before `end`, in a last-value stream not all of
+    them."""
+
+    partition: int
+    first: int
+    end: int
+    messages: int
+    size_bytes: int
+    oldest_us: int
+    """When its first message was published, in microseconds of Unix time; 0: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderState:
+    """A subscription that reads a stream. Members of a group have the positions of the group."""
+
+    client_id: str
+    subscription: str
+    group: str
+    connected: bool
+    lag: int
+    """How many messages it has not finished, in all partitions."""
+    positions: list[int]
+    """By partition: the offset of the first message that it has not finished."""
+    skipped: int
+    """How many messages were removed before it came to them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """A group that reads a stream: its positions are kept, also without members."""
+
+    name: str
+    members: list[str]
+    """The clients that are connected."""
+    owners: list[str]
+    """By partition: who reads it; empty for nobody."""
+    positions: list[int]
+    """By partition: the offset of the first message that is not finished."""
+    lag: int
+    """How many messages are not finished, in all partitions."""
+    moves: int
+    """How often a partition got another reader since the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamState:
+    """The visible state of a stream. Counters start with the broker."""
+
+    name: str
+    filters: tuple[str, ...]
+    origin: str
+    keep_s: int
+    keep_bytes: int
+    last_value: bool
+    messages: int
+    size_bytes: int
+    readers: int
+    appended: int
+    duplicates: int
+    """Messages whose `dedup-id` it knew, so that they were not appended again."""
+    refused: int
+    removed: int
+    partitions: list[PartitionState]
+
+
+def state_of(kept: KeptStream) -> StreamState:
+    """The state of a stream."""
+    stream, options = kept.stream, kept.options
+    return StreamState(
+        name=options.name,
+        filters=options.filters,
+        origin=kept.origin,
+        keep_s=options.keep_s,
+        keep_bytes=options.keep_bytes,
+        last_value=options.last_value,
+        messages=stream.messages,
+        size_bytes=stream.size_bytes,
+        readers=len(kept.readers),
+        appended=stream.appended,
+        duplicates=stream.duplicates,
+        refused=stream.refused,
+        removed=stream.removed,
+        partitions=[
+            PartitionState(
+                partition=each.number,
+                first=each.first,
+                end=each.end,
+                messages=each.count,
+                size_bytes=each.size_bytes,
+                oldest_us=each.segments.oldest if each.end > each.first else 0,
+            )
+            for each in stream.partitions
+        ],
+    )
+
+
+def readers_of(kept: KeptStream) -> list[ReaderState]:
+    """Its subscriptions."""
+    logs = _logs(kept.stream)
+    return [
+        ReaderState(
+            client_id=each.session.client_id,
+            subscription=each.subscription.topic_filter.decode(),
+            group="" if each.group is None else each.group.name,
+            connected=each.session.outbox is not None,
+            lag=each.cursor.lag(logs),
+            positions=list(each.cursor.positions),
+            skipped=each.skipped,
+        )
+        for each in kept.readers.values()
+    ]
+
+
+def lag_of(kept: KeptStream) -> int:
+    """The most messages that a reader of it has not finished."""
+    logs = _logs(kept.stream)
+    alone = [each.cursor for each in kept.readers.values() if each.group is None]
+    return max((each.lag(logs) for each in (*alone, *(group.cursor for group in kept.groups.values()))), default=0)
+
+
+def groups_of(kept: KeptStream) -> list[GroupState]:
+    """Its groups."""
+    logs = _logs(kept.stream)
+    return [
+        GroupState(
+            name=each.name,
+            members=[_client_of(member) for member in each.members],
+            owners=[_client_of(owner) for owner in each.owners],
+            positions=list(each.cursor.positions),
+            lag=each.cursor.lag(logs),
+            moves=each.moves,
+        )
+        for each in kept.groups.values()
+    ]
+
+
+def _logs(stream: Stream) -> list[tuple[int, int]]:
+    """The first offset and the end of each partition."""
+    return [(each.first, each.end) for each in stream.partitions]
+
+
+def _client_of(member: object) -> str:
+    return member.session.client_id if isinstance(member, Reader) else ""
