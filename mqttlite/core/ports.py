@@ -1,7 +1,7 @@
 """The ports of the core: protocols that packages above it implement and `assembly` connects."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
@@ -9,6 +9,26 @@ from mqttlite.core.question import Entries
 
 BanOf: TypeAlias = Callable[[str, str | None, str], str]
 """Says why a client is banned, by client identifier, user and `address:port`; empty if it is not."""
+
+
+class UnderWay(Protocol):
+    """A commit that is not done yet: the part of an `asyncio.Future` that its caller uses."""
+
+    def add_done_callback(self, on_done: Callable[[Any], object], /) -> None:
+        """Call `on_done` with this object, in a later iteration of the loop, when the commit is done or failed."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """Why the commit failed; None if it is done."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether it was given up."""
+        ...
+
+    def cancel(self) -> bool:
+        """Give it up. Return whether there was something to give up."""
+        ...
 
 
 class Store(Protocol):
@@ -19,10 +39,10 @@ class Store(Protocol):
         """Whether `load` yields only the number of waiting messages (`Stored`, `StoredLog`), and `page` reads them."""
         ...
 
-    def commit(self, changes: list[Change]) -> Awaitable[None] | None:
+    def commit(self, changes: list[Change]) -> UnderWay | None:
         """Make all changes durable, in order, or none. Return None if they are durable when the call returns.
 
-        A failed commit raises from the awaitable and changes nothing. The caller retries with the same changes.
+        A failed commit has an exception and changes nothing. The caller retries with the same changes.
         """
         ...
 

@@ -6,13 +6,13 @@ arrive meanwhile go into the next one; an outbox in `held` waits for the commit 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.effects import AwaitsCommit, Effects
 from mqttlite.core.outbound.outbox import Outbox
-from mqttlite.core.ports import Store
+from mqttlite.core.ports import Store, UnderWay
 from mqttlite.core.reasons import HoldReason
 from mqttlite.net.link import LinkDriver, LinkPort
 from mqttlite.wire.encode import PINGRESP_FRAME
@@ -63,9 +63,19 @@ class Commits:
         self._bytes_meanwhile = 0
         """How many bytes were written during the commit under way."""
         self._committing: list[Change] = []
-        self._task: asyncio.Task[None] | None = None
+        self._awaiting: list[AwaitsCommit] = []
+        """Told when the commit under way is done."""
+        self._attempts = 0
+        """How often the commit under way was tried."""
+        self._under_way: UnderWay | None = None
+        """The latest attempt, until it ends."""
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._settling: list[asyncio.Future[None]] = []
+        """Those of `settled`, until the commit under way is done."""
+        self._began_at = 0.0
         self._ping_timer: asyncio.TimerHandle | None = None
-        """Fires when clients that wait for a late commit must get their PINGRESP."""
+        """Fires when clients that wait for a late commit must get their PINGRESP. It is not cancelled when a commit is
+        done, because a timer for each commit would cost more than one that fires for nothing."""
         self._waiting_links: list[LinkPort] = []
         """Links that are held because a commit takes too long."""
 
@@ -89,80 +99,112 @@ class Commits:
             self._begin()
 
     def _begin(self) -> None:
-        """Commit the collected changes. A store that completes at once costs no task."""
-        changes, self.uncommitted = self.uncommitted, []
+        """Commit the collected changes."""
+        self._committing, self.uncommitted = self.uncommitted, []
         self._uncommitted_bytes = 0
         effects = self._effects
-        awaiting, effects.awaiting = effects.awaiting, []
-        failure: Exception | None = None
-        under_way: Awaitable[None] | None = None
-        try:
-            under_way = self._store.commit(changes)
-        except Exception as error:
-            failure = error
-        if failure is not None or under_way is not None:
-            self.begun += 1
-            self._bytes_meanwhile = 0
-            self._committing = changes
-            self.is_under_way = True
-            self._task = self._loop.create_task(self._see_through(under_way, failure, awaiting))
+        self._awaiting, effects.awaiting = effects.awaiting, []
+        self._attempts = 0
+        if self._try():
+            self._finish()
+            return
+        self.begun += 1
+        self._bytes_meanwhile = 0
+        self.is_under_way = True
+        self._began_at = self._loop.time()
+        if self._ping_timer is None:
             self._ping_timer = self._loop.call_later(self.late_commit_s, self._answer_pings)
-        elif awaiting:
-            self._tell_committed(awaiting)
 
-    def _tell_committed(self, awaiting: list[AwaitsCommit]) -> None:
-        now = self._loop.time()
-        for each in awaiting:
-            each.on_committed(now)
+    def _try(self) -> bool:
+        """Commit the changes. Return whether they are durable already."""
+        self._attempts += 1
+        try:
+            under_way = self._store.commit(self._committing)
+        except Exception as error:  # whatever a store raises, the changes must not be lost
+            self._fail(error)
+            return False
+        if under_way is None:
+            return True
+        self._under_way = under_way
+        under_way.add_done_callback(self._on_end)
+        return False
 
-    async def _see_through(
-        self, under_way: Awaitable[None] | None, failure: Exception | None, awaiting: list[AwaitsCommit]
-    ) -> None:
-        """Await a commit and retry it until it succeeds; then let the driver write the frames that waited for it."""
-        changes = self._committing
-        attempts = 1
-        while True:
-            if failure is None:
-                try:
-                    if under_way is not None:
-                        await under_way
-                    break
-                except Exception as error:  # whatever a store raises, the changes must not be lost
-                    failure = error
-            if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …: a disk may be full for hours
-                detail = failure if isinstance(failure, OSError) else repr(failure)
-                _log.error("commit of %d changes failed (attempt %d), trying again: %s", len(changes), attempts, detail)
-            attempts += 1
-            await asyncio.sleep(self.retry_commit_s)
-            failure = None
-            try:
-                under_way = self._store.commit(changes)
-            except Exception as error:
-                failure = error
-        if attempts > 1:
-            _log.warning("commit of %d changes succeeded at attempt %d", len(changes), attempts)
-        self._task = None
+    def _try_again(self) -> None:
+        self._retry_timer = None
+        if self._try():
+            self._end()
+
+    def _on_end(self, under_way: UnderWay) -> None:
+        """An attempt is done, failed, or was given up because the broker stops."""
+        self._under_way = None
+        if under_way.cancelled():
+            self._settle()
+            return
+        error = under_way.exception()
+        if error is None:
+            self._end()
+        elif not self._stopped:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Log that an attempt failed, and try again a little later."""
+        attempts = self._attempts
+        if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …: a disk may be full for hours
+            detail = error if isinstance(error, OSError) else repr(error)
+            _log.error(
+                "commit of %d changes failed (attempt %d), trying again: %s", len(self._committing), attempts, detail
+            )
+        self._retry_timer = self._loop.call_later(self.retry_commit_s, self._try_again)
+
+    def _end(self) -> None:
+        """The commit under way is done: let the driver write the frames that waited for it."""
+        if self._attempts > 1:
+            _log.warning("commit of %d changes succeeded at attempt %d", len(self._committing), self._attempts)
+        if self._stopped:
+            self._committing = []
+            return
         self.is_under_way = False
-        self._committing = []
-        self._cancel_ping_timer()
-        if awaiting:
-            self._tell_committed(awaiting)
+        self._finish()
+        self._settle()
         self._on_done()
 
+    def _finish(self) -> None:
+        """Tell those who wait that the commit is done."""
+        self._committing = []
+        if self._awaiting:
+            awaiting, self._awaiting = self._awaiting, []
+            now = self._loop.time()
+            for each in awaiting:
+                each.on_committed(now)
+
+    def _settle(self) -> None:
+        settling, self._settling = self._settling, []
+        for each in settling:
+            if not each.done():
+                each.set_result(None)
+
     async def settled(self) -> None:
-        """Wait until all changes made so far are committed."""
+        """Wait until all changes made so far are committed, or the broker stops."""
         last = self.begun + bool(self.uncommitted)
-        while self._task is not None and self.begun <= last and not self._stopped:
-            await asyncio.wait([self._task])
+        while self.is_under_way and self.begun <= last and not self._stopped:
+            done: asyncio.Future[None] = self._loop.create_future()
+            self._settling.append(done)
+            await done
 
     async def stop(self) -> None:
         """Stop committing: cancel a commit under way, and log how many changes are lost."""
+        is_under_way = self.is_under_way
         self._stopped = True
         self.is_under_way = True
-        self._cancel_ping_timer()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for timer in (self._ping_timer, self._retry_timer):
+            if timer is not None:
+                timer.cancel()
+        if is_under_way:
+            if self._under_way is not None and self._under_way.cancel():
+                given_up: asyncio.Future[None] = self._loop.create_future()
+                self._settling.append(given_up)
+                await given_up
+            self._settle()
             lost = len(self._committing) + len(self.uncommitted)
             _log.error("%d changes were not committed; none of them was acknowledged", lost)
 
@@ -180,7 +222,15 @@ class Commits:
             self._hold_link_of(outbox)
 
     def _answer_pings(self) -> None:
-        """The commit is late: write each PINGRESP that waits behind other frames, now and at each retry."""
+        """If the commit under way is late, write each PINGRESP that waits behind other frames, now and at each
+        retry."""
+        self._ping_timer = None
+        if not self.is_under_way:
+            return
+        early_s = self._began_at + self.late_commit_s - self._loop.time()
+        if early_s > 0:  # it was set for an earlier commit
+            self._ping_timer = self._loop.call_later(early_s, self._answer_pings)
+            return
         for at, (outbox, frames) in enumerate(self.held):
             self.held[at] = (outbox, frames - self._answer_ping(outbox, frames))
         for outbox in self.late:
@@ -196,11 +246,6 @@ class Commits:
         if found:
             link.write(PINGRESP_FRAME * found)
         return in_front
-
-    def _cancel_ping_timer(self) -> None:
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
-            self._ping_timer = None
 
     # ------------------------------------------------------------------ links that wait
 

@@ -12,7 +12,7 @@ from typing import Final
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import OVERLOAD_INTERVAL_S
 from mqttlite.core.message import Delivery
-from mqttlite.core.ports import Store
+from mqttlite.core.ports import Store, UnderWay
 from mqttlite.core.question import Entries
 from mqttlite.telemetry.histograms import Histogram
 
@@ -80,19 +80,27 @@ class TimedStore:
         self.failures: int = 0
         self.failing: bool = False
         """Whether the latest commit failed or hangs; the loop driver tries it again."""
+        self._began = 0.0
+        """When the commit under way began."""
+        self._is_under_way = False
+        self._watch: asyncio.TimerHandle | None = None
+        """Looks whether a commit hangs. It stays when the commit is done, for the next one."""
 
-    def commit(self, changes: list[Change]) -> Awaitable[None] | None:
-        started = time.perf_counter()
+    def commit(self, changes: list[Change]) -> UnderWay | None:
+        self._began = time.perf_counter()
         try:
             under_way = self._store.commit(changes)
         except Exception as error:
             self._on_failure(error)
             raise
         if under_way is not None:
-            return self._finish(under_way, started)
-        if changes:
-            self._on_success(started)
-        return None
+            self._is_under_way = True
+            under_way.add_done_callback(self._on_end)
+            if self._watch is None:
+                self._watch = asyncio.get_running_loop().call_later(HANGING_S, self._look)
+        elif changes:
+            self._on_success()
+        return under_way
 
     @property
     def pages(self) -> bool:
@@ -107,26 +115,34 @@ class TimedStore:
     def entries(self, key: str, first: int, end: int, count: int) -> Awaitable[Entries]:
         return self._store.entries(key, first, end, count)
 
-    async def _finish(self, under_way: Awaitable[None], started: float) -> None:
-        hanging = asyncio.get_running_loop().call_later(
-            HANGING_S, self._begin_alarm, f"a commit takes over {HANGING_S} s"
-        )
-        try:
-            await under_way
-        except Exception as error:
+    def _on_end(self, under_way: UnderWay) -> None:
+        self._is_under_way = False
+        if under_way.cancelled():
+            return
+        error = under_way.exception()
+        if error is None:
+            self._on_success()
+        else:
             self._on_failure(error)
-            raise
-        finally:
-            hanging.cancel()
-        self._on_success(started)
 
-    def _on_success(self, started: float) -> None:
+    def _look(self) -> None:
+        """Raise the alarm if the commit under way hangs."""
+        self._watch = None
+        if not self._is_under_way:
+            return
+        left_s = self._began + HANGING_S - time.perf_counter()
+        if left_s > 0:  # it was set for an earlier commit
+            self._watch = asyncio.get_running_loop().call_later(left_s, self._look)
+        else:
+            self._begin_alarm(f"a commit takes over {HANGING_S} s")
+
+    def _on_success(self) -> None:
         if self.failing:
             self.failing = False
             self._on_failing(False, "")
-        self.histogram.note(round((time.perf_counter() - started) * 1e6))
+        self.histogram.note(round((time.perf_counter() - self._began) * 1e6))
 
-    def _on_failure(self, error: Exception) -> None:
+    def _on_failure(self, error: BaseException) -> None:
         self.failures += 1
         self._begin_alarm(str(error))
 

@@ -360,37 +360,42 @@ class Writer:
     # ------------------------------------------------------------------ rows
 
     def _write(self, connection: sqlite3.Connection) -> None:
-        for table in ("wills", "state"):
-            delete(connection, table, "session", self._gone)
-        delete(connection, "subscriptions", "session", self._gone)
-        delete(connection, "sessions", "id", self._gone)
-        delete(connection, "queues", "id", self._gone)
         if self._gone:
+            for table in ("wills", "state", "subscriptions"):
+                delete(connection, table, "session", self._gone)
+            for table in ("sessions", "queues"):
+                delete(connection, table, "id", self._gone)
             _ENDED.run(connection, [(number,) for number in self._gone])
             self._has_ended = True
         if self._saved:
             _SESSIONS.run(connection, list(self._saved.values()))
         if self._records:
             _RECORDS.run(connection, list(self._records.values()))
-        self._write_subscriptions(connection)
-        delete(connection, "wills", "session", [number for number, row in self._wills.items() if row is None])
-        if wills := [row for row in self._wills.values() if row is not None]:
-            _WILLS.run(connection, wills)
-        self._write_retained(connection)
-        delete(connection, "delayed", "number", [number for number, row in self._delayed.items() if row is None])
-        if delayed := [row for row in self._delayed.values() if row is not None]:
-            _DELAYED.run(connection, delayed)
-        self._write_messages(connection)
+        if self._subscriptions:
+            self._write_subscriptions(connection)
+        if self._wills:
+            delete(connection, "wills", "session", [number for number, row in self._wills.items() if row is None])
+            if wills := [row for row in self._wills.values() if row is not None]:
+                _WILLS.run(connection, wills)
+        if self._retained:
+            self._write_retained(connection)
+        if self._delayed:
+            delete(connection, "delayed", "number", [number for number, row in self._delayed.items() if row is None])
+            if delayed := [row for row in self._delayed.values() if row is not None]:
+                _DELAYED.run(connection, delayed)
+        if self._touched or self._compactions:
+            self._write_messages(connection)
+        self.written_bytes += 16_384
 
     def _write_subscriptions(self, connection: sqlite3.Connection) -> None:
-        removed = [key for key, row in self._subscriptions.items() if row is None]
-        connection.executemany("DELETE FROM subscriptions WHERE session = ? AND topic_filter = ?", removed)
+        if removed := [key for key, row in self._subscriptions.items() if row is None]:
+            connection.executemany("DELETE FROM subscriptions WHERE session = ? AND topic_filter = ?", removed)
         if saved := [row for row in self._subscriptions.values() if row is not None]:
             _SUBSCRIPTIONS.run(connection, saved)
 
     def _write_retained(self, connection: sqlite3.Connection) -> None:
-        removed = [(topic,) for topic, row in self._retained.items() if row is None]
-        connection.executemany("DELETE FROM retained WHERE topic = ?", removed)
+        if removed := [(topic,) for topic, row in self._retained.items() if row is None]:
+            connection.executemany("DELETE FROM retained WHERE topic = ?", removed)
         if saved := [row for row in self._retained.values() if row is not None]:
             _RETAINED.run(connection, saved)
             self.written_bytes += sum(len(data) for _, data in saved)
@@ -423,7 +428,6 @@ class Writer:
             _STATE.run(connection, states)
         delete_pairs(connection, settled)
         self._delete_chunks(chunks)
-        self.written_bytes += 16_384
 
     def _compact(self, connection: sqlite3.Connection, runs: Runs) -> set[int]:
         """Return the chunks that may not be needed any more."""

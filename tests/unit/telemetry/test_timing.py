@@ -1,7 +1,7 @@
 """The loop's lag and the time of commits, and how both become Prometheus' buckets."""
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -24,9 +24,9 @@ class FakeStore:
         self.at_once = at_once
         self.fails = False
 
-    def commit(self, changes: list[Change]) -> Awaitable[None] | None:
+    def commit(self, changes: list[Change]) -> asyncio.Future[None] | None:
         if not self.at_once:
-            return self._later()
+            return asyncio.ensure_future(self._later())
         if self.fails:
             raise OSError("disk full")
         return None
@@ -43,7 +43,9 @@ class FakeStore:
 async def commit(store: TimedStore, changes: list[Change] = CHANGES) -> None:
     under_way = store.commit(changes)
     if under_way is not None:
+        assert isinstance(under_way, asyncio.Future)
         await under_way
+        await asyncio.sleep(0)  # until its callbacks have run
 
 
 @pytest.mark.parametrize("at_once", [True, False])
