@@ -63,6 +63,9 @@ COMPILED_ADAPTERS = (
     "mqttlite/store/sqlite/writer.py",
 )
 
+CALLS_ARE_DIRECT = ["-fvisibility=hidden", "-fno-plt"] if sys.platform == "linux" else []
+"""Only `PyInit_...` is called from outside, so calls between the modules need no table of addresses."""
+
 BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 """The commands that compile. pip also runs others, for the metadata, and those need no extensions."""
 
@@ -102,14 +105,16 @@ def core_extensions() -> list[Extension]:
     # mypyc looks at the other modules only for their types, and what they import need not be installed here.
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     try:
+        # A C file for each module: the compiler needs a fifth of the time and memory that it needs for one file of all.
         extensions: list[Extension] = mypycify(
-            [*options, *files], opt_level="3", debug_level="0", group_name="mqttlite"
+            [*options, *files], opt_level="3", debug_level="0", group_name="mqttlite", multi_file=True
         )
     except SystemExit as error:  # how mypyc says that it cannot
         say(f"mypyc cannot translate them, so nothing is compiled: {error}")
         return []
     for extension in extensions:
         extension.optional = True  # a compiler that fails leaves the Python files
+        extension.extra_compile_args += CALLS_ARE_DIRECT
     return extensions
 
 

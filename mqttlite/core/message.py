@@ -12,7 +12,7 @@ from mqttlite.core.outbound.told_properties import with_more
 from mqttlite.core.retained.writer import Writer
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import unmounted
-from mqttlite.wire.blocks import numbered
+from mqttlite.wire.blocks import identifier, numbered
 from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.encode import publish_parts
 from mqttlite.wire.plain import NO_EXPIRY
@@ -366,6 +366,8 @@ class PublishBatch(Holdable):
     """Messages with the same QoS, topic, size and properties, without RETAIN, in order of arrival."""
 
     __slots__ = (
+        "_before",
+        "_behind",
         "_deliveries",
         "_forms",
         "_identified",
@@ -422,6 +424,9 @@ class PublishBatch(Holdable):
         self._whole: PublishBatch | None = None
         self._places: list[int] = _NO_PLACES
         """The batch of which it is a part, and the positions of its messages there."""
+        self._before = b""
+        self._behind = b""
+        """Of a single message: its packet before and behind the identifier, once a receiver needs them."""
 
     def message_bytes(self) -> int:
         """The size of each message as counted by limits."""
@@ -506,19 +511,24 @@ class PublishBatch(Holdable):
     def frames(self, version: int, qos: int, first: int, count: int) -> bytes:
         """The first `count` messages as packets of a version and QoS, with identifiers from `first` on."""
         form = self if qos == self.qos and (version == V5) == (self.version == V5) else self._form(version, qos)
+        if qos and form.count == 1:
+            if not form._before:
+                id_at = form._id_at(version)
+                form._before, form._behind = form.data[:id_at], form.data[id_at + 2 :]
+            return form._before + identifier(first) + form._behind
         packets = form.data if count == form.count else form.data[: count * form.size]
-        if qos == 0:
-            return packets
-        id_at = form.head - 2
-        if version == V5:
-            id_at -= len(self.raw.data)
-        return numbered(packets, form.size, id_at, first)
+        return numbered(packets, form.size, form._id_at(version), first) if qos else packets
+
+    def _id_at(self, version: int) -> int:
+        """The offset of the packet identifier in a packet of QoS 1 or 2."""
+        return self.head - 2 - len(self.raw.data) if version == V5 else self.head - 2
 
     def forget_forms(self) -> None:
         """Free the cached forms, like `Delivery.forget_parts`."""
         self._forms = None
         self._identified = None
         self._special = None
+        self._before = self._behind = b""
         for delivery in self._deliveries:
             if delivery is not None:
                 delivery.forget_parts()

@@ -47,6 +47,8 @@ class LinkDriver(ABC):
     """The part of the `LoopDriver` that a link uses."""
 
     def __init__(self) -> None:
+        self.time: Final[Callable[[], float]] = asyncio.get_running_loop().time
+        """The loop's clock, bound once because every chunk asks it."""
         self.links: Final[dict[int, LinkPort]] = {}
         """All links by connection number. Each link adds itself."""
         self.is_stalled: bool = False
@@ -159,7 +161,7 @@ class LinkPort(ABC):
 
     def go_on(self) -> None:
         """Handle more of the bytes that arrived."""
-        self._broker.feed(self.connection, b"", self._loop.time())
+        self._broker.feed(self.connection, b"", self._loop_driver.time())
         self._loop_driver.wake()
 
     # ------------------------------------------------------------------ holding
@@ -174,7 +176,7 @@ class LinkPort(ABC):
             self._pause_reading()
         connection.hold_reasons |= reason
         if reason == HoldReason.COMMIT:
-            self._broker.block(connection, self._loop.time(), self.unsent_bytes)
+            self._broker.block(connection, self._loop_driver.time(), self.unsent_bytes)
 
     def release(self, reason: int) -> None:
         """Remove one reason of `hold`. Harmless if the link is gone, or not held for it."""
@@ -182,7 +184,7 @@ class LinkPort(ABC):
         if not connection.hold_reasons & reason:
             return
         connection.hold_reasons &= ~reason
-        now = self._loop.time()
+        now = self._loop_driver.time()
         if connection.hold_reasons == HoldReason.TURN:
             self._loop_driver.await_turn(self)
         if connection.deferred and not (
@@ -199,13 +201,13 @@ class LinkPort(ABC):
     def pause_writing(self) -> None:
         """The remote end takes no bytes: the core must keep them."""
         self._paused = True
-        self._broker.block(self.connection, self._loop.time(), self.unsent_bytes)
+        self._broker.block(self.connection, self._loop_driver.time(), self.unsent_bytes)
 
     def resume_writing(self) -> None:
         """The remote end takes bytes again."""
         self._paused = False
         if not self.connection.hold_reasons & HoldReason.COMMIT:
-            self._broker.unblock(self.connection, self._loop.time())
+            self._broker.unblock(self.connection, self._loop_driver.time())
             self._loop_driver.wake()
 
 
@@ -281,7 +283,7 @@ class Link(LinkPort):
         effects = self._broker.effects
         changes = len(effects.changes)
         pending = effects.pending_bytes
-        self._broker.feed(self.connection, data, self._loop.time())
+        self._broker.feed(self.connection, data, self._loop_driver.time())
         if loop_driver.is_stalled and len(effects.changes) > changes:
             loop_driver.hold_for_commit(self)
         if self.connection.deferred:
@@ -321,7 +323,7 @@ class Link(LinkPort):
         if self._has_ended:
             return
         self._has_ended = True
-        self._broker.close(self.connection, self._loop.time(), self._lost_by)
+        self._broker.close(self.connection, self._loop_driver.time(), self._lost_by)
         self._loop_driver.wake()
         self._on_lost(self)
 

@@ -54,10 +54,13 @@ class LoopDriver(LinkDriver):
     ) -> None:
         super().__init__()
         self._loop: Final = asyncio.get_running_loop()
+        self._call_soon: Final = self._loop.call_soon
+        self._on_iteration: Final[Callable[[], None]] = self._end_iteration
+        """Bound once, like `time`."""
         self.broker: Final = broker
         self.commits: Final = Commits(store, broker.effects, self, self._on_commit_done)
         self.writer: Final = OutboxWriter(broker.effects, self.links, self.commits)
-        self.shedding: Final = Shedding(broker, self.links, self._loop.time, on_memory_short)
+        self.shedding: Final = Shedding(broker, self.links, self.time, on_memory_short)
         self._held: Final = HeldLinks(self.links, self._loop.time)
         self._deferred: Final = DeferredLinks(broker, self.links, self._loop.time)
         self._reading_turns: Final = ReadingTurns(broker.effects, self.links)
@@ -80,7 +83,7 @@ class LoopDriver(LinkDriver):
     def wake(self) -> None:
         if not self._woken:
             self._woken = True
-            self._loop.call_soon(self._end_iteration)
+            self._call_soon(self._on_iteration)
 
     def _end_iteration(self) -> None:
         """The loop has read all links: continue deferred links, carry out the effects, and then write the outboxes left
@@ -247,7 +250,7 @@ class LoopDriver(LinkDriver):
     # ------------------------------------------------------------------ time
 
     def _on_timer(self) -> None:
-        if self._loop.time() - self._timer_at > LATE_S and not self._catching_up:
+        if self.time() - self._timer_at > LATE_S and not self._catching_up:
             # The loop was blocked, so clients that look silent may not be: first read what they sent.
             self._catching_up = True
             self._timer = self._loop.call_later(CATCH_UP_S, self._on_timer)
@@ -255,7 +258,7 @@ class LoopDriver(LinkDriver):
         self._catching_up = False
         self._timer = None
         try:
-            self.broker.tick(self._loop.time())
+            self.broker.tick(self.time())
         finally:
             self.run()
 
