@@ -10,34 +10,26 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Protocol, final
+from typing import Final, final
 
-from mqttlite.client.errors import AnswerTimeout, ClientClosed, MqttError
+from mqttlite.client.errors import ClientClosed, MqttError
 from mqttlite.client.inflight import Outgoing
 from mqttlite.client.message import PublishOutcome
+from mqttlite.client.opening import Opening, Subscriber
 from mqttlite.client.queue_handlers import EXTEND_BY_S, MAX_EXTENSION_S, STOP_TIMEOUT_S, Handler, Handlers
 from mqttlite.client.queue_message import EXTEND, NACK, QueueMessage
 from mqttlite.client.receipts import Receipt
 from mqttlite.client.session import Session
-from mqttlite.client.topics import check_filter
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import publish_parts
 from mqttlite.wire.packets import Publish
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.properties import NONE
 from mqttlite.wire.reason_codes import ReasonCode
 
 MAX_LINES: Final = 1_000
 """Messages that one publish to the queue names: as many as the broker takes."""
 
 _log: Final = logging.getLogger("mqttlite.client")
-
-
-class Subscriber(Protocol):
-    """The part of `Client` that a queue uses."""
-
-    @property
-    def connack_properties(self) -> Properties: ...
-    async def subscribe(self, topic: str, qos: int = 0, *, properties: Properties | None = None) -> tuple[int, ...]: ...
 
 
 @final
@@ -49,19 +41,16 @@ class Queue:
     ) -> None:
         self.topic_filter: Final[str] = f"$queue/{name}/{topic_filter}" if topic_filter else f"$queue/{name}"
         """The topic filter to which it subscribes."""
-        check_filter(self.topic_filter)
         self.name: Final = name
-        self._client: Final = client
         self._session: Final = session
-        self._options: Final = list(options.items())
         self._waiting: Final[deque[QueueMessage]] = deque()
         self._in_hand: Final[dict[QueueMessage, None]] = {}
         """Those that the program has and did not settle; each counts for the broker's window, which bounds them."""
         self._arrived: Final = asyncio.Event()
-        self._opening: asyncio.Future[None] | None = None
-        """The subscription; None: it was not tried, or failed."""
-        self._has_asked = False
         self._ended: Final = asyncio.Event()
+        self._opening: Final = Opening(
+            *(client, session, self, self.topic_filter, list(options.items()), self._ended.is_set)
+        )
         self._error: MqttError | None = None
 
     def __repr__(self) -> str:
@@ -73,7 +62,7 @@ class Queue:
 
     async def __aenter__(self) -> "Queue":
         """Subscribe. Raises as `Client.subscribe` does."""
-        await self._open()
+        await self._opening.open()
         return self
 
     async def __aexit__(
@@ -87,7 +76,7 @@ class Queue:
 
     async def __anext__(self) -> QueueMessage:
         """The next message; the first one subscribes. Raises as `Client.subscribe` does."""
-        await self._open()
+        await self._opening.open()
         while not self._waiting:
             if self._error is not None:
                 raise self._error
@@ -119,7 +108,7 @@ class Queue:
         After `stop`, handlers may go on for `stop_timeout` seconds; then they are cancelled (but for threads, which
         cannot be), and their messages are given back. To cancel `run` does so at once.
         """
-        await self._open()
+        await self._opening.open()
         handlers = Handlers(self, handler, concurrency, nack_delay)
         await handlers.run(extend_by, max_extension, stop_timeout)
 
@@ -128,10 +117,7 @@ class Queue:
         if self._ended.is_set():
             return
         self._end(None)
-        if self._opening is not None and not self._opening.done():
-            self._opening.cancel()
-        if self._has_asked:
-            self._leave()
+        self._opening.leave()
         waiting = list(self._waiting)
         self._waiting.clear()
         self.give_back(waiting)
@@ -196,37 +182,6 @@ class Queue:
         self._end(None if isinstance(error, ClientClosed) else error)
 
     # ------------------------------------------------------------------ inside
-
-    async def _open(self) -> None:
-        """Subscribe, unless that is done. Who is cancelled here leaves it to who comes next."""
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(self._subscribe())
-        try:
-            await asyncio.shield(self._opening)
-        except BaseException:
-            if self._opening.done():
-                self._opening = None  # it failed, and may be tried again
-            raise
-
-    async def _subscribe(self) -> None:
-        if self._ended.is_set():
-            return
-        if self._client.connack_properties.subscription_identifier_available == 0:
-            raise MqttError("The server has no subscription identifiers, by which messages of a queue are told.")
-        identifier = self._session.read_with(self, self.topic_filter.encode())
-        self._has_asked = True
-        properties = Properties(subscription_identifiers=[identifier], user_properties=self._options)
-        try:
-            await self._client.subscribe(self.topic_filter, 1, properties=properties)
-        except AnswerTimeout:
-            self._leave()  # it may have been granted
-            raise
-
-    def _leave(self) -> None:
-        try:
-            self._session.leave(self)
-        except MqttError as error:  # all packet identifiers are in use
-            _log.warning("%s was not unsubscribed: %s", self.topic_filter, error)
 
     def _end(self, error: MqttError | None) -> None:
         if not self._ended.is_set():

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias, final
 from mqttlite.client.message import Payload, PublishOutcome
 from mqttlite.client.queue_handlers import is_async
 from mqttlite.client.session import Session
-from mqttlite.client.stream_feed import StreamFeed, Subscriber
+from mqttlite.client.stream_feed import StreamClient, StreamFeed
 from mqttlite.client.stream_message import StreamMessage
 from mqttlite.wire.properties import NONE, Properties
 
@@ -35,7 +35,7 @@ StreamHandler: TypeAlias = Callable[[StreamMessage], Any]
 class Stream:
     """A stream of an mqttlite broker. Nothing is sent before it is read."""
 
-    def __init__(self, client: Subscriber, session: Session, name: str, topic_filter: str) -> None:
+    def __init__(self, client: StreamClient, session: Session, name: str, topic_filter: str) -> None:
         self.name: Final = name
         self._client: Final = client
         self._session: Final = session
@@ -109,7 +109,7 @@ class StreamReading:
 
     def __init__(
         self,
-        client: Subscriber,
+        client: StreamClient,
         session: Session,
         stream: str,
         topic_filter: str,
@@ -204,7 +204,7 @@ class Group:
 
     def __init__(
         self,
-        client: Subscriber,
+        client: StreamClient,
         session: Session,
         name: str,
         stream: str,

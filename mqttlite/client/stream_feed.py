@@ -11,26 +11,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-from mqttlite.client.errors import AnswerTimeout, ClientClosed, MqttError
+from mqttlite.client.errors import ClientClosed, MqttError
 from mqttlite.client.message import Payload, PublishOutcome
+from mqttlite.client.opening import Opening, Subscriber
 from mqttlite.client.receipts import Receipt
 from mqttlite.client.session import Session
 from mqttlite.client.stream_message import MemberOfGroup, StreamMessage
-from mqttlite.client.topics import check_filter
 from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import Properties
 
 _log: Final = logging.getLogger("mqttlite.client")
 
 
-class Subscriber(Protocol):
+class StreamClient(Subscriber, Protocol):
     """The part of `Client` that a stream uses."""
 
-    @property
-    def connack_properties(self) -> Properties: ...
-    async def subscribe(
-        self, topic: str, qos: int = 0, *, where: str | None = None, properties: Properties | None = None
-    ) -> tuple[int, ...]: ...
     async def publish(
         self,
         topic: str,
@@ -49,7 +44,7 @@ class StreamFeed:
 
     def __init__(
         self,
-        client: Subscriber,
+        client: StreamClient,
         session: Session,
         stream: str,
         topic_filter: str,
@@ -58,20 +53,16 @@ class StreamFeed:
         on_lost: Callable[[], None],
         member: MemberOfGroup | None,
     ) -> None:
-        check_filter(topic_filter)
         self.topic_filter: Final = topic_filter
-        self._client: Final = client
         self._session: Final = session
         self._stream: Final = stream
-        self._where: Final = where
-        self._user_properties: Final = user_properties
         self._on_lost: Final = weakref.WeakMethod(on_lost)  # a reading that nobody has any more ends
         self._member: Final = member
         self.waiting: Final[deque[StreamMessage]] = deque()
         self._arrived: Final = asyncio.Event()
-        self._opening: asyncio.Future[None] | None = None
-        """The subscription; None: it was not tried, or failed."""
-        self._has_asked = False
+        self._opening: Final = Opening(
+            *(client, session, self, topic_filter, user_properties, self._gets_no_more), where=where
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_over: bool = False
         """Whether the program gets no more messages."""
@@ -81,15 +72,11 @@ class StreamFeed:
     async def open(self) -> None:
         """Subscribe, unless that is done. Raises as `Client.subscribe` does, and `ValueError` if the client has this
         subscription. Who is cancelled here leaves it to who comes next."""
-        if self._opening is None:
+        if not self._opening.has_begun:
             self._loop = asyncio.get_running_loop()
-            self._opening = asyncio.ensure_future(self._subscribe())
-        try:
-            await asyncio.shield(self._opening)
-        except BaseException:
-            if self._opening.done():
-                self._opening = None  # it failed, and may be tried again
-            raise
+            if not self.is_over and self._session.is_subscribed(self.topic_filter.encode()):
+                raise ValueError(f"the client reads {self.topic_filter} already: stop that, or use another client")
+        await self._opening.open()
 
     async def next(self) -> StreamMessage:
         """The next message; the first one subscribes. Raises `StopAsyncIteration` at the end."""
@@ -116,10 +103,7 @@ class StreamFeed:
         if self._has_left:
             return
         self._has_left = True
-        if self._opening is not None and not self._opening.done():
-            self._opening.cancel()
-        if self._has_asked:
-            self._unsubscribe()
+        self._opening.leave()
         for each in self.waiting:
             each.ack()
         self.waiting.clear()
@@ -161,26 +145,5 @@ class StreamFeed:
         """As `Reader`."""
         self.end(None if isinstance(error, ClientClosed) else error)
 
-    # ------------------------------------------------------------------ inside
-
-    async def _subscribe(self) -> None:
-        if self.is_over:
-            return
-        if self._client.connack_properties.subscription_identifier_available == 0:
-            raise MqttError("The server has no subscription identifiers, by which messages of a stream are told.")
-        if self._session.is_subscribed(self.topic_filter.encode()):
-            raise ValueError(f"the client reads {self.topic_filter} already: stop that first, or use another client")
-        identifier = self._session.read_with(self, self.topic_filter.encode())
-        self._has_asked = True
-        properties = Properties(subscription_identifiers=[identifier], user_properties=self._user_properties)
-        try:
-            await self._client.subscribe(self.topic_filter, 1, where=self._where, properties=properties)
-        except AnswerTimeout:
-            self._unsubscribe()  # it may have been granted
-            raise
-
-    def _unsubscribe(self) -> None:
-        try:
-            self._session.leave(self)
-        except MqttError as error:  # all packet identifiers are in use
-            _log.warning("%s was not unsubscribed: %s", self.topic_filter, error)
+    def _gets_no_more(self) -> bool:
+        return self.is_over

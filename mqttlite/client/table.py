@@ -13,7 +13,7 @@ from typing import Final, final
 from mqttlite.client.errors import MqttError
 from mqttlite.client.session import Session
 from mqttlite.client.stream import StreamReading, filter_of
-from mqttlite.client.stream_feed import Subscriber
+from mqttlite.client.stream_feed import StreamClient
 from mqttlite.client.stream_message import StreamMessage
 
 MAX_KEYS: Final = 1_000_000
@@ -26,7 +26,7 @@ class Table(Mapping[str, StreamMessage]):
     is in the stream; until its end the table follows. A message with an empty payload removes its key."""
 
     def __init__(
-        self, client: Subscriber, session: Session, stream: str, topic_filter: str, max_keys: int = MAX_KEYS
+        self, client: StreamClient, session: Session, stream: str, topic_filter: str, max_keys: int = MAX_KEYS
     ) -> None:
         self.stream: Final = stream
         self._topic_filter: Final = filter_of(stream, topic_filter)
