@@ -34,7 +34,7 @@ MAX_WAITING: Final = 100
 """Commands that wait. One more is refused with Quota exceeded (0x97)."""
 
 MAX_COMMAND_BYTES: Final = 4_096
-"""The payload of one: options, a time, a filter, or a name."""
+"""The payload of one: options, a time, a filter, or a name. A feature may take longer ones."""
 
 Tell = Callable[[str, str, str, bool], None]
 """Reports a change: the actor, the action, its subject, and whether it succeeded."""
@@ -74,6 +74,7 @@ class CommandSink:
         clock: Callable[[], float],
         wake: Callable[[], None],
         tell: Tell,
+        max_bytes: int = MAX_COMMAND_BYTES,
     ) -> None:
         self._first_level: Final = first_level
         self._actions: Final = actions
@@ -83,6 +84,7 @@ class CommandSink:
         self._clock: Final = clock
         self._wake: Final = wake
         self._tell: Final = tell
+        self._max_bytes: Final = max_bytes
         self._log: Final = logging.getLogger(f"mqttlite.{first_level.removeprefix('$')}s")
         self._waiting: Final[deque[Command]] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -112,9 +114,9 @@ class CommandSink:
         if not self._serves(name, action, source):
             tally.code = NO_MATCHING_SUBSCRIBERS
             return
-        if len(message.payload) > MAX_COMMAND_BYTES:
+        if len(message.payload) > self._max_bytes:
             tally.code = POLICY_REFUSES
-            tally.refusal = f"the payload of a command has {MAX_COMMAND_BYTES} bytes at most"
+            tally.refusal = f"the payload of a command has {self._max_bytes} bytes at most"
             return
         properties = message.properties
         wanted = (properties.response_topic or "".join(response)).encode()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.extensions.command_sink import MAX_COMMAND_BYTES
+from mqttlite.extensions.streams.limits import MAX_COMMAND_BYTES
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Publish
@@ -134,6 +134,19 @@ async def test_a_forbidden_command_is_refused_at_once(rig: Rig, tmp_path: Path) 
     await inside.subscribe("ops/ok", 0)
     assert await tell(inside, "$stream/jobs/$seek/ops/ok", seek) == 0
     assert "has no group" in (await told(inside))["error"]
+
+
+async def test_a_group_of_a_thousand_partitions_is_moved_by_one_command(rig: Rig) -> None:
+    many = StreamOptions(name="many", filters=("many/#",), partitions=1_000)
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), streams=(many,)))
+    client = await rig.device(broker.port, "c", V5)
+    await client.subscribe("$share/g/$stream/many", 1)
+    await client.subscribe("ops/here", 0)
+    everywhere = ",".join(f"{partition}:{0:015d}" for partition in range(1_000))
+    seek = json.dumps({"group": "g", "to": everywhere})
+    assert len(seek) > 4_096
+    assert await tell(client, "$stream/many/$seek", seek, response_topic="ops/here") == 0
+    assert "positions" in json.loads((await client.expect(Publish)).payload)
 
 
 async def test_without_rules_nobody_makes_or_deletes_a_stream(rig: Rig) -> None:

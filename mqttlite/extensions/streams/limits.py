@@ -37,6 +37,9 @@ RESERVES: Final = FEWEST_SEGMENTS
 """A full last-value stream takes messages that remove keys in a reserve of `keep_bytes` divided by this: as much as the
 largest segment, so that the open one ends, and its removals are compacted."""
 
+MAX_COMMAND_BYTES: Final = 32_768
+"""The payload of a command: the offsets of 1,000 partitions take 25,000 bytes at most."""
+
 TAIL_MESSAGES: Final = 4_096
 TAIL_BYTES: Final = 1_048_576
 """How much of the newest messages of a stream with readers stays in memory, in all partitions together: who reads them

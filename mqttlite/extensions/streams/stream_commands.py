@@ -16,6 +16,7 @@ from mqttlite.extensions.command_sink import Command, CommandSink, Tell
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.history import ReadEntries
+from mqttlite.extensions.streams.limits import MAX_COMMAND_BYTES
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.places import offsets_at, text_of
 from mqttlite.extensions.streams.position import parse_position
@@ -62,7 +63,9 @@ class StreamCommands:
         self._entries: Final = entries
         self._commit: Final = commit
         self._permissions: Final = core.permissions
-        self.sink: Final = CommandSink("$stream", COMMANDS, self._serves, self._carry_out, core, clock, wake, tell)
+        self.sink: Final = CommandSink(
+            *("$stream", COMMANDS, self._serves, self._carry_out, core, clock, wake, tell), max_bytes=MAX_COMMAND_BYTES
+        )
 
     def _serves(self, name: str, action: str, source: Source) -> bool:
         streams = self._streams
