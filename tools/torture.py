@@ -187,7 +187,7 @@ def main() -> None:
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a broker that was killed
     if options.cluster:
         command = serve[:-1] if serve[-1] == "serve" else serve
-        machines = asyncio.run(ClusterTorture(command, directory, options.seed).run(options.cluster, options.fault))
+        machines = asyncio.run(ClusterTorture(command, directory, options.seed, options.fault).run(options.cluster))
         print(machines)
         if not machines.is_good:
             sys.exit(f"the directory is kept: {directory}")

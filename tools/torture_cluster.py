@@ -165,9 +165,13 @@ class Result:
 class ClusterTorture:
     """`command` is `mqttlite`, without `serve`."""
 
-    def __init__(self, command: list[str], folder: Path, seed: int) -> None:
+    def __init__(self, command: list[str], folder: Path, seed: int, faults: list[str] | None = None) -> None:
+        """`faults` are done in turn; without them those that need nothing special, by the seed."""
         self._command = command
-        self.machines = Machines([*command, "serve"], folder)
+        self._faults = faults
+        self.machines = Machines(
+            [*command, "serve"], folder, frozenset(NEEDS[each] for each in faults or () if each in NEEDS)
+        )
         self._random = random.Random(seed)
         self._publishers = [
             Publisher(f"{prefix}{at}-qos{qos}", qos, prefix=prefix, pause_s=PAUSE_S)
@@ -198,8 +202,10 @@ class ClusterTorture:
         """Connections that ended."""
         self.result = Result(wrong={"sessions forgotten": 0})
 
-    async def run(self, rounds: int, faults: list[str] | None = None) -> Result:
-        """Do so many faults, by the seed or in the order of `faults`; then let everything arrive, and compare."""
+    async def run(self, rounds: int) -> Result:
+        """Do so many faults; then let everything arrive, and compare."""
+        faults = self._faults or [each for each in FAULTS if each not in NEEDS]
+        await self.machines.links.open()
         for place in range(NUMBER):
             self.machines.start_engine(place)
         for place in range(NUMBER):
@@ -213,7 +219,7 @@ class ClusterTorture:
                 tasks += [asyncio.create_task(self._keep_talking(client)) for client in self._publishers]
                 await self._acknowledged(1)
                 for at in range(rounds):
-                    name = faults[at % len(faults)] if faults else self._random.choice(list(FAULTS))
+                    name = faults[at % len(faults)] if self._faults else self._random.choice(faults)
                     await self._round(name)
                 await self._arrive()
             finally:
@@ -224,6 +230,7 @@ class ClusterTorture:
                         raise done
             await self._compare()
         finally:
+            await self.machines.links.close()
             self.machines.close()
         return self.result
 
@@ -417,6 +424,56 @@ class ClusterTorture:
         await asyncio.sleep(self._random.uniform(0.1, 5))
         self.machines.start(place)
 
+    async def cut_serving(self) -> None:
+        """The machine that serves reaches no server of the engine for 1 to 10 seconds."""
+        await self._disturb_links(f"m{await self.machines.serving()}", 0.0)
+
+    async def slow_serving(self) -> None:
+        """What it says to them, and they to it, takes 50 to 300 ms longer."""
+        await self._disturb_links(f"m{await self.machines.serving()}", self._random.uniform(0.05, 0.3))
+
+    async def cut_engine_leader(self) -> None:
+        """The server of the engine that leads the log does not reach the others for 1 to 10 seconds, but machines."""
+        await self._disturb_links(f"n{await self.machines.leader()}", 0.0)
+
+    async def slow_engine_leader(self) -> None:
+        """What it says to them, and they to it, takes 50 to 300 ms longer."""
+        await self._disturb_links(f"n{await self.machines.leader()}", self._random.uniform(0.05, 0.3))
+
+    async def _disturb_links(self, group: str, delay_s: float) -> None:
+        """Let links be slow for some seconds; without a delay, cut."""
+        links = self.machines.links
+        if delay_s:
+            links.slow(group, delay_s)
+        else:
+            links.cut(group)
+        await asyncio.sleep(self._random.uniform(1, 10))
+        links.heal()
+
+    async def fill_disk(self) -> None:
+        """The disk of the machine that serves is full for some seconds; acknowledgements go on."""
+        name = f"m{await self.machines.serving()}"
+        self.machines.fill_disk(name)
+        await self._acknowledged(20)
+        await asyncio.sleep(self._random.uniform(1, 5))
+        self.machines.empty_disk(name)
+
+    async def fill_engine_disk(self) -> None:
+        """The disk of the engine's server that leads the log is full. An operator makes room, and restarts it."""
+        name = f"engine{await self.machines.leader()}"
+        self.machines.fill_disk(name)
+        await self._acknowledged(20)
+        self.machines.empty_disk(name)
+        await self.machines.end(name)
+        self.machines.start_engine(int(name[-1]))
+
+    async def step_clock(self) -> None:
+        """The clock of the machine that serves steps, by less than delays of wills; then another one serves."""
+        serving = await self.machines.serving()
+        self.machines.set_clock(serving, self._random.randint(-20, 20))
+        await asyncio.sleep(self._random.uniform(0.1, 3))
+        await self._lose_serving("step-clock", signal.SIGKILL)
+
     # ------------------------------------------------------------------ the end
 
     async def _arrive(self) -> None:
@@ -502,5 +559,22 @@ FAULTS: dict[str, Callable[[ClusterTorture], Awaitable[None]]] = {
     "hand-over": ClusterTorture.hand_over,
     "lose-data": ClusterTorture.lose_data,
     "end-serving": ClusterTorture.end_serving,
+    "cut-serving": ClusterTorture.cut_serving,
+    "slow-serving": ClusterTorture.slow_serving,
+    "cut-engine-leader": ClusterTorture.cut_engine_leader,
+    "slow-engine-leader": ClusterTorture.slow_engine_leader,
+    "fill-disk": ClusterTorture.fill_disk,
+    "fill-engine-disk": ClusterTorture.fill_engine_disk,
+    "step-clock": ClusterTorture.step_clock,
 }
+NEEDS = {
+    "cut-serving": "links",
+    "slow-serving": "links",
+    "cut-engine-leader": "links",
+    "slow-engine-leader": "links",
+    "fill-disk": "disks",
+    "fill-engine-disk": "disks",
+    "step-clock": "clocks",
+}
+"""What machines must have for a fault. These are done only where they are named."""
 ENGINE_FAULTS = ("kill-engine-leader", "stop-two-engines")

@@ -15,7 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tools.torture_links import Links
+
 NUMBER = 3
+PAGE_BYTES = 4_096
 PATIENCE_S = 90.0
 """How long the machines may take to be whole again."""
 
@@ -23,9 +26,12 @@ ENGINE = """
 server_name: n{place}
 listen: 127.0.0.1:{port}
 http: 127.0.0.1:{monitoring}
-jetstream {{ store_dir: "{folder}/engine{place}", sync_interval: always }}
-cluster {{ name: c, listen: 127.0.0.1:{route}, routes: [{routes}] }}
+jetstream {{ store_dir: "{folder}/engine{place}", sync_interval: always{max_file} }}
+cluster {{ name: c, listen: 127.0.0.1:{route}, routes: [{routes}]{advertise} }}
 """
+
+DISK_BYTES = 1_073_741_824
+"""The room on each disk that can be filled. It is in memory, and takes what is written only."""
 
 MACHINE = """
 data_dir = "{folder}/m{place}"
@@ -81,15 +87,32 @@ async def _get(port: int, path: str) -> tuple[int, bytes]:
 
 
 class Machines:
-    """`ports` are where clients find the machines. `serve` is the command of the broker."""
+    """`ports` are where clients find the machines. `serve` is the command of the broker. `has` names what can have
+    faults: `links` between all processes, `disks` (to mount them needs root), `clocks` of the machines (which this
+    interpreter then runs)."""
 
-    def __init__(self, serve: list[str], folder: Path) -> None:
+    def __init__(self, serve: list[str], folder: Path, has: frozenset[str] = frozenset()) -> None:
         self._serve = serve
         self._folder = folder
+        self.links = Links()
+        self._disks = (
+            [f"{kind}{place}" for kind in ("m", "engine") for place in range(NUMBER)] if "disks" in has else []
+        )
+        for name in self._disks:
+            (folder / name).mkdir()
+            self._mount(name, DISK_BYTES, "mount", "-t", "tmpfs")
+        self._has_clocks = "clocks" in has
         ports = _free_ports(5 * NUMBER)
         self.ports, self._metrics, self._engines, self._monitoring, routes = (
             ports[at : at + NUMBER] for at in range(0, 5 * NUMBER, NUMBER)
         )
+        engines = self._engines
+        entries = {(place, other): routes[other] for place in range(NUMBER) for other in range(NUMBER)}
+        if "links" in has:
+            ways = iter(_free_ports(2 * NUMBER * NUMBER))
+            for (place, other), port in entries.items():
+                entries[place, other] = next(ways)  # that of a server to itself is where others are told to find it
+                self.links.add(frozenset({f"n{place}", f"n{other}"}), entries[place, other], port)
         for place in range(NUMBER):
             values: dict[str, Any] = {
                 "folder": folder,
@@ -97,13 +120,19 @@ class Machines:
                 "port": self._engines[place],
                 "monitoring": self._monitoring[place],
                 "route": routes[place],
-                "routes": ", ".join(f"nats-route://127.0.0.1:{route}" for route in routes),
+                "routes": ", ".join(f"nats-route://127.0.0.1:{entries[place, other]}" for other in range(NUMBER)),
+                "advertise": f", advertise: 127.0.0.1:{entries[place, place]}" if "links" in has else "",
+                "max_file": ", max_file: 10GB" if self._disks else "",
             }
             (folder / f"engine{place}.conf").write_text(ENGINE.format(**values))
+            if "links" in has:
+                engines = [next(ways) for _ in range(NUMBER)]
+                for other, port in enumerate(engines):
+                    self.links.add(frozenset({f"m{place}"}), port, self._engines[other])
             values |= {
                 "port": self.ports[place],
                 "metrics": self._metrics[place],
-                "servers": [f"nats://127.0.0.1:{port}" for port in self._engines],
+                "servers": [f"nats://127.0.0.1:{port}" for port in engines],
                 "monitoring": [f"http://127.0.0.1:{port}" for port in self._monitoring],
             }
             self.config(place).write_text(MACHINE.format(**values))
@@ -116,7 +145,11 @@ class Machines:
 
     def start(self, place: int) -> None:
         """Start a machine."""
-        self._run(f"m{place}", [*self._serve, "--config", str(self.config(place)), "--log-format", "text"])
+        command = self._serve
+        if self._has_clocks:
+            self.set_clock(place, 0)
+            command = [sys.executable, "-m", "tools.torture_clock", str(self._clock(place)), "serve"]
+        self._run(f"m{place}", [*command, "--config", str(self.config(place)), "--log-format", "text"])
 
     def start_engine(self, place: int) -> None:
         """Start a server of the engine."""
@@ -141,6 +174,28 @@ class Machines:
         """Delete the data directory of a machine that does not run."""
         shutil.rmtree(self._folder / f"m{place}")
 
+    def set_clock(self, place: int, ahead_s: int) -> None:
+        """Let the wall clock of a machine be ahead of the true one; negative: behind."""
+        new = self._folder / "clock.new"
+        new.write_text(f"{ahead_s:+d}\n")
+        new.replace(self._clock(place))
+
+    def _clock(self, place: int) -> Path:
+        return self._folder / f"clock{place}"
+
+    def fill_disk(self, name: str) -> None:
+        """Let a disk have no more room: that of a machine, like m0, or of a server of the engine, like engine0."""
+        used = shutil.disk_usage(self._folder / name).used
+        self._mount(name, used + PAGE_BYTES, "mount", "-o", "remount")
+
+    def empty_disk(self, name: str) -> None:
+        """Let it have room again."""
+        self._mount(name, DISK_BYTES, "mount", "-o", "remount")
+
+    def _mount(self, name: str, size: int, *command: str) -> None:
+        where = str(self._folder / name)
+        subprocess.run([*command, "-o", f"size={size}", "mqttlite-torture", where], check=True)
+
     async def hand_over(self, command: list[str]) -> str:
         """Let another machine serve; return what the command says."""
         arguments = [*command, "cluster", "hand-over", "--config", str(self.config(0))]
@@ -156,6 +211,8 @@ class Machines:
         for process in self._processes.values():
             process.kill()
             process.wait()
+        for name in self._disks:
+            subprocess.run(["umount", "--lazy", str(self._folder / name)], check=True)
 
     # ------------------------------------------------------------------ what they are
 

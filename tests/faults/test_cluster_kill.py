@@ -21,7 +21,7 @@ async def test_nothing_acknowledged_is_lost_whatever_is_killed(tmp_path: Path) -
     folder = tmp_path / "cluster"
     folder.mkdir()
     faults = ["kill-serving", "kill-engine-leader", "hand-over", "lose-data"]
-    result = await ClusterTorture(COMMAND, folder, seed=1).run(len(faults), faults)
+    result = await ClusterTorture(COMMAND, folder, 1, faults).run(len(faults))
     shutil.rmtree(folder)  # the engine's files are large
     assert result.is_good, str(result)
     assert set(faults) <= set(FAULTS)

@@ -400,12 +400,19 @@ class World:
 
 def run_cluster(seed: int, folder: Path) -> World:
     """Let a cluster live. Raises AssertionError if a promise is broken."""
+    with cluster_in_one_process() as runner:
+        return runner.run(_live(seed, folder))
+
+
+@contextlib.contextmanager
+def cluster_in_one_process() -> Iterator[asyncio.Runner]:
+    """A loop in a time of its own, and limits so small that they are reached."""
     with (
         asyncio.Runner(loop_factory=VirtualLoop) as runner,
         patch.object(record, "PART_BYTES", PART_BYTES),
         patch.object(options, "LEAST_LOG_BYTES", 0),
     ):
-        return runner.run(_live(seed, folder))
+        yield runner
 
 
 async def _live(seed: int, folder: Path) -> World:

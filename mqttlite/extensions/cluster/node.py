@@ -266,7 +266,11 @@ class Node:
 
     async def _check(self) -> None:
         """Look whether this machine could serve."""
-        before, self._problem = self._problem, "" if self._could_serve is None else await self._could_serve()
+        problem = "" if self._could_serve is None else await self._could_serve()
+        failure = "" if self.picture is None else await self.picture.look()
+        if failure:
+            problem = f"the database cannot be written: {failure}"
+        before, self._problem = self._problem, problem
         self.role = "cannot serve" if self._problem else "follows"
         if self._problem and self._problem != before:
             _log.error("this machine follows, and could not serve: %s", self._problem)
@@ -304,9 +308,12 @@ class Node:
         begin = await self._begin(standby)
         if begin:
             reached = self._loop.create_task(standby.picture.reached(begin))
-            await asyncio.wait([following, reached], return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
+            while not (following.done() or reached.done() or standby.picture.failure or self.turn.is_lost):
+                await asyncio.wait([following, reached], timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            if not reached.done():  # if its disk is full, another machine may do better
                 reached.cancel()
+                begin = 0
+            if following.done():
                 following.result()
         return 0 if self.turn.is_lost else begin
 

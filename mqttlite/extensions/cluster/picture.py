@@ -42,6 +42,8 @@ class Picture:
         """The sequence of the last commit in the database."""
         self.durable: int = position.sequence
         """The same, of those that a power cut does not undo."""
+        self.failure: str = ""
+        """Why the database cannot be written now; empty if it can."""
         self._unapplied: Final[deque[tuple[list[Change], int, int]]] = deque()
         """The changes, sequence and size in bytes of commits that the database does not have yet."""
         self._unapplied_bytes = 0
@@ -93,6 +95,16 @@ class Picture:
         if self._damage is not None:
             raise self._damage
         await self._progress.wait()
+
+    async def look(self) -> str:
+        """Why the database cannot be written now; empty if it can, or was never written."""
+        if self._applying is not None or self.position == 0:
+            return self.failure
+        try:
+            await self._database.commit([Position(self.position, self._log_id).change()])
+        except OSError as error:
+            return str(error)
+        return ""
 
     async def checkpoint(self) -> None:
         """Make what the database has safe from power cuts. Raises `OSError`."""
@@ -148,7 +160,9 @@ class Picture:
                 if attempts & (attempts - 1) == 0:  # the 1st, 2nd, 4th, 8th …
                     _log.error("the database cannot be written (attempt %d), trying again: %s", attempts, error)
                 attempts += 1
+                self.failure = str(error)
                 await asyncio.sleep(RETRY_S)
+        self.failure = ""
         if attempts > 1:
             _log.warning("the database was written at attempt %d", attempts)
 

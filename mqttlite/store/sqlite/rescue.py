@@ -21,6 +21,12 @@ from mqttlite.store.sqlite.pages import Pages
 from mqttlite.store.sqlite.salvage import Source, salvage
 from mqttlite.store.sqlite.schema import APPLICATION_ID
 
+ROOT: Final = "SELECT rootpage FROM sqlite_master WHERE name = 'commits'"
+COMMIT: Final = "SELECT number FROM commits"
+
+HEAD_PAGES: Final = 64
+"""The first pages of a database, in which its tables begin: they were made with it."""
+
 IMAGE: Final = ".image"
 """The suffix of a database that is put together from the damaged one and its journal."""
 
@@ -53,18 +59,37 @@ def look(path: Path, acknowledged: int) -> str:
 
 def commit_of(path: Path) -> int:
     """The number of the latest commit in a database, without its journal; -1 if it cannot be read."""
-    return _stored(path, "SELECT number FROM commits")
+    return _stored(path, COMMIT)
 
 
 def _commit_read(path: Path, journal: Journal, data: Data) -> int:
     """The same with the part of the journal that SQLite reads. To ask SQLite takes room on the disk."""
-    root = _stored(path, "SELECT rootpage FROM sqlite_master WHERE name = 'commits'")
+    root = _stored(path, ROOT)
+    is_torn = root < 0  # for example while a full disk stops a checkpoint: the header counts pages that are not there
+    if is_torn:
+        root = _stored_in_head(path, ROOT)
     for frame in reversed(journal.frames[: journal.read]):
         if frame.page == root:
             image = data[frame.at : frame.at + journal.page_size]
             (cell,) = Pages(image, journal.page_size, {}).cells_of(image)
             return int(cell.values[1]) if cell is not None else -1
-    return commit_of(path)
+    return _stored_in_head(path, COMMIT) if is_torn else commit_of(path)
+
+
+def _stored_in_head(path: Path, sql: str) -> int:
+    """The same, of a database with fewer pages than its header says; -1 if it cannot be read."""
+    with open(path, "rb") as file:
+        size = header.page_size(file.read(header.HEADER_BYTES))
+        file.seek(0)
+        head = file.read(HEAD_PAGES * size)
+    mended = bytearray(header.mended(head[: header.HEADER_BYTES], size, len(head) // size))
+    mended[18:20] = b"\1\1"  # without a journal: there is none in memory
+    try:
+        with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+            connection.deserialize(bytes(mended) + head[header.HEADER_BYTES : len(head) // size * size])
+            return int(connection.execute(sql).fetchone()[0])
+    except (sqlite3.DatabaseError, TypeError, ValueError):
+        return -1
 
 
 def _stored(path: Path, sql: str) -> int:
