@@ -17,6 +17,11 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 COMPILED_ADAPTERS = (
+    "mqttlite/client/connection.py",
+    "mqttlite/client/keep_alive.py",
+    "mqttlite/extensions/bridge/path.py",
+    "mqttlite/extensions/bridge/relay.py",
+    "mqttlite/extensions/bridge/topic_map.py",
     "mqttlite/extensions/queues/backlog_pages.py",
     "mqttlite/extensions/queues/consumers.py",
     "mqttlite/extensions/queues/contents.py",
