@@ -33,6 +33,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark long tests as slow, so that `-m "not slow"` leaves them out. A test that is slow already is not long."""
+    for item in items:
+        if item.get_closest_marker("long") is None:
+            continue
+        if item.get_closest_marker("slow") is None:
+            item.add_marker(pytest.mark.slow)
+        else:
+            item.own_markers[:] = [each for each in item.own_markers if each.name != "long"]
+
+
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()

@@ -249,6 +249,7 @@ OF_FEATURES: Final = re.compile(
 """What a feature is called. A session has a `queue` too; `QUEUE_FULL` and `QUEUED` are about that."""
 
 
+@pytest.mark.long
 def test_the_core_names_no_feature() -> None:
     found = {
         f"{module}: {name}"
@@ -374,6 +375,7 @@ def test_a_compiled_build_has_exactly_the_modules_that_are_meant() -> None:
     assert compiled == (meant_to_be_compiled() if is_compiled() else set())
 
 
+@pytest.mark.long
 def test_no_class_that_is_not_compiled_inherits_from_one_that_is() -> None:
     """mypyc allows it only for protocols and exceptions, and says so when the first object is made."""
     compiled = meant_to_be_compiled()

@@ -10,6 +10,7 @@ from tests.conformance.document import PATH, document, essence, misspelt, withou
 AGAIN = "run tools/conformance, and commit docs/reference/conformance.md"
 
 
+@pytest.mark.long
 def test_it_is_up_to_date() -> None:
     """But for code and results, which are those of the run that made it."""
     assert essence(PATH.read_text(encoding="utf-8")) == essence(document(None)), AGAIN
@@ -42,6 +43,7 @@ def test_a_row_of_ours_or_of_what_is_malformed_is_noted_for_its_version() -> Non
     }
 
 
+@pytest.mark.long
 def test_an_id_in_the_sources_is_one_of_the_standard() -> None:
     assert misspelt() == []
 

@@ -87,6 +87,7 @@ async def refused(stage: Stage, version: int, row: Row) -> None:
     assert await stage.receive("b") is not None
 
 
+@pytest.mark.long
 @over(cases(), title)
 def test_on_the_core(version: int, row: Row) -> None:
     playing = refused(CoreStage(LIMITS, version), version, row)
@@ -94,6 +95,7 @@ def test_on_the_core(version: int, row: Row) -> None:
         playing.send(None)
 
 
+@pytest.mark.long
 @pytest.mark.asyncio(loop_scope="module")
 async def test_over_a_socket() -> None:
     async with Broker(Config(listeners=(ListenerOptions(port=0),), limits=LIMITS)) as broker:

@@ -23,6 +23,7 @@ def title(row: Row, version: int) -> str:
     return f"{VERSION_NAMES[version]} [{row.label(version)}] {row.sentence}"
 
 
+@pytest.mark.long
 @over(cases(waiting=True), title)
 def test_on_the_core(row: Row, version: int) -> None:
     on_the_core(row, version)
@@ -59,6 +60,7 @@ def test_no_statement_is_forgotten(version: int) -> None:
     assert bare == list(NOT_APPLICABLE[version])
 
 
+@pytest.mark.long
 def test_a_test_elsewhere_is_there() -> None:
     wanted = {test for table in ELSEWHERE.values() for tests in table.values() for test in tests}
     for path in {test.partition("::")[0] for test in wanted}:

@@ -1,8 +1,11 @@
 """Links between the documents, as GitHub shows them. That the site has every page is for Sphinx to say (tools/docs)."""
 
+import pytest
+
 from tests.support.documents import ROOT, anchors, links
 
 
+@pytest.mark.long
 def test_every_link_leads_somewhere() -> None:
     broken = []
     for page, target in links():

@@ -88,6 +88,7 @@ def failing(fault: Fault) -> Callable[[Disk], None]:
     return fail
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("trouble", [failing(EIO), failing(FULL), Disk.hang], ids=["EIO", "ENOSPC", "hangs"])
 async def test_while_the_disk_is_in_trouble_only_what_it_must_keep_waits(
     rig: Rig, disk: Disk, trouble: Callable[[Disk], None]
@@ -118,6 +119,7 @@ async def test_while_the_disk_is_in_trouble_only_what_it_must_keep_waits(
     assert await kept(rig, disk) == {b"before", b"meanwhile"}
 
 
+@pytest.mark.long
 async def test_a_broker_starts_on_a_full_disk_with_all_that_it_kept_and_an_alarm(rig: Rig, disk: Disk) -> None:
     broker, _ = await watched(rig, disk)
     await durable_client(rig, broker)
@@ -199,6 +201,7 @@ async def test_publishers_that_push_against_a_hanging_disk_are_held(rig: Rig, di
     assert acknowledged <= await kept(rig, disk)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [EIO, FULL], ids=["EIO", "ENOSPC"])
 async def test_a_queue_on_a_disk_that_is_full_goes_on_when_there_is_room_again(
     rig: Rig, disk: Disk, fault: Fault

@@ -263,6 +263,7 @@ def _fields(change: object) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @examples(150)
 @given(st.data(), st.sampled_from([V311, V5]), st.sampled_from([V311, V5]), st.lists(st.integers(0, 2_000), max_size=5))
 def test_short_cuts_and_cut_chunks_have_the_effects_of_packets_decoded_one_by_one(

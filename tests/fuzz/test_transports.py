@@ -2,6 +2,7 @@
 
 import contextlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
@@ -30,6 +31,7 @@ def damaged(data: bytes, changes: list[tuple[int, int]]) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.long
 @given(st.lists(messages, max_size=6), damage, cuts)
 async def test_a_websocket_swallows_what_it_cannot_read(
     events: list[BytesMessage | Ping | TextMessage | CloseConnection], changes: list[tuple[int, int]], at: list[int]

@@ -61,6 +61,7 @@ def hurt(frame: bytes, rng: random.Random) -> bytes:
     return bytes(hurt)
 
 
+@pytest.mark.long
 @examples(200)
 @given(st.binary(max_size=64))
 def test_any_stream_is_packets_or_a_peers_error(stream: bytes) -> None:

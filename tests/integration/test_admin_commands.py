@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite import admin, admin_messages
-from mqttlite.cli import asker
+from mqttlite.cli import asker, session_queue
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.data_dir import default_data_dir
@@ -40,6 +40,8 @@ COMMANDS = [
     ("delayed", "ls"),
     ("delayed", "cancel", "1"),
 ]
+
+assert session_queue.PAGE == asker.PAGE, "it is read when the module is loaded: before a test changes it"
 
 
 @pytest.fixture
@@ -78,6 +80,7 @@ async def offline(rig: Rig, broker: Broker, client_id: str, *payloads: bytes) ->
 # ── sessions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_sessions_are_lines_with_tabs_in_a_pipe(rig: Rig, broker: Broker, directory: Path) -> None:
     await offline(rig, broker, NAME, b"1")
     await rig.device(broker.port, "near")

@@ -83,6 +83,7 @@ async def test_only_the_user_of_the_broker_may_connect(broker: Broker, directory
     assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
 
 
+@pytest.mark.long
 async def test_a_stop_removes_the_socket_and_a_start_makes_it_again(directory: Path) -> None:
     broker = Broker(config(directory))
     for _ in range(2):
@@ -161,6 +162,7 @@ async def test_each_route_for_operators_is_served_and_no_other(broker: Broker, d
         assert (answer.status, answer.body["code"]) == (404, "not_found"), path
 
 
+@pytest.mark.long
 async def test_the_first_connections_are_all_answered_and_their_libraries_are_loaded_once(directory: Path) -> None:
     """In a process of its own, in which nothing is loaded yet."""
     program = f"""

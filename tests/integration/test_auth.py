@@ -54,6 +54,7 @@ def auth(code: int, data: bytes | None = None, method: str = METHOD) -> Auth:
 # ── user name and password ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_a_user_who_is_removed_is_disconnected_and_the_others_stay(rig: Rig, users: Path) -> None:
     set_user(users, "bob", SECRET, create=False)
     broker = await guarded(rig, users)
@@ -347,6 +348,7 @@ async def test_a_program_brings_a_method_of_its_own(rig: Rig) -> None:
 # ── again ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_mqtt_4_12_1_1_it_authenticates_again_while_messages_pass(rig: Rig, users: Path) -> None:
     broker = await guarded(rig, users)
     async with Client("127.0.0.1", broker.port, authentication=ScramSha256("ann", "secret")) as client:

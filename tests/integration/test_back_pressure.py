@@ -54,6 +54,7 @@ async def flood_until(publisher: Device, done: Callable[[], bool], first: int = 
     return sent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("policy", "version"), [("drop_newest", V5), ("drop_oldest", V5), ("drop_newest", V311)])
 async def test_a_frozen_subscriber_keeps_what_the_policy_says_and_its_neighbour_everything(
     rig: Rig, policy: str, version: int
@@ -89,6 +90,7 @@ async def test_a_frozen_subscriber_keeps_what_the_policy_says_and_its_neighbour_
     assert subscriber.waiting() == []
 
 
+@pytest.mark.long
 async def test_disconnect_is_a_policy_too(rig: Rig) -> None:
     broker = await rig.broker(limits=Limits(on_overflow="disconnect", max_outbox_bytes=OUTBOX_BYTES))
     subscriber = await frozen(rig, broker)
@@ -115,6 +117,7 @@ async def test_a_frozen_client_that_is_cut_off_is_gone_when_its_time_is_over(
     await until(lambda: len(listener._links) == 1)
 
 
+@pytest.mark.long
 async def test_qos_1_in_window_and_queue_is_not_lost(rig: Rig) -> None:
     limits = Limits(max_outbox_bytes=OUTBOX_BYTES, max_inflight=10, max_queued_messages=100)
     broker = await rig.broker(limits=limits)
@@ -145,6 +148,7 @@ async def test_a_client_that_asks_and_never_reads_the_answers_is_cut_off(rig: Ri
     assert str(state.close_reason) == "buffer_full"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["lost", "taken over"])
 async def test_a_frozen_client_that_ends_disturbs_nobody(rig: Rig, ending: str) -> None:
     """What its outbox kept is counted, and the link that is free again writes for nobody."""
@@ -170,6 +174,7 @@ async def test_a_frozen_client_that_ends_disturbs_nobody(rig: Rig, ending: str) 
     assert numbers([(await neighbour.message())[1] for _ in range(sent + 1)]) == list(range(sent + 1))
 
 
+@pytest.mark.long
 async def test_a_stop_sends_what_a_slow_client_was_owed_before_the_last_word(rig: Rig) -> None:
     broker = await rig.broker(limits=Limits(max_outbox_bytes=OUTBOX_BYTES))
     subscriber = await frozen(rig, broker)

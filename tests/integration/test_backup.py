@@ -114,6 +114,7 @@ async def test_a_backup_under_load_has_all_that_was_acknowledged_before_it(tmp_p
     assert found == before, "without gaps, in order"
 
 
+@pytest.mark.long
 async def test_a_backup_of_a_killed_broker_has_its_journal_and_leaves_it_there(tmp_path: Path) -> None:
     async with serving(tmp_path / "one") as broker, client(broker) as writer:
         await subscribe_and_leave(broker)
@@ -230,6 +231,7 @@ def test_a_database_that_cannot_be_opened_is_a_sentence(
         back_up(directory, tmp_path / "copy")
 
 
+@pytest.mark.long
 async def test_nothing_is_restored_while_a_broker_runs(tmp_path: Path) -> None:
     async with serving(tmp_path / "one"):
         await asyncio.to_thread(back_up, tmp_path / "one", tmp_path / "copy")

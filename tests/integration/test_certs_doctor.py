@@ -48,6 +48,7 @@ def problems(result: Result) -> list[str]:
     return [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if line.startswith("problem")]
 
 
+@pytest.mark.long
 async def test_nothing_is_wrong(rig: Rig, certs: Path) -> None:
     broker = await served(rig, certs, ca_file=str(certs / "ca.crt"), client_certificates="required")
     result = await examined(broker, certs, "thermometer")
@@ -101,6 +102,7 @@ async def test_a_port_without_a_listener() -> None:
     assert "Nobody listens on" in problems(result)[0]
 
 
+@pytest.mark.long
 async def test_another_name(rig: Rig, certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "other.example")
     monkeypatch.setattr("mqttlite.security.certificates.local_hosts", list)
@@ -139,6 +141,7 @@ async def test_a_certificate_that_is_not_valid_yet(rig: Rig, tmp_path: Path) -> 
     assert "Is the clock right?" in found[0]
 
 
+@pytest.mark.long
 async def test_a_certificate_that_ends_soon_is_a_warning_with_an_exit_code_of_its_own(rig: Rig, tmp_path: Path) -> None:
     init(tmp_path, days=20)
     result = await examined(await served(rig, tmp_path), tmp_path)
@@ -178,6 +181,7 @@ async def test_a_listener_of_tls_1_3_only_is_a_note(rig: Rig, certs: Path) -> No
     assert "the broker speaks TLS 1.3 only" in result.stdout
 
 
+@pytest.mark.long
 async def test_a_client_certificate_that_is_revoked(rig: Rig, tmp_path: Path) -> None:
     init(tmp_path)
     issue(tmp_path, ["spy"])
@@ -187,6 +191,7 @@ async def test_a_client_certificate_that_is_revoked(rig: Rig, tmp_path: Path) ->
     assert found == "The broker refuses the client certificate: it is revoked."
 
 
+@pytest.mark.long
 async def test_a_client_certificate_of_another_authority(rig: Rig, certs: Path, tmp_path: Path) -> None:
     init(tmp_path, clients=["thermometer"])
     shutil.copy(certs / "ca.crt", tmp_path / "ca.crt")
@@ -195,6 +200,7 @@ async def test_a_client_certificate_of_another_authority(rig: Rig, certs: Path, 
     assert found.startswith("The broker refuses the client certificate: its authority is not in the ca_file")
 
 
+@pytest.mark.long
 async def test_a_client_certificate_that_has_expired(rig: Rig, tmp_path: Path) -> None:
     init(tmp_path, clients=["gauge"], days=1, now=datetime.now(UTC) - timedelta(days=3))
     (tmp_path / "server.crt").unlink()
@@ -216,6 +222,7 @@ async def test_a_client_key_of_another_certificate_is_said_before_connecting(cer
     assert "is not the key of" in found
 
 
+@pytest.mark.long
 async def test_a_server_certificate_is_not_for_clients(rig: Rig, certs: Path) -> None:
     broker = await served(rig, certs, ca_file=str(certs / "ca.crt"))
     result = await examined(broker, certs, "server")

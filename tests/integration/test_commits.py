@@ -75,6 +75,7 @@ async def test_a_connack_of_a_durable_session_waits_for_its_commit(rig: Rig, sto
     assert (await durable.expect(Connack)).reason_code == 0
 
 
+@pytest.mark.long
 @asyncio_only
 async def test_the_deadline_of_a_queue_counts_from_when_its_consumer_gets_the_message(
     rig: Rig, store: SlowStore, jump: Callable[[float], None]

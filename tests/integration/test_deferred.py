@@ -46,6 +46,7 @@ async def test_others_are_served_between_the_parts_of_a_long_chunk(rig: Rig) -> 
     assert not state.hold_reasons
 
 
+@pytest.mark.long
 async def test_a_client_that_leaves_while_it_rests_leaves_nothing_behind(rig: Rig) -> None:
     broker = await rig.broker()
     device = await rig.device(broker.port, "device")
@@ -88,6 +89,7 @@ async def test_all_that_was_sent_before_a_goodbye_is_looked_at_though_the_client
     assert watcher.waiting() == [], "it said goodbye: there is no will"
 
 
+@pytest.mark.long
 async def test_one_that_rests_while_a_commit_takes_too_long_goes_on_afterwards(rig: Rig) -> None:
     store = SlowStore()
     store.patient = False
@@ -115,6 +117,7 @@ class Faulty(Everything):
         raise RuntimeError("as a test wants it")
 
 
+@pytest.mark.long
 async def test_a_fault_with_one_that_rests_is_no_ones_but_its(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     broker = await rig.broker()
     first, second = await rig.device(broker.port, "first"), await rig.device(broker.port, "second")
@@ -128,6 +131,7 @@ async def test_a_fault_with_one_that_rests_is_no_ones_but_its(rig: Rig, caplog: 
     core_of(broker).watch(None)
 
 
+@pytest.mark.long
 async def test_a_takeover_ends_one_that_rests(rig: Rig) -> None:
     broker = await rig.broker()
     device = await rig.device(broker.port, "same")
@@ -146,6 +150,7 @@ async def _disconnect_frame(device: Device) -> None:
         assert isinstance(packet, Pingresp) or (isinstance(packet, Disconnect) and packet.reason_code == 0x8E)
 
 
+@pytest.mark.long
 async def test_a_message_whose_receivers_alone_take_an_iteration_to_find_goes_on_at_once(rig: Rig) -> None:
     broker = await rig.broker()
     reader, publisher = await rig.device(broker.port, "reader"), await rig.device(broker.port, "publisher")

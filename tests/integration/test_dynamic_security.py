@@ -72,6 +72,7 @@ def create(username: str) -> dict[str, Any]:
     return {"command": "createClient", "username": username, "password": "secret"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [V311, V5])
 async def test_the_sender_alone_hears_the_response(rig: Rig, file: Path, version: int) -> None:
     broker = await broker_of(rig, file)
@@ -83,6 +84,7 @@ async def test_the_sender_alone_hears_the_response(rig: Rig, file: Path, version
     assert other.waiting() == []
 
 
+@pytest.mark.long
 async def test_only_clients_whose_rules_allow_it_give_commands(rig: Rig, file: Path) -> None:
     broker = await broker_of(rig, file, allow_anonymous=True)
     admin = await admin_of(rig, broker)
@@ -97,6 +99,7 @@ async def test_only_clients_whose_rules_allow_it_give_commands(rig: Rig, file: P
     assert "admin" in load(file).clients
 
 
+@pytest.mark.long
 async def test_a_change_holds_for_connected_clients_at_once(rig: Rig, file: Path) -> None:
     broker = await broker_of(rig, file)
     admin = await admin_of(rig, broker)
@@ -108,6 +111,7 @@ async def test_a_change_holds_for_connected_clients_at_once(rig: Rig, file: Path
     assert await ann.published("a") == 0x10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [
@@ -128,6 +132,7 @@ async def test_clients_are_disconnected_by_what_changes_them(rig: Rig, file: Pat
     await bob.ping()
 
 
+@pytest.mark.long
 async def test_its_rules_stay_in_force_when_the_files_are_read_again(rig: Rig, file: Path) -> None:
     broker = await broker_of(rig, file)
     admin = await admin_of(rig, broker)
@@ -138,6 +143,7 @@ async def test_its_rules_stay_in_force_when_the_files_are_read_again(rig: Rig, f
         await broker.reload(broker.config)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("denied", [{"allow": False}, {"access": "deny"}])
 async def test_a_caller_without_permission_gets_nothing_of_a_topic(
     rig: Rig, file: Path, denied: dict[str, object]
@@ -158,6 +164,7 @@ async def test_a_caller_without_permission_gets_nothing_of_a_topic(
     assert bob.waiting() == []
 
 
+@pytest.mark.long
 async def test_administrators_hear_the_response_before_they_are_disconnected(rig: Rig, file: Path) -> None:
     broker = await broker_of(rig, file)
     admin = await admin_of(rig, broker)
@@ -166,6 +173,7 @@ async def test_administrators_hear_the_response_before_they_are_disconnected(rig
     await admin_of(rig, broker)
 
 
+@pytest.mark.long
 async def test_several_administrators_lose_no_change(rig: Rig, file: Path) -> None:
     broker = await broker_of(rig, file)
     admins = [await admin_of(rig, broker, f"admin{number}") for number in range(4)]

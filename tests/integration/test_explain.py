@@ -58,6 +58,7 @@ async def asked(directory: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 async def test_the_explanation_of_a_message(rig: Rig, directory: Path, acl: Path) -> None:
     users = directory / "users"
     for name in ("ann", "bob"):
@@ -120,6 +121,7 @@ async def test_the_explanation_of_a_message(rig: Rig, directory: Path, acl: Path
         await device.disconnect()
 
 
+@pytest.mark.long
 async def test_the_explanation_names_queues_schemas_filters_and_full_receivers(rig: Rig, directory: Path) -> None:
     broker = await rig.broker(
         Config(
@@ -294,6 +296,7 @@ async def command(root: Device, **fields: object) -> None:
     assert "error" not in json.loads(payload)["responses"][0]
 
 
+@pytest.mark.long
 async def test_dynamic_security_and_an_acl_file_must_both_allow(
     rig: Rig, directory: Path, dynamic: Path, acl: Path
 ) -> None:
@@ -323,6 +326,7 @@ async def test_dynamic_security_and_an_acl_file_must_both_allow(
     assert await ann.published("other/1") == 0x87
 
 
+@pytest.mark.long
 async def test_acl_test_and_check_know_dynamic_security(directory: Path, dynamic: Path, acl: Path) -> None:
     toml = directory / "broker.toml"
     toml.write_text(
@@ -378,6 +382,7 @@ async def test_acl_test_and_check_know_dynamic_security(directory: Path, dynamic
     assert (await run("publish", "-c", str(toml), "t")).exit_code == 2
 
 
+@pytest.mark.long
 async def test_a_client_whose_role_is_removed_stops_receiving(rig: Rig, directory: Path, dynamic: Path) -> None:
     """Everybody may receive by default, as with Mosquitto: the subscription is what the role allowed."""
     config = Config(
@@ -411,6 +416,7 @@ def _filters(broker: Broker, client_id: str) -> int:
     return len(found.topic_filters)
 
 
+@pytest.mark.long
 async def test_a_permission_removed_from_a_role_while_no_broker_ran_stays_removed(
     rig: Rig, directory: Path, dynamic: Path
 ) -> None:

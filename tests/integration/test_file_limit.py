@@ -26,6 +26,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "open files" in record.getMessage()]
 
 
+@pytest.mark.long
 async def test_clients_beyond_the_limit_are_closed_with_one_line_and_come_in_when_there_is_room(
     rig: Rig, lowest: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.long
 async def test_hostile_requests_get_a_problem(gateway: GatewayUnderTest) -> None:
     port = gateway.gateway.port
     for what, line, headers, body, status in HOSTILE:
@@ -174,6 +175,7 @@ async def test_a_revoked_key_is_refused_within_a_second(tmp_path: Path, jump: Ju
         assert (await client.get("/api/v1/me")).status_code == 401
 
 
+@pytest.mark.long
 async def test_it_speaks_tls_with_the_files_as_they_are_now(tmp_path: Path, jump: Jump) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
@@ -204,6 +206,7 @@ async def test_it_speaks_tls_with_the_files_as_they_are_now(tmp_path: Path, jump
             assert await status(context) == 200
 
 
+@pytest.mark.long
 async def test_no_first_bytes_of_a_handshake_are_lost(tmp_path: Path) -> None:
     init(tmp_path / "certs")
     tls = TlsOptions(str(tmp_path / "certs" / "server.crt"), str(tmp_path / "certs" / "server.key"))

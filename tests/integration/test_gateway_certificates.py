@@ -64,6 +64,7 @@ async def ask(gateway: GatewayUnderTest, context: ssl.SSLContext, **headers: str
     return answer.status_code, answer.json()
 
 
+@pytest.mark.long
 async def test_a_certificate_names_its_caller(certs: Path, tmp_path: Path) -> None:
     async with serving(certs, tmp_path) as gateway:
         status, me = await ask(gateway, client(certs, "ann"))
@@ -75,6 +76,7 @@ async def test_a_certificate_names_its_caller(certs: Path, tmp_path: Path) -> No
         assert (status, me["username"]) == (200, "key-user")
 
 
+@pytest.mark.long
 async def test_the_rules_hold_for_who_shows_a_certificate(certs: Path, tmp_path: Path) -> None:
     async with serving(certs, tmp_path) as gateway:
         port = gateway.gateway.port
@@ -88,6 +90,7 @@ async def test_the_rules_hold_for_who_shows_a_certificate(certs: Path, tmp_path:
                 assert json.loads(await socket.recv())["type"] == subscribed
 
 
+@pytest.mark.long
 async def test_with_a_password_the_certificate_says_who_it_is(certs: Path, tmp_path: Path) -> None:
     async with serving(certs, tmp_path) as gateway:
         set_user(tmp_path / "users", "carl", CARL, create=False)
@@ -99,6 +102,7 @@ async def test_with_a_password_the_certificate_says_who_it_is(certs: Path, tmp_p
         assert (status, me["username"]) == (200, "carl")
 
 
+@pytest.mark.long
 async def test_pages_of_other_sites_do_not_use_the_certificate_of_a_browser(certs: Path, tmp_path: Path) -> None:
     async with serving(certs, tmp_path, allowed_origins=(OTHER_SITE,)) as gateway:
         assert (await ask(gateway, client(certs, "ann"), Origin=OTHER_SITE))[0] == 401
@@ -106,6 +110,7 @@ async def test_pages_of_other_sites_do_not_use_the_certificate_of_a_browser(cert
         assert (await ask(gateway, client(certs, "ann"), Origin=own))[0] == 200
 
 
+@pytest.mark.long
 async def test_where_certificates_alone_are_not_enough_somebody_has_to_log_in(certs: Path, tmp_path: Path) -> None:
     async with serving(certs, tmp_path, authentication=("password",)) as gateway:
         status, problem = await ask(gateway, client(certs, "ann"))
@@ -114,6 +119,7 @@ async def test_where_certificates_alone_are_not_enough_somebody_has_to_log_in(ce
         assert (await ask(gateway, client(certs, "ann")))[1]["username"] == "ann"
 
 
+@pytest.mark.long
 async def test_a_certificate_that_is_revoked_ends_its_streams_and_is_refused(certs: Path, tmp_path: Path) -> None:
     async with serving(certs, tmp_path) as gateway:
         address = f"https://localhost:{gateway.gateway.port}"

@@ -88,6 +88,7 @@ async def leave(found: Device) -> None:
     found.writer.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_page_sees_who_is_there_who_comes_and_who_goes(tmp_path: Path, way: str) -> None:
     async with running_gateway(tmp_path, topic_policies=POLICIES) as gateway:
@@ -104,6 +105,7 @@ async def test_a_page_sees_who_is_there_who_comes_and_who_goes(tmp_path: Path, w
             assert await members(following) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_page_sees_no_ghosts_of_dead_links_nor_after_a_restart(
     tmp_path: Path, way: str, jump: Callable[[float], None]

@@ -88,6 +88,7 @@ async def gone(gateway: GatewayUnderTest, clients: int) -> None:
 # ── SSE ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_a_stream_gets_what_its_filters_match_and_retained_messages_first(gateway: GatewayUnderTest) -> None:
     await gateway.broker.publish("a/x", b"old", retain=True)
     async with stream(gateway, "/events?filter=a/%2B&filter=b") as events:
@@ -331,6 +332,7 @@ async def cut_often(gateway: GatewayUnderTest, cuts: int) -> None:
     assert seen == list(range(published))
 
 
+@pytest.mark.long
 async def test_a_durable_stream_goes_on_after_a_restart(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         path = await gateway.named_stream("a")
@@ -342,6 +344,7 @@ async def test_a_durable_stream_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert (await events.next())["payload"] == 2
 
 
+@pytest.mark.long
 async def test_a_long_stream_confirms_what_its_client_has(
     gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,6 +453,7 @@ async def test_ended_objects_leave_no_reference_cycles(gateway: GatewayUnderTest
         gc.enable()
 
 
+@pytest.mark.long
 async def test_a_revoked_key_ends_its_streams(tmp_path: Path, jump: Callable[[float], None]) -> None:
     async with running_gateway(tmp_path) as gateway:
         token = gateway.keys[Role.USER]
@@ -471,6 +475,7 @@ async def test_a_stop_ends_streams_with_an_event(tmp_path: Path) -> None:
 # ── WebSocket ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_a_socket_subscribes_publishes_and_unsubscribes(gateway: GatewayUnderTest) -> None:
     made = (await gateway.client().post("/api/v1/topics", json={"name": "a"})).json()
     topic_id = made["topic_id"]
@@ -543,6 +548,7 @@ WRONG_MESSAGES = [
 ]
 
 
+@pytest.mark.long
 async def test_a_wrong_message_is_answered_and_the_socket_goes_on(gateway: GatewayUnderTest) -> None:
     for text, code, number in WRONG_MESSAGES:
         async with connect_socket(f"ws://localhost:{gateway.gateway.port}/ws/subscribe") as socket:
@@ -553,6 +559,7 @@ async def test_a_wrong_message_is_answered_and_the_socket_goes_on(gateway: Gatew
             assert json.loads(await asyncio.wait_for(socket.recv(), 60))["type"] == "pong", text
 
 
+@pytest.mark.long
 async def test_a_socket_of_nobody_or_of_another_site_is_refused(tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
         url = f"ws://localhost:{gateway.gateway.port}/ws/subscribe"
@@ -583,6 +590,7 @@ async def test_a_stop_closes_sockets(tmp_path: Path) -> None:
         await stopping
 
 
+@pytest.mark.long
 async def test_metrics_count_what_is_asked_and_sent(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "UNREAD_S", 0.05)
     assert gateway.broker.monitor is None

@@ -447,6 +447,7 @@ def context_of(certs: Path) -> ssl.SSLContext:
     return server_context(TlsOptions(str(certs / "server.crt"), str(certs / "server.key")))
 
 
+@pytest.mark.long
 async def test_the_servers_certificate_is_verified(desk: Desk, certs: Path) -> None:
     server = await desk.server((200, b""), tls=context_of(certs))
     trusting = desk.authenticator(server.url, ca_file=str(certs / "ca.crt"))

@@ -158,6 +158,7 @@ async def test_a_running_broker_is_not_started_twice(rig: Rig) -> None:
         await broker.start()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["a port in use", "a certificate that is not there", "a host that does not exist"])
 async def test_a_start_that_fails_half_way_leaves_nothing_behind(
     what: str, tmp_path: Path, certs: Path, recwarn: pytest.WarningsRecorder
@@ -200,6 +201,7 @@ async def test_a_start_that_fails_half_way_leaves_nothing_behind(
     assert not recwarn.list
 
 
+@pytest.mark.long
 async def test_many_connections_leave_nothing_behind(rig: Rig) -> None:
     broker = await rig.broker()
     core, loop_driver, (listener,) = core_of(broker), loop_driver_of(broker), broker.listeners

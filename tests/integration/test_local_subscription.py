@@ -221,6 +221,7 @@ async def test_unsubscribing_within_the_callback_is_the_end(rig: Rig) -> None:
     assert seen == [b"0"]
 
 
+@pytest.mark.long
 async def test_a_flood_leaves_other_tasks_their_time(rig: Rig) -> None:
     broker = await rig.broker()
     device = await rig.device(broker.port, "device")

@@ -57,6 +57,7 @@ class Told(Listener):
         self.jailed.append(jailed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("version", "wrong", "jailed"), [(V5, 0x86, 0x9F), (V311, 4, 5)])
 async def test_a_guesser_is_refused_and_told_of(
     rig: Rig,
@@ -126,6 +127,7 @@ async def test_metrics_and_sys_count_the_jailed(rig: Rig, users: Path) -> None:
             found[message.topic] = bytes(message.payload)
 
 
+@pytest.mark.long
 async def test_a_device_with_a_wrong_password_is_refused_alone(rig: Rig, users: Path) -> None:
     broker = await rig.broker(
         Config(listeners=(ListenerOptions(port=0),), password_file=str(users), login_jail=NO_EXEMPTION)
@@ -149,12 +151,14 @@ async def test_the_jail_ends(rig: Rig, users: Path, request: pytest.FixtureReque
     assert await login(rig, broker, "ann", "eve") == 0
 
 
+@pytest.mark.long
 async def test_by_default_this_machine_is_never_jailed(rig: Rig, users: Path) -> None:
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), password_file=str(users)))
     assert {await login(rig, broker, "eve") for _ in range(30)} == {0x86}
     assert await login(rig, broker, "ann") == 0
 
 
+@pytest.mark.long
 async def test_behind_a_proxy_the_clients_own_address_is_jailed(rig: Rig, users: Path) -> None:
     listener = ListenerOptions(port=0, proxy_protocol=ProxyOptions(trusted=("127.0.0.1",)))
     broker = await rig.broker(Config(listeners=(listener,), password_file=str(users)))

@@ -117,6 +117,7 @@ async def test_without_the_section_nothing_listens(rig: Rig) -> None:
     assert (await rig.broker()).monitor is None
 
 
+@pytest.mark.long
 async def test_messages_and_bytes_are_those_of_the_clients(rig: Rig) -> None:
     broker = await rig.broker(config())
     publisher = await rig.device(broker.port, "publisher")
@@ -139,6 +140,7 @@ async def test_messages_and_bytes_are_those_of_the_clients(rig: Rig) -> None:
     assert await value(broker, "mqttlite_messages_received_total") == 6
 
 
+@pytest.mark.long
 async def test_connections_are_told_by_listener_transport_and_protocol(rig: Rig, certs: Path) -> None:
     tls = TlsOptions(str(certs / "server.crt"), str(certs / "server.key"))
     broker = await rig.broker(config(ListenerOptions(port=0, name="a"), ListenerOptions(port=0, name="b", tls=tls)))
@@ -184,6 +186,7 @@ async def test_failed_handshakes_and_those_turned_away_are_counted(rig: Rig, cer
     assert await value(broker, "mqttlite_handshakes_failed_total", listener="b") == 1
 
 
+@pytest.mark.long
 async def test_the_contents_of_sessions_are_reported(rig: Rig) -> None:
     broker = await rig.broker(config())
     away = await rig.device(broker.port, "away", expiry=100)
@@ -215,6 +218,7 @@ async def test_the_contents_of_sessions_are_reported(rig: Rig) -> None:
     assert (longest["client_id"], longest["queued"], longest["connection_id"]) == ("away", 3, None)
 
 
+@pytest.mark.long
 async def test_a_client_that_does_not_read_is_named(rig: Rig) -> None:
     broker = await rig.broker(config(limits=Limits(max_outbox_bytes=100_000)))
     frozen = await rig.device(broker.port, "frozen", small_buffers=True)
@@ -257,6 +261,7 @@ async def test_rates_and_greed_are_those_since_the_look_before(rig: Rig, monkeyp
     assert found["rates"]["messages_received"] == pytest.approx(1 / report.snapshot.interval_s, abs=0.001)
 
 
+@pytest.mark.long
 async def test_counters_do_not_fall_when_clients_go_and_come(rig: Rig) -> None:
     broker = await rig.broker(config())
     former: dict[str, float] = {}
@@ -272,6 +277,7 @@ async def test_counters_do_not_fall_when_clients_go_and_come(rig: Rig) -> None:
         former = counters
 
 
+@pytest.mark.long
 async def test_rows_of_telemetry_are_counted(rig: Rig, tmp_path: Path) -> None:
     broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
     device = await rig.device(broker.port, "device")
@@ -308,6 +314,7 @@ class SickStore(MemoryStore):
         super().commit(changes)
 
 
+@pytest.mark.long
 async def test_a_store_that_fails_is_not_ready_until_it_recovers(rig: Rig) -> None:
     store = SickStore()
     broker = await rig.broker(msgspec.structs.replace(config(), sys=SysOptions()), store=store)

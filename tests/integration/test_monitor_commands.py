@@ -149,6 +149,7 @@ async def test_by_mqtt_it_comes_in_as_clients_do(rig: Rig) -> None:
     await until(lambda: not loop_driver_of(broker).links)
 
 
+@pytest.mark.long
 async def test_by_mqtt_over_tls(rig: Rig, certs: Path) -> None:
     tls = TlsOptions(str(certs / "server.crt"), str(certs / "server.key"))
     broker = await watched(rig, listeners=(ListenerOptions(port=0, tls=tls),))
@@ -535,6 +536,7 @@ async def everywhere(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         }
 
 
+@pytest.mark.long
 async def test_a_broker_is_found_by_each_of_its_names(everywhere: dict[str, tuple[str, ...]]) -> None:
     for name, where in everywhere.items():
         health = await run("health", *where)
@@ -553,6 +555,7 @@ async def test_two_names_of_a_broker_are_refused(everywhere: dict[str, tuple[str
         assert (result.exit_code, "each name a" in result.stderr) == (2, True), command
 
 
+@pytest.mark.long
 async def test_a_running_broker_is_asked_for_its_rules(everywhere: dict[str, tuple[str, ...]]) -> None:
     for name in ("data directory", "gateway"):
         result = await run("acl", "test", *everywhere[name], "--json", "write", "$SYS/x")

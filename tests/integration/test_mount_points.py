@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import msgspec
+import pytest
 from websockets.asyncio.client import connect
 
 from mqttlite.config import Config, ListenerOptions
@@ -40,6 +41,7 @@ async def test_a_listener_puts_its_clients_below_its_mount_point(rig: Rig, tmp_p
         await inside.disconnect()
 
 
+@pytest.mark.long
 async def test_callers_over_http_are_below_theirs(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"mount_point": "site7/"}, users=("ann",)) as gateway:
         outside, ann = aiter(gateway.broker.subscribe("#", qos=1)), gateway.user("ann")

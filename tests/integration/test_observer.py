@@ -58,6 +58,7 @@ class Reader:
                 self.device.send(Ack(PUBCOMP, packet.packet_id))
 
 
+@pytest.mark.long
 async def test_every_table_agrees_with_what_the_clients_count(rig: Rig, tmp_path: Path) -> None:
     broker = await serve(rig, tmp_path)
     readers = [Reader(await rig.device(broker.port, f"reader{number}", V5 if number else V311)) for number in range(3)]

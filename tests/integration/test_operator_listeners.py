@@ -208,6 +208,7 @@ async def test_a_request_that_comes_too_slowly_is_refused(
         assert (await each.answer()).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.long
 async def test_a_scraper_that_does_not_read_holds_up_nobody(doors: Doors) -> None:
     broker = doors.broker
     assert broker.monitor is not None

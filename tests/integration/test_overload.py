@@ -36,6 +36,7 @@ def memory_used(broker: Broker, share: float) -> Iterator[None]:
     memory.used -= more
 
 
+@pytest.mark.long
 async def test_an_overload_is_seen_everywhere(rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "mqttlite")
     config = Config(

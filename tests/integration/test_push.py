@@ -71,6 +71,7 @@ async def test_a_message_is_pushed_signed_and_acknowledged() -> None:
         )
 
 
+@pytest.mark.long
 async def test_a_payload_alone_is_pushed_where_the_target_says_so_and_a_large_one_either_way() -> None:
     async with Receiver() as receiver:
         bare = queue("bare", receiver.url("/bare"), target={"wrapper": False})
@@ -105,6 +106,7 @@ GIVEN_UP = {
 }
 
 
+@pytest.mark.long
 async def test_each_answer_means_an_end_and_repeated_requests_have_one_id() -> None:
     async with Receiver() as receiver:
         paths = [*ACKNOWLEDGED, *GIVEN_UP]
@@ -139,6 +141,7 @@ class Alarms(Listener):
             self.heard.append((active, detail))
 
 
+@pytest.mark.long
 async def test_an_endpoint_that_is_gone_is_left_alone_until_somebody_resumes(tmp_path: Path) -> None:
     async with Receiver() as receiver:
         made = queue("q", receiver.url("/fail/1/410"), max_attempts=5)
@@ -162,6 +165,7 @@ async def test_an_endpoint_that_is_gone_is_left_alone_until_somebody_resumes(tmp
             assert alarms.heard[-1] == (False, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["/later/429", "/later/503", "/later-date/429"])
 async def test_an_endpoint_that_wants_to_be_asked_later_is_asked_later(path: str) -> None:
     async with Receiver() as receiver, Broker(config(queue("q", receiver.url(path)))) as broker:
@@ -171,6 +175,7 @@ async def test_an_endpoint_that_wants_to_be_asked_later_is_asked_later(path: str
         assert second.at - first.at >= 0.95
 
 
+@pytest.mark.long
 async def test_a_slow_endpoint_delays_no_other() -> None:
     async with Receiver() as receiver:
         slow = queue("slow", receiver.url("/hang"), ack_deadline_s=30.0)
@@ -183,6 +188,7 @@ async def test_a_slow_endpoint_delays_no_other() -> None:
             await until(lambda: ends(broker, "slow") == {"acknowledged": 50})
 
 
+@pytest.mark.long
 async def test_no_more_requests_are_open_than_the_target_says() -> None:
     async with Receiver() as receiver:
         made = queue("q", receiver.url("/sleep/0.01"), target={"max_requests": 4})
@@ -210,6 +216,7 @@ async def test_messages_with_one_key_are_pushed_one_after_the_other() -> None:
             assert [each for each in payloads if each % 4 == key] == list(range(key, 40, 4))
 
 
+@pytest.mark.long
 async def test_a_stop_waits_for_open_requests_and_gives_back_what_does_not_end(tmp_path: Path) -> None:
     async with Receiver() as receiver:
         made = queue("q", receiver.url("/hang"), ack_deadline_s=30.0)
@@ -338,6 +345,7 @@ async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPat
         assert (found.is_success, len(receiver.requests), proxy.requests) == (True, 1, [])
 
 
+@pytest.mark.long
 async def test_tls_is_for_the_name_of_the_url_and_goes_to_the_address_that_was_checked(certs: Path) -> None:
     tls = server_context(TlsOptions(str(certs / "server.crt"), str(certs / "server.key"), None))
     trusted = client_context(str(certs / "ca.crt"))

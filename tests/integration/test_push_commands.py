@@ -47,6 +47,7 @@ def secret_in(text: str) -> str:
     return next(word.rstrip(",") for word in text.split() if word.startswith("whsec_"))
 
 
+@pytest.mark.long
 async def test_a_queue_is_pushed_changed_signed_anew_and_stopped_by_the_command_line(directory: Path) -> None:
     config = Config(listeners=(ListenerOptions(port=0),), data_dir=str(directory), push=LOCAL)
     async with Receiver() as receiver, Broker(config) as broker:
@@ -111,6 +112,7 @@ async def test_a_new_secret_needs_no_broker() -> None:
     Webhook(result.output.strip())
 
 
+@pytest.mark.long
 async def test_over_http_an_admin_sets_an_endpoint_and_others_see_no_secrets_of_it(tmp_path: Path) -> None:
     target = PushTarget(url="https://h.example", secret=new_secret())
     configured = QueueOptions(name="configured", push=target)
@@ -137,6 +139,7 @@ async def test_over_http_an_admin_sets_an_endpoint_and_others_see_no_secrets_of_
         assert (refused.status_code, "::1 is a private or reserved address" in refused.text) == (422, True)
 
 
+@pytest.mark.long
 async def test_the_outcome_of_a_push_is_in_metrics_sys_topics_log_and_why(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

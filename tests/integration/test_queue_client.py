@@ -328,6 +328,7 @@ async def test_a_connection_that_is_lost_for_good_is_raised(broker: Broker) -> N
             await anext(queue)
 
 
+@pytest.mark.long
 async def test_an_idempotent_handler_handles_what_comes_twice_once(broker: Broker) -> None:
     handled: list[bytes] = []
 

@@ -56,6 +56,7 @@ async def refuse(consumer: Device) -> None:
     consumer.send(Ack(PUBACK, packet.packet_id, 0x80))
 
 
+@pytest.mark.long
 async def test_queues_are_made_listed_shown_and_deleted(broker: Broker, directory: Path) -> None:
     given = ("--ack-deadline", "20", "--ordering", "--idle-expiry", "60")
     made = await printed(directory, "queue", "create", "mail", "mail/+", "post", *given)
@@ -77,6 +78,7 @@ async def test_queues_are_made_listed_shown_and_deleted(broker: Broker, director
     assert (gone.exit_code, gone.stderr) == (3, "Error: There is no queue 'mail'.\n")
 
 
+@pytest.mark.long
 async def test_a_queue_may_have_a_filter(broker: Broker, directory: Path) -> None:
     given = ("--filter", "payload.n > 1", "--dead-letter-on", "filter", "--dead-letter-topic", "dead", "--expiry", "0")
     await printed(directory, "queue", "create", "some", "other/#", *given)
@@ -103,6 +105,7 @@ async def test_waiting_messages_are_shown_and_dropped(broker: Broker, directory:
     assert json.loads(await printed(directory, "queue", "show", "jobs", "--json"))["depth"] == 0
 
 
+@pytest.mark.long
 async def test_a_paused_queue_delivers_when_it_is_resumed(rig: Rig, broker: Broker, directory: Path) -> None:
     assert await printed(directory, "queue", "pause", "jobs") == "Queue jobs paused.\n"
     consumer = await rig.device(broker.port, "c")
@@ -113,6 +116,7 @@ async def test_a_paused_queue_delivers_when_it_is_resumed(rig: Rig, broker: Brok
     assert (await consumer.expect(Publish)).payload == b"x"
 
 
+@pytest.mark.long
 async def test_dead_letters_are_listed_shown_replayed_and_dropped(rig: Rig, broker: Broker, directory: Path) -> None:
     consumer = await rig.device(broker.port, "c")
     await consumer.subscribe("$queue/jobs", 1)
@@ -211,6 +215,7 @@ async def test_the_delivery_log_tells_what_became_of_a_message_in_a_queue(rig: R
     assert "attempt 1 of queue jobs: delivered to c at " in said("work/b")
 
 
+@pytest.mark.long
 async def test_a_queue_is_sought_to_a_time_and_to_a_snapshot(broker: Broker, directory: Path) -> None:
     await printed(directory, "queue", "create", "mail", "mail/#", "--retain-acked")
     for number in range(3):
@@ -246,6 +251,7 @@ async def printed_of_snapshot(directory: Path, action: str, *arguments: str) -> 
     return result.stdout
 
 
+@pytest.mark.long
 async def test_purge_and_delete_ask_first(broker: Broker, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.publish("work/a", b"x", qos=1)
     for words, question in (

@@ -136,6 +136,7 @@ topic read $queue/mail
 """
 
 
+@pytest.mark.long
 async def test_an_operator_makes_queues_replays_dead_letters_and_deletes(rig: Rig, tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text(OPERATOR)

@@ -25,6 +25,7 @@ async def serve(rig: Rig, **options: object) -> Broker:
     return await rig.broker(Config(listeners=(ListenerOptions(port=0, name="door"),), quotas=quotas))
 
 
+@pytest.mark.long
 async def test_a_flooding_client_is_slowed_down_and_loses_nothing(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     broker = await serve(rig, messages_per_s=1_000, burst_s=0.1)
     receiver = await rig.device(broker.port, "receiver")
@@ -52,6 +53,7 @@ async def test_where_it_is_so_set_the_flooding_client_is_disconnected(rig: Rig) 
     assert await flooder.goodbye() == ReasonCode.MESSAGE_RATE_TOO_HIGH
 
 
+@pytest.mark.long
 async def test_a_client_is_sent_no_more_than_its_rate(rig: Rig) -> None:
     broker = await serve(rig, to_client_messages_per_s=200, burst_s=0.1)
     receiver = await rig.device(broker.port, "receiver")
@@ -81,6 +83,7 @@ async def test_a_listener_with_quotas_of_its_own_has_not_those_of_all(rig: Rig) 
     assert free.throttled == {}
 
 
+@pytest.mark.long
 async def test_a_held_client_that_hangs_up_leaves_nothing_behind(rig: Rig) -> None:
     broker = await serve(rig, messages_per_s=20, burst_s=0.1)
     flooder = await rig.device(broker.port, "flooder")
@@ -91,6 +94,7 @@ async def test_a_held_client_that_hangs_up_leaves_nothing_behind(rig: Rig) -> No
     await until(lambda: broker.listeners[0].open == 0)
 
 
+@pytest.mark.long
 async def test_the_total_of_all_sessions_is_limited_also_after_a_restart(rig: Rig, tmp_path: Path) -> None:
     config = Config(
         listeners=(ListenerOptions(port=0),),

@@ -39,6 +39,7 @@ def client(certs: Path) -> ssl.SSLContext:
     return client_context(str(certs / "ca.crt"), str(certs / "thermometer.crt"), str(certs / "thermometer.key"))
 
 
+@pytest.mark.long
 async def test_new_handshakes_see_new_certificates_and_authorities(rig: Rig, certs: Path, tmp_path: Path) -> None:
     newer, used = tmp_path / "newer", tmp_path / "used"
     init(newer, clients=["thermometer"])
@@ -121,6 +122,7 @@ async def test_files_that_change_are_used_without_a_signal_and_nobody_is_dropped
     assert await devices[0].message() == ("a", b"still here")
 
 
+@pytest.mark.long
 async def test_a_pair_that_is_half_written_is_used_when_it_is_whole(
     rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,6 +171,7 @@ async def test_a_file_that_breaks_is_complained_of_once_and_mended(
     await rig.device(broker.port, "later", tls=context)
 
 
+@pytest.mark.long
 async def test_a_client_that_is_revoked_is_disconnected_within_a_second(
     rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,6 +196,7 @@ async def test_a_client_that_is_revoked_is_disconnected_within_a_second(
     assert "clients disconnected: 2" in caplog.text
 
 
+@pytest.mark.long
 async def test_a_ticket_of_before_does_not_let_a_revoked_client_in(rig: Rig, tmp_path: Path) -> None:
     init(tmp_path, clients=["thermometer"])
     broker = await watched(rig, tmp_path)

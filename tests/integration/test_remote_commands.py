@@ -70,6 +70,7 @@ async def operator(rig: Rig, directory: Path) -> Operator:
     return Operator(await rig.broker(config), directory, keys)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["socket", "http"])
 async def test_an_operator_does_the_same_either_way(rig: Rig, operator: Operator, way: str) -> None:
     reach, port, admin = getattr(operator, way), operator.broker.port, operator.broker.admin
@@ -136,6 +137,7 @@ async def test_a_long_list_comes_in_pages_over_http(
     assert found["cursor"] == "d"
 
 
+@pytest.mark.long
 async def test_topics_are_made_and_listed_over_http(operator: Operator) -> None:
     user = ("--url", operator.url, "--token", operator.keys["user"])
     topic = (await operator.prints(user, "topics", "new", "rooms/1", "--member", "bob", "--presence")).strip()
@@ -176,6 +178,7 @@ async def test_a_topic_is_made_with_all_that_it_can_have(operator: Operator) -> 
     )
 
 
+@pytest.mark.long
 async def test_a_topic_and_its_members_are_changed(operator: Operator) -> None:
     user = ("--url", operator.url, "--token", operator.keys["user"])
     topic = (await operator.prints(user, "topics", "new", "a/b", "--presence")).strip()
@@ -192,6 +195,7 @@ async def test_a_topic_and_its_members_are_changed(operator: Operator) -> None:
     assert "is none of the members" in (await operator.run(user, "topics", "members", topic, "--remove", "x")).stderr
 
 
+@pytest.mark.long
 async def test_queues_and_dead_letters_are_looked_after_over_http(rig: Rig, operator: Operator) -> None:
     admin = ("--url", operator.url, "--token", operator.keys["admin"])
     reach, broker = operator.http, operator.broker
@@ -268,6 +272,7 @@ async def test_schemas_are_looked_after_over_http(operator: Operator, tmp_path: 
     assert (await operator.run(admin, "schema", "show", "rooms/queue")).exit_code == 3
 
 
+@pytest.mark.long
 async def test_keys_are_made_listed_and_revoked_over_http(operator: Operator) -> None:
     admin = ("--url", operator.url, "--token", operator.keys["admin"])
     made = await operator.run(

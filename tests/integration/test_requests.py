@@ -60,6 +60,7 @@ def doubling(us: Client, **options: object) -> list[Message]:
     return came
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_a_thousand_requests_at_once_get_their_own_answers_by_one_subscription(broker: Broker, qos: int) -> None:
     answering, asking = client(broker), client(broker)
@@ -230,6 +231,7 @@ async def test_at_most_so_many_are_answered_at_a_time(broker: Broker) -> None:
     assert highest == 3
 
 
+@pytest.mark.long
 async def test_a_responder_that_is_behind_holds_the_socket_and_loses_nothing(broker: Broker) -> None:
     answering, asking = client(broker, max_queued_messages=10), client(broker)
 
@@ -294,6 +296,7 @@ async def test_with_3_1_1_both_sides_know_the_topic_of_the_answer(broker: Broker
             await asking.request("double/x", 1)
 
 
+@pytest.mark.long
 async def test_topics_for_answers_that_are_idle_are_unsubscribed_from(broker: Broker) -> None:
     answering, asking = client(broker), client(broker)
     doubling(answering)

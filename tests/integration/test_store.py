@@ -240,6 +240,7 @@ async def test_changes_of_a_session_that_is_gone_are_harmless(store: Store) -> N
     assert await everything(store) == []
 
 
+@pytest.mark.long
 async def test_kept_messages_are_loaded_in_parts(store: Store) -> None:
     await commit(store, *[session(f"{at}") for at in range(2 * LOAD_BATCH + 1)])
     batches = store.load()

@@ -95,6 +95,7 @@ async def test_a_run_is_written_when_its_hour_is_over(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.long
 async def test_a_long_run_is_written_at_once_and_each_message_is_in_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +115,7 @@ async def test_a_long_run_is_written_at_once_and_each_message_is_in_one_file(
         assert await here.check() == rows
 
 
+@pytest.mark.long
 async def test_a_run_has_a_size_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_RUN_BYTES", 10_000)
     monkeypatch.setattr("mqttlite.extensions.streams.history.MAX_ANSWERED_BYTES", 5_000)
@@ -183,6 +185,7 @@ async def test_a_stream_that_cannot_be_archived_costs_the_others_nothing(
         assert "the archive of the stream s in" in caplog.text
 
 
+@pytest.mark.long
 async def test_old_files_are_removed_but_not_the_newest_of_a_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ async def test_a_reading_follows_until_it_is_stopped(broker: Broker) -> None:
         await until(lambda: streams(broker).readers("one") == [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keeps_session", [False, True])
 @pytest.mark.parametrize("since", ["earliest", "latest"])
 async def test_a_reading_has_no_gap_and_nothing_twice_where_connections_are_lost(

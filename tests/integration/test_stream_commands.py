@@ -49,6 +49,7 @@ async def printed(directory: Path, *arguments: str) -> list[list[str]]:
     return [line.split("\t") for line in result.stdout.splitlines()]
 
 
+@pytest.mark.long
 async def test_streams_are_made_listed_shown_and_deleted(broker: Broker, directory: Path) -> None:
     made = await printed(
         directory, "create", "logs", "log/#", "--partitions", "1", "--keep", "60", "--keep-bytes", "9999"
@@ -85,6 +86,7 @@ async def test_streams_are_made_listed_shown_and_deleted(broker: Broker, directo
     assert (await run(directory, "read", "orders", "--since", "noon")).exit_code == 2
 
 
+@pytest.mark.long
 async def test_messages_are_read_from_an_offset_and_a_time_and_readers_are_listed(
     rig: Rig, broker: Broker, directory: Path
 ) -> None:
@@ -123,6 +125,7 @@ async def test_messages_are_read_from_an_offset_and_a_time_and_readers_are_liste
     assert json.loads((await run(directory, "groups", "orders", "--json")).stdout)["items"] == []
 
 
+@pytest.mark.long
 async def test_a_stream_on_disk_is_the_same_after_a_restart(rig: Rig, broker: Broker, directory: Path) -> None:
     for at in range(50):
         await broker.publish(f"shop/{at % 5}", str(at).encode(), qos=1)

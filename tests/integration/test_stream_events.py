@@ -36,6 +36,7 @@ def payloads(found: list[Event]) -> list[Any]:
     return [each["payload"] for each in found]
 
 
+@pytest.mark.long
 async def test_the_id_of_an_event_says_where_to_go_on(gateway: GatewayUnderTest) -> None:
     await put(gateway, "1", "2", "3")
     found = await events(gateway, f"{PATH}?since=earliest", 3)
@@ -54,6 +55,7 @@ async def test_the_id_of_an_event_says_where_to_go_on(gateway: GatewayUnderTest)
     await gone(gateway, 0)
 
 
+@pytest.mark.long
 async def test_a_page_goes_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, streams=(JOBS,)) as gateway:
         async with stream(gateway, PATH) as found:
@@ -82,6 +84,7 @@ async def test_an_id_of_another_stream_of_that_name_is_a_gap(gateway: GatewayUnd
     assert (gap["type"], event["payload"]) == ("gap", 1)
 
 
+@pytest.mark.long
 async def test_an_event_is_that_of_its_receiver(gateway: GatewayUnderTest) -> None:
     """Events are shared by receivers of one message, but not by those of two streams."""
     streams = gateway.broker._assembly.streams

@@ -160,6 +160,7 @@ async def test_a_keep_alive_that_ran_out_is_a_reason_too(
     assert row["keep_alive_late_s"] == pytest.approx(silent_s - 15, abs=1e-3)
 
 
+@pytest.mark.long
 async def test_back_pressure_and_drops_are_in_the_row(rig: Rig, tmp_path: Path) -> None:
     broker = await serve(rig, tmp_path, limits=Limits(max_outbox_bytes=100_000))
     frozen = await rig.device(broker.port, "frozen", small_buffers=True)

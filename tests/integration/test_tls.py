@@ -280,6 +280,7 @@ async def test_a_client_that_leaves_its_handshake_leaves_nothing_behind(
     assert not listener._links
 
 
+@pytest.mark.long
 async def test_bytes_behind_the_end_of_the_handshake_are_not_lost(rig: Rig, certs: Path) -> None:
     """CONNECT in the same TCP segment as the client's Finished."""
     broker = await serve(rig, tls(certs))

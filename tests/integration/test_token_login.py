@@ -162,6 +162,7 @@ async def test_permissions_granted_by_a_program_hold_too(rig: Rig) -> None:
 # ── several methods ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_users_and_tokens_come_in_side_by_side(rig: Rig, secret: str, users: str) -> None:
     broker = await broker_with(rig, secret, password_file=users)
     await rig.device(broker.port, "by password", username="ann")
@@ -209,6 +210,7 @@ def client(certs: Path, name: str | None) -> ssl.SSLContext:
     return client_context(str(certs / "ca.crt"), cert, key)
 
 
+@pytest.mark.long
 async def test_a_certificate_may_be_enough(rig: Rig, secret: str, users: str, certs: Path) -> None:
     listener = ListenerOptions(port=0, tls=tls(certs), authentication=("jwt", "certificate", "password"))
     broker = await broker_with(rig, secret, listener, password_file=users)
@@ -271,6 +273,7 @@ def test_methods_that_are_not_set_up_are_refused(options: dict[str, Any], why: s
         Broker(Config(listeners=(ListenerOptions(port=0, **options),)))
 
 
+@pytest.mark.long
 async def test_strangers_with_tokens_do_not_stop_the_loop(rig: Rig, secret: str) -> None:
     """A hundred bad tokens of full size are refused while a client that is in gets its answers."""
     broker = await broker_with(rig, secret, limits=Limits())

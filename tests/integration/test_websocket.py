@@ -200,6 +200,7 @@ async def test_each_packet_is_a_frame_of_its_own(rig: Rig, broker: Broker) -> No
     await page.close()
 
 
+@pytest.mark.long
 async def test_a_client_that_does_not_read_is_held_back_and_gets_what_waited(rig: Rig, broker: Broker) -> None:
     page = await dial(broker.port)
     await page.connect("page")
@@ -218,6 +219,7 @@ async def test_a_client_that_does_not_read_is_held_back_and_gets_what_waited(rig
     await page.close()
 
 
+@pytest.mark.long
 async def test_of_the_pings_of_a_client_that_does_not_read_the_last_is_answered(rig: Rig, broker: Broker) -> None:
     page = await dial(broker.port)
     await page.connect("page")
@@ -484,6 +486,7 @@ async def test_a_device_over_tcp_at_the_websocket_port_learns_of_it(rig: Rig, br
     await device.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("head", [request(), b"GET / HTTP/1.1\r\n\r\n"])
 async def test_one_that_has_ended_is_freed_without_the_garbage_collector(broker: Broker, head: bytes) -> None:
     """`mqttlite serve` has old garbage collected so rarely that it would be a leak."""

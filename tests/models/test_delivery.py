@@ -352,6 +352,7 @@ THOROUGH = settings(
 )
 
 
+@pytest.mark.long
 def test_nothing_is_lost_duplicated_or_reordered() -> None:
     run_state_machine_as_test(Delivery, settings=QUICK)  # type: ignore[no-untyped-call]
 

@@ -314,6 +314,7 @@ THOROUGH = settings(
 )
 
 
+@pytest.mark.long
 def test_each_message_is_one_member_s_of_each_group() -> None:
     run_state_machine_as_test(Groups, settings=QUICK)  # type: ignore[no-untyped-call]
 

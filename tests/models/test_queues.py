@@ -379,6 +379,7 @@ class QueueMachine(RuleBasedStateMachine):
 AT_ONCE: Final = RetryOptions(min_s=1, max_s=4, on_deadline="at_once")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ordering", "priority", "pages", "retains", "max_lane", "fields"),
     [

@@ -375,6 +375,7 @@ def tiny(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
             monkeypatch.setattr(routes, name, value)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("tiny")
 def test_each_message_reaches_its_subscribers() -> None:
     for seed in range(25):

@@ -361,6 +361,7 @@ def steps_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "COMPACTED_AT_ONCE", 4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "machine", [PagedStreamMachine, MemoryStreamMachine, PagedLastValueMachine, MemoryLastValueMachine]
 )

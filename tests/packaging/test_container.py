@@ -37,6 +37,7 @@ def service() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="hadolint is installed on Linux only")
 def test_hadolint_finds_nothing_wrong() -> None:
     linter = Path(sys.executable).with_name("hadolint")

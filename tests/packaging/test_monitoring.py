@@ -101,6 +101,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return {family.name + "_total" * (family.type == "counter") for family in families}
 
 
+@pytest.mark.long
 def test_every_metric_of_the_alerts_exists(served: set[str]) -> None:
     used = names_in([rule["expr"] for rule in rules()])
     assert len(used) > 10
@@ -137,6 +138,7 @@ def test_each_alert_says_how_bad_it_is_and_what_to_do() -> None:
         assert rule["annotations"].keys() == {"summary", "description"}, rule
 
 
+@pytest.mark.long
 def test_each_alert_has_a_test() -> None:
     tests = yaml.safe_load((PROMETHEUS / "rules_test.yml").read_text(encoding="utf-8"))["tests"]
     fired = {case["alertname"] for test in tests for case in test["alert_rule_test"] if case.get("exp_alerts")}

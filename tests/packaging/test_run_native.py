@@ -76,6 +76,7 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
+@pytest.mark.long
 def test_it_shows_how_far_the_compiler_is_and_runs_the_broker(tree: Tree) -> None:
     code, output, errors = tree.run()
     assert code == 0, errors
@@ -86,6 +87,7 @@ def test_it_shows_how_far_the_compiler_is_and_runs_the_broker(tree: Tree) -> Non
     assert not (tree.root / ".venv").exists()
 
 
+@pytest.mark.long
 def test_it_compiles_again_only_if_a_source_file_has_changed(tree: Tree) -> None:
     for installs in (1, 1):
         assert tree.run()[0] == 0
@@ -95,6 +97,7 @@ def test_it_compiles_again_only_if_a_source_file_has_changed(tree: Tree) -> None
     assert tree.installs() == 2
 
 
+@pytest.mark.long
 def test_a_build_that_is_not_compiled_is_an_error(tree: Tree) -> None:
     for _ in range(2):
         code, _, errors = tree.run("mqttlite 0.1.0 (pure Python, CPython 3.11.7)")
@@ -103,6 +106,7 @@ def test_a_build_that_is_not_compiled_is_an_error(tree: Tree) -> None:
     assert tree.installs() == 2
 
 
+@pytest.mark.long
 def test_the_output_of_pip_is_shown_where_it_fails(tree: Tree) -> None:
     code, _, errors = tree.run(PIP_FAILS="1")
     assert code == 1
@@ -110,6 +114,7 @@ def test_the_output_of_pip_is_shown_where_it_fails(tree: Tree) -> None:
     assert "pip could not install the package" in errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", [("--http-port", "8080"), ("--http-port=8080",)])
 def test_packages_that_an_option_needs_are_installed_where_they_are_missing(
     tree: Tree, option: tuple[str, ...]

@@ -27,6 +27,7 @@ def options() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
 
+@pytest.mark.long
 def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
     program = shlex.split(options()["ExecStart"])[0]
     unit = tmp_path / UNIT.name

@@ -16,6 +16,7 @@ print([name for name in sys.modules if name.split(".")[0] in ("nats", "nkeys")])
 """
 
 
+@pytest.mark.long
 def test_only_the_adapter_imports_nats() -> None:
     found = [module for module, path in MODULES.items() if "nats" in map(top, imports_of(path))]
     assert found

@@ -4,6 +4,7 @@ import io
 from typing import Any
 
 import fastavro
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def parsed(tree: Any) -> tuple[Any, AvroPayload]:
     return schema, AvroPayload(schema, named)
 
 
+@pytest.mark.long
 @given(typed(), st.data())
 def test_both_agree(drawn: tuple[Any, Any], data: st.DataObject) -> None:
     schema, ours = parsed(drawn[0])

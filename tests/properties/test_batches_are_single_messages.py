@@ -629,6 +629,7 @@ def tell(seed: int) -> None:
         raise AssertionError(f"seed {seed}: {error}") from error
 
 
+@pytest.mark.long
 def test_packets_that_arrive_together_do_what_they_do_alone() -> None:
     for seed in range(80):
         tell(seed)

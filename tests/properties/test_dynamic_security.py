@@ -1,5 +1,6 @@
 """The rules of dynamic security are those of a model that looks at everything."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def verdict(state: State, kind: str, topic: str) -> bool:
     return min(ranked)[1] if ranked else state.default_access[kind]
 
 
+@pytest.mark.long
 @given(states(), topics)
 def test_the_first_rule_that_matches_decides(state: State, topic: str) -> None:
     rules = DynamicRules(state)
@@ -90,6 +92,7 @@ def test_a_pattern_that_covers_a_filter_matches_what_it_matches(pattern: str, to
         assert fits(pattern.split("/"), topic.split("/"))
 
 
+@pytest.mark.long
 @given(states())
 def test_a_state_is_the_same_after_it_was_written_and_read(state: State) -> None:
     assert parse(dump(state)) == state

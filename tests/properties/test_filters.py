@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,6 +94,7 @@ def oracle(node: Any, message: Fields) -> bool:
     return any(getattr(float(each), order)(float(node.value)) for each in numbers)
 
 
+@pytest.mark.long
 @given(expressions, messages)
 def test_a_filter_is_what_the_oracle_says(expression: str, message: Fields) -> None:
     compiled = Filter(expression)

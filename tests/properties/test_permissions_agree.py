@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from itertools import count, product
 from typing import Final
 
+import pytest
+
 from mqttlite.cli.acl import verdict
 from mqttlite.cli.configured import ConfiguredRules
 from mqttlite.cli.explain_rules import EVERYTHING, permissions
@@ -386,6 +388,7 @@ def _all_sections(acl: AclFile) -> tuple[tuple[str, list[Rule]], ...]:
     return ("anonymous clients", acl.anonymous), ("patterns", acl.patterns)
 
 
+@pytest.mark.long
 def test_all_that_can_be_asked_agree() -> None:
     asked = 0
     for seed in range(WORLDS):

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -151,6 +152,7 @@ def specificity(policy: TopicPolicyOptions) -> tuple[int, int, float]:
     return beginning, sum(literal), len(levels) - levels.count("#") / 2
 
 
+@pytest.mark.long
 @given(
     acl=st.none() | acl_files(),
     policies=policies,

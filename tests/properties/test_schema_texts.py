@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def trees(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 LEAVES: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 
 
+@pytest.mark.long
 @given(st.recursive(LEAVES, trees, max_leaves=20), st.sampled_from(["JSON", "AVRO"]), st.binary(max_size=12))
 def test_the_answer_is_a_sentence(tree: Any, schema_type: SchemaType, payload: bytes) -> None:
     try:

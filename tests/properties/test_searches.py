@@ -117,6 +117,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(table, name, value)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("tiny")
 def test_each_message_is_found_once_by_every_search_that_began_before_and_ends_behind_it() -> None:
     for seed in range(40):

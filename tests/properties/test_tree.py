@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def test_the_filters_here_are_valid(topic_filter: bytes) -> None:
     check_filter(topic_filter)
 
 
+@pytest.mark.long
 @given(steps, st.lists(topics, min_size=1, max_size=5))
 def test_the_tree_equals_the_rule_and_keeps_no_empty_node(
     steps: list[tuple[bool, bytes, int]], names: list[bytes]

@@ -14,6 +14,7 @@ ALL = 300
 SEED_OF_A_LARGE_LOG = 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(QUICK))
 def test_a_cluster_keeps_what_it_acknowledged(seed: int, tmp_path: Path) -> None:
     run_cluster(seed, tmp_path)

@@ -28,6 +28,7 @@ def test_invariants_hold_in_many_simulations(seeds: range) -> None:
         run_world(seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(QUICK_TRACED))
 def test_clients_are_sent_the_same_with_and_without_a_tracer(seed: int) -> None:
     same_with_and_without_a_tracer(seed)

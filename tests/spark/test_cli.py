@@ -54,6 +54,7 @@ def rows(out: Path, table: str) -> list[dict[str, str]]:
 # ── what does not need Spark ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 def test_without_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:
     done = run("report", "--input", tmp_path, "--out", tmp_path / "out", PATH="", JAVA_HOME="")
     assert done.returncode == 3

@@ -69,6 +69,7 @@ def content(*sections: Section, clients: dict[str, Any] | None = None) -> Conten
     return Content({"Traffic": sections}, clients or {})
 
 
+@pytest.mark.long
 def test_text_from_a_client_is_escaped_everywhere() -> None:
     cells = [Cell(HOSTILE * 3, client_id=HOSTILE), Cell("1", 1.0)]
     hostile = section(title=HOSTILE, figure=bars(HOSTILE), rows=[cells])
@@ -88,6 +89,7 @@ def test_text_from_a_client_is_escaped_everywhere() -> None:
     assert "'1'" not in rest
 
 
+@pytest.mark.long
 def test_only_the_scripts_that_are_ours_may_run() -> None:
     html = page(Head("today"), content(section(figure=bars("a"))))
     reader = Reader(html)
@@ -132,6 +134,7 @@ def test_the_verdict_comes_first_then_findings_which_lead_to_their_evidence() ->
     assert "Nothing stands out." in page(Head("today"), content(section()))
 
 
+@pytest.mark.long
 def test_a_client_with_a_view_is_linked_and_others_are_not() -> None:
     rows = [[Cell("a/b", client_id="a/b"), Cell("1", 1.0)], [Cell("c", client_id="c"), Cell("1", 1.0)]]
     findings = [Finding(PROBLEM, "It is slow.", "traffic", "a/b"), Finding(PROBLEM, "It too.", "traffic", "c")]
@@ -323,6 +326,7 @@ def test_numbers_and_names_read_well(shown: str, text: str) -> None:
     assert shown == text
 
 
+@pytest.mark.long
 def test_importing_the_package_and_its_command_line_imports_neither_pyspark_nor_the_broker() -> None:
     program = (
         "import sys, spark_analytics, spark_analytics.__main__;"

@@ -86,6 +86,7 @@ def test_a_file_says_everything(tmp_path: Path) -> None:
 SECTIONS = [each for each in msgspec.structs.fields(Config) if dataclasses.is_dataclass(each.default)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
 def test_the_other_options_of_a_section_keep_their_defaults(section: msgspec.structs.FieldInfo) -> None:
     for option in dataclasses.fields(type(section.default)):

@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from mqttlite.cli.main import main
@@ -17,6 +18,7 @@ def uncommented(marks: str) -> str:
     return re.sub(rf"^{marks}(?=[^# ])", "", default_file(), flags=re.MULTILINE)
 
 
+@pytest.mark.long
 def test_the_documented_value_is_the_default(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text(default_file())

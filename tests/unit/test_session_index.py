@@ -17,6 +17,7 @@ async def living(world: World, index: SessionIndex) -> list[str]:
     return [name for name in names if world.broker.sessions.get(name) is not None]
 
 
+@pytest.mark.long
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["begin", "end", "look"]), NAMES), max_size=40))
 async def test_it_has_all_sessions_in_their_order(steps: list[tuple[str, str]]) -> None:

@@ -60,6 +60,7 @@ def test_a_command_that_takes_a_tls_port_gets_one_more() -> None:
     assert spec.command == ("run", "--port", str(spec.port), "--tls", str(spec.tls_port))
 
 
+@pytest.mark.long
 def test_a_broker_without_tls_is_spared_the_cases_over_it(tmp_path: Path) -> None:
     plain, secure = CASES["pingpong"], CASES["tls-connect-1000"]
     without = Broker(Spec("m", "127.0.0.1", 1883), tmp_path)

@@ -85,6 +85,7 @@ def test_without_valgrind_the_command_says_so_and_passes(
     assert command.run(accept=True, kept=tmp_path / "kept.json") == 1
 
 
+@pytest.mark.long
 def test_a_compiled_build_of_other_sources_is_not_taken_for_this_one(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "mqttlite", tmp_path / "mqttlite", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     assert command.same_sources(ROOT, tmp_path)

@@ -22,6 +22,7 @@ def build(tmp_path: Path) -> Path:
     return tmp_path / "build"
 
 
+@pytest.mark.long
 @needs_cc
 def test_a_source_is_compiled_once(source: Path, build: Path) -> None:
     binary = compiled(source, build)
@@ -31,6 +32,7 @@ def test_a_source_is_compiled_once(source: Path, build: Path) -> None:
     assert list(build.iterdir()) == [binary]
 
 
+@pytest.mark.long
 @needs_cc
 def test_a_changed_source_is_compiled_again_and_the_old_binary_goes(source: Path, build: Path) -> None:
     old = compiled(source, build)
@@ -40,6 +42,7 @@ def test_a_changed_source_is_compiled_again_and_the_old_binary_goes(source: Path
     assert list(build.iterdir()) == [new]
 
 
+@pytest.mark.long
 def test_an_up_to_date_binary_needs_no_compiler(source: Path, build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BuildError, match="no C compiler: `no-such-cc` is not on PATH"):
         compiled(source, build, compiler="no-such-cc")

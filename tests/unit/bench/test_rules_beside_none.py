@@ -14,6 +14,7 @@ from mqttlite.security.rules import Rules
 CASE = CASES["stream-q0-16B-x1"]
 
 
+@pytest.mark.long
 def test_the_rules_allow_what_the_loads_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entrants, "authority", lambda home: ("cert", "key"))
     without, with_rules = rules.specs(tmp_path, tmp_path)

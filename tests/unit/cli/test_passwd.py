@@ -40,6 +40,7 @@ def test_it_adds_changes_and_removes_users(path: Path) -> None:
     assert len(load(path)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["argon2id", "scrypt"])
 def test_it_writes_other_kinds_on_request(path: Path, algorithm: str) -> None:
     assert passwd(str(path), "bob", "--algorithm", algorithm, "--password-stdin", typed="päss").exit_code == 0

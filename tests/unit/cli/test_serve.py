@@ -146,6 +146,7 @@ def test_without_uvloop_asyncio_runs_the_broker(monkeypatch: pytest.MonkeyPatch)
         loop.close()
 
 
+@pytest.mark.long
 def test_an_address_that_cannot_be_had_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "_allow_many_files", lambda: None)
 

@@ -68,6 +68,7 @@ class Turns:
         await broker.stop()
 
 
+@pytest.mark.long
 async def test_a_turn_ends_without_a_word_to_systemd_and_its_broker_is_freed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

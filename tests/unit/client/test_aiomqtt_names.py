@@ -63,6 +63,7 @@ async def test_tls_parameters_are_files(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.long
 def test_certificates_may_be_left_unverified() -> None:
     context = TLSParameters(cert_reqs=ssl.CERT_NONE).context()
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)

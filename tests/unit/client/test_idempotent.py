@@ -186,6 +186,7 @@ async def test_sqlite_remembers_over_a_restart(tmp_path: Path) -> None:
         store.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [MemorySeen, SqliteSeen])
 async def test_a_store_keeps_so_many_keys(kind: Callable[..., Any], tmp_path: Path, clock: Clock) -> None:
     most = 100

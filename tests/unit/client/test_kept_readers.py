@@ -113,6 +113,7 @@ async def test_a_reader_that_subscribes_again_before_unsuback_stays() -> None:
             assert len(us._line.session._readers) == 1
 
 
+@pytest.mark.long
 async def test_breaking_out_of_a_reading_ends_it() -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome()
@@ -150,6 +151,7 @@ async def test_a_reading_that_the_program_keeps_goes_on_after_a_break() -> None:
                 break
 
 
+@pytest.mark.long
 async def test_a_reading_that_is_dropped_without_or_behind_its_loop_does_nothing() -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome()

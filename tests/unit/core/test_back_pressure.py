@@ -159,6 +159,7 @@ def test_one_that_does_not_read_costs_a_second_once() -> None:
     world.end()
 
 
+@pytest.mark.long
 def test_publishers_go_on_in_turn() -> None:
     world = World(LIMITS)
     reader = Reader(world)
@@ -233,6 +234,7 @@ def test_one_message_waits_for_one_reader_after_the_other() -> None:
     world.end()
 
 
+@pytest.mark.long
 def test_a_fan_out_to_many_that_is_interrupted_is_finished() -> None:
     world = World(LIMITS)
     reader, publisher = Reader(world), world.connect("p")
@@ -306,6 +308,7 @@ def test_a_client_that_publishes_to_itself_does_not_wait_for_itself() -> None:
     world.end()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("why", ["a policy", "drop_oldest", "zero", "no queue", "very many receivers"])
 def test_no_publisher_waits_under_another_policy(why: str) -> None:
     limits = {
@@ -344,6 +347,7 @@ def test_publishers_wait_while_memory_is_short() -> None:
     world.end()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_no_acknowledged_message_is_lost_while_its_receivers_read(seed: int) -> None:
     random = Random(seed)

@@ -48,6 +48,7 @@ def ended_with(client: Client) -> tuple[CloseReason, int]:
 # ── feed: the bytes of one connection ──────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 def test_where_the_bytes_are_cut_does_not_matter() -> None:
     sent = [
         Connect("c"),
@@ -157,6 +158,7 @@ def test_a_reason_string_is_sent_only_where_it_is_wanted_and_fits() -> None:
     assert reason(40, 1) is None
 
 
+@pytest.mark.long
 @examples(50)
 @given(st.lists(st.one_of([KINDS[name](V5) for name in kinds(V5)]) | st.binary(max_size=20), max_size=6), st.booleans())
 def test_no_input_of_a_client_ends_another_connection(sent: list[object], connected: bool) -> None:
@@ -594,6 +596,7 @@ def test_a_client_that_asks_repeatedly_has_no_more_turns_than_others() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("above", [-1, 0, 1])
 def test_more_deadlines_than_an_iteration_has_room_for_wait_for_the_next(above: int) -> None:
     """After a network cut, say: all those clients are silent at the same moment."""

@@ -131,6 +131,7 @@ def test_messages_of_one_due_time_keep_their_order(version: int) -> None:
     assert reader.payloads() == ["first", *map(str, range(15))]
 
 
+@pytest.mark.long
 def test_a_long_chunk_is_delayed_in_parts() -> None:
     world = World()
     reader = reading(world, "a")
@@ -368,6 +369,7 @@ def one_iteration(world: World) -> int:
     return work
 
 
+@pytest.mark.long
 def test_an_iteration_publishes_as_many_as_its_budget_has_room_for() -> None:
     world = World()
     reader = reading(world, "a")
@@ -395,6 +397,7 @@ def busy_iteration(world: World) -> None:
     one_iteration(world)
 
 
+@pytest.mark.long
 def test_a_message_for_very_many_is_removed_when_all_have_it_and_the_next_waits_for_that() -> None:
     world = World()
     readers = crowd(world)

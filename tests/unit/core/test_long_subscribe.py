@@ -47,6 +47,7 @@ def iterations(client: Client) -> int:
     return count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [V311, V5])
 def test_a_long_subscribe_takes_several_iterations_and_one_suback(version: int) -> None:
     world = World()
@@ -91,6 +92,7 @@ def test_the_codes_are_in_the_order_of_the_filters() -> None:
     assert client.received() == [Unsuback(8, b"\0" + b"\x11" * 400)]
 
 
+@pytest.mark.long
 def test_packets_behind_it_wait_for_it() -> None:
     world = World()
     client = world.connect("c")
@@ -110,6 +112,7 @@ def test_packets_behind_it_wait_for_it() -> None:
     assert not client.connection.deferred
 
 
+@pytest.mark.long
 def test_retained_messages_follow_the_suback() -> None:
     world = World()
     for number in range(0, MANY, 10):
@@ -134,6 +137,7 @@ def test_another_client_is_served_meanwhile() -> None:
     assert other.received() == [Pingresp()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("expiry", [0, 100])
 @pytest.mark.parametrize("how", ["lose", "take over", "break a rule"])
 def test_a_client_that_leaves_meanwhile_leaves_nothing_behind(how: str, expiry: int) -> None:

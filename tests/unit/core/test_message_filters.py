@@ -113,6 +113,7 @@ def test_a_message_that_nobody_gets_for_their_filters_is_counted_apart() -> None
     assert world.broker.router.drops.by_reason == {FILTER_MISMATCH: 3}
 
 
+@pytest.mark.long
 def test_sessions_with_the_same_filter_ask_it_once_for_so_many() -> None:
     asked: list[bytes] = []
 

@@ -359,6 +359,7 @@ def test_a_will_is_published_only_where_its_client_may_publish_then() -> None:
     assert world.broker.permissions.denied == {"publish": 1, "subscribe": 0, "receive": 0}
 
 
+@pytest.mark.long
 @QOS
 def test_new_rules_hold_for_messages_that_are_on_their_way_to_many(qos: int) -> None:
     world = world_with(Readers("ro"))

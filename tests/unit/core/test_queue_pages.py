@@ -48,6 +48,7 @@ def test_a_long_queue_keeps_only_its_first_messages_in_memory() -> None:
     assert world.broker.effects.memory.used == used
 
 
+@pytest.mark.long
 def test_stored_messages_are_sent_in_order_behind_unstored_ones() -> None:
     world = paged()
     offline(world, messages=2 * PAGE_MESSAGES + 10)
@@ -132,6 +133,7 @@ def test_a_page_for_a_session_that_ended_meanwhile_is_nobodys() -> None:
     assert world.broker.sessions.get("c") is None
 
 
+@pytest.mark.long
 def test_clients_that_come_back_at_once_have_their_pages_read_in_turn() -> None:
     world = paged()
     names = [f"c{at}" for at in range(MAX_PAGES_AT_ONCE + 2)]
@@ -311,6 +313,7 @@ def test_a_message_that_is_stored_for_want_of_memory_is_sent_without_another_to_
     memory.used -= 1_000_000
 
 
+@pytest.mark.long
 def test_a_page_is_short_while_memory_is() -> None:
     world = paged()
     offline(world, messages=2 * PAGE_MESSAGES)

@@ -33,6 +33,7 @@ def sent(client: Client) -> int:
     return len(client.connection.outbox.chunks)
 
 
+@pytest.mark.long
 def test_a_pass_holds_only_so_many_and_all_arrive() -> None:
     world = world_of()
     client = world.connect("c")
@@ -50,6 +51,7 @@ def test_a_pass_holds_only_so_many_and_all_arrive() -> None:
     assert world.session("c").queued == 0
 
 
+@pytest.mark.long
 def test_names_that_do_not_match_are_looked_at_by_and_by_too() -> None:
     world = world_of((ITERATION_BYTES + 5 * FILL_BYTES) // LOOKING_BYTES, "t/%d/x")
     world.publish("t/z/y", "found", 1, retain=True)
@@ -66,6 +68,7 @@ def test_names_that_do_not_match_are_looked_at_by_and_by_too() -> None:
     assert client.payloads() == ["found"]
 
 
+@pytest.mark.long
 def test_a_retained_message_replaced_or_cleared_before_it_is_found_is_left_out() -> None:
     world = world_of()
     client = world.connect("c")
@@ -81,6 +84,7 @@ def test_a_retained_message_replaced_or_cleared_before_it_is_found_is_left_out()
     )
 
 
+@pytest.mark.long
 def test_later_messages_wait_until_all_that_was_retained_is_sent() -> None:
     world = world_of()
     client = world.connect("c", receive_maximum=10)
@@ -92,6 +96,7 @@ def test_later_messages_wait_until_all_that_was_retained_is_sent() -> None:
     assert len(payloads) == MANY + 1
 
 
+@pytest.mark.long
 def test_a_retained_message_that_expires_before_it_is_found_is_left_out() -> None:
     world = world_of()
     world.publish("z", "short", 1, retain=True, message_expiry_interval=5)
@@ -102,6 +107,7 @@ def test_a_retained_message_that_expires_before_it_is_found_is_left_out() -> Non
     assert len(client.payloads()) == MANY
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("expiry", "qos", "kept"), [(100, 1, MANY), (100, 0, 0), (0, 1, 0)])
 def test_a_client_that_leaves_meanwhile_finds_the_rest_if_its_session_keeps_it(
     expiry: int, qos: int, kept: int
@@ -152,6 +158,7 @@ def test_retained_messages_at_qos_0_are_lost_with_the_connection_and_counted() -
     assert back.payloads() == ["1"]
 
 
+@pytest.mark.long
 def test_searches_of_several_filters_follow_each_other() -> None:
     world = world_of(MANY, "t/%d")
     world.publish("u", "u", 1, retain=True)

@@ -92,6 +92,7 @@ def taken(routes: Routes) -> int:
     return sum(_topic_size(topic) + (0 if route is None else route.size) for topic, route in routes.cache.items())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("levels", [1, 3, 20, MAX_LEVELS])
 def test_the_stated_memory_of_topics_is_about_what_they_take(levels: int) -> None:
     """However many levels they have, and none of them in common."""
@@ -146,6 +147,7 @@ def still_cached(routes: Routes) -> list[bytes]:
 MANY = [b"many/%d/x" % number for number in range(2 * TOPICS_COMPARED)]
 
 
+@pytest.mark.long
 def test_a_changed_filter_drops_what_it_matches_and_nothing_else() -> None:
     routes = filled(*MANY, b"few/1/x", b"many/5/y", b"many")
     for untouched in (b"few/+/y", b"none/+", b"many/1/y/#", b"+/+/z", b"+/+/+/+", b"many/none"):
@@ -208,6 +210,7 @@ def test_a_pass_compares_only_so_much_however_many_filters_change_in_it(filters:
     assert routes.cached(b"other") is again
 
 
+@pytest.mark.long
 def test_a_session_with_very_many_filters_drops_all_routes_when_it_comes_back() -> None:
     world, routes, changer = among_some()
     changer.subscribe(*FILTERS_OF_SOME)
@@ -272,6 +275,7 @@ beginning = [
 ]
 
 
+@pytest.mark.long
 @examples(80)
 @given(steps, st.sampled_from([1_000, 2_500, 10**6]), st.booleans())
 def test_a_cached_route_always_equals_a_new_one(

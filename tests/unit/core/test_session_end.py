@@ -68,6 +68,7 @@ def parts(world: World) -> int:
     return done
 
 
+@pytest.mark.long
 def test_a_session_with_many_filters_is_taken_apart_in_parts_and_gone_at_once() -> None:
     world = World()
     grown(world)
@@ -84,6 +85,7 @@ def test_a_session_with_many_filters_is_taken_apart_in_parts_and_gone_at_once() 
     assert [type(change).__name__ for change in loaded(world.store)] == ["SaveSession"]
 
 
+@pytest.mark.long
 def test_a_new_session_has_its_own_subscriptions_while_the_former_is_taken_apart() -> None:
     world = World()
     grown(world)
@@ -102,6 +104,7 @@ def test_a_new_session_has_its_own_subscriptions_while_the_former_is_taken_apart
     assert (first.payloads(), second.payloads()) == (["once"], ["9", "9 again"])
 
 
+@pytest.mark.long
 def test_others_who_subscribe_to_the_same_are_not_touched() -> None:
     world = World()
     other = world.connect("other")
@@ -116,6 +119,7 @@ def test_others_who_subscribe_to_the_same_are_not_touched() -> None:
     assert client.closed
 
 
+@pytest.mark.long
 def test_a_session_with_many_messages_lets_them_go_in_parts_and_counts_each() -> None:
     world = World(Limits(max_queued_messages=2 * MESSAGES))
     recorder = Recorder(topics=(b"traced",))
@@ -134,6 +138,7 @@ def test_a_session_with_many_messages_lets_them_go_in_parts_and_counts_each() ->
     assert [recorder.of(trace)[-1] for trace in (1, 2)] == [("dropped", "big", SESSION_EXPIRED)] * 2
 
 
+@pytest.mark.long
 def test_messages_owed_to_a_group_reach_another_member_in_the_end() -> None:
     world = World()
     world.connect("big", expiry=100).subscribe("$share/g/t", "own", qos=1)
@@ -151,6 +156,7 @@ def test_messages_owed_to_a_group_reach_another_member_in_the_end() -> None:
     assert world.broker.shared_subscriptions == 1
 
 
+@pytest.mark.long
 def test_a_broker_that_shuts_down_leaves_no_session_half_taken_apart() -> None:
     world = World()
     client = world.connect("big")
@@ -172,6 +178,7 @@ def test_deep_filters_cost_more_than_flat_ones(levels: int) -> None:
     assert (world.broker.subscriptions > 0) == (levels == 100)
 
 
+@pytest.mark.long
 def test_a_session_that_is_being_removed_receives_nothing() -> None:
     world = World()
     grown(world)
@@ -183,6 +190,7 @@ def test_a_session_that_is_being_removed_receives_nothing() -> None:
     assert world.broker.subscriptions == 0
 
 
+@pytest.mark.long
 def test_two_former_sessions_of_a_client_are_taken_apart_beside_each_other() -> None:
     world = World()
     grown(world)
@@ -216,6 +224,7 @@ def one_iteration(world: World) -> None:
     world._run()
 
 
+@pytest.mark.long
 def test_the_store_has_a_session_until_what_it_owed_is_handed_on() -> None:
     world = World()
     owed(world)
@@ -234,6 +243,7 @@ def test_the_store_has_a_session_until_what_it_owed_is_handed_on() -> None:
     assert {change.client_id for change in handed_on} == {"other"}
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_while_a_session_ends_ends_it_after_its_restart() -> None:
     world = World()
     owed(world)
@@ -248,6 +258,7 @@ def test_a_broker_that_is_killed_while_a_session_ends_ends_it_after_its_restart(
     assert [change.client_id for change in loaded(again.store) if isinstance(change, SaveSession)] == ["other"]
 
 
+@pytest.mark.long
 def test_a_new_session_takes_the_place_of_one_whose_end_is_not_done_in_the_store() -> None:
     world = World()
     owed(world)
@@ -263,6 +274,7 @@ def test_a_new_session_takes_the_place_of_one_whose_end_is_not_done_in_the_store
     assert world.broker.sessions.get("big") is client.connection.session
 
 
+@pytest.mark.long
 def test_a_session_that_its_client_ends_with_disconnect_is_handed_on_too() -> None:
     world = World()
     owed(world)

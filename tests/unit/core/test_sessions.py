@@ -367,6 +367,7 @@ def test_a_will_may_reach_the_session_of_the_client_that_left_it() -> None:
 # ── nothing is left behind ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("clean_start", [True, False])
 def test_clients_that_come_and_go_leave_nothing_behind(clean_start: bool) -> None:
     world = World()

@@ -521,6 +521,7 @@ def iterations_to_prepare(share: SharedSubscription, effects: Effects, messages:
     return iterations
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("messages", [1, 100])
 @pytest.mark.parametrize("policy", [ROUND_ROBIN, LEAST_INFLIGHT])
 def test_members_that_have_changed_are_looked_at_in_several_iterations(policy: str, messages: int) -> None:

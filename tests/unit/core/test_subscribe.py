@@ -90,6 +90,7 @@ def test_the_broker_ends_a_subscription_of_an_absent_client_and_keeps_its_messag
     assert list(again.world.session("c").subscriptions) == [b"u"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [V5, V311])
 def test_repeated_requests_for_everything_prepare_a_limited_amount(version: int) -> None:
     """What was not found for a subscription is found for the one that takes its place."""
@@ -110,6 +111,7 @@ def test_repeated_requests_for_everything_prepare_a_limited_amount(version: int)
     assert len(client.payloads()) == (copies + 1) * 100
 
 
+@pytest.mark.long
 def test_many_filters_at_once_are_all_granted_and_all_find_what_is_retained() -> None:
     """However little it is, and however many searches wait."""
     world = World()

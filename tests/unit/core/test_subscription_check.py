@@ -1,5 +1,7 @@
 """Subscriptions that the rules would refuse now end, in parts, also for clients that are away."""
 
+import pytest
+
 from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
 from mqttlite.core.limits import ITERATION_WORK
@@ -59,6 +61,7 @@ def test_a_client_that_may_not_subscribe_any_more_gets_nothing_more() -> None:
     world.end()
 
 
+@pytest.mark.long
 def test_many_are_looked_at_in_parts_and_under_the_latest_rules() -> None:
     world = World()
     client = world.connect("c")
@@ -80,6 +83,7 @@ def test_many_are_looked_at_in_parts_and_under_the_latest_rules() -> None:
     assert len(world.session("c").subscriptions) == before
 
 
+@pytest.mark.long
 def test_a_session_that_ends_meanwhile_is_passed_over() -> None:
     world = World()
     client = world.connect("c", expiry=100)
@@ -105,6 +109,7 @@ def test_subscriptions_that_may_stay_stay() -> None:
     assert len(world.session("c").subscriptions) == 2
 
 
+@pytest.mark.long
 def test_a_subscription_that_has_ended_meanwhile_is_not_denied() -> None:
     world = World()
     client = world.connect("c")

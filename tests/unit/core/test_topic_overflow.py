@@ -241,6 +241,7 @@ def test_a_client_that_sends_itself_nothing_needs_no_room() -> None:
     assert [code for code in acks(publisher) if code >= 0x80] == []
 
 
+@pytest.mark.long
 def test_where_receivers_are_very_many_each_drops_for_itself() -> None:
     world = world_of("reject", QUEUE)
     for number in range(MAX_ROOM_LOOKS + 1):

@@ -32,6 +32,7 @@ def one_iteration(world: World) -> int:
     return pending
 
 
+@pytest.mark.long
 def test_as_many_wills_as_the_budget_has_room_for_are_published_in_one_iteration() -> None:
     world = World()
     readers = [world.connect(f"reader-{number}") for number in range(3)]
@@ -68,6 +69,7 @@ def test_wills_that_come_due_later_are_no_exception(end: str) -> None:
     assert numbers(reader) == list(range(100))
 
 
+@pytest.mark.long
 def test_wills_that_cost_much_work_wait_too() -> None:
     world = World()
     reader = world.connect("reader")

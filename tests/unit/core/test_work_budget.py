@@ -222,6 +222,7 @@ def test_a_connect_above_the_budget_is_not_lost() -> None:
     assert client.connection.accepted
 
 
+@pytest.mark.long
 def test_as_many_clients_as_the_budget_has_room_for_connect_in_one_iteration() -> None:
     world = World()
     world.connect("same")
@@ -301,6 +302,7 @@ def test_a_delayed_will_and_an_expiry_are_due_as_deadlines() -> None:
     assert world.broker.sessions.get("c") is None
 
 
+@pytest.mark.long
 def test_messages_that_a_receiver_takes_one_by_one_are_charged_and_come_in_batches_of_a_bounded_size() -> None:
     world = World()
     away = world.connect("away", expiry=100)

@@ -424,6 +424,7 @@ ACTIONS = ("connect", "lose", "look", *FILTERS, *(f"-{each}" for each in FILTERS
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(ACTIONS)), max_size=40)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_in_the_end_it_is_true(steps: list[tuple[str, str]]) -> None:

@@ -281,6 +281,7 @@ def test_the_parser_can_be_made_before_the_first_filter() -> None:
     assert parser.cache_info().currsize == 1
 
 
+@pytest.mark.long
 def test_an_expression_that_lacks_a_part_is_a_filter_or_refused_as_one() -> None:
     whole = (
         """hasPrefix(attributes.a, "p") AND NOT (payload.b[0].c >= 1.5 OR attributes:d OR -retain = true) AND """

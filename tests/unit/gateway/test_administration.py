@@ -63,6 +63,7 @@ async def get(client: httpx.AsyncClient, path: str, status: int = 200, **params:
     return answer.json()
 
 
+@pytest.mark.long
 async def test_clients_are_listed_by_cursor_and_filtered(gateway: GatewayUnderTest) -> None:
     for name in ("a", "b", "c"):
         await device(gateway, name, username="anna" if name == "b" else None)
@@ -114,6 +115,7 @@ def test_a_path_without_names_is_left_alone() -> None:
         assert keep_slashes(scope) is scope
 
 
+@pytest.mark.long
 async def test_a_queue_is_looked_at_and_emptied_and_a_session_ended(gateway: GatewayUnderTest) -> None:
     away = await device(gateway, "away", expiry=99)
     await away.subscribe("t", qos=1)
@@ -136,6 +138,7 @@ async def test_a_queue_is_looked_at_and_emptied_and_a_session_ended(gateway: Gat
         assert (await operator.request(method, f"{API}/clients/away/{path}")).status_code == 404
 
 
+@pytest.mark.long
 async def test_a_banned_client_is_disconnected_and_stays_out_until_the_ban_is_lifted(gateway: GatewayUnderTest) -> None:
     operator = gateway.client(Role.OPERATOR, peer="192.0.2.9")
     for kind, value, version in (("client", "c", V5), ("user", "anna", V311), ("address", "::ffff:127.0.0.1", V5)):
@@ -188,6 +191,7 @@ async def test_a_ban_that_cannot_be_says_why(gateway: GatewayUnderTest, monkeypa
     assert str(MAX_BANS) in answer.json()["detail"]
 
 
+@pytest.mark.long
 async def test_an_operator_bans_nobody_with_a_higher_role(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"roles": {"admin": ("root",)}}) as gateway:
         await device(gateway, "of-root", username="root")
@@ -212,6 +216,7 @@ async def test_an_operator_bans_nobody_with_a_higher_role(tmp_path: Path) -> Non
         ).status_code == 201
 
 
+@pytest.mark.long
 async def test_retained_messages_are_listed_got_and_removed(gateway: GatewayUnderTest) -> None:
     operator = gateway.client(Role.OPERATOR)
     for topic, payload in (("a/1", b"one"), ("a/2", b"\xff"), ("b", b"three")):
@@ -240,6 +245,7 @@ async def test_delayed_messages_are_listed_and_cancelled(gateway: GatewayUnderTe
     await get(operator, "delayed", 422, cursor="x")
 
 
+@pytest.mark.long
 async def test_rules_are_shown(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text(
         "topic read open/#\nuser ann\ntopic readwrite a/#\ntopic deny a/x\ngroup g\ntopic write g\npattern read %u\n"
@@ -272,6 +278,7 @@ async def test_rules_are_shown(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["code"]) == (501, "not_available")
 
 
+@pytest.mark.long
 async def test_an_admin_changes_users_and_rules(tmp_path: Path) -> None:
     users, acl = tmp_path / "users", tmp_path / "acl"
     users.write_text("# people\n")
@@ -320,6 +327,7 @@ async def test_without_rules_lists_are_empty(gateway: GatewayUnderTest) -> None:
     assert await get(viewer, "users") == {"items": []}
 
 
+@pytest.mark.long
 async def test_users_and_groups_change_by_commands(tmp_path: Path) -> None:
     file = tmp_path / "dynsec.json"
     file.write_text(json.dumps({"clients": [], "groups": [], "roles": [], "defaultACLAccess": {}}))
@@ -383,6 +391,7 @@ async def test_without_a_delivery_log_why_says_what_to_do(gateway: GatewayUnderT
     assert "delivery_log" in found["detail"]
 
 
+@pytest.mark.long
 async def test_telemetry_files_are_listed_and_downloaded_and_no_others(tmp_path: Path) -> None:
     folder = tmp_path / "telemetry"
     async with running_gateway(

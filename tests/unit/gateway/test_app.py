@@ -183,6 +183,7 @@ async def test_the_page_of_the_routes_needs_no_script_and_loads_nothing(gateway:
     assert "List API keys (admin)" in answer.text
 
 
+@pytest.mark.long
 async def test_the_description_names_each_route_and_its_problems(gateway: GatewayUnderTest) -> None:
     found = (await gateway.client().get("/openapi.json")).json()
     operation = found["paths"]["/api/v1/me"]["get"]

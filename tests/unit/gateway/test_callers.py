@@ -67,6 +67,7 @@ async def test_a_user_of_mqtt_logs_in_with_its_password_and_has_the_role_of_the_
         assert (await client.get("/api/v1/me")).status_code == 401
 
 
+@pytest.mark.long
 async def test_a_caller_that_fails_too_often_is_jailed_as_over_mqtt(tmp_path: Path) -> None:
     jail = JailOptions(client_failures=2, address_failures=2, delay_s=0.0)
     async with running_gateway(tmp_path / "data", password_file=users(tmp_path), login_jail=jail) as gateway:

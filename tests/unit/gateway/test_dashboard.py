@@ -65,6 +65,7 @@ async def log_in(client: httpx.AsyncClient, **fields: str) -> httpx.Response:
     return await client.post("/ui/login", data=fields, headers=OWN)
 
 
+@pytest.mark.long
 async def test_each_view_is_a_page_that_runs_nothing_but_its_own_scripts(gateway: GatewayUnderTest) -> None:
     for view in VIEWS:
         page = await gateway.client().get(view)
@@ -79,6 +80,7 @@ async def test_each_view_is_a_page_that_runs_nothing_but_its_own_scripts(gateway
             assert (await gateway.client().get(name)).status_code == 200, (view, name)
 
 
+@pytest.mark.long
 async def test_pages_show_what_a_device_sends_as_text(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="p", owner=HOSTILE, description=HOSTILE),)
     streams = (StreamOptions(name="kept", filters=("#",), partitions=1),)
@@ -190,6 +192,7 @@ async def test_pages_of_other_sites_use_no_session_of_a_browser(tmp_path: Path) 
         assert (await client.put("/topics/a", content=b"x")).json()["code"] == "cross_origin"
 
 
+@pytest.mark.long
 async def test_a_key_that_is_revoked_ends_its_session_and_its_streams_within_a_second(tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "data", **nobody_without_credentials(tmp_path)) as gateway:
         client, admin = gateway.client(), gateway.client(Role.ADMIN)
@@ -267,6 +270,7 @@ async def test_an_operator_disconnects_purges_and_ends(
     assert (await operator.post("/ui/client/purge", data={"id": "away"}, headers=OWN)).status_code == 404
 
 
+@pytest.mark.long
 async def test_topics_are_walked_through_seen_changed_and_cleared(gateway: GatewayUnderTest) -> None:
     operator = gateway.client(Role.OPERATOR)
     async with Client("127.0.0.1", gateway.broker.port) as device:
@@ -322,6 +326,7 @@ async def test_the_rules_say_who_sees_a_topic_and_who_may_use_it(tmp_path: Path)
         assert "no topic" in (await operator.get("/ui/topic?name=a%2F%23")).text
 
 
+@pytest.mark.long
 async def test_a_client_s_page_says_why_messages_were_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "INTERVAL_S", 0.0)
     monkeypatch.setattr(live, "SHARE", 1.0)
@@ -372,6 +377,7 @@ async def test_an_operator_bans_and_lifts(gateway: GatewayUnderTest) -> None:
         assert (await operator.post("/ui/bans/add", data={**fields, **wrong}, headers=OWN)).status_code == status, wrong
 
 
+@pytest.mark.long
 async def test_a_stream_is_looked_at(tmp_path: Path) -> None:
     streams = tuple(StreamOptions(name=f"s{at:03}", filters=("a/#",), partitions=2) for at in range(102))
     async with running_gateway(tmp_path, streams=streams) as gateway:
@@ -409,6 +415,7 @@ async def test_a_stream_is_looked_at(tmp_path: Path) -> None:
                 assert (await operator.get(f"/ui/stream?{wrong}")).status_code == status
 
 
+@pytest.mark.long
 async def test_a_queue_is_looked_after(tmp_path: Path) -> None:
     retry = RetryOptions(min_s=0, max_s=0)
     queue = QueueOptions(name="jobs", filters=("work/#",), max_attempts=1, retry=retry)
@@ -447,6 +454,7 @@ async def test_a_queue_is_looked_after(tmp_path: Path) -> None:
             gateway.gateway.app.stopping.clear()
 
 
+@pytest.mark.long
 async def test_a_pushed_queue_shows_its_endpoint_and_is_sought(tmp_path: Path) -> None:
     target = PushTarget(url="http://127.0.0.1:9/in?key=secret", secret=new_secret())
     queue = QueueOptions(name="mail", filters=("mail/#",), push=target, retain_acked=True)
@@ -471,6 +479,7 @@ async def test_a_pushed_queue_shows_its_endpoint_and_is_sought(tmp_path: Path) -
         assert "is no time" in text_of(wrong)
 
 
+@pytest.mark.long
 async def test_the_catalogue_says_what_topics_are_for_and_shows_their_schema(tmp_path: Path) -> None:
     policies = (
         TopicPolicyOptions(prefix="rooms", owner="ann", description="Climate of rooms", schema="rooms"),
@@ -545,6 +554,7 @@ async def test_lists_of_clients_have_pages(gateway: GatewayUnderTest) -> None:
     assert ("s50" in second, "s49" in second, "s50" in text_of(first)) == (True, False, False)
 
 
+@pytest.mark.long
 async def test_a_trace_tells_what_becomes_of_messages(gateway: GatewayUnderTest) -> None:
     operator = gateway.client(Role.OPERATOR)
     assert (await operator.get("/ui/trace/live")).status_code == 422
@@ -571,6 +581,7 @@ async def test_there_is_a_limit_for_streams(gateway: GatewayUnderTest) -> None:
         streams.stream(Request({"type": "http"}), Role.VIEWER, look)
 
 
+@pytest.mark.long
 async def test_a_stream_tells_what_the_page_shows(gateway: GatewayUnderTest) -> None:
     client = gateway.client()
     stream = asyncio.create_task(client.get("/ui/live?view=overview"))
@@ -640,6 +651,7 @@ async def told(gateway: GatewayUnderTest, address: str, device: Client, *topics:
     return found
 
 
+@pytest.mark.long
 async def test_a_tree_is_told_what_comes_by_level_as_far_as_the_rules_go(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="t/secret", access="PUBLISH_ONLY", owner="ann"),)
     async with (
@@ -681,6 +693,7 @@ def test_a_watch_keeps_some_topics_and_the_beginning_of_a_payload(monkeypatch: p
     assert watch._seen == {}
 
 
+@pytest.mark.long
 async def test_the_form_names_the_command_that_makes_a_key_for_this_broker(tmp_path: Path) -> None:
     """With its paths for a browser on this machine, and without them for others."""
     async with running_gateway(tmp_path) as gateway:
@@ -760,6 +773,7 @@ async def test_refused_logins_are_listed(tmp_path: Path) -> None:
         assert f"{HOSTILE} ann not_authorized" in text_of(page)
 
 
+@pytest.mark.long
 async def test_the_curves_of_the_overview_begin_before_the_page_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -793,6 +807,7 @@ def test_a_history_has_a_limit_and_counts_what_was_dropped_between_samples() -> 
     assert set(points[history.DROPPED]) == {3}
 
 
+@pytest.mark.long
 async def test_the_pages_of_bridges_pause_resume_and_remove(tmp_path: Path) -> None:
     bridge = BridgeOptions(name="kept", addresses=("127.0.0.1:1",), topics=(BridgeTopic(pattern="a/<b>"),))
     added = {"name": "added", "addresses": ["127.0.0.1:1"], "topics": [{"pattern": "#", "filter": "qos = 2"}]}

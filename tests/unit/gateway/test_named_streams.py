@@ -62,6 +62,7 @@ OWN_HEADERS: tuple[dict[str, str], ...] = (
 )
 
 
+@pytest.mark.long
 async def test_pages_of_other_sites_open_no_stream_and_make_no_session(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"allowed_origins": ("https://app.example",)}) as gateway:
         client = gateway.client(Role.OPERATOR)
@@ -77,6 +78,7 @@ async def test_pages_of_other_sites_open_no_stream_and_make_no_session(tmp_path:
         assert (await client.get("/api/v1/me", headers={"Sec-Fetch-Site": "cross-site"})).status_code == 200
 
 
+@pytest.mark.long
 async def test_a_ticket_is_for_the_user_who_got_it(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, users=("ann", "bob"), **nobody_without_credentials(tmp_path)) as gateway:
         ann, bob = gateway.user("ann"), gateway.user("bob")
@@ -96,6 +98,7 @@ async def test_a_ticket_is_for_the_user_who_got_it(tmp_path: Path) -> None:
         assert code_of(await ann.get(made["url"])) == (403, "not_authorized")
 
 
+@pytest.mark.long
 async def test_a_ticket_of_one_topic_is_none_of_another(gateway: GatewayUnderTest) -> None:
     client = gateway.client()
     one, other = [(await client.post("/api/v1/topics", json={"name": name})).json()["topic_id"] for name in "ab"]

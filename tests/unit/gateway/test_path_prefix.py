@@ -63,6 +63,7 @@ PROXIES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("http", "prefix", "strips", "header"), PROXIES)
 async def test_every_address_of_every_page_is_below_the_prefix_and_leads_to_something(
     tmp_path: Path, http: dict[str, Any], prefix: str, strips: bool, header: str
@@ -150,6 +151,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.long
 async def test_a_prefix_that_is_no_plain_path_is_refused(gateway_with_proxy: GatewayUnderTest) -> None:
     proxy = gateway_with_proxy.client(Role.ADMIN, peer="10.0.0.5")
     for hostile in HOSTILE:
@@ -173,6 +175,7 @@ async def test_headers_of_others_than_trusted_proxies_are_ignored(gateway_with_p
         assert 'href="/ui/clients"' in page.text
 
 
+@pytest.mark.long
 async def test_a_web_socket_is_found_below_the_prefix(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"root_path": "/mqtt"}) as gateway:
         assert await handshake(gateway.gateway.app, "/mqtt/ws/subscribe", {}) == 101

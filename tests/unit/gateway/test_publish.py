@@ -89,6 +89,7 @@ async def test_a_message_for_nobody_is_dropped_and_the_answer_says_so(gateway: G
     assert answer == {**answer, "delivered_to": 0, "dropped": True, "reason": "no_subscribers"}
 
 
+@pytest.mark.long
 async def test_a_message_that_a_queue_has_no_room_for_is_dropped_and_the_answer_says_so(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, limits=Limits(max_queued_messages=1, max_inflight=1)) as gateway:
         client = gateway.client()
@@ -311,6 +312,7 @@ async def test_one_request_has_so_many_messages(
     assert answer.status_code == status
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on_overflow", ["reject", "block"])
 async def test_where_the_policy_asks_nobody_gets_what_somebody_has_no_room_for(
     tmp_path: Path, on_overflow: Literal["reject", "block"]
@@ -334,6 +336,7 @@ async def test_where_the_policy_asks_nobody_gets_what_somebody_has_no_room_for(
         assert (bulk["published"], bulk["refused"], bulk["errors"][0]["code"]) == (1, 1, "quota_exceeded")
 
 
+@pytest.mark.long
 async def test_an_overload_drops_what_it_drops_of_mqtt(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="low", priority="low"), TopicPolicyOptions(prefix="p", access="PRIVATE"))
     async with running_gateway(tmp_path, topic_policies=policies) as gateway:
@@ -354,6 +357,7 @@ async def test_an_overload_drops_what_it_drops_of_mqtt(tmp_path: Path) -> None:
         assert [each["code"] for each in answer["errors"]] == ["quota_exceeded", "not_authorized"]
 
 
+@pytest.mark.long
 async def test_a_message_that_finds_no_room_is_dropped_for_backpressure(tmp_path: Path) -> None:
     """Programs that see it publish more slowly; with `true` that would not help."""
     async with running_gateway(tmp_path, limits=Limits(max_queued_messages=1)) as gateway:
@@ -368,6 +372,7 @@ async def test_a_message_that_finds_no_room_is_dropped_for_backpressure(tmp_path
         assert (nobody["dropped"], nobody["reason"]) == (True, "no_subscribers")
 
 
+@pytest.mark.long
 async def test_a_message_id_is_the_same_text_wherever_it_is_told(tmp_path: Path) -> None:
     queues = (QueueOptions(name="jobs", filters=("jobs",)),)
     log = DeliveryLogOptions(topics=("jobs",))

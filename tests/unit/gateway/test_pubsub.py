@@ -84,6 +84,7 @@ async def pull(client: httpx.AsyncClient, most: int = 100, at_once: bool = True)
 # ── the life of a message ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_a_message_is_published_pulled_and_acknowledged(gateway: GatewayUnderTest) -> None:
     client = await orders(gateway)
     sent: Json = {"data": encoded(b"\0\xff"), "attributes": {"country": "US"}, "orderingKey": "k"}
@@ -143,6 +144,7 @@ async def test_each_message_has_an_id_also_where_nobody_gets_it(gateway: Gateway
     assert len(set(ids)) == 150
 
 
+@pytest.mark.long
 async def test_an_answered_request_holds_after_a_restart(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         client = await orders(gateway)
@@ -155,6 +157,7 @@ async def test_an_answered_request_holds_after_a_restart(tmp_path: Path) -> None
         assert [each["message"]["data"] for each in await pull(client)] == [encoded(b"2")]
 
 
+@pytest.mark.long
 async def test_carrying_messages_is_no_change_of_the_broker(
     gateway: GatewayUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,6 +188,7 @@ def a_pull_waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 # ── a pull that waits ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_a_pull_waits_for_a_message(gateway: GatewayUnderTest, a_pull_waits: asyncio.Event) -> None:
     client = await orders(gateway)
     waiting = asyncio.ensure_future(pull(client, at_once=False))
@@ -194,12 +198,14 @@ async def test_a_pull_waits_for_a_message(gateway: GatewayUnderTest, a_pull_wait
     assert len(await asyncio.wait_for(waiting, 60)) == 1
 
 
+@pytest.mark.long
 async def test_a_pull_waits_for_a_bounded_time(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     client = await orders(gateway)
     monkeypatch.setattr(subscriptions, "PULL_WAIT_S", 0.1)
     assert await asyncio.wait_for(pull(client, at_once=False), 60) == []
 
 
+@pytest.mark.long
 async def test_a_bounded_number_of_pulls_wait(
     gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch, a_pull_waits: asyncio.Event
 ) -> None:
@@ -272,6 +278,7 @@ async def test_a_subscription_keeps_messages_as_long_as_its_topic_says(gateway: 
         assert made["messageRetentionDuration"] == kept
 
 
+@pytest.mark.long
 async def test_a_subscription_shows_the_options_that_its_queue_follows(gateway: GatewayUnderTest) -> None:
     said = {
         "ackDeadlineSeconds": 30,
@@ -368,6 +375,7 @@ async def test_a_deleted_topic_leaves_its_subscriptions_their_messages(gateway: 
     assert failure(await client.get(MAIL)) == (404, "NOT_FOUND")
 
 
+@pytest.mark.long
 async def test_lists_come_in_pages_of_one_project(gateway: GatewayUnderTest) -> None:
     client = gateway.client(Role.ADMIN)
     names = [f"topic-{number}" for number in range(5)]
@@ -468,6 +476,7 @@ REFUSED_SUBSCRIPTIONS: list[tuple[Json, tuple[int, str], str]] = [
 ]
 
 
+@pytest.mark.long
 async def test_messages_of_a_subscription_with_an_endpoint_are_pushed_and_not_pulled(tmp_path: Path) -> None:
     async with (
         Receiver() as receiver,
@@ -496,6 +505,7 @@ async def test_messages_of_a_subscription_with_an_endpoint_are_pushed_and_not_pu
         assert gateway.broker.queues.options("shop.mail").push is not None
 
 
+@pytest.mark.long
 async def test_subscriptions_that_are_refused(gateway: GatewayUnderTest) -> None:
     client = gateway.client(Role.ADMIN)
     await done(client.put(ORDERS, json={}))
@@ -553,6 +563,7 @@ REFUSED_REQUESTS: list[tuple[str, str, bytes, tuple[int, str]]] = [
 ]
 
 
+@pytest.mark.long
 async def test_requests_that_are_refused(gateway: GatewayUnderTest) -> None:
     client = await orders(gateway)
     for method, path, body, expected in REFUSED_REQUESTS:
@@ -573,6 +584,7 @@ async def test_other_paths_answer_with_problems(gateway: GatewayUnderTest) -> No
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.long
 async def test_queues_are_limited(tmp_path: Path) -> None:
     from mqttlite.extensions.queues.options import DeliveryOptions
 
@@ -589,6 +601,7 @@ def test_each_code_has_a_status_of_google() -> None:
 # ── permissions ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 async def test_the_rules_say_who_publishes_and_who_consumes(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text(
         "user pub\ntopic write shop/orders\nuser con\ntopic read $queue/shop.mail\nuser key-admin\ntopic readwrite #\n"
@@ -624,6 +637,7 @@ IAM_POLICY: Json = {
 }
 
 
+@pytest.mark.long
 async def test_a_policy_is_kept_with_its_resource_and_gives_nobody_a_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -657,6 +671,7 @@ async def test_a_policy_is_kept_with_its_resource_and_gives_nobody_a_right(
             pass
 
 
+@pytest.mark.long
 async def test_a_policy_goes_with_its_queue_and_snapshot_however_these_are_deleted(tmp_path: Path) -> None:
     kept = tmp_path / iam_policies.FILE_NAME
 
@@ -702,6 +717,7 @@ async def test_where_the_file_cannot_be_written_policies_stay(
         await until(lambda: "policies of deleted resources stay" in caplog.text)
 
 
+@pytest.mark.long
 async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text(
         "user pub\ntopic write shop/orders\nuser con\ntopic read $queue/shop.mail\ntopic write $queue/shop.mail/$seek\n"
@@ -735,6 +751,7 @@ async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
         assert failure(await gateway.user("pub").post(f"{ORDERS}:testIamPermissions", json=many)) == INVALID
 
 
+@pytest.mark.long
 async def test_a_reader_sees_what_the_rules_let_its_user_use(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text("user key-viewer\ntopic read shop/orders\ntopic read $queue/shop.mail\n")
     nobody = add(tmp_path / "data" / FILE_NAME, "viewer", None, None)[0]
@@ -772,6 +789,7 @@ async def test_a_reader_sees_what_the_rules_let_its_user_use(tmp_path: Path) -> 
         assert await listed(viewer, "topics/orders/snapshots") == ["snapshots/mine"]
 
 
+@pytest.mark.long
 async def test_bodies_may_have_any_form_of_the_json_of_protocol_buffers(gateway: GatewayUnderTest) -> None:
     client = gateway.client(Role.ADMIN)
     await done(client.put(ORDERS, json={"labels": None}))
@@ -789,6 +807,7 @@ async def test_bodies_may_have_any_form_of_the_json_of_protocol_buffers(gateway:
         assert failure(await client.post(f"{MAIL}:pull", json=wrong)) == INVALID
 
 
+@pytest.mark.long
 async def test_a_detached_subscription_has_no_messages_and_gets_none(gateway: GatewayUnderTest) -> None:
     client = await orders(gateway)
     await publish(client, {"data": encoded(b"x")})
@@ -802,6 +821,7 @@ async def test_a_detached_subscription_has_no_messages_and_gets_none(gateway: Ga
     assert (await done(client.get(MAIL)))["topic"] == shown["topic"]
 
 
+@pytest.mark.long
 async def test_nothing_is_pushed_once_a_subscription_is_detached(tmp_path: Path) -> None:
     async with (
         Receiver() as receiver,
@@ -886,6 +906,7 @@ async def test_a_subscription_has_a_filter(gateway: GatewayUnderTest, expression
     assert got == passing.split()
 
 
+@pytest.mark.long
 async def test_a_filter_cannot_be_changed(gateway: GatewayUnderTest) -> None:
     client = await orders(gateway, filter="attributes:a")
     change = {"subscription": {"filter": "attributes:b"}, "updateMask": "filter"}
@@ -898,6 +919,7 @@ async def test_a_filter_cannot_be_changed(gateway: GatewayUnderTest) -> None:
     assert (await done(client.get(MAIL)))["filter"] == "attributes:a"
 
 
+@pytest.mark.long
 async def test_dead_letters_are_published_to_their_topic(gateway: GatewayUnderTest) -> None:
     client = gateway.client(Role.ADMIN)
     dead = {"topic": "projects/shop/topics/dead"}
@@ -930,6 +952,7 @@ async def test_dead_letters_are_published_to_their_topic(gateway: GatewayUnderTe
     assert (await done(client.patch(MAIL, json=change)))["deadLetterPolicy"] == {"maxDeliveryAttempts": 100}
 
 
+@pytest.mark.long
 async def test_a_subscription_that_nobody_uses_expires(gateway: GatewayUnderTest) -> None:
     client = await orders(gateway, expirationPolicy={"ttl": "90210s"})
     assert (await done(client.get(MAIL)))["expirationPolicy"] == {"ttl": "90210s"}

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.gateway.caller import Role
 from tests.support.gateway import running_gateway
 
 
+@pytest.mark.long
 async def test_a_queue_is_shown_with_the_members_that_are_described(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, queues=(QueueOptions(name="jobs", filters=("work/#",)),)) as gateway:
         client = gateway.client(Role.ADMIN)

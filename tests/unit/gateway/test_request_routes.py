@@ -36,6 +36,7 @@ async def responder(gateway: GatewayUnderTest) -> AsyncIterator[Client]:
         yield us
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_each_request_gets_its_own_answer(gateway: GatewayUnderTest, responder: Client, qos: int) -> None:
     client = gateway.client()
@@ -79,6 +80,7 @@ async def test_a_session_that_an_operator_ends_is_made_again(gateway: GatewayUnd
     assert (await client.post("/api/v1/requests/echo/a", content=b"2")).status_code == 200
 
 
+@pytest.mark.long
 async def test_so_many_requests_wait_at_a_time(
     gateway: GatewayUnderTest, responder: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +98,7 @@ async def test_so_many_requests_wait_at_a_time(
     assert (await client.post("/api/v1/requests/echo/a", content=b"x")).status_code == 200
 
 
+@pytest.mark.long
 async def test_a_caller_that_hangs_up_and_a_session_that_ends_leave_nothing_behind(
     gateway: GatewayUnderTest, responder: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +121,7 @@ async def test_a_caller_that_hangs_up_and_a_session_that_ends_leave_nothing_behi
     assert (answer.status_code, answer.json()["code"]) == (503, "busy")
 
 
+@pytest.mark.long
 async def test_requests_and_answers_stay_below_a_mount_point(tmp_path: Path) -> None:
     listeners = (ListenerOptions(port=0, mount_point="shop/"),)
     async with running_gateway(tmp_path, http={"mount_point": "shop/"}, listeners=listeners) as gateway:

@@ -15,6 +15,7 @@ OTHER = '{"type": "array"}'
 V1 = {"schemaType": "JSON", "schema": CLOSED}
 
 
+@pytest.mark.long
 async def test_the_life_of_a_schema(gateway: GatewayUnderTest) -> None:
     client = gateway.client(Role.ADMIN)
     answer = await client.post("/registry/subjects/a%2Fb/versions", json=V1)
@@ -37,6 +38,7 @@ async def test_no_path_lets_a_viewer_change_something(gateway: GatewayUnderTest,
     assert gateway.broker.schemas.registry.subjects == {}
 
 
+@pytest.mark.long
 async def test_a_viewer_looks_up_and_compares(gateway: GatewayUnderTest) -> None:
     await gateway.client(Role.ADMIN).post("/registry/subjects/s/versions", json=V1)
     viewer = gateway.client(Role.VIEWER)
@@ -45,6 +47,7 @@ async def test_a_viewer_looks_up_and_compares(gateway: GatewayUnderTest) -> None
     assert compared.json() == {"is_compatible": True}
 
 
+@pytest.mark.long
 async def test_messages_published_over_http_are_checked(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="orders", schema="orders"),)
     async with running_gateway(tmp_path, topic_policies=policies) as gateway:

@@ -39,6 +39,7 @@ def with_bodies(gateway: GatewayUnderTest) -> list[tuple[str, str]]:
     )
 
 
+@pytest.mark.long
 async def test_a_body_that_is_no_json_is_400_and_json_with_a_wrong_value_is_never(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, delivery_log=DeliveryLogOptions()) as gateway:
         admin = gateway.client(Role.ADMIN)

@@ -34,6 +34,7 @@ async def test_a_topic_is_made_shown_changed_and_deleted(tmp_path: Path) -> None
         assert (await ann.get(path)).json()["code"] == "not_found"
 
 
+@pytest.mark.long
 async def test_members_and_groups_are_added_and_removed_one_by_one(tmp_path: Path) -> None:
     users = ("ann", "bob", "eve")
     async with running_gateway(tmp_path, users=users, groups={"staff": ("eve",)}) as gateway:
@@ -55,6 +56,7 @@ async def test_members_and_groups_are_added_and_removed_one_by_one(tmp_path: Pat
         assert (answer.status_code, "'bob' is none of the members" in answer.json()["detail"]) == (404, True)
 
 
+@pytest.mark.long
 async def test_a_topic_outlives_the_broker_and_so_do_its_permissions(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, users=("ann", "bob")) as gateway:
         made = (await gateway.user("ann").post(TOPICS, json={"name": "a", "permissions": "PRIVATE"})).json()
@@ -180,6 +182,7 @@ WRONG: list[dict[str, object]] = [
 ]
 
 
+@pytest.mark.long
 async def test_a_wrong_topic_is_refused_and_nothing_is_kept(gateway: GatewayUnderTest) -> None:
     client = gateway.client()
     for body in WRONG:
@@ -253,6 +256,7 @@ async def test_a_topic_that_cannot_be_kept_is_not_in_force(tmp_path: Path, monke
         assert (await ann.get(TOPICS)).json()["topics"] == []
 
 
+@pytest.mark.long
 async def test_presence_of_a_topic_is_turned_on_and_off(gateway: GatewayUnderTest) -> None:
     client = gateway.client(Role.USER)
     answer = await client.post("/api/v1/topics", json={"name": "rooms/1", "presence": True})
@@ -268,6 +272,7 @@ LARGE = ["ann", *("😀" * 998 + chr(0x4E00 + number) for number in range(40))]
 """Members that take 160 KB, where their characters would pass for 40 KB."""
 
 
+@pytest.mark.long
 async def test_the_topics_of_an_owner_are_limited_and_can_be_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ class Bench:
         return self.broker.open(Peer(), asyncio.get_running_loop().time())
 
 
+@pytest.mark.long
 async def test_every_client_has_its_part_of_the_budget() -> None:
     bench = Bench()
     driver = bench.driver
@@ -114,6 +115,7 @@ async def test_every_client_has_its_part_of_the_budget() -> None:
     await driver.stop()
 
 
+@pytest.mark.long
 async def test_clients_that_connect_do_not_stand_before_those_that_are_connected() -> None:
     bench = Bench()
     client = bench.link("client")
@@ -149,6 +151,7 @@ async def test_clients_that_are_connected_leave_room_for_those_that_connect() ->
     await bench.driver.stop()
 
 
+@pytest.mark.long
 async def test_a_client_that_sends_much_leaves_the_next_budget_to_those_that_are_read_before_it() -> None:
     bench = Bench()
     much, other = bench.link("much"), bench.link("other")
@@ -166,6 +169,7 @@ async def test_a_client_that_sends_much_leaves_the_next_budget_to_those_that_are
     await bench.driver.stop()
 
 
+@pytest.mark.long
 async def test_reading_leaves_busy_senders_their_earlier_share() -> None:
     bench = Bench()
     much = bench.link("much")
@@ -182,6 +186,7 @@ async def test_reading_leaves_busy_senders_their_earlier_share() -> None:
     await bench.driver.stop()
 
 
+@pytest.mark.long
 async def test_while_iterations_are_short_clients_with_little_to_do_go_first() -> None:
     bench = Bench()
     links = [bench.link(f"c{number}") for number in range(CLIENTS)]
@@ -233,6 +238,7 @@ async def test_clients_with_one_packet_pass_hundreds_with_some(is_short: bool) -
     await bench.driver.stop()
 
 
+@pytest.mark.long
 async def test_in_an_overload_a_link_whose_bytes_wait_is_not_read_until_they_are_handled() -> None:
     bench = Bench()
     first, second = bench.link("first"), bench.link("second")

@@ -150,6 +150,7 @@ def payloads(socket: Socket) -> list[bytes]:
     return [packet.payload for packet in socket.packets if isinstance(packet, Publish)]
 
 
+@pytest.mark.long
 async def test_a_message_for_many_is_written_in_parts_and_in_order() -> None:
     bench = Bench()
     _, sockets = await bench.clients(MANY, b"t")
@@ -173,6 +174,7 @@ async def test_the_bytes_of_one_iteration_are_bounded_as_well() -> None:
     assert max(bench.bytes.values()) < BYTES_PER_ITERATION + (1 << 20) + 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [3, 1_000])
 async def test_a_message_for_one_passes_a_message_for_many(size: int) -> None:
     bench = Bench()
@@ -188,6 +190,7 @@ async def test_a_message_for_one_passes_a_message_for_many(size: int) -> None:
     assert socket.written_at[-1] <= begun + 1 < bench.iteration - 1
 
 
+@pytest.mark.long
 async def test_long_new_messages_leave_room_for_those_that_wait() -> None:
     bench = Bench()
     old = [await bench.client(f"old{number}", b"old") for number in range(20)]
@@ -205,6 +208,7 @@ async def test_long_new_messages_leave_room_for_those_that_wait() -> None:
     assert len({len(payloads(socket)) for _, socket in new}) == 1
 
 
+@pytest.mark.long
 async def test_new_messages_leave_room_for_those_that_wait() -> None:
     bench = Bench()
     _, old = await bench.clients(MANY, b"old")
@@ -222,6 +226,7 @@ async def test_new_messages_leave_room_for_those_that_wait() -> None:
     assert [len(payloads(socket)) for _, socket in new] == [1] * MANY
 
 
+@pytest.mark.long
 async def test_frames_that_come_while_an_outbox_waits_go_behind_its_others() -> None:
     bench = Bench()
     _, sockets = await bench.clients(MANY, b"t")
@@ -233,6 +238,7 @@ async def test_frames_that_come_while_an_outbox_waits_go_behind_its_others() -> 
     assert [payloads(socket) for socket in sockets] == [[b"0", b"1", b"2", b"3", b"4"]] * MANY
 
 
+@pytest.mark.long
 async def test_links_that_wait_for_their_last_write_are_closed_after_it() -> None:
     bench = Bench()
     _, sockets = await bench.clients(MANY)
@@ -284,6 +290,7 @@ async def test_a_driver_stops_beside_a_message_that_is_just_done() -> None:
     waiting.cancel()
 
 
+@pytest.mark.long
 async def test_an_outbox_that_waits_and_then_gets_a_change_waits_for_its_commit() -> None:
     store = SlowStore()
     store.patient = False
@@ -304,6 +311,7 @@ async def test_an_outbox_that_waits_and_then_gets_a_change_waits_for_its_commit(
     assert payloads(durable) == [b"passing", b"kept"]
 
 
+@pytest.mark.long
 async def test_frames_that_waited_for_a_commit_are_written_in_parts_too() -> None:
     store = SlowStore()
     store.patient = False
@@ -328,6 +336,7 @@ async def test_frames_that_waited_for_a_commit_are_written_in_parts_too() -> Non
     assert max(bench.writes.values()) == WRITES_PER_ITERATION
 
 
+@pytest.mark.long
 async def test_a_link_that_goes_while_its_frames_wait_for_their_iteration_disturbs_nobody() -> None:
     store = SlowStore()
     store.patient = False
@@ -359,6 +368,7 @@ async def test_a_link_that_publishes_more_than_can_be_written_is_read_again_when
     assert [len(payloads(each)) for each in sockets] == [2] * receivers
 
 
+@pytest.mark.long
 async def test_packets_wait_where_very_much_waits_to_be_written() -> None:
     bench = Bench()
     await bench.clients(MAX_PENDING_BYTES // (1 << 20) + 12, b"t")

@@ -145,6 +145,7 @@ class Bench:
         return list(self.client.events())
 
 
+@pytest.mark.long
 async def test_cutting_the_stream_anywhere_changes_nothing() -> None:
     client = Connection(ConnectionType.CLIENT)
     events = [
@@ -243,6 +244,7 @@ def numbered(count: int) -> bytes:
     return b"".join(b"\x82\x84\0\0\0\0%04d" % number for number in range(count))
 
 
+@pytest.mark.long
 async def test_many_frames_are_decoded_in_parts_as_far_as_an_iteration_has_room_for_them() -> None:
     bench = Bench()
     count = 3 * ITERATION_WORK // FRAME_WORK
@@ -268,6 +270,7 @@ async def test_a_frame_waits_when_others_have_used_up_the_budget(used: int, is_d
     assert bench.mqtt.received == b"0000", "there is a least share"
 
 
+@pytest.mark.long
 async def test_all_web_sockets_of_a_broker_share_the_budget_in_turn() -> None:
     budget = Budget()
     benches = [Bench(budget=budget) for _ in range(20)]

@@ -244,6 +244,7 @@ def test_an_encrypted_authority_key_is_refused_with_the_way_to_decrypt_it(tmp_pa
         init(tmp_path, clients=["device"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["rsa", "ed25519"])
 def test_an_authority_made_elsewhere_issues_too(tmp_path: Path, kind: str) -> None:
     key: rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey = (

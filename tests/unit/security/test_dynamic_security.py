@@ -154,6 +154,7 @@ def test_files_left_by_a_crash_do_no_harm(path: Path) -> None:
 # ── who comes in ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 def test_accepted_logins(path: Path) -> None:
     rules = DynamicRules(load(path))
     hashes = Passwords()
@@ -234,6 +235,7 @@ def test_a_user_deleted_while_its_password_is_hashed_stays_out() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.long
 def test_more_clients_than_may_wait_are_refused_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "MAX_WAITING", 1)
 
@@ -255,6 +257,7 @@ ENCODED = "$argon2id$v=19$m=19456,t=2,p=1$MTExMTExMTExMTExMTExMQ$+wT4Ba0kkAhoEXY
 """Of the password "x", as Mosquitto 2.1 writes it."""
 
 
+@pytest.mark.long
 def test_a_password_of_mosquitto_2_1_lets_its_user_in_and_outlives_a_change(path: Path) -> None:
     path.write_text(json.dumps({"clients": [{"username": "ann", "encoded_password": ENCODED, "password": "old"}]}))
     for again in (False, True):
@@ -580,6 +583,7 @@ def test_a_role_is_shown_and_changed_with_whether_it_allows_wildcards(path: Path
         assert load(path).roles[asked["rolename"]].allow_wildcard_subs is False
 
 
+@pytest.mark.long
 def test_requests_wait_in_a_bounded_queue_and_are_answered_in_order(path: Path) -> None:
     desk = Desk(path)
 

@@ -85,6 +85,7 @@ filters = (
 )
 
 
+@pytest.mark.long
 @given(filters, filters, topics)
 def test_a_covered_filter_matches_nothing_more(granted: bytes, wanted: bytes, topic: bytes) -> None:
     if covers(granted, wanted) and matches(wanted, topic):

@@ -32,6 +32,7 @@ PLEASE_SCRYPT = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "password"),
     [
@@ -51,6 +52,7 @@ def test_a_hash_of_another_program_matches_its_password_alone(text: str, passwor
     assert text.rpartition("$")[2] not in repr(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("made", [new_argon2id("pass🔑wörd"), new_scrypt("pass🔑wörd")])
 def test_a_new_hash_is_read_again(made: hashes.PasswordHash) -> None:
     assert parse_hash(made.format()) == made
@@ -133,6 +135,7 @@ def credentials(username: str, password: str) -> Credentials:
     return Credentials("c", username, password.encode(), None, "127.0.0.1:40000", "tcp-1883")
 
 
+@pytest.mark.long
 async def test_one_file_holds_all_kinds(tmp_path: Path) -> None:
     path = tmp_path / "users"
     lines = {"seven": SECRET_7, "six": SECRET_6, "zoe\u0308": PAESSWORD_7, "x": X_ARGON2ID, "s": PLEASE_SCRYPT}

@@ -244,6 +244,7 @@ async def test_accepted_logins(
     assert verdict.reason_code == (0 if good or (anonymous and allow_anonymous) else 0x86)
 
 
+@pytest.mark.long
 async def test_a_hash_of_the_empty_password_lets_nobody_in_without_a_password(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     write(path, f"ann:{new_scrypt('').format()}\n")
@@ -427,6 +428,7 @@ def test_a_text_that_cannot_be_a_password_is_refused(text: str, why: str) -> Non
     assert prepare("x" * 1_024) == "x" * 1_024
 
 
+@pytest.mark.long
 async def test_many_at_once_are_checked_a_few_at_a_time(path: Path) -> None:
     passwords = PasswordAuthenticator(path)
     loop_driver = 0

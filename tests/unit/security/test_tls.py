@@ -222,6 +222,7 @@ def test_a_client_key_without_its_certificate_is_refused(certs: Path) -> None:
         client_context(key=str(certs / "device.key"))
 
 
+@pytest.mark.long
 def test_a_client_certificate_may_hold_its_key(certs: Path) -> None:
     both = certs / "both.pem"
     both.write_bytes((certs / "device.crt").read_bytes() + (certs / "device.key").read_bytes())

@@ -277,6 +277,7 @@ def test_the_kid_of_a_token_is_only_looked_up(desk: Desk, kid: str) -> None:
         tokens.verify(signed(GOOD, RSA_KEY, "RS256", kid=kid))
 
 
+@pytest.mark.long
 def test_keys_that_a_token_brings_are_not_believed(desk: Desk) -> None:
     stranger = rsa.generate_private_key(65537, 2048)
     tokens = desk.authenticator(algorithms=("RS256",), public_key_file=desk.file(pem(RSA_KEY)))
@@ -352,6 +353,7 @@ def picky(tmp_path_factory: pytest.TempPathFactory) -> TokenAuthenticator:
     )
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.sampled_from(CLAIMS), json_values, max_size=2))
 @example({})
 def test_a_token_with_any_claims_is_good_or_refused(picky: TokenAuthenticator, strange: dict[str, object]) -> None:
@@ -416,6 +418,7 @@ def test_each_key_of_a_set_verifies_its_own_tokens(desk: Desk) -> None:
             tokens.verify(signed(GOOD, key, algorithm, kid=kid))
 
 
+@pytest.mark.long
 def test_of_two_keys_a_token_names_one(desk: Desk) -> None:
     other = rsa.generate_private_key(65537, 2048)
     content = key_set(jwk(RSA_KEY, kid="old"), jwk(other, kid="new"))
@@ -562,6 +565,7 @@ async def accepted(tokens: TokenAuthenticator, token: bytes) -> bool:
     return verdict.reason_code == 0
 
 
+@pytest.mark.long
 async def test_new_keys_are_noticed_and_broken_ones_change_nothing(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:

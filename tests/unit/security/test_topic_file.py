@@ -45,6 +45,7 @@ def test_a_file_that_has_grown_is_written_anew(tmp_path: Path, monkeypatch: pyte
         assert path.stat().st_size < 1_500
 
 
+@pytest.mark.long
 def test_half_a_line_does_not_count_and_is_gone_with_the_next_change(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     save(path, [topic(1)])

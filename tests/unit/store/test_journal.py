@@ -59,6 +59,7 @@ def test_all_frames_since_the_journal_began_anew_are_read(journal: bytes) -> Non
     assert (bad(found), found.bad, found.hidden_commits) == ([], 0, 0)
 
 
+@pytest.mark.long
 def test_a_damaged_image_makes_only_its_own_frame_bad(journal: bytes) -> None:
     whole = scan(journal, PAGE, PAGES)
     for number in range(len(whole.frames)):
@@ -85,6 +86,7 @@ def test_the_checksum_of_the_last_frame_has_no_next_one_to_confirm_it(journal: b
     assert bad(damaged(journal, last, 20)) == [last]
 
 
+@pytest.mark.long
 def test_possible_page_numbers_of_a_bad_frame_are_kept(journal: bytes) -> None:
     """The checksum of an image with a flipped bit 31 of a word is that of another page number, too."""
     whole = scan(journal, PAGE, PAGES)
@@ -129,6 +131,7 @@ def test_a_file_that_is_no_journal_has_no_commits(data: bytes) -> None:
     assert (found.read, found.hidden_commits) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_journal_that_was_cut_off_has_the_frames_in_front_of_the_cut(journal: bytes) -> None:
     whole = scan(journal, PAGE, PAGES)
     for count in range(len(whole.frames)):
@@ -136,6 +139,7 @@ def test_a_journal_that_was_cut_off_has_the_frames_in_front_of_the_cut(journal: 
         assert found.frames == whole.frames[:count]
 
 
+@pytest.mark.long
 def test_sqlite_reads_as_many_commits_as_are_said_to_be_read(both: tuple[bytes, bytes], tmp_path: Path) -> None:
     database, journal = both
     rng = random.Random(4)

@@ -119,6 +119,7 @@ async def test_messages_that_are_kept_wait_again(disk: Disk) -> None:
     assert (payloads_of(found), ("KeepFrom", LOG) in found) == ([b"5", b"6"], False)
 
 
+@pytest.mark.long
 async def test_unneeded_messages_are_deleted_in_parts(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     await store.commit([SaveRecord(LOG, b"def"), KeepFrom(LOG, 0)])

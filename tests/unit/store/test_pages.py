@@ -5,6 +5,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+import pytest
+
 from mqttlite.store.sqlite.pages import Pages
 
 PAGE = 4_096
@@ -37,6 +39,7 @@ def test_rows_are_found_without_the_head_of_their_page(tmp_path: Path) -> None:
     assert {(at, (None, bytes(at * 7), "x" * at)) for at in range(1, 13)} <= {tuple(cell) for cell in cells}
 
 
+@pytest.mark.long
 def test_a_page_of_random_bytes_is_searched_in_few_looks() -> None:
     page = Counted(b"\0" + random.Random(1).randbytes(PAGE - 1))
     assert list(Pages(page, PAGE, {}).loose_cells(page)) == []

@@ -72,12 +72,14 @@ async def found(directory: Path) -> set[int]:
 ALL = set(range(COMMITS * EACH))
 
 
+@pytest.mark.long
 async def test_a_clean_journal_is_only_looked_at(killed: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert await found(killed) == ALL
     assert aside(killed) == []
     assert caplog.text == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("frame", [0, 7, 40])
 async def test_a_flipped_bit_costs_at_most_the_record_that_it_is_in(
     killed: Path, frame: int, caplog: pytest.LogCaptureFixture
@@ -96,6 +98,7 @@ async def test_a_flipped_bit_costs_at_most_the_record_that_it_is_in(
     assert kept.read_bytes() == damaged != whole
 
 
+@pytest.mark.long
 async def test_a_bad_frame_with_a_later_image_costs_nothing(killed: Path, caplog: pytest.LogCaptureFixture) -> None:
     frames = scan(journal_of(killed).read_bytes(), 4_096, 1_000).frames
     pages = [frame.page for frame in frames]
@@ -110,6 +113,7 @@ async def test_a_bad_frame_with_a_later_image_costs_nothing(killed: Path, caplog
     assert "lost" not in caplog.text
 
 
+@pytest.mark.long
 async def test_a_damaged_head_of_the_journal_costs_nothing(killed: Path, caplog: pytest.LogCaptureFixture) -> None:
     damage(killed, lambda data: data.__setitem__(slice(0, 32), bytes(32)))
     assert await found(killed) == ALL
@@ -117,6 +121,7 @@ async def test_a_damaged_head_of_the_journal_costs_nothing(killed: Path, caplog:
     assert "lost" not in caplog.text
 
 
+@pytest.mark.long
 async def test_a_journal_without_a_mark_beside_it_is_repaired_too(killed: Path) -> None:
     (killed / (files.DATABASE + SUFFIX)).unlink()
     damage(killed, lambda data: data.__setitem__(slice(0, 32), bytes(32)))
@@ -143,6 +148,7 @@ async def test_acknowledged_commits_without_a_trace_are_named_once(
     assert caplog.text == ""
 
 
+@pytest.mark.long
 async def test_of_a_commit_that_was_cut_off_what_is_there_is_read(
     killed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,6 +165,7 @@ async def test_of_a_commit_that_was_cut_off_what_is_there_is_read(
     assert f"lost: parts of the commits from number {COMMITS + 1} on to {COMMITS + 1}" in caplog.text
 
 
+@pytest.mark.long
 async def test_a_commit_that_nobody_was_told_of_is_no_loss(killed: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A power cut may leave any part of the last commit."""
     frames = scan(journal_of(killed).read_bytes(), 4_096, 1_000).frames
@@ -181,6 +188,7 @@ async def test_a_missing_database_is_told_with_what_it_had(killed: Path, caplog:
     assert f"is missing; lost: acknowledged commits 1 to {COMMITS + 1}" in caplog.text
 
 
+@pytest.mark.long
 async def test_settled_messages_do_not_come_back_with_a_repair(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

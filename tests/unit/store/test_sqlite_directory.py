@@ -93,6 +93,7 @@ async def kept(directory: Path) -> list[str]:
         store.close()
 
 
+@pytest.mark.long
 async def test_any_damaged_byte_of_the_header_costs_nothing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "whole")
     await store.commit([SaveSession("a", 60, 0.0)])

@@ -267,6 +267,7 @@ def test_a_subscription_fits_no_other_client() -> None:
             decode_subscription(record, owner.decode(), owner)
 
 
+@pytest.mark.long
 async def test_a_start_reads_more_rows_than_it_fetches_at_a_time(tmp_path: Path) -> None:
     counts = {"a": ROWS - 1, "b": 1, "c": ROWS + 1, "d": 2}
     changes: list[Change] = []

@@ -230,6 +230,7 @@ def test_an_error_while_it_is_written_anew_changes_nothing(tmp_path: Path) -> No
         journal.close()
 
 
+@pytest.mark.long
 def test_the_writer_keeps_the_journal_short(tmp_path: Path) -> None:
     dataset = Dataset(options(tmp_path), "b1", disk=FailingDisk(lambda call: call == 9))
     sessions = 3 * SLACK_LINES

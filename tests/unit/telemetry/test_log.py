@@ -76,6 +76,7 @@ def test_the_next_line_says_how_many_were_left_out(log: Log) -> None:
     assert log.lines() == ["b refused (8 more like this were left out before)", "c refused"]
 
 
+@pytest.mark.long
 def test_a_flood_that_goes_on_is_cut_to_a_few_lines_a_second(log: Log) -> None:
     for _ in range(60_000):
         log.now += 0.01
@@ -160,6 +161,7 @@ def lines() -> Iterator[LogQueue]:
 # ── the queue and its thread ───────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, BATCH_LINES - 1, BATCH_LINES, BATCH_LINES + 1, QUEUE_LINES])
 def test_a_stop_writes_all_that_is_queued_in_order(count: int) -> None:
     lines, stream = LogQueue(), io.StringIO()
@@ -171,6 +173,7 @@ def test_a_stop_writes_all_that_is_queued_in_order(count: int) -> None:
     assert [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()] == [str(n) for n in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("above", [-1, 0, 1, 7])
 def test_a_full_queue_drops_lines_and_the_count_is_logged_when_there_is_room(above: int) -> None:
     lines, stream = LogQueue(), io.StringIO()
@@ -190,6 +193,7 @@ def test_a_full_queue_drops_lines_and_the_count_is_logged_when_there_is_room(abo
         assert said[0].endswith(f"WARNING {above} lines of the log were dropped: nobody read it, or too slowly")
 
 
+@pytest.mark.long
 def test_a_pipe_that_nobody_reads_does_not_hold_up_who_logs_and_a_late_reader_learns_the_count() -> None:
     lines = LogQueue()
     logger = logger_into(lines)
@@ -245,6 +249,7 @@ def test_a_line_that_cannot_be_made_stops_nobody(capsys: pytest.CaptureFixture[s
     assert "Logging error" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_root_loggers_lines_are_written_meanwhile_and_its_drops_counted(lines: LogQueue) -> None:
     stream = io.StringIO()
     with writing_log(stream):

@@ -323,6 +323,7 @@ async def test_a_connection_that_ends_while_an_interval_is_written_is_in_the_int
     assert some(by_client["fresh"], "interval_start", "interval_s") == [(second, 1.0)]
 
 
+@pytest.mark.long
 async def test_an_interval_is_written_in_slices() -> None:
     async with watched(max_topics=500) as world:
         clients = [world.connect(f"c{number}") for number in range(300)]
@@ -427,6 +428,7 @@ async def test_stages_are_as_long_as_they_take() -> None:
     assert some([first, second], "queued_us", "written_us", "acknowledged_us") == [(0, 0, 2_000_000), (2_000_000, 0, 0)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("qos", [0, 1])
 async def test_of_many_messages_some_are_followed_and_stand_for_all(qos: int) -> None:
     async with watched(samples_per_s=50) as world:
@@ -614,6 +616,7 @@ async def test_the_delivery_log_knows_a_client_wherever_it_subscribes_and_nothin
         assert answers.why("z")["known"] is True
 
 
+@pytest.mark.long
 async def test_chosen_messages_are_in_the_dataset_no_more_often_than_others() -> None:
     async with watched(delivery_log=DeliveryLogOptions(topics=("x",)), samples_per_s=20) as world:
         reader, publisher = world.connect("reader"), world.connect("publisher")
@@ -647,6 +650,7 @@ async def test_intervals_end_by_themselves_and_the_last_at_the_stop() -> None:
     assert some(world.table("traffic"), "topic", "messages_qos0") == [("x", 1), ("y", 1)]
 
 
+@pytest.mark.long
 async def test_a_stop_finishes_the_interval_that_was_being_written() -> None:
     world = Watched(interval_s=0.1).begin()
     for number in range(3 * SLICE):

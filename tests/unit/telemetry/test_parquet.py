@@ -90,6 +90,7 @@ def test_the_rows_are_the_same(tmp_path: Path, table: str, block_bytes: int, mon
     assert read == [{name: as_written(getattr(each, name)) for name in each.__struct_fields__} for each in rows]
 
 
+@pytest.mark.long
 def test_a_large_file_is_converted_in_steps_and_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "BLOCK_BYTES", 1_000)
     source = tmp_path / "lines"

@@ -114,6 +114,7 @@ def test_names_are_pseudonyms_where_it_is_asked_for() -> None:
     watched.world.end()
 
 
+@pytest.mark.long
 def test_of_a_flood_about_as_many_have_rows_as_was_asked_and_failures_are_counted_apart() -> None:
     watched = Watched(per_s=20)
     world = watched.world

@@ -72,6 +72,7 @@ def test_the_weights_of_followed_messages_add_up_to_all_that_passed(runs: int, l
     assert core.sampler.weight() == 0
 
 
+@pytest.mark.long
 def test_a_burst_out_of_nothing_is_followed_a_little_all_along() -> None:
     core = Core(200)
     traced = [core.run(1) for _ in range(200_000)]

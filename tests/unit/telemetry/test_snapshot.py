@@ -156,6 +156,7 @@ def test_a_total_never_falls() -> None:
     assert now.drops == {"queue_full": 3, "expired": 1, "no_subscribers": 4}
 
 
+@pytest.mark.long
 @pytest.mark.asyncio
 async def test_all_who_ask_at_once_get_the_same_snapshot_and_so_do_those_soon_after() -> None:
     world = World()
@@ -167,6 +168,7 @@ async def test_all_who_ask_at_once_get_the_same_snapshot_and_so_do_those_soon_af
     assert await taking.snapshots.take() is not first
 
 
+@pytest.mark.long
 @pytest.mark.asyncio
 async def test_a_caller_that_is_cancelled_takes_the_snapshot_from_nobody() -> None:
     world = World()
@@ -177,6 +179,7 @@ async def test_a_caller_that_is_cancelled_takes_the_snapshot_from_nobody() -> No
     assert (await other).online == 3 * SLICE
 
 
+@pytest.mark.long
 @pytest.mark.asyncio
 async def test_a_stop_ends_the_snapshot_that_is_under_way() -> None:
     world = World()

@@ -23,6 +23,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(command, arguments)
 
 
+@pytest.mark.long
 def test_one_sample_then_offline(line: Line, certificate_files: Path) -> None:
     way = ["--plain"] if line.certificates is None else [f"--cafile={certificate_files / 'ca.crt'}"]
     with Paho(line, "watcher") as watcher:
@@ -40,6 +41,7 @@ def test_one_sample_then_offline(line: Line, certificate_files: Path) -> None:
         assert (message.payload, message.retain) == (b"offline", 1)
 
 
+@pytest.mark.long
 def test_a_connection_that_breaks_is_made_again_and_its_status_tells_of_it(broker: RunningBroker) -> None:
     async def live(device: Device) -> None:
         running = asyncio.create_task(device.run())

@@ -1,5 +1,6 @@
 """Which known names a filter may match: never too few, and few where one of its levels is rare."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ filters = st.builds(
 ).filter(bool)
 
 
+@pytest.mark.long
 @given(st.lists(topics, max_size=20, unique=True), filters)
 def test_no_name_that_matches_is_left_out_and_no_list_is_long(names: list[bytes], topic_filter: bytes) -> None:
     known = KnownTopics(MOST)

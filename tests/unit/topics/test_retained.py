@@ -1,5 +1,6 @@
 """Retained messages are found by filter, as of when the search began, and gone when they are removed."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ def found(retained: RetainedMessages[int], topic_filter: bytes) -> list[int]:
     return sorted(retained.search(topic_filter).take(10**6))
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.booleans(), topics), max_size=20), filters)
 def test_retained_messages_equal_a_dictionary_and_match_as_the_rule_says(
     steps: list[tuple[bool, bytes]], topic_filter: bytes

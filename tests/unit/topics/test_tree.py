@@ -122,6 +122,7 @@ def test_a_filter_takes_little_memory(topic_filter: bytes, most: int) -> None:
     assert bytes_each([topic_filter % divmod(number, 100) for number in range(3_000)]) < most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("shape", "level_bytes"),
     [

@@ -63,6 +63,7 @@ def test_a_packet_may_come_in_any_number_of_pieces(pieces: int) -> None:
     assert framer.kept_bytes == 0
 
 
+@pytest.mark.long
 def test_a_packet_in_small_pieces_takes_no_more_memory_than_it_is_long() -> None:
     framer = Framer(100_000)
     framer.keep(b"\x30" + encode_varint(90_000), 0)

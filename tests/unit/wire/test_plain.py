@@ -80,6 +80,7 @@ def test_nothing_is_plain() -> None:
     assert expiry_if_plain(b"\x23", 0, 0) == NO_EXPIRY
 
 
+@pytest.mark.long
 def test_every_plain_packet_can_be_decoded_and_says_the_same() -> None:
     random = Random(1)
     blocks = [encode_properties(each, PUBLISH)[1:] for each in PLAIN.values()]

@@ -25,6 +25,7 @@ def parse(**changes: Any) -> BridgeOptions:
     return parse_config({"bridges": [{**GOOD, **changes}]}).bridges[0]
 
 
+@pytest.mark.long
 @over(
     [
         ("a name", {"name": "a/b"}, "letters, digits"),

@@ -54,6 +54,7 @@ def moved(*changes: Change) -> list[Change]:
     return decode(encode(changes, HERE_S), THERE_S)
 
 
+@pytest.mark.long
 async def test_commits_amount_to_the_same_on_another_machine() -> None:
     for seed in range(30):
         workload = Workload(random.Random(seed), longest=500)

@@ -105,6 +105,7 @@ def test_retry_after_is_seconds_or_a_date(text: str, seconds: float) -> None:
     assert parse_retry_after(text, NOW) == seconds
 
 
+@pytest.mark.long
 @given(st.text(max_size=60))
 def test_any_retry_after_is_a_number_of_seconds(text: str) -> None:
     assert 0.0 <= response(503, text, NOW).retry_after_s <= MAX_RETRY_AFTER_S

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from mqttlite.extensions.queues.limits import MAX_LANE
 from mqttlite.store.memory import MemoryStore
 from tests.support.queues import QueueWorld, options
@@ -29,6 +31,7 @@ def take(world: QueueWorld, stuck: str = "") -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_other_keys_go_on_beside_one_with_more_messages_than_a_lane_has() -> None:
     world = a_world(MAX_LANE)
     many = [f"s{at}" for at in range(MAX_LANE + 200)]
@@ -56,6 +59,7 @@ def test_a_poisoned_key_goes_to_the_dead_letters_and_goes_on() -> None:
     again.end()
 
 
+@pytest.mark.long
 def test_deferred_state_is_whole_after_purges_and_restarts() -> None:
     for seed in range(8):
         rng = random.Random(seed)

@@ -464,6 +464,7 @@ def test_a_queue_that_a_subscriber_made_ends_when_all_that_it_could_have_has_exp
     world.end()
 
 
+@pytest.mark.long
 def test_a_message_to_many_queues_takes_several_iterations() -> None:
     world = QueueWorld([QueueOptions(name=f"q{number}", filters=("a",)) for number in range(1_000)])
     before = world.broker.effects.work
@@ -584,6 +585,7 @@ def test_keys_keep_their_order_over_a_restart() -> None:
     world.end()
 
 
+@pytest.mark.long
 def test_a_long_backlog_is_in_the_store_and_read_by_pages() -> None:
     world = QueueWorld([options()], MemoryStore(pages=True))
     client = consumer(world, "1")
@@ -615,6 +617,7 @@ class LossyStore(MemoryStore):
         return page
 
 
+@pytest.mark.long
 def test_messages_that_the_store_has_lost_are_skipped_at_their_turn() -> None:
     store = LossyStore(600)
     world = QueueWorld([options()], store)

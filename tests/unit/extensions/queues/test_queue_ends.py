@@ -175,6 +175,7 @@ def test_a_queue_that_is_deleted_and_made_again_knows_nothing_of_what_it_deliver
     world.end()
 
 
+@pytest.mark.long
 def test_a_message_published_after_a_long_queue_was_purged_is_delivered() -> None:
     world = QueueWorld([options()], MemoryStore(pages=True))
     for number in range(2_000):

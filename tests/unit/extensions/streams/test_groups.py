@@ -386,6 +386,7 @@ def test_a_member_uses_up_a_shared_subscription_of_its_client() -> None:
     world.end()
 
 
+@pytest.mark.long
 def test_a_group_that_nobody_subscribes_with_is_deleted_after_its_time(store: MemoryStore) -> None:
     world = StreamWorld([options()], store)
     client = reader(world, GROUP)
@@ -402,6 +403,7 @@ def test_a_group_that_nobody_subscribes_with_is_deleted_after_its_time(store: Me
     world.end()
 
 
+@pytest.mark.long
 def test_a_group_is_kept_while_a_client_is_subscribed_and_begins_its_time_anew(store: MemoryStore) -> None:
     world = StreamWorld([options()], store)
     kept = reader(world, GROUP, clean_start=False, expiry=10 * int(GROUP_EXPIRY_S))

@@ -85,6 +85,7 @@ def skipped(packets: list[Publish]) -> list[str]:
     return [dict(each.properties.user_properties).get("stream-skipped", "") for each in packets]
 
 
+@pytest.mark.long
 def test_an_empty_message_removes_its_key_after_its_time(store: MemoryStore) -> None:
     world = world_with(store)
     put(world, "x=1", "y=1", "x=", "z=1")
@@ -95,6 +96,7 @@ def test_an_empty_message_removes_its_key_after_its_time(store: MemoryStore) -> 
     world.end()
 
 
+@pytest.mark.long
 def test_the_last_message_stays_even_if_it_is_a_tombstone_because_it_says_the_end(store: MemoryStore) -> None:
     world = world_with(store, keep_tombstones_s=0)
     put(world, "x=1", "x=")
@@ -137,6 +139,7 @@ def test_values_are_not_removed_for_room_and_a_message_without_room_is_refused(s
     world.end()
 
 
+@pytest.mark.long
 def test_a_full_stream_is_emptied_by_removals(store: MemoryStore) -> None:
     world = world_with(store, keep_bytes=200_000, keep_s=0, keep_tombstones_s=0)
     keys = 0
@@ -153,6 +156,7 @@ def test_a_full_stream_is_emptied_by_removals(store: MemoryStore) -> None:
     world.end()
 
 
+@pytest.mark.long
 def test_compaction_goes_on_after_a_crash_between_any_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "COMPACTED_AT_ONCE", 3)
     pairs = [f"{key}={at}" for at in range(6) for key in "xyz"]

@@ -44,6 +44,7 @@ def rest(client: Client, packets: list[Publish]) -> tuple[list[str], str]:
     raise AssertionError("no end")
 
 
+@pytest.mark.long
 def test_a_removal_that_is_forgotten_while_a_reader_is_on_its_way_is_told_at_its_end(world: StreamWorld) -> None:
     put(world, "x=1", *(f"{at}=1" for at in range(1_200)), "x=", "z=1")
     client = begin(world)
@@ -69,6 +70,7 @@ def test_gaps_of_ordinary_compaction_are_nothing_that_was_missed(world: StreamWo
     world.end()
 
 
+@pytest.mark.long
 def test_a_reader_that_goes_on_in_compacted_history_may_have_missed_something(world: StreamWorld) -> None:
     put(world, "x=1", "y=1", "x=", "z=1")
     world.advance(ENOUGH)

@@ -114,6 +114,7 @@ def test_messages_of_a_batch_are_told_apart() -> None:
     world.end()
 
 
+@pytest.mark.long
 def test_the_window_is_bounded_and_forgets_the_oldest() -> None:
     world = StreamWorld([options()])
     effects = world.broker.effects
@@ -144,6 +145,7 @@ def test_the_window_is_bounded_and_forgets_the_oldest() -> None:
     effects.changes.clear()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", [b"", b"12345678", bytes(8) + b"x", bytes(7) + b"\1" + bytes(16), bytes(8 + 16 * 129)])
 def test_a_block_that_cannot_be_read_is_forgotten(data: bytes) -> None:
     world = StreamWorld([options()])

@@ -333,6 +333,7 @@ def test_messages_go_when_they_are_old_also_those_of_a_quiet_stream(store: Memor
     world.end()
 
 
+@pytest.mark.long
 def test_the_tail_in_memory_is_bounded_and_needs_readers() -> None:
     world = StreamWorld([options(partitions=2)], MemoryStore(pages=True))
     world.append(*map(str, range(50)), topic="$stream/s")
@@ -448,6 +449,7 @@ def test_a_stream_is_made_and_deleted_while_the_broker_runs(store: MemoryStore) 
     world.end()
 
 
+@pytest.mark.long
 def test_there_is_one_stream_of_a_name_and_a_limit_on_all() -> None:
     world = StreamWorld([options()])
     with pytest.raises(StreamExists, match="there is a stream s already"):
@@ -569,6 +571,7 @@ def test_an_expired_message_is_not_delivered() -> None:
     world.end()
 
 
+@pytest.mark.long
 def test_a_long_backlog_takes_turns_with_others(store: MemoryStore) -> None:
     world = StreamWorld([options(partitions=3)], store)
     for at in range(1_000):
