@@ -179,9 +179,9 @@ class _Pass:
             return True
         if not self._is_newest(offset, message):
             return False
-        if message.expired(self._effects.now):
-            return False
-        return bool(message.payload) or not self.stream.may_forget(message)
+        if not message.payload:
+            return not self.stream.may_forget(message)
+        return not message.expired(self._effects.now)
 
     def _is_newest(self, offset: int, message: Message) -> bool:
         """Whether a message is the newest one of its key, as far as the pass knows."""

@@ -403,7 +403,9 @@ class Reader(Job):
     def _wants(self, message: Message) -> bool:
         """Whether a message is for this reader."""
         since = self.since if self.group is None else self.group.since
-        if message.number < since or message.expired(self._effects.now):
+        if message.number < since:
+            return False
+        if message.expired(self._effects.now) and not self.stream.is_tombstone(message):
             return False
         if self.topic_filter and not matches(self.topic_filter, message.topic):
             return False

@@ -230,7 +230,7 @@ class Stream:
         if size > self.keep_bytes:
             return False
         keep_bytes = self.keep_bytes
-        if self.last_value and not message.payload:
+        if self.is_tombstone(message):
             keep_bytes += keep_bytes // RESERVES
         memory = self.context.effects.memory
         has_pages = self.context.has_pages
@@ -302,6 +302,10 @@ class Stream:
         """Whether tombstones of a partition are older than they are kept, by a part of that time."""
         wait_us = self._keep_tombstones_us + self._keep_tombstones_us // 8
         return 0 < partition.tombstone_us < self.context.now_us - wait_us
+
+    def is_tombstone(self, message: Message) -> bool:
+        """Whether a message removes its key. It is told for `keep_tombstones_s`, whatever its own expiry is."""
+        return self.last_value and not message.payload
 
     def may_forget(self, tombstone: Message) -> bool:
         """Whether a tombstone is old enough to be removed."""

@@ -96,6 +96,22 @@ def test_an_empty_message_removes_its_key_after_its_time(store: MemoryStore) -> 
     world.end()
 
 
+def test_a_removal_with_an_expiry_is_told_as_long_as_others_are(store: MemoryStore) -> None:
+    """Otherwise a table that was away would keep a value that is gone."""
+    world = world_with(store)
+    put(world, "x=1", "y=1")
+    assert world.publish("a/x", "", 1, message_expiry_interval=5) == 0
+    assert world.publish("a/y", "2", 1, message_expiry_interval=5) == 0
+    put(world, "z=1")
+    world.advance(10)
+    assert seen(reader(world)) == ["x=1", "y=1", "x=", "z=1"]
+    age(world)
+    assert seen(reader(world, name="r2")) == ["x=", "z=1"]
+    world.advance(TOMBSTONE_S * 2)
+    assert seen(reader(world, name="r3")) == ["z=1"]
+    world.end()
+
+
 @pytest.mark.long
 def test_the_last_message_stays_even_if_it_is_a_tombstone_because_it_says_the_end(store: MemoryStore) -> None:
     world = world_with(store, keep_tombstones_s=0)
