@@ -19,6 +19,7 @@ from tools.torture_links import Links
 
 NUMBER = 3
 PAGE_BYTES = 4_096
+FILL_ATTEMPTS = 100
 PATIENCE_S = 90.0
 """How long the machines may take to be whole again."""
 
@@ -185,8 +186,12 @@ class Machines:
 
     def fill_disk(self, name: str) -> None:
         """Let a disk have no more room: that of a machine, like m0, or of a server of the engine, like engine0."""
-        used = shutil.disk_usage(self._folder / name).used
-        self._mount(name, used + PAGE_BYTES, "mount", "-o", "remount")
+        for _ in range(FILL_ATTEMPTS):
+            used = shutil.disk_usage(self._folder / name).used
+            with contextlib.suppress(subprocess.CalledProcessError):  # meanwhile it has more
+                self._mount(name, used + PAGE_BYTES, "mount", "-o", "remount")
+                return
+        raise OSError(f"{name} was written faster than its disk could be filled")
 
     def empty_disk(self, name: str) -> None:
         """Let it have room again."""
@@ -194,7 +199,9 @@ class Machines:
 
     def _mount(self, name: str, size: int, *command: str) -> None:
         where = str(self._folder / name)
-        subprocess.run([*command, "-o", f"size={size}", "mqttlite-torture", where], check=True)
+        subprocess.run(
+            [*command, "-o", f"size={size}", "mqttlite-torture", where], check=True, stderr=subprocess.DEVNULL
+        )
 
     async def hand_over(self, command: list[str]) -> str:
         """Let another machine serve; return what the command says."""

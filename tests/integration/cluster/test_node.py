@@ -516,3 +516,25 @@ async def test_the_heir_serves_while_a_client_still_holds_its_connection(start: 
     await b.serves()
     assert a.open_connections() == 1, "it did not close its side"
     writer.close()
+
+
+async def test_a_ping_is_answered_while_acknowledgements_wait_for_the_engine(
+    start: Start, servers: MemoryServers
+) -> None:
+    a = await start("a")
+    broker = await a.serves()
+    await subscribe(broker)
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+    writer.write(bytes.fromhex("100d00044d5154540402000a00017a"))
+    assert await reader.readexactly(4) == bytes.fromhex("20020000")
+    servers.is_available = False
+    for number in range(3):
+        writer.write(bytes.fromhex("32080003742f610001") + b"%d" % number)
+        writer.write(b"\xc0\0")
+        async with asyncio.timeout(8):  # with a keep-alive of ten seconds, libraries wait so long at least
+            assert await reader.readexactly(2) == b"\xd0\0"
+        await asyncio.sleep(1)
+    servers.is_available = True
+    async with asyncio.timeout(8):
+        assert [(await reader.readexactly(4))[:2] for _ in range(3)] == [b"\x40\2"] * 3
+    writer.close()
