@@ -5,6 +5,7 @@ Invariants: it has commits in the order of the log, and none that the log does n
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,6 +23,10 @@ UNAPPLIED_BYTES: Final = 64 * 1_048_576
 
 RETRY_S: Final = 0.25
 """How long to wait before a failed write is tried again."""
+
+GATHER_S: Final = 0.02
+"""How long commits are gathered before they are written, unless somebody waits for them: each write costs as much time
+of a processor as many commits in one."""
 
 T = TypeVar("T")
 
@@ -52,6 +57,8 @@ class Picture:
         self._applying: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
         """Set, and replaced, each time the database has more."""
+        self._is_waited_for = asyncio.Event()
+        """Set while somebody waits for what was added."""
 
     @property
     def is_too_far_behind(self) -> bool:
@@ -94,6 +101,7 @@ class Picture:
     async def _wait(self) -> None:
         if self._damage is not None:
             raise self._damage
+        self._is_waited_for.set()
         await self._progress.wait()
 
     async def look(self) -> str:
@@ -114,6 +122,7 @@ class Picture:
 
     async def close(self) -> None:
         """Write what was added, unless that fails now: the log has it."""
+        self._is_waited_for.set()
         if self._applying is not None:
             _, unfinished = await asyncio.wait([self._applying], timeout=RETRY_S)
             for task in unfinished:
@@ -122,6 +131,10 @@ class Picture:
     async def _apply(self) -> None:
         """Put all commits that were added into the database, as many at a time as there are."""
         while self._unapplied:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_S):
+                    await self._is_waited_for.wait()
+            self._is_waited_for.clear()
             batch = list(self._unapplied)
             changes = [change for each, _, _ in batch for change in each]
             sequence = batch[-1][1]
