@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import MAX_CLOCK_AHEAD_S, TOMBSTONE_S
-from mqttlite.core.message import Message
-from mqttlite.core.retained.publish_order import PUBLISHED, PublishOrder
-from mqttlite.wire.constants import NEVER_EXPIRES, V5
+from mqttlite.core.message import Message, RawProperties
+from mqttlite.core.retained.publish_order import PUBLISHED, PublishOrder, published_us
+from mqttlite.wire.constants import NEVER_EXPIRES, PUBLISH, V5
 from mqttlite.wire.packets import Publish
-from mqttlite.wire.properties import Properties
+from mqttlite.wire.properties import Properties, encode_properties
 from tests.support.core_driver import START, Client, World, request
 
 US = 1_000_000
@@ -188,6 +188,31 @@ def test_one_tombstone_too_many_drops_the_oldest() -> None:
     assert order.placed(older, None).retain
     again = Message(b"a", b"x", 1, True, Properties(user_properties=[(PUBLISHED, "1")]))
     assert not order.placed(again, None).retain
+
+
+def test_other_user_properties_stay_and_come_first() -> None:
+    world = joined()
+    client = world.connect("c")
+    others = [("k", "v"), ("k", "w")]
+    client.send(Publish(b"t", b"x", 1, True, False, client.packet_id(), Properties(user_properties=list(others))))
+    world.publish("u", "x", 1, True, user_properties=list(others))
+    for topic in (b"t", b"u"):
+        message = world.broker.router.retained.get(topic)
+        assert message is not None
+        assert message.properties.user_properties[:-1] == others
+        assert message.properties.user_properties[-1][0] == PUBLISHED
+    world.publish("u", "newer", 1, True, user_properties=[*at(START + 1)["user_properties"], *others])
+    assert kept(world, "u") == "newer"
+    world.publish("u", "older", 1, True, user_properties=[*at(START)["user_properties"], *others])
+    assert kept(world, "u") == "newer"
+
+
+def test_a_restored_message_has_the_time_in_its_properties_or_that_of_its_number() -> None:
+    for user_properties, time in (([("k", "v")], 7), ([("k", "v"), (PUBLISHED, "5")], 5)):
+        data = encode_properties(Properties(user_properties=user_properties), PUBLISH)
+        message = Message(b"t", b"x", 1, True, raw=RawProperties(data))
+        message.number = 7
+        assert published_us(message) == time
 
 
 def test_own_topics_are_not_compared() -> None:
