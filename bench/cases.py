@@ -81,7 +81,7 @@ def _case(name: str, title: str, table: str, load: str) -> Case:
 def _fleets() -> Iterator[Case]:
     load = "--mode fleet --qos 1 --pubs 800 --subs 60 --secs 4 --drain 2"
     for rate, name in ((1000, "1k"), (5000, "5k")):
-        title = f"800 devices, {rate // 1000} 000 messages/s in all, each to three subscribers, QoS 1"
+        title = f"800 devices, {rate // 1000} 000 messages/s in all, each to five subscribers, QoS 1"
         paced = _case(f"fleet-800-{name}", title, "fleet", f"{load} --rate {rate}")
         yield replace(
             paced, figure="cpu_per_delivery_us", better=Better.LOWER, also=("p50_us", "p99_us"), compared=True

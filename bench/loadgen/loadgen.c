@@ -19,8 +19,10 @@
  *             one. The devices send in turn, each message at a random moment of its own
  *             1/rate of a second, with payloads from 20 to 2048 bytes (their logarithm
  *             is uniform) on topics fleet/<site>/<model>/<device>/<measure>.
+ *             One message in eight is retained, and one has QoS 0 in place of --qos.
  *             Each message goes to three of --subs S subscribers: one for its site, one for its
- *             model, one for its measure.  The receivers acknowledge.  A fleet runs for
+ *             model, one for its measure; to one subscriber of everything; and to one of four
+ *             members of a shared group that work through everything.  The receivers acknowledge.  A fleet runs for
  *             long, so the first second, at 5000 messages/s, is not measured: brokers may
  *             remember who gets what, and most of the 4 topics of each device came by then.
  *   stream    --pubs P publishers, each with its own topic and one subscriber.
@@ -970,12 +972,14 @@ static void open_publishers(int n, const char *fmt) {
 
 /* Device i is of site i mod n and of model i / n mod n, with n subscribers for the sites, the models and the measures. */
 static void mode_fleet(void) {
-    enum { RECEIVERS = 3, TOPICS = 4, PACKETS = 16, STEPS = 32, WARM_UP_RATE = 5000 };
-    static const char *const filters[RECEIVERS] = { "fleet/s%d/#", "fleet/+/m%d/#", "fleet/+/+/+/k%d" };
+    enum { PARTS = 3, MEMBERS = 4, RECEIVERS = PARTS + 2, TOPICS = 4, PACKETS = 16, STEPS = 32, WARM_UP_RATE = 5000 };
+    static const char *const filters[PARTS] = { "fleet/s%d/#", "fleet/+/m%d/#", "fleet/+/+/+/k%d" };
     char topic[64], extra[64];
-    int n = opt.subs / RECEIVERS;
-    alloc_conns(opt.subs + opt.pubs);
-    for (int i = 0; i < n * RECEIVERS; i++) subscribe_one(open_conn(), filters[i % RECEIVERS], i / RECEIVERS);
+    int n = opt.subs / PARTS;
+    alloc_conns(opt.subs + 1 + MEMBERS + opt.pubs);
+    for (int i = 0; i < n * PARTS; i++) subscribe_one(open_conn(), filters[i % PARTS], i / PARTS);
+    subscribe_one(open_conn(), "fleet/#", 0);
+    for (int i = 0; i < MEMBERS; i++) subscribe_one(open_conn(), "$share/workers/fleet/#", i);
     publishers = &conns[nconns];
     for (int i = 0; i < opt.pubs; i++) {
         struct packet *packets = xalloc(PACKETS * sizeof *packets);
@@ -984,7 +988,8 @@ static void mode_fleet(void) {
             double size = 20;
             for (uint64_t step = random64() % (STEPS + 1); step; step--) size *= 1.1556;   /* 2048 / 20, to the 1/STEPS */
             snprintf(topic, sizeof topic, "fleet/s%d/m%d/d%d/k%d", i % n, i / n % n, i, (first + k % TOPICS) % n);
-            packets[k] = encode_publish(topic, (int)size, opt.qos, (uint32_t)i);
+            packets[k] = encode_publish(topic, (int)size, k % 8 == 7 ? 0 : opt.qos, (uint32_t)i);
+            if (k % 8 == 3) packets[k].bytes[0] |= 1;   /* RETAIN */
         }
         make_publisher(open_conn(), i, packets, PACKETS);
     }

@@ -12,11 +12,11 @@ from mqttlite.core.outbound.told_properties import with_more
 from mqttlite.core.retained.writer import Writer
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import unmounted
-from mqttlite.wire.blocks import identifier, numbered
+from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.encode import publish_parts
 from mqttlite.wire.plain import NO_EXPIRY
-from mqttlite.wire.primitives import Cursor
+from mqttlite.wire.primitives import Cursor, encode_u16
 from mqttlite.wire.properties import NONE, Properties, decode_properties, encode_properties
 
 UNCOUNTED_BYTES: Final = 3_000
@@ -204,7 +204,8 @@ class Origin(Protocol):
         ...
 
     def settled(self, delivery: "Delivery", reason_code: int) -> None:
-        """The receiver acknowledged the message; from 0x80 on, the reason code rejects it."""
+        """The receiver acknowledged the message; from 0x80 on, the reason code rejects it. Only an origin that `keeps`
+        the message is told."""
         ...
 
     def returned(self, delivery: "Delivery") -> bool:
@@ -249,6 +250,7 @@ class Delivery:
         "_tail5",
         "_variants",
         "identifiers",
+        "is_lent",
         "message",
         "origin",
         "qos",
@@ -269,6 +271,8 @@ class Delivery:
         self.identifiers: Final = identifiers
         self.origin: Final = origin
         """The origin to call with the outcome, for example the shared subscription that chose the receiver."""
+        self.is_lent: Final = origin is not None and origin.keeps
+        """Whether the origin keeps the message, and gets it back when the connection ends."""
         self._head3 = b""
         self._tail3 = b""
         self._head5 = b""
@@ -515,7 +519,7 @@ class PublishBatch(Holdable):
             if not form._before:
                 id_at = form._id_at(version)
                 form._before, form._behind = form.data[:id_at], form.data[id_at + 2 :]
-            return form._before + identifier(first) + form._behind
+            return form._before + encode_u16(first) + form._behind
         packets = form.data if count == form.count else form.data[: count * form.size]
         return numbered(packets, form.size, form._id_at(version), first) if qos else packets
 

@@ -8,15 +8,12 @@ would make.
 from typing import Final, final
 
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL
+from mqttlite.wire.primitives import HIGH, LOW
 
 _IDENTIFIERS: Final = 65_536
 
 _AT_ONCE: Final = 256
 """Acknowledgements to compare before anything is known of them, a kilobyte."""
-
-HIGH: Final = b"".join([bytes((high,)) * 256 for high in range(256)])
-LOW: Final = bytes(range(256)) * 256
-"""The two bytes of every packet identifier, each at the place that the identifier is."""
 
 
 def _all_of(packet_type: int) -> bytes:
@@ -61,11 +58,6 @@ def leading(data: bytes, at: int, acks: bytes, first: int, most: int) -> int:
             break
         found = more
     return found
-
-
-def identifier(packet_id: int) -> bytes:
-    """The two bytes of a packet identifier."""
-    return PUBACKS[4 * packet_id + 2 : 4 * packet_id + 4]
 
 
 def numbered(packets: bytes, size: int, at: int, first: int) -> bytes:

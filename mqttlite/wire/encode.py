@@ -35,7 +35,15 @@ from mqttlite.wire.packets import (
     Unsuback,
     Unsubscribe,
 )
-from mqttlite.wire.primitives import encode_binary, encode_packet_id, encode_u8, encode_u16, encode_utf8, encode_varint
+from mqttlite.wire.primitives import (
+    BYTES,
+    encode_binary,
+    encode_packet_id,
+    encode_u8,
+    encode_u16,
+    encode_utf8,
+    encode_varint,
+)
 from mqttlite.wire.properties import NONE, WILL, Properties, encode_properties
 
 PINGREQ_FRAME: Final = b"\xc0\x00"
@@ -110,7 +118,7 @@ def publish_parts(
         tail = (block or encode_properties(properties, PUBLISH)) + payload
     first = PUBLISH << 4 | dup << 3 | qos << 1 | retain
     length = 2 + len(topic) + (2 if qos else 0) + len(tail)
-    return first.to_bytes(1, "big") + encode_varint(length) + encode_binary(topic), tail
+    return BYTES[first : first + 1] + encode_varint(length) + encode_binary(topic), tail
 
 
 def put_topic_alias(head: bytes, tail: bytes, topic: bytes, alias: int, introduce: bool) -> tuple[bytes, bytes]:

@@ -108,10 +108,42 @@ def check_utf8(raw: bytes) -> str:
         raise MalformedPacket(f"string is not UTF-8: {error.reason} at byte {error.start} [MQTT-1.5.4-1]") from None
 
 
+BYTES: Final = bytes(range(256))
+"""Each byte, at its own place: a slice of it is cheaper than `to_bytes`."""
+
+HIGH: Final = b"".join([bytes((high,)) * 256 for high in range(256)])
+LOW: Final = BYTES * 256
+"""The two bytes of every number of 16 bits, each at the place that the number is."""
+
+_SHORT: Final = 0x4000
+
+
+def _all_u16() -> bytes:
+    """The numbers of 16 bits, end to end."""
+    block = bytearray(2 * 0x10000)
+    block[0::2] = HIGH
+    block[1::2] = LOW
+    return bytes(block)
+
+
+def _all_short() -> bytes:
+    """The variable byte integers below `_SHORT` in two bytes, end to end: those of most packets."""
+    block = bytearray(2 * _SHORT)
+    block[0::2] = BYTES[0x80:] * 0x80
+    block[1::2] = b"".join([bytes((high,)) * 0x80 for high in range(0x80)])
+    return bytes(block)
+
+
+_U16S: Final = _all_u16()
+_SHORT_VARINTS: Final = _all_short()
+
+
 def encode_varint(value: int) -> bytes:
     """A variable byte integer in its shortest form. Raises `ValueError` outside of 0 to 268 435 455."""
     if 0 <= value < 0x80:
-        return value.to_bytes(1, "big")
+        return BYTES[value : value + 1]
+    if 0 <= value < _SHORT:
+        return _SHORT_VARINTS[2 * value : 2 * value + 2]
     if not 0 <= value <= MAX_REMAINING_LENGTH:
         raise ValueError(f"{value} does not fit a variable byte integer: the largest is {MAX_REMAINING_LENGTH}")
     out = bytearray()
@@ -128,7 +160,7 @@ def encode_u8(value: int) -> bytes:
 
 
 def encode_u16(value: int) -> bytes:
-    return _encode_uint(value, 2)
+    return _U16S[2 * value : 2 * value + 2] if 0 <= value < 0x10000 else _encode_uint(value, 2)
 
 
 def encode_u32(value: int) -> bytes:
@@ -139,7 +171,7 @@ def encode_packet_id(packet_id: int) -> bytes:
     """A packet identifier. Raises `ValueError` for zero, which is none [MQTT-2.2.1-3], and above 65 535."""
     if not 0 < packet_id <= 0xFFFF:
         raise ValueError(f"packet identifier {packet_id}: the least is 1, the largest 65535 [MQTT-2.2.1-3]")
-    return packet_id.to_bytes(2, "big")
+    return encode_u16(packet_id)
 
 
 def _encode_uint(value: int, size: int) -> bytes:
@@ -153,7 +185,7 @@ def encode_binary(raw: bytes) -> bytes:
     """Binary data behind its length. Raises `ValueError` above 65 535 bytes."""
     if len(raw) > MAX_STRING_BYTES:
         raise ValueError(f"field of {len(raw)} bytes: MQTT allows {MAX_STRING_BYTES}")
-    return len(raw).to_bytes(2, "big") + raw
+    return encode_u16(len(raw)) + raw
 
 
 def encode_utf8(text: str) -> bytes:

@@ -136,9 +136,10 @@ class Acknowledgements:
         subject = delivery.message
         if is_watched(delivery):
             session.window.inflight.watched -= 1
-            if delivery.origin is not None:
+            if delivery.is_lent:
+                assert delivery.origin is not None
                 delivery.origin.settled(delivery, reason_code)
-                if reason_code >= _REFUSED and delivery.origin.keeps:
+                if reason_code >= _REFUSED:
                     return  # not a drop: the origin delivers it again
         if reason_code >= _REFUSED:
             session.drop(NACKED, 1, subject.topic, subject.trace, f"reason code 0x{reason_code:02x}")

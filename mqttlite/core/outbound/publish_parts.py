@@ -5,6 +5,7 @@ from typing import Final
 from mqttlite.core.message import Delivery
 from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.wire.encode import put_topic_alias
+from mqttlite.wire.primitives import encode_u16
 
 _ALIAS_BYTES: Final = 8
 """The most that an alias adds to a packet: three bytes, growth of two lengths, and the packet identifier."""
@@ -25,4 +26,4 @@ def with_packet_id(head: bytes, tail: bytes, packet_id: int, sent_before: bool) 
     [MQTT-4.3.3-2]."""
     if sent_before:
         head = (head[0] | 8).to_bytes(1, "big") + head[1:]
-    return head + packet_id.to_bytes(2, "big") + tail
+    return head + encode_u16(packet_id) + tail

@@ -43,14 +43,14 @@ NOT_STORED: Final = -(1 << 62)
 
 
 def is_lent(sent: Unacknowledged) -> bool:
-    """Whether the origin keeps the message, and gets it back when the connection ends."""
+    """Whether its origin keeps the message."""
     delivery = sent.delivery
-    return delivery is not None and delivery.origin is not None and delivery.origin.keeps
+    return delivery is not None and delivery.is_lent
 
 
 def is_watched(delivery: Delivery) -> bool:
     """Whether the tracer or the origin must learn that it was acknowledged."""
-    return delivery.message.trace != 0 or delivery.origin is not None
+    return delivery.message.trace != 0 or delivery.is_lent
 
 
 @final

@@ -520,4 +520,4 @@ class Session(SessionBacklog):
 
 def _is_told(delivery: Delivery, namespaces: Namespaces) -> bool:
     """Whether it has these properties already: its origin or its feature adds them."""
-    return (delivery.origin is not None and delivery.origin.keeps) or namespaces.tells(delivery.message.topic)
+    return delivery.is_lent or namespaces.tells(delivery.message.topic)
