@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from bench.guard.alone import Alone
 from bench.micro.world import World
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.load.quotas import Quotas, Rates
@@ -29,6 +30,7 @@ from mqttlite.wire.packets import Ack, Connect, Disconnect, Packet, Publish, Sub
 from mqttlite.wire.properties import Properties
 
 Work = Callable[[], object]
+Piece = Callable[[ctypes.PyDLL], Work]
 
 WARM_UP: Final = 6
 PAYLOAD: Final = b"0123456789abcdef"
@@ -49,6 +51,17 @@ def calibration() -> Work:
         return sum(seen.values())
 
     return work
+
+
+def alone(mark: ctypes.PyDLL) -> Work:
+    """What a fleet does: each message alone, with QoS 1, to three readers that acknowledge."""
+    return Alone(mark, [b"site/7/#", b"site/+/device/#", b"+/+/+/+/temp"]).work
+
+
+def retained_alone(mark: ctypes.PyDLL) -> Work:
+    """A retained one, to a reader and to a member of a shared group."""
+    group = [b"$share/workers/site/#"] * 3
+    return Alone(mark, [b"site/7/#", *group], retain=True).work
 
 
 def a_batch() -> Work:
@@ -216,26 +229,37 @@ def codec() -> Work:
     return work
 
 
-PIECES: Final[dict[str, Callable[[], Work]]] = {
-    "calibration": calibration,
-    "a run of one topic": a_batch,
-    "known topics": known_topics,
-    "known topics with rules": known_topics_with_rules,
-    "new topics": new_topics,
-    "large payloads": large_payloads,
-    "messages with properties": with_properties,
-    "messages with other properties": with_other_properties,
-    "messages to another version": to_another_version,
-    "fan-out to 100": to_100_subscribers,
-    "fan-out to 50 at QoS 1": to_50_subscribers_at_qos_1,
-    "QoS 1 there and back": qos_1,
-    "QoS 1 with rules": qos_1_with_rules,
-    "QoS 2 there and back": qos_2,
-    "subscribe and unsubscribe": subscribe,
-    "retained messages": retain,
-    "connect and leave": connect,
-    "keep-alives": keep_alives,
-    "encode and decode": codec,
+def in_core(piece: Callable[[], Work]) -> Piece:
+    """A piece of work without sockets."""
+    return lambda _mark: piece()
+
+
+PIECES: Final[dict[str, Piece]] = {
+    "a message alone": alone,
+    "a retained message alone": retained_alone,
+} | {
+    name: in_core(piece)
+    for name, piece in {
+        "calibration": calibration,
+        "a run of one topic": a_batch,
+        "known topics": known_topics,
+        "known topics with rules": known_topics_with_rules,
+        "new topics": new_topics,
+        "large payloads": large_payloads,
+        "messages with properties": with_properties,
+        "messages with other properties": with_other_properties,
+        "messages to another version": to_another_version,
+        "fan-out to 100": to_100_subscribers,
+        "fan-out to 50 at QoS 1": to_50_subscribers_at_qos_1,
+        "QoS 1 there and back": qos_1,
+        "QoS 1 with rules": qos_1_with_rules,
+        "QoS 2 there and back": qos_2,
+        "subscribe and unsubscribe": subscribe,
+        "retained messages": retain,
+        "connect and leave": connect,
+        "keep-alives": keep_alives,
+        "encode and decode": codec,
+    }.items()
 }
 
 
@@ -296,7 +320,7 @@ def packet_id_of(body: bytes) -> bytes:
 
 
 @contextmanager
-def counted(mark: ctypes.CDLL, name: str) -> Iterator[None]:
+def counted(mark: ctypes.PyDLL, name: str) -> Iterator[None]:
     mark.work_begins()
     yield
     mark.work_ended(name.encode())
@@ -304,10 +328,10 @@ def counted(mark: ctypes.CDLL, name: str) -> Iterator[None]:
 
 def main() -> None:
     mark, *wanted = sys.argv[1:]
-    library = ctypes.CDLL(mark)
+    library = ctypes.PyDLL(mark)  # which keeps Python's lock: to give it up takes instructions
     gc.disable()
     for name in wanted or PIECES:
-        work = PIECES[name]()
+        work = PIECES[name](library)
         for _ in range(WARM_UP):
             work()
         with counted(library, name):
