@@ -5,10 +5,9 @@ timers that wake them, so the same wake-ups come in the same order every time.
 """
 
 import asyncio
-import ctypes
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import uvloop
 
@@ -31,14 +30,21 @@ LIMIT: Final = 1_000
 """How often to look for what the broker should have sent."""
 
 
-class Alone:
-    """One broker on one loop, a publisher and readers. `mark` is the library of `mark.c`."""
+class Mark(Protocol):
+    """The library of `mark.c`."""
 
-    def __init__(self, mark: ctypes.PyDLL, filters: Sequence[bytes], *, retain: bool = False) -> None:
+    def counting_pauses(self) -> object: ...
+
+    def counting_goes_on(self) -> object: ...
+
+
+class Alone:
+    """One broker on one loop, a publisher and readers."""
+
+    def __init__(self, mark: Mark, filters: Sequence[bytes], *, retain: bool = False) -> None:
         self._mark: Final = mark
         self._retain: Final = retain
         self._loop: Final = uvloop.new_event_loop()
-        self._links: Final[list[Link]] = []
         self._loop.run_until_complete(self._begin())
         self._readers: Final = [self._client(f"reader-{at}", each) for at, each in enumerate(filters)]
         self._publisher: Final = self._client("publisher")
@@ -54,6 +60,19 @@ class Alone:
         self._later(self._publish)
         self._loop.run_forever()
 
+    def close(self) -> None:
+        """Close all sockets and the loop."""
+        for client in (self._publisher, *self._readers):
+            client.close()
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._server.close()
+        while self._driver.links:
+            await asyncio.sleep(PAUSE_S)
+        await self._driver.stop()
+
     async def _begin(self) -> None:
         self._broker = Broker(Limits())
         self._driver = LoopDriver(
@@ -64,8 +83,8 @@ class Alone:
             on_question=lambda *_: None,
             on_memory_short=lambda *_: None,
         )
-        server = await asyncio.get_running_loop().create_server(self._link, "127.0.0.1", 0)
-        self._address: tuple[str, int] = server.sockets[0].getsockname()
+        self._server = await asyncio.get_running_loop().create_server(self._link, "127.0.0.1", 0)
+        self._address: tuple[str, int] = self._server.sockets[0].getsockname()
 
     def _link(self) -> Any:  # it has the methods of a protocol
         return Link("guard", "tcp", self._broker, self._driver, self._open, lambda _: None)

@@ -11,7 +11,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from bench.guard.alone import Alone
 from bench.micro.world import World
@@ -30,7 +30,6 @@ from mqttlite.wire.packets import Ack, Connect, Disconnect, Packet, Publish, Sub
 from mqttlite.wire.properties import Properties
 
 Work = Callable[[], object]
-Piece = Callable[[ctypes.PyDLL], Work]
 
 WARM_UP: Final = 6
 PAYLOAD: Final = b"0123456789abcdef"
@@ -53,12 +52,12 @@ def calibration() -> Work:
     return work
 
 
-def alone(mark: ctypes.PyDLL) -> Work:
+def alone(mark: Any) -> Work:
     """What a fleet does: each message alone, with QoS 1, to three readers that acknowledge."""
     return Alone(mark, [b"site/7/#", b"site/+/device/#", b"+/+/+/+/temp"]).work
 
 
-def retained_alone(mark: ctypes.PyDLL) -> Work:
+def retained_alone(mark: Any) -> Work:
     """A retained one, to a reader and to a member of a shared group."""
     group = [b"$share/workers/site/#"] * 3
     return Alone(mark, [b"site/7/#", *group], retain=True).work
@@ -229,38 +228,40 @@ def codec() -> Work:
     return work
 
 
-def in_core(piece: Callable[[], Work]) -> Piece:
-    """A piece of work without sockets."""
+IN_CORE: Final[dict[str, Callable[[], Work]]] = {
+    "calibration": calibration,
+    "a run of one topic": a_batch,
+    "known topics": known_topics,
+    "known topics with rules": known_topics_with_rules,
+    "new topics": new_topics,
+    "large payloads": large_payloads,
+    "messages with properties": with_properties,
+    "messages with other properties": with_other_properties,
+    "messages to another version": to_another_version,
+    "fan-out to 100": to_100_subscribers,
+    "fan-out to 50 at QoS 1": to_50_subscribers_at_qos_1,
+    "QoS 1 there and back": qos_1,
+    "QoS 1 with rules": qos_1_with_rules,
+    "QoS 2 there and back": qos_2,
+    "subscribe and unsubscribe": subscribe,
+    "retained messages": retain,
+    "connect and leave": connect,
+    "keep-alives": keep_alives,
+    "encode and decode": codec,
+}
+"""Without sockets."""
+
+
+def _without_mark(piece: Callable[[], Work]) -> Callable[[Any], Work]:
     return lambda _mark: piece()
 
 
-PIECES: Final[dict[str, Piece]] = {
+PIECES: Final[dict[str, Callable[[Any], Work]]] = {
     "a message alone": alone,
     "a retained message alone": retained_alone,
-} | {
-    name: in_core(piece)
-    for name, piece in {
-        "calibration": calibration,
-        "a run of one topic": a_batch,
-        "known topics": known_topics,
-        "known topics with rules": known_topics_with_rules,
-        "new topics": new_topics,
-        "large payloads": large_payloads,
-        "messages with properties": with_properties,
-        "messages with other properties": with_other_properties,
-        "messages to another version": to_another_version,
-        "fan-out to 100": to_100_subscribers,
-        "fan-out to 50 at QoS 1": to_50_subscribers_at_qos_1,
-        "QoS 1 there and back": qos_1,
-        "QoS 1 with rules": qos_1_with_rules,
-        "QoS 2 there and back": qos_2,
-        "subscribe and unsubscribe": subscribe,
-        "retained messages": retain,
-        "connect and leave": connect,
-        "keep-alives": keep_alives,
-        "encode and decode": codec,
-    }.items()
+    **{name: _without_mark(piece) for name, piece in IN_CORE.items()},
 }
+"""Each is made with the library of `mark.c`."""
 
 
 def _through(

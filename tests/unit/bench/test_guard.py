@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.guard import command, counting, judge
-from bench.guard.driver import PIECES, WARM_UP
+from bench.guard.alone import MESSAGES, Alone
+from bench.guard.driver import IN_CORE, PIECES, WARM_UP
 
 HERE = "CPython 3.11, here"
 ROOT = Path(__file__).resolve().parents[3]
@@ -69,11 +70,35 @@ def test_the_figures_that_are_kept_are_of_both_builds_and_of_all_the_work() -> N
         assert shares.keys() == PIECES.keys() - {counting.CALIBRATION}
 
 
-@pytest.mark.parametrize("name", PIECES)
+@pytest.mark.parametrize("name", IN_CORE)
 def test_each_piece_of_work_can_be_done_again_and_again(name: str) -> None:
-    work = PIECES[name]()
+    work = IN_CORE[name]()
     for _ in range(WARM_UP + 2):
         work()
+
+
+class Mark:
+    """What callgrind would be told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def counting_pauses(self) -> None:
+        self.said.append("pauses")
+
+    def counting_goes_on(self) -> None:
+        self.said.append("goes on")
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_messages_that_come_alone_pass_from_end_to_end_again_and_again(retain: bool) -> None:
+    mark = Mark()
+    alone = Alone(mark, [b"site/#", b"$share/workers/site/#", b"$share/workers/site/#"], retain=retain)
+    for _ in range(2):
+        alone.work()
+    alone.close()
+    assert mark.said == ["pauses", "goes on"] * (len(mark.said) // 2)
+    assert len(mark.said) > 2 * 2 * MESSAGES * 3, "published, received, and acknowledged by two"
 
 
 def test_without_valgrind_the_command_says_so_and_passes(
