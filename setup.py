@@ -10,6 +10,8 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -75,7 +77,10 @@ BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "i
 """The commands that compile. pip also runs others, for the metadata, and those need no extensions."""
 
 SIGN_OF_LIFE_S = 15.0
-"""The interval between two lines that say that the C compiler is at work: one file takes it minutes."""
+"""The interval between two lines that say that the C compiler is at work."""
+
+AT_ONCE = min(4, os.cpu_count() or 1)
+"""How many files are compiled side by side; each compiler takes some hundred megabytes."""
 
 
 def say(text: str) -> None:
@@ -128,6 +133,14 @@ class BuildExtensions(build_ext):
 
     def build_extensions(self) -> None:
         began = time.monotonic()
+        compile_some = self.compiler.compile
+
+        def compile_side_by_side(sources: Sequence[str], **options: object) -> list[str]:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                found = pool.map(lambda source: compile_some([source], **options), sources)
+                return [each for objects in found for each in objects]
+
+        self.compiler.compile = compile_side_by_side
         super().build_extensions()
         outputs = [Path(self.get_ext_fullpath(extension.name)) for extension in self.extensions]
         if all(output.exists() for output in outputs):
@@ -140,7 +153,7 @@ class BuildExtensions(build_ext):
     def build_extension(self, ext: Extension) -> None:
         number = self.extensions.index(ext) + 1
         lines = sum(Path(source).read_bytes().count(b"\n") for source in ext.sources)
-        minutes = ", which takes some minutes" if number == 1 else ""
+        minutes = ", which takes a minute or two" if number == 1 else ""
         say(f"compiling {number} of {len(self.extensions)}: {ext.name}, {lines} lines of C{minutes}")
         done = threading.Event()
         reporter = threading.Thread(target=report_time, args=(done,), daemon=True)
