@@ -238,6 +238,7 @@ class Broker:
                     self._begin_reload,
                 ),
                 tls_keylog=self.tls_keylog,
+                surroundings=self.surroundings,
                 extensions=Extensions(self.config, self._extensions, self.publish, self.subscribe),
             )
         except BaseException:
@@ -247,8 +248,6 @@ class Broker:
         self.broker_id, self.listeners = assembly.broker_id, assembly.listeners
         self.monitor = assembly.administration.monitor
         around = self.surroundings
-        if around is not None:
-            assembly.show(around.extension, around.values, around.sys_values)
         self._running = True
         self._not_ready = "the broker starts"
         try:

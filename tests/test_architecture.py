@@ -82,7 +82,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "gateway": ADAPTER_PACKAGES
     | set(PURE)
     | {"admin", "atomic_file", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations"}
-    | {"file_version", "manifests", "reports", "rulings"},
+    | {"file_version", "manifests", "reports", "rulings", "surroundings"},
     "assembly": ADAPTER_PACKAGES
     | set(PURE)
     | {
@@ -97,7 +97,7 @@ BELOW: Final[dict[str, set[str]]] = {
         "gateway",
         "manifests",
     }
-    | {"overload_watch", "reports", "standstill", *FEATURES},
+    | {"overload_watch", "reports", "standstill", "surroundings", *FEATURES},
     "server": ADAPTER_PACKAGES
     | set(PURE)
     | {

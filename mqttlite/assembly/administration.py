@@ -12,6 +12,7 @@ from mqttlite.explanations import Explanations
 from mqttlite.gateway.admin_socket import AdminSocket
 from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.reports import Reports
+from mqttlite.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
@@ -35,6 +36,7 @@ class Administration:
         bridges: "Bridges | None",
         reports: Reports,
         reload: Callable[[], None],
+        surroundings: Surroundings | None,
     ) -> None:
         config = runtime.config
         self.admin: Final = Admin(
@@ -55,6 +57,7 @@ class Administration:
                 streams=streams,
                 bridges=bridges,
                 queueing=delivery.queueing,
+                surroundings=surroundings,
                 explanations=self.explanations,
                 read_page=runtime.queue_reader.page,
                 read_entries=runtime.queue_reader.entries,

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,7 +32,7 @@ from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.link import LinkPort
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.topic_policies import TopicPolicies
-from mqttlite.telemetry.figures import Values
+from mqttlite.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
@@ -60,7 +60,8 @@ class Assembly:
     """The objects of one run. Made on the running loop; raises `ConfigError` for files that cannot be used.
 
     `auth_chain` is for listeners without a login method in the config. `not_ready` returns a sentence that says why no
-    clients may connect. `reload` starts to read all files again.
+    clients may connect. `reload` starts to read all files again. `surroundings` run around the broker, if it is not
+    alone.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Assembly:
         *,
         extensions: Extensions,
         tls_keylog: str | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self._config: Final = config
         runtime = Runtime(*(config, store), on_connected=self._on_connected, authenticate=self._authenticate)
@@ -122,13 +124,18 @@ class Assembly:
         self.administration: Final = Administration(
             *(runtime, self.logins, self._delivery, self.schemas, self.streams, self.bridges, self.telemetry.reports),
             reload=reload,
+            surroundings=surroundings,
         )
         self.gateway: Final = build_gateway(
             *(runtime, self.schemas, self.streams, self.bridges, self.permissions, self.logins, self._delivery),
             *(self.network, self.telemetry, self.administration),
             not_ready=not_ready,
             reload=reload,
+            surroundings=surroundings,
         )
+        if surroundings is not None:
+            figures = BUILT_IN[surroundings.extension].figures
+            self.telemetry.reports.of_extensions.show(figures, surroundings.values, surroundings.sys_values)
         self._watches: list[asyncio.Task[None]] = []
         """The tasks that reload changed files."""
 
@@ -165,15 +172,6 @@ class Assembly:
             self._archiving = runtime.loop.create_task(self._archive.run())
         self.network.certificates.start()
         runtime.loop_driver.commits.probe()
-
-    def show(
-        self,
-        extension: str,
-        values: Callable[[], Mapping[str, Values]],
-        sys_values: Callable[[], Iterable[tuple[str, str]]],
-    ) -> None:
-        """Show the figures of an extension that runs around the broker."""
-        self.telemetry.reports.of_extensions.show(BUILT_IN[extension].figures, values, sys_values)
 
     def log_addresses(self) -> None:
         """Log the addresses of all listeners."""

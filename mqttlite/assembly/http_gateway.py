@@ -18,6 +18,7 @@ from mqttlite.config import Config, ConfigError
 from mqttlite.config.checks import answers_anybody, api_key_file, http_warnings, is_loopback, open_gateway
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
+from mqttlite.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
@@ -43,6 +44,7 @@ def build_gateway(
     *,
     not_ready: Callable[[], str],
     reload: Callable[[], None],
+    surroundings: Surroundings | None,
 ) -> "Gateway | None":
     """The gateway; None if the config has none. Raises `ConfigError`."""
     config = runtime.config
@@ -97,6 +99,7 @@ def build_gateway(
             lookup=NoSchemas if schemas is None else schemas.lookup,
             streams=streams,
             bridges=bridges,
+            surroundings=surroundings,
             read_page=runtime.queue_reader.page,
             read_entries=runtime.queue_reader.entries,
             commit=runtime.commit,

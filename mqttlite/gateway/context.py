@@ -35,6 +35,7 @@ from mqttlite.security.authenticator import Credentials
 from mqttlite.security.dynamic_security import DynamicSecurity
 from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.passwords import PasswordAuthenticator
+from mqttlite.surroundings import Surroundings
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
 
@@ -64,6 +65,8 @@ class OperatorContext:
     """None without that extension."""
     queueing: "Queueing | None"
     """The queues. None without that extension."""
+    surroundings: Surroundings | None
+    """What runs around the broker; None if it is alone."""
     explanations: Explanations
     """Predicts the outcome of messages and subscriptions."""
     read_page: Callable[[str, int, int], Awaitable[list[Delivery | None]]]

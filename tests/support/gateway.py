@@ -13,6 +13,7 @@ from mqttlite.gateway.app import HttpApp
 from mqttlite.gateway.caller import Role
 from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
 from mqttlite.server import Broker
+from mqttlite.surroundings import Surroundings
 from tests.support.device import until
 
 ROLES: tuple[KeyRole, ...] = ("user", "viewer", "operator", "admin")
@@ -69,14 +70,21 @@ class GatewayUnderTest:
 
 @asynccontextmanager
 async def running_gateway(
-    data_dir: Path, *, http: dict[str, Any] | None = None, users: tuple[str, ...] = (), **config: Any
+    data_dir: Path,
+    *,
+    http: dict[str, Any] | None = None,
+    users: tuple[str, ...] = (),
+    around: Surroundings | None = None,
+    **config: Any,
 ) -> AsyncIterator[GatewayUnderTest]:
     """A broker on ports that the system chooses; each of the `users` has a key with the role `user`."""
     config.setdefault("listeners", (ListenerOptions(port=0),))
     keys = {Role[role.upper()]: add(data_dir / FILE_NAME, role, f"key-{role}", None)[0] for role in ROLES}
     secrets = {name: add(data_dir / FILE_NAME, "user", name, None)[0] for name in users}
     options = Config(http=HttpOptions(**{"port": 0, **(http or {})}), data_dir=str(data_dir), **config)
-    async with Broker(options) as broker:
+    unstarted = Broker(options)
+    unstarted.surroundings = around
+    async with unstarted as broker:
         under_test = GatewayUnderTest(broker, data_dir, keys, secrets)
         try:
             yield under_test

@@ -110,7 +110,7 @@ def _say(found: Overview) -> None:
     now = time.time()
     rows = [
         (
-            *(each.node, each.role, found.last - each.position, each.durable, each.build),
+            *(each.node, each.role, found.behind(each), each.durable, each.build),
             *(f"{max(0.0, now - each.at):.0f} s ago", " ".join(each.addresses)),
         )
         for each in found.machines

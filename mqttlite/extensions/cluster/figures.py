@@ -1,6 +1,7 @@
 """What metrics, `$SYS` and alarms say of a cluster, from the machine that serves."""
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from mqttlite.event_hub import CLUSTER_WEAK
@@ -19,12 +20,14 @@ class ClusterFigures:
     def __init__(self, node: "Node") -> None:
         self._node: Final = node
         self._on_alarm: Callable[[str, bool, str], None] = lambda _alarm, _active, _detail: None
+        self._began_at: datetime | None = None
         self._weakness = ""
         node.log_room.on_looked = self._look
 
     def begin(self, on_alarm: Callable[[str, bool, str], None]) -> None:
         """A broker begins to serve. `on_alarm` takes its alarms."""
         self._on_alarm = on_alarm
+        self._began_at = datetime.now(UTC)
         self._weakness = ""
         self._look()
 
@@ -32,31 +35,42 @@ class ClusterFigures:
         """The broker stops, and has committed what it keeps."""
         self._node.settled()
 
+    @property
+    def node(self) -> "Node":
+        """The machine that serves."""
+        return self._node
+
+    @property
+    def began_at(self) -> datetime | None:
+        """When the broker began to serve; None while it starts."""
+        return self._began_at
+
+    @property
+    def weakness(self) -> str:
+        """What the alarm says; empty while there is none."""
+        return self._weakness
+
     def values(self) -> Mapping[str, "Values"]:
         """By the names in the manifest."""
         node = self._node
-        roles = sorted(node.machines.roles().items())
+        overview = node.overview()
         return {
             "cluster_serving": [({"machine": node.name}, float(node.role == "serves"))],
-            "cluster_machines": [({"machine": name, "role": role}, 1.0) for name, role in roles],
-            "cluster_behind": [({"machine": name}, float(self._behind(name))) for name, _ in roles],
-            "cluster_turn": float(node.turns),
-            "cluster_log_bytes": float(node.log_room.bounds.size_bytes),
-            "cluster_log_limit_bytes": float(node.log_room.bounds.max_bytes),
+            "cluster_machines": [({"machine": each.node, "role": each.role}, 1.0) for each in overview.machines],
+            "cluster_behind": [({"machine": each.node}, float(overview.behind(each))) for each in overview.machines],
+            "cluster_turn": float(overview.turn),
+            "cluster_log_bytes": float(overview.log_bytes),
+            "cluster_log_limit_bytes": float(overview.max_log_bytes),
             "cluster_lease_age_seconds": node.turn.renewed_ago(),
         }
 
     def sys_values(self) -> Iterator[tuple[str, str]]:
         """Further names below `$SYS/broker/`, with their texts."""
-        node = self._node
-        yield "cluster/machine", node.name
-        for name, role in node.machines.roles().items():
-            yield f"cluster/machines/{name}/role", role
-            yield f"cluster/machines/{name}/behind", str(self._behind(name))
-
-    def _behind(self, machine: str) -> int:
-        """How many records of the log a machine lacks."""
-        return max(0, self._node.log_room.bounds.last - self._node.machines.said[machine].position)
+        overview = self._node.overview()
+        yield "cluster/machine", self._node.name
+        for each in overview.machines:
+            yield f"cluster/machines/{each.node}/role", each.role
+            yield f"cluster/machines/{each.node}/behind", str(overview.behind(each))
 
     def _look(self) -> None:
         weakness = self._node_weakness()

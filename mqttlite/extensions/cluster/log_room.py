@@ -25,6 +25,8 @@ class LogRoom:
         self._disk: Final = disk
         self.bounds: Bounds = Bounds(1, 0, 0, max_bytes)
         """What the log held when this machine last looked."""
+        self.snapshot: int = 0
+        """How far the engine's snapshot was then; 0 if there was none."""
         self.is_silent: bool = False
         """Whether the engine gave no answer to the last question about the log."""
         self.on_looked: Callable[[], None] = lambda: None
@@ -45,7 +47,7 @@ class LogRoom:
         trimmed. `position` is how far the database has the log."""
         try:
             bounds = self.bounds = await self._engine.bounds(keys.LOG)
-            kept = await snapshot.position_of(self._engine)
+            kept = self.snapshot = await snapshot.position_of(self._engine)
             durable = [each.durable for each in machines if each.role != "waits for a snapshot"]
             is_waited_for = len(durable) < len(machines)
             is_full = is_filling(bounds.size_bytes, bounds.max_bytes)

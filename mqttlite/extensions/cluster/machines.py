@@ -9,6 +9,8 @@ import logging
 import time
 from typing import Final
 
+import msgspec
+
 from mqttlite.build import version
 from mqttlite.extensions.cluster import keys, status
 from mqttlite.extensions.cluster.engine.port import Engine, EngineError, Entry
@@ -63,6 +65,15 @@ class Machines:
         return {
             name: each.role if now - self._heard_at[name] < SILENT_S else "silent" for name, each in self.said.items()
         }
+
+    def states(self) -> tuple[status.NodeStatus, ...]:
+        """What each machine said last, with the role of now, by name."""
+        roles = self.roles()
+        return tuple(msgspec.structs.replace(self.said[name], role=roles[name]) for name in sorted(roles))
+
+    def heard_ago(self, name: str) -> float:
+        """How long ago a machine said something, in seconds."""
+        return self._loop.time() - self._heard_at[name]
 
     def followers(self) -> list[str]:
         """The other machines that could take over."""

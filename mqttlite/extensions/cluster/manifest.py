@@ -12,6 +12,9 @@ MANIFEST: Final = Manifest(
             "mqttlite.extensions.cluster.commands:command",
         ),
     },
+    routes=("mqttlite.extensions.cluster.routes:routes",),
+    pages=("mqttlite.extensions.cluster.pages:add",),
+    menu=(("/ui/cluster", "Cluster"),),
     switch="cluster",
     conflicts="mqttlite.extensions.cluster.problems:problems",
     figures=(

@@ -19,6 +19,7 @@ from mqttlite.extensions.cluster.lease import LeaseView, decode_hand_over
 from mqttlite.extensions.cluster.log_room import LogRoom
 from mqttlite.extensions.cluster.machines import Machines
 from mqttlite.extensions.cluster.options import ClusterOptions, default_node
+from mqttlite.extensions.cluster.overview import Overview
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import Assembler, Begin, encode_begin
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
@@ -104,6 +105,20 @@ class Node:
     def turns(self) -> int:
         """How often the lease has changed hands."""
         return 0 if self._lease.holder is None else self._lease.holder.turn
+
+    def overview(self) -> Overview:
+        """The cluster as this machine knows it, without asking the engine."""
+        holder, bounds = self._lease.holder, self.log_room.bounds
+        return Overview(
+            serving="" if holder is None else holder.node,
+            turn=self.turns,
+            first=bounds.first,
+            last=bounds.last,
+            log_bytes=bounds.size_bytes,
+            max_log_bytes=bounds.max_bytes,
+            snapshot=self.log_room.snapshot,
+            machines=self.machines.states(),
+        )
 
     def start(self) -> None:
         """Begin to look at the lease, and to say how far this machine is."""

@@ -1,4 +1,7 @@
-"""A cluster as its engine has it: who serves, and how far each machine is."""
+"""A cluster: which machine serves, and how far each one is.
+
+`look` asks the engine; `node.overview` is what the machine knows that serves.
+"""
 
 import msgspec
 
@@ -23,6 +26,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """How far the engine's snapshot is; 0 if there is none."""
     machines: tuple[status.NodeStatus, ...]
     """By name. One that stopped for ever stays until its key is removed."""
+
+    def behind(self, machine: status.NodeStatus) -> int:
+        """How many records of the log a machine lacks. It may have said so later than the log was looked at."""
+        return max(0, self.last - machine.position)
 
     def role_of(self, node: str) -> str:
         """What a machine says of itself; empty for one that is not known."""

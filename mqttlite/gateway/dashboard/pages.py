@@ -4,7 +4,7 @@ Invariant: a page runs the scripts and styles of the package and no others, and 
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -70,7 +70,7 @@ def _templates() -> Environment:
         made.filters[name] = getattr(words, name)
     made.filters["when"] = lambda value: words.when(value).replace(" ", "\N{NO-BREAK SPACE}")
     made.filters["quoted"] = lambda text: quote(text, safe="")
-    made.globals.update(menu=MENU, version=version(), assets=ASSETS)
+    made.globals.update(version=version(), assets=ASSETS)
     return made
 
 
@@ -80,6 +80,8 @@ class Pages:
     def __init__(self, key_command: Callable[[Request], str]) -> None:
         self._templates: Final = _templates()
         self._key_command: Final = key_command
+        self.menu: Sequence[tuple[str, str]] = MENU
+        """The addresses and titles of the views that there are."""
 
     def render(
         self, template: str, request: Request, caller: Caller | None, *, status: int = 200, **values: Any
@@ -89,6 +91,7 @@ class Pages:
         text = self._templates.get_template(template).render(
             root=root_of(request.scope),
             path=path,
+            menu=self.menu,
             view=PART_OF.get(path, path),
             caller=caller,
             has_session=caller is not None and request.app.callers.sessions.has(request),

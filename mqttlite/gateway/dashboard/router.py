@@ -26,7 +26,7 @@ from mqttlite.gateway.dashboard import (
 from mqttlite.gateway.dashboard.dashboard import Dashboard
 from mqttlite.gateway.dashboard.key_command import key_command
 from mqttlite.gateway.dashboard.live import Live
-from mqttlite.gateway.dashboard.pages import Pages, add_assets
+from mqttlite.gateway.dashboard.pages import MENU, Pages, add_assets
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Route, Routes
 
@@ -55,4 +55,6 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     async def no_page(path: str) -> Response:
         raise Problem(Code.NOT_FOUND, f"There is no page at /ui/{path[:200]}; the menu has those that there are.")
 
+    paths = {each.path for each in shown.made}
+    pages.menu = [each for each in MENU if each[0] in paths]
     return [*streams.made, *shown.made]
