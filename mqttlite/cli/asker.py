@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -57,6 +58,7 @@ _KINDS: Final[dict[int, type[click.ClickException]]] = {
     400: WrongUsage,
     404: NotFound,
     409: Conflict,
+    413: WrongUsage,
     422: WrongUsage,
     431: WrongUsage,
 }
@@ -98,7 +100,8 @@ class Place:
         connection = self._connection(timeout_s)
         try:
             path = urlsplit(self.url).path.rstrip("/") + target
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            with suppress(BrokenPipeError):  # it refuses a long body before it has all of it, and says why
+                connection.request(method, path, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
             found = response.read(MAX_ANSWER_BYTES)
         except (OSError, http.client.HTTPException) as error:

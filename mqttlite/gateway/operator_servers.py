@@ -30,9 +30,9 @@ HEAD_BYTES: Final = 131_072
 count twice."""
 
 LIMITS: Final = HttpOptions(
-    max_connections=32, request_timeout_s=5.0, keep_alive_s=5.0, max_body_bytes=262_144, requests_per_s=0
+    max_connections=32, request_timeout_s=5.0, keep_alive_s=5.0, max_body_bytes=4_194_304, requests_per_s=0
 )
-"""Some commands and dashboards at a time; a body may be a schema with its topic."""
+"""Some commands and dashboards at a time; a body may have messages of an archive of streams."""
 
 FEATURES: Final[tuple[Callable[[OperatorContext], Sequence[Route]], ...]] = (
     clients.routes,

@@ -1,40 +1,24 @@
-"""The files of an archive: one for each run of messages of a partition within an hour.
+"""Writes the files of an archive, and removes old ones. Their names are in `archive_names`.
 
-    table=stream/stream=orders/date=2026-11-21/hour=11/part-0003-000000000000-000000049999.parquet
-
-The numbers are the partition and the first and last offset. Invariants: a file is complete when it has its name; the
-names alone say how far the archive goes, so that after a crash no message is in two files.
+Invariants: a file is complete when it has its name; the names alone say how far the archive goes, so that after a crash
+no message is in two files.
 """
 
 import logging
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mqttlite import atomic_file
 from mqttlite.core.message import Message
+from mqttlite.extensions.streams.archive_names import FOLDER, File, file_name, find
 from mqttlite.extensions.streams.archive_options import ArchiveOptions
 from mqttlite.extensions.streams.stream import ORDERING_KEY
 
 HOUR_US: Final = 3_600_000_000
 
-_NAME: Final = re.compile(r"part-(\d{4})-(\d{12,20})-(\d{12,20})\.parquet")
-
 _log: Final = logging.getLogger("mqttlite.archive")
-
-
-class File(NamedTuple):
-    """A file that is there."""
-
-    last_hour: str
-    """Of its messages: date and hour, which sort as times do."""
-    path: Path
-    size: int
-    stream: str
-    partition: int
-    last: int
 
 
 class ArchiveFiles:
@@ -42,27 +26,20 @@ class ArchiveFiles:
 
     def __init__(self, options: ArchiveOptions) -> None:
         self._options: Final = options
-        self._root: Final = Path(options.directory) / "table=stream"
+        self._directory: Final = Path(options.directory)
 
     def find(self) -> list[File]:
         """Those that are there. Raises `OSError`."""
-        found = []
-        for path in self._root.glob("stream=*/date=*/hour=*/part-*.parquet"):
-            name = _NAME.fullmatch(path.name)
-            if name is not None:
-                stream, date, hour = (each.partition("=")[2] for each in path.parent.parts[-3:])
-                size = path.stat().st_size
-                found.append(File(f"{date} {hour}", path, size, stream, int(name[1]), int(name[3])))
-        return found
+        return find(self._directory)
 
     def write(self, stream: str, partition: int, first: int, last: int, messages: Sequence[tuple[int, Message]]) -> int:
         """Write the messages of one hour, with their offsets, between `first` and `last`. Return the bytes of the file.
         Raises `OSError`."""
         at = datetime.fromtimestamp(messages[0][1].number / 1_000_000, UTC)
-        folder = self._root / f"stream={stream}" / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
+        folder = self._directory / FOLDER / f"stream={stream}" / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
         folder.mkdir(parents=True, exist_ok=True)
         content = encoded(partition, messages)
-        atomic_file.save(folder / f"part-{partition:04}-{first:012}-{last:012}.parquet", content)
+        atomic_file.save(folder / file_name(partition, first, last), content)
         return len(content)
 
     def remove_old(self, now_us: int) -> None:

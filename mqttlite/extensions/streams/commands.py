@@ -3,6 +3,8 @@
 What is asked is in `ask_admin`. Invariant: `ls`, `show`, `readers`, `offsets` and `read` change nothing.
 """
 
+import time
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -10,7 +12,10 @@ import click
 from mqttlite.cli.ask_admin import (
     EPILOG,
     Asker,
+    Unreachable,
+    WrongUsage,
     confirm,
+    counted,
     note,
     print_json,
     print_table,
@@ -19,12 +24,19 @@ from mqttlite.cli.ask_admin import (
 )
 from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.cli.session_queue import preview
+from mqttlite.extensions.streams.archive_import import ArchiveImport, Counts, ImportStopped, Progress, RequestRefused
+from mqttlite.extensions.streams.archive_names import File, find
 
 _HEADER: Final = ("NAME", "MESSAGES", "BYTES", "READERS", "PARTITIONS", "KEEP-S", "KEEP-BYTES", "FILTERS")
 _PARTITIONS: Final = ("PARTITION", "FIRST", "END", "MESSAGES", "BYTES")
 _READERS: Final = ("CLIENT", "SUBSCRIPTION", "GROUP", "CONNECTED", "LAG", "SKIPPED", "POSITIONS")
 _GROUPS: Final = ("GROUP", "LAG", "MOVES", "MEMBERS", "PARTITION:OFFSET=READER")
 _MESSAGES: Final = ("PARTITION", "OFFSET", "PUBLISHED", "TOPIC", "PAYLOAD")
+
+_TELL_S: Final = 5.0
+"""How often an import says how far it is."""
+
+_PROGRESS_HELP: Final = "Where it keeps how far it is.  [default: import-NAME-into-NAME.json in FOLDER]"
 
 
 @click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
@@ -199,6 +211,86 @@ def remove(name: str, group: str | None, yes: bool, as_json: bool, client: Asker
         print_json(found)
     else:
         click.echo(f"Deleted: {what}.")
+
+
+@command.command("import", epilog=EPILOG)
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--stream", metavar="NAME", help="Whose archive; without it the only one in FOLDER.")
+@click.option("--into", metavar="NAME", help="The stream that gets the messages.  [default: that of the same name]")
+@click.option("--progress", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=_PROGRESS_HELP)
+@remote_options
+def import_archive(
+    folder: Path, stream: str | None, into: str | None, progress: Path | None, as_json: bool, client: Asker
+) -> None:
+    """Append the messages of an archive, in the folder that [stream_archive] names, to a stream.
+
+    They keep topic, key, payload and user properties, and the order of their partitions. Run it again after an
+    error: it goes on where it was, and appends no message twice.
+    """
+    try:
+        files = find(folder, stream or "*")
+    except OSError as error:
+        raise Unreachable(f"{folder} cannot be read: {error.strerror}.") from None
+    names = sorted({each.stream for each in files})
+    if len(names) != 1:
+        what = f"of the stream {stream}" if stream else "of a stream"
+        there = f"There are the archives of {', '.join(names)}: name one with --stream." if names else ""
+        raise WrongUsage(f"{folder}: {there or f'there is no archive {what}.'}")
+    name = names[0]
+    target = into or name
+    path = folder / f"import-{name}-into-{target}.json" if progress is None else progress
+    counts = _import(files, _progress(path, name, target), client)
+    if as_json:
+        print_json({"appended": counts.appended, "known": counts.known, "missing": counts.missing})
+        return
+    click.echo(f"{counted(counts.appended, 'message')} appended to {target}, {counts.known} were there.")
+    if counts.missing:
+        note(f"{counted(counts.missing, 'offset')} between the files are in none: the archive has no such messages.")
+    if not counts.appended and not counts.known:
+        note(f"{path} says that all is imported; remove it to begin anew.")
+
+
+def _progress(path: Path, stream: str, into: str) -> Progress:
+    try:
+        return Progress.load(path, stream, into)
+    except ImportStopped as error:
+        raise WrongUsage(f"{error}.") from None
+
+
+def _import(files: list[File], progress: Progress, client: Asker) -> Counts:
+    """Import into a stream that is there. Raises as `Asker.ask` does, and `Unreachable` where it stops."""
+    end = sum(each["end"] for each in client.ask("GET", "streams", progress.into)["partitions"])
+    if end < progress.end:
+        note(f"The stream {progress.into} was made anew since {progress.path}: the import begins at the beginning.")
+        progress.end = 0
+        progress.positions.clear()
+    told_at = time.monotonic()
+
+    def send(messages: list[dict[str, Any]]) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = client.ask(
+                "POST", "streams", progress.into, "messages", body={"messages": messages}
+            )
+        except WrongUsage as error:
+            raise RequestRefused(error.message) from None
+        return answer
+
+    def tell(counts: Counts) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= _TELL_S:
+            told_at = time.monotonic()
+            note(f"{counts.appended + counts.known} messages so far")
+
+    work = ArchiveImport(progress, send, tell)
+    try:
+        work.run(files)
+    except ImportStopped as error:
+        raise Unreachable(f"{error}.") from None
+    except ImportError as error:
+        raise Unreachable(
+            f"It needs pyarrow, which cannot be loaded ({error}): pip install 'mqttlite[telemetry]'."
+        ) from None
+    return work.counts
 
 
 def _row(each: dict[str, Any]) -> tuple[object, ...]:

@@ -62,6 +62,9 @@ MAX_ANSWERED: Final = 1_000
 MAX_ANSWERED_BYTES: Final = 4_194_304
 """The most messages, and about the most bytes, that one HTTP answer has."""
 
+MAX_APPENDED: Final = 1_000
+"""The most messages of an archive that a request appends: some ten milliseconds of the loop, and one commit."""
+
 MAX_KEYS_OF_PASS: Final = 200_000
 KEY_MEMORY_BYTES: Final = 160
 """How many keys a compaction learns at a time, and the memory of each: its digest, an offset, and a place in a dict.

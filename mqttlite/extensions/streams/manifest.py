@@ -9,7 +9,7 @@ MANIFEST: Final = Manifest(
     commands={
         "stream": Command("List, make, look at or delete streams.", "mqttlite.extensions.streams.commands:command"),
     },
-    routes=("mqttlite.extensions.streams.routes:routes",),
+    routes=("mqttlite.extensions.streams.routes:routes", "mqttlite.extensions.streams.append_routes:routes"),
     gateway_routes=("mqttlite.extensions.streams.event_routes:routes",),
     pages=("mqttlite.extensions.streams.pages:add",),
     menu=(("/ui/streams", "Streams"),),

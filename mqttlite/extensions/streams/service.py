@@ -62,7 +62,7 @@ from mqttlite.extensions.streams.states import (
     readers_of,
     state_of,
 )
-from mqttlite.extensions.streams.stream import Stream
+from mqttlite.extensions.streams.stream import AppendOutcome, Stream
 from mqttlite.log.cursor import Cursor
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
 
@@ -535,6 +535,10 @@ class Streams:
         if not 0 <= number < len(partitions):
             raise NoSuchStream(f"the stream {name} has the partitions 0 to {len(partitions) - 1}, not {number}")
         return partitions[number]
+
+    def append(self, name: str, partition: int, message: Message) -> AppendOutcome:
+        """Append a message of an archive: `Stream.append`. Raises `NoSuchStream`."""
+        return self._find(name).stream.append(partition, message)
 
     # ------------------------------------------------------------------ inside
 

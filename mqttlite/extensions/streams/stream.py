@@ -4,14 +4,14 @@ Invariant: a message is recorded before its publisher is acknowledged, once, how
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.reasons import NOT_AUTHORIZED, QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, POLICY_REFUSES, QUEUED, QUOTA_EXCEEDED, Tally
-from mqttlite.core.source import Source
+from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.extensions.streams.context import SaveSegments, StreamContext
 from mqttlite.extensions.streams.keys import cached_partitions
 from mqttlite.extensions.streams.limits import (
@@ -27,6 +27,7 @@ from mqttlite.extensions.streams.once import DedupWindow, asked_with
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.log.segments import Segments
+from mqttlite.topics.names import matches, shown
 
 ORDERING_KEY: Final = "ordering-key"
 """The user property with the key of a message. Without it the topic is the key."""
@@ -39,6 +40,15 @@ _FOLLOWERS_PER_WORK_UNIT: Final = 2
 _IS_THERE: Final = "it was appended before: its dedup-id is known"
 _IN_STORE: Final = "it is kept, and read from $stream"
 """What `explain` says of a message."""
+
+
+class AppendOutcome(NamedTuple):
+    """What became of a message of an archive."""
+
+    refusal: str
+    """Why it was not taken; else empty."""
+    is_known: bool
+    """Whether it was there already."""
 
 
 @final
@@ -57,6 +67,7 @@ class Stream:
         self.topic: Final = f"$stream/{name}".encode()
         self.shown: Final = f"$stream/{name}"
         """Its name in the delivery log, in place of a client."""
+        self._filters: Final = tuple(each.encode() for each in options.filters)
         self.keep_s: int = keep_s
         self.keep_bytes: int = keep_bytes
         self.last_value: Final = options.last_value
@@ -191,6 +202,19 @@ class Stream:
     def count_refused(self, messages: int) -> None:
         """Messages did not come here because of their topic's policy."""
         self.refused += messages
+
+    def append(self, partition: int, message: Message) -> AppendOutcome:
+        """Append a message of an archive, unless it is there. If it has no key, it goes to this partition, modulo their
+        number. It has to be of a topic of the stream: readers below a mount point trust in that."""
+        if message.topic != self.topic and not any(matches(each, message.topic) for each in self._filters):
+            return AppendOutcome(f"{shown(message.topic)} is no topic of the stream", False)
+        self._turn = (partition - 1) % len(self.partitions)
+        tally = Tally()
+        duplicates = self.duplicates
+        self.accept(message, THE_PROGRAM, tally)
+        if tally.code < POLICY_REFUSES:
+            return AppendOutcome("", self.duplicates > duplicates)
+        return AppendOutcome(tally.refusal or f"there is no room for it: {self._why_too_large(message)}", False)
 
     def _choose(self, message: Message) -> int:
         """The partition of a message."""

@@ -239,6 +239,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/v1/streams/{name}/groups/{group}/seek"): Role.ADMIN,
     ("DELETE", "/api/v1/streams/{name}/groups/{group}"): Role.ADMIN,
     ("GET", "/api/v1/streams/{name}/messages"): Role.OPERATOR,
+    ("POST", "/api/v1/streams/{name}/messages"): Role.ADMIN,
     ("GET", "/api/v1/streams/{name}/subscribe"): Role.USER,
     ("GET", "/api/v1/streams/{name}/snapshot"): Role.VIEWER,
     ("GET", "/api/v1/streams/{name}/offsets"): Role.VIEWER,
