@@ -141,9 +141,13 @@ class Commits:
             self._settle()
             return
         error = under_way.exception()
-        if error is None:
+        if self._stopped:
+            if error is None:
+                self._committing = []
+            self._settle()
+        elif error is None:
             self._end()
-        elif not self._stopped:
+        else:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
@@ -160,13 +164,12 @@ class Commits:
         """The commit under way is done: let the driver write the frames that waited for it."""
         if self._attempts > 1:
             _log.warning("commit of %d changes succeeded at attempt %d", len(self._committing), self._attempts)
-        if self._stopped:
-            self._committing = []
-            return
         self.is_under_way = False
-        self._finish()
-        self._settle()
-        self._on_done()
+        try:
+            self._finish()
+        finally:  # whatever a listener raises, frames and links must not wait for ever
+            self._settle()
+            self._on_done()
 
     def _finish(self) -> None:
         """Tell those who wait that the commit is done."""
@@ -200,13 +203,15 @@ class Commits:
             if timer is not None:
                 timer.cancel()
         if is_under_way:
-            if self._under_way is not None and self._under_way.cancel():
+            if self._under_way is not None:
+                self._under_way.cancel()
                 given_up: asyncio.Future[None] = self._loop.create_future()
                 self._settling.append(given_up)
                 await given_up
-            self._settle()
             lost = len(self._committing) + len(self.uncommitted)
-            _log.error("%d changes were not committed; none of them was acknowledged", lost)
+            if lost:
+                _log.error("%d changes were not committed; none of them was acknowledged", lost)
+        self._settle()
 
     # ------------------------------------------------------------------ outboxes that wait
 
