@@ -21,6 +21,11 @@ class Surroundings(Protocol):
         """The extension whose manifest has the figures."""
         ...
 
+    @property
+    def machine(self) -> str:
+        """The name of this machine among those that serve in turn."""
+        ...
+
     def values(self) -> Mapping[str, Values]:
         """The values of the figures, by name."""
         ...

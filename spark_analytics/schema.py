@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 SUPPORTED_VERSIONS: Final = frozenset({1, 2})
-"""Version 1 had `sessions` alone, without its last two columns; both may be null, so its rows are rows of version 2."""
+"""Version 1 had `sessions` alone, without its last three columns, which may be null: its rows are rows of version 2."""
 
 _TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -87,6 +87,7 @@ backpressure_count long
 subscriptions long
 last_heard_at timestamp?
 keep_alive_late_s double?
+node string?
 """)
 
 EVENTS: Final = _table("""
@@ -106,6 +107,7 @@ topic_filter string?
 qos int?
 duration_s double?
 numbers map
+node string?
 """)
 
 TRAFFIC: Final = _table("""

@@ -114,7 +114,8 @@ class Assembly:
         self.network: Final = Network(runtime, self.logins, tls_keylog)
         self.listeners: Final = self.network.listeners
         self.telemetry: Final = Telemetry(
-            *(runtime, self._delivery, self.schemas, self.streams, self._archive, self.network, not_ready)
+            *(runtime, self._delivery, self.schemas, self.streams, self._archive, self.network, not_ready),
+            node=None if surroundings is None else surroundings.machine,
         )
         self.telemetry.reports.hook_failures = extensions.failures
         if extensions.routes is not None:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 class Telemetry:
-    """`not_ready` returns a sentence that says why no clients may connect."""
+    """`not_ready` returns a sentence that says why no clients may connect. `node` is the name of this machine of a
+    cluster, None for a broker alone."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Telemetry:
         archive: "Archive | None",
         network: Network,
         not_ready: Callable[[], str],
+        node: str | None,
     ) -> None:
         self._runtime: Final = runtime
         self._certificates: Final = network.certificates
@@ -78,7 +80,7 @@ class Telemetry:
             )
         self.recent_events: Final = RecentEvents(runtime.utc_now)
         """For the dashboard and the `why` command."""
-        self.tracing: Final = Tracing(runtime, queueing, self.reports, self.recent_events)
+        self.tracing: Final = Tracing(runtime, queueing, self.reports, self.recent_events, node)
         self._publish_queue: Final = PublishQueue(runtime.core, runtime.loop_driver.wake, runtime.clock)
         if "delayed" in BUILT_IN:
             from mqttlite.extensions.delayed import figures as delayed

@@ -25,15 +25,22 @@ if TYPE_CHECKING:
 
 
 class Tracing:
-    """The constructor raises nothing; `open` may."""
+    """The constructor raises nothing; `open` may. `node` is the name of this machine of a cluster, None for a broker
+    alone."""
 
     def __init__(
-        self, runtime: Runtime, queueing: "Queueing | None", reports: Reports, recent_events: RecentEvents
+        self,
+        runtime: Runtime,
+        queueing: "Queueing | None",
+        reports: Reports,
+        recent_events: RecentEvents,
+        node: str | None,
     ) -> None:
         self._runtime: Final = runtime
         self._queueing: Final = queueing
         self._reports: Final = reports
         self._recent_events: Final = recent_events
+        self._node: Final = node
         self._pseudonyms = Pseudonyms()
         self.dataset: Dataset | None = None
         self.observer: Observer | None = None
@@ -76,7 +83,7 @@ class Tracing:
             found.append(self.observer)
         if self.dataset is not None:
             runtime = self._runtime
-            found.append(SessionRows(self.dataset, runtime.broker_id, runtime.wall, self._pseudonyms))
+            found.append(SessionRows(self.dataset, runtime.broker_id, runtime.wall, self._pseudonyms, self._node))
         return found
 
     def trace(self) -> None:
@@ -114,6 +121,7 @@ class Tracing:
             names=self._pseudonyms,
             delivery_log_options=delivery_log,
             recent_events=self._recent_events,
+            node=self._node,
         )
 
     def _show(self, observer: Observer) -> None:

@@ -35,6 +35,7 @@ class Events:
         write: Write,
         clock: Callable[[], float],
         broker_id: str,
+        node: str | None,
     ) -> None:
         self._links: Final = links
         self._wall: Final = wall
@@ -42,6 +43,7 @@ class Events:
         self._write: Final = write
         self._clock: Final = clock
         self._broker_id: Final = broker_id
+        self._node: Final = node
         self._started: Final = clock()
 
     def started(self, limits: Limits, max_connections: int) -> None:
@@ -214,6 +216,7 @@ class Events:
                 qos=qos,
                 duration_s=duration_s,
                 numbers=numbers or {},
+                node=self._node,
             ),
         )
 

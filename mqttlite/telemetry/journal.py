@@ -63,6 +63,8 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     opened_at: datetime
     connected_at: datetime
     schema_version: int = SCHEMA_VERSION
+    node: str | None = None
+    """Last, since an entry of an older broker ends before it."""
 
 
 _encoder: Final = msgspec.json.Encoder()

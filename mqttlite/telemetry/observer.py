@@ -48,7 +48,8 @@ class Observer(Listener, TraceListener):
     """Implements the core's `Tracer`. With `options` and `write` it writes rows, with `delivery_log_options` a delivery
     log.
 
-    `links` are all open connections; `clock` returns the broker's seconds.
+    `links` are all open connections; `clock` returns the broker's seconds. `node` is the name of this machine of a
+    cluster, None for a broker alone.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Observer(Listener, TraceListener):
         names: Pseudonyms | None = None,
         delivery_log_options: DeliveryLogOptions | None = None,
         recent_events: RecentEvents | None = None,
+        node: str | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
         seed: int | None = None,
     ) -> None:
@@ -87,7 +89,7 @@ class Observer(Listener, TraceListener):
         self._events: Events | None = None
         self._intervals: Intervals | None = None
         if options is not None and write is not None:
-            self._events = Events(links, wall, names, write, clock, broker_id)
+            self._events = Events(links, wall, names, write, clock, broker_id, node)
             self._intervals = Intervals(
                 core.count_traffic(options.max_topics),
                 links,

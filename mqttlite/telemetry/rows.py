@@ -19,8 +19,11 @@ from mqttlite.telemetry.wall import Wall
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
 
 
-def opened_session(link: Link, *, wall: Callable[[float], datetime], pseudonyms: Pseudonyms) -> Opened:
-    """What is known of an accepted connection; `wall` gives the UTC time of a second of the broker's clock."""
+def opened_session(
+    link: Link, *, wall: Callable[[float], datetime], pseudonyms: Pseudonyms, node: str | None
+) -> Opened:
+    """What is known of an accepted connection; `wall` gives the UTC time of a second of the broker's clock, and `node`
+    is the name of this machine of a cluster."""
     connection = link.connection
     expiry = connection.session_expiry_s
     return Opened(
@@ -39,6 +42,7 @@ def opened_session(link: Link, *, wall: Callable[[float], datetime], pseudonyms:
         keep_alive_s=connection.keep_alive_s,
         opened_at=wall(connection.opened_at),
         connected_at=wall(connection.connected_at),
+        node=node,
     )
 
 
@@ -92,17 +96,20 @@ def session_row(
         subscriptions=connection.subscriptions,
         last_heard_at=wall(connection.last_heard),
         keep_alive_late_s=max(0.0, late_s) if reason == CloseReason.KEEP_ALIVE_TIMEOUT else None,
+        node=opened.node,
     )
 
 
 class SessionRows(Listener):
-    """Enters each accepted connection in the dataset's journal, and writes its row when it ends."""
+    """Enters each accepted connection in the dataset's journal, and writes its row when it ends. `node` is the name of
+    this machine of a cluster, None for a broker alone."""
 
-    def __init__(self, dataset: Dataset, broker_id: str, wall: Wall, pseudonyms: Pseudonyms) -> None:
+    def __init__(self, dataset: Dataset, broker_id: str, wall: Wall, pseudonyms: Pseudonyms, node: str | None) -> None:
         self._dataset: Final = dataset
         self._broker_id: Final = broker_id
         self._wall: Final = wall
         self._pseudonyms: Final = pseudonyms
+        self._node: Final = node
 
     def on_connected(self, link: Link) -> None:
         self._dataset.begin(self._opened(link))
@@ -118,4 +125,4 @@ class SessionRows(Listener):
         self._dataset.write("sessions", row)
 
     def _opened(self, link: Link) -> Opened:
-        return opened_session(link, wall=self._wall.at, pseudonyms=self._pseudonyms)
+        return opened_session(link, wall=self._wall.at, pseudonyms=self._pseudonyms, node=self._node)

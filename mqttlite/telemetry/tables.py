@@ -70,6 +70,7 @@ class SessionRow(_Base, frozen=True, kw_only=True):
     subscriptions: int
     last_heard_at: datetime | None
     keep_alive_late_s: float | None
+    node: str | None = None
 
 
 class EventRow(_Base, frozen=True, kw_only=True):
@@ -91,6 +92,7 @@ class EventRow(_Base, frozen=True, kw_only=True):
     qos: Int | None = None
     duration_s: float | None = None
     numbers: dict[str, int] = {}
+    node: str | None = None
 
 
 class TrafficRow(_OfInterval, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ ROW: dict[str, Any] = {
     "subscriptions": 0,
     "last_heard_at": None,
     "keep_alive_late_s": None,
+    "node": None,
 }
 
 WriteFile = Callable[..., Path]

@@ -87,6 +87,24 @@ def test_a_session_of_version_1_lacks_two_columns_and_is_read(
     assert not dataset.warnings
 
 
+def test_machines_of_a_cluster_are_one_dataset_in_which_each_session_is_once(
+    spark: SparkSession, dump: str, write_file: WriteFile
+) -> None:
+    """As after copying the directories of two machines into one, of which one had an older broker before."""
+    old = {name: value for name, value in ROW.items() if name != "node"}
+    write_file(json.dumps(old | {"broker_id": "b0", "received_qos1": 1}))
+    write_parquet(dump, "sessions", [old | {"broker_id": "b9", "received_qos1": 10}], "part-b9-000001.parquet")
+    first, second = (row_of(broker_id=run, node=name) for run, name in (("b3", "a"), ("b4", "b")))
+    write_parquet(dump, "sessions", [first | {"received_qos1": 100}], "part-b3-000001.parquet")
+    write_parquet(dump, "sessions", [first | {"received_qos1": 100}], "part-b3-000002.parquet")
+    write_parquet(dump, "sessions", [second | {"received_qos1": 1000}], "part-b4-000001.parquet")
+    dataset = read(spark, dump)
+    found = {(row["broker_id"], row["node"], row["received_qos1"]) for row in dataset.frames.sessions.collect()}
+    assert found == {("b0", None, 1), ("b9", None, 10), ("b3", "a", 100), ("b4", "b", 1000)}
+    assert dataset.rows["sessions"] == 4
+    assert not dataset.warnings
+
+
 @pytest.mark.parametrize("damage", ["torn", "garbage", "empty"])
 def test_a_parquet_file_that_is_not_whole_is_named_and_the_others_are_read(
     spark: SparkSession, dump: str, damage: str

@@ -55,7 +55,10 @@ def test_the_page_has_the_versions_that_we_read() -> None:
     assert {int(line.split("|")[1]) for line in versions} == SUPPORTED_VERSIONS
 
 
-def test_columns_that_version_1_did_not_have_may_be_null() -> None:
+def test_columns_that_came_later_are_last_and_may_be_null() -> None:
     last: StructType = TABLES["sessions"]
-    assert [field.name for field in last.fields[-2:]] == ["last_heard_at", "keep_alive_late_s"]
-    assert not {"last_heard_at", "keep_alive_late_s"} & set(required(last))
+    added = ["last_heard_at", "keep_alive_late_s", "node"]
+    assert [field.name for field in last.fields[-3:]] == added
+    assert not {*added} & set(required(last))
+    assert TABLES["events"].fieldNames()[-1] == "node"
+    assert "node" not in required(TABLES["events"])

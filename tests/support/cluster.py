@@ -17,6 +17,7 @@ from mqttlite.extensions.cluster.readiness import problem_of
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.server import Broker
 from mqttlite.surroundings import RunningBroker, Surroundings
+from mqttlite.telemetry import options as telemetry
 from tests.support.nats_servers import free_ports
 
 Leave: TypeAlias = Callable[[RunningBroker], Awaitable[None]]
@@ -35,6 +36,8 @@ class Machine:
         """The one that serves, or did last."""
         self.port: Final = free_ports(1)[0]
         """Where it serves."""
+        self.telemetry: telemetry.Options | None = None
+        """Of its broker."""
         self.listeners: list[Listener] = []
         """To the events of its broker."""
         self.node: Node
@@ -91,6 +94,7 @@ class Machine:
             data_dir=str(self.directory),
             cluster=self._options,
             stop_timeout_s=0.5,
+            telemetry=self.telemetry,
         )
 
     async def _run(self, store: Store, around: Surroundings, until: asyncio.Event, leave: Leave) -> None:

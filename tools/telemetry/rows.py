@@ -273,6 +273,7 @@ def session_rows(run: Run, clock: Clock, fleet: Fleet, sessions: Sessions, total
         "subscriptions": known,
         "last_heard_at": pa.array(clock.wall(sessions.heard[ended]), mask=crashed).cast(pa.timestamp("us", tz="UTC")),
         "keep_alive_late_s": unless(np.isnan(sessions.late_s[ended]), sessions.late_s[ended]),
+        "node": pa.nulls(len(ended), pa.string()),
     }  # fmt: skip
     return table("sessions", run, columns, len(ended))
 

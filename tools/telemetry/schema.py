@@ -43,12 +43,12 @@ TABLES: Final[dict[str, pa.Schema]] = {
         "received_qos1 long; received_qos2 long; sent_qos0 long; sent_qos1 long; sent_qos2 long;"
         "drops map<string,long>; dropped long; outbox_high_water_bytes long; outbox_high_water_messages long;"
         "queue_high_water_messages long; inflight_high_water long; backpressure_s double; backpressure_count long;"
-        "subscriptions long; last_heard_at timestamp?; keep_alive_late_s double?"
+        "subscriptions long; last_heard_at timestamp?; keep_alive_late_s double?; node string?"
     ),
     "events": _schema(
         "at timestamp; event string; connection_id long?; client_id string?; username string?; listener string?;"
         "transport string?; peer string?; protocol_version string?; reason string?; reason_code int?; detail string?;"
-        "topic_filter string?; qos int?; duration_s double?; numbers map<string,long>"
+        "topic_filter string?; qos int?; duration_s double?; numbers map<string,long>; node string?"
     ),
     "traffic": _schema(
         f"{_INTERVAL}; topic string; topics long; messages_qos0 long; messages_qos1 long; messages_qos2 long;"

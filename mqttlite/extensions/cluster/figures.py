@@ -36,6 +36,11 @@ class ClusterFigures:
         self._node.settled()
 
     @property
+    def machine(self) -> str:
+        """The name of this machine."""
+        return self._node.name
+
+    @property
     def node(self) -> "Node":
         """The machine that serves."""
         return self._node

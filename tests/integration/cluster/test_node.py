@@ -1,10 +1,12 @@
 """Machines of a cluster: one serves, and another goes on where it ends. The engine is its model."""
 
 import asyncio
+import json
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from mqttlite.extensions.cluster.overview import look
 from mqttlite.extensions.cluster.record import encode_begin
 from mqttlite.extensions.cluster.standby import ForeignDataError
 from mqttlite.server import Broker
+from mqttlite.telemetry.options import Options
 from tests.support.cluster import Machine
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
@@ -419,6 +422,34 @@ async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start)
     ]
     assert values["cluster_turn"] == 1.0
     assert dict(a.figures.sys_values())["cluster/machines/b/role"] == "follows"
+
+
+async def test_datasets_of_all_machines_have_each_message_once_with_the_machine(
+    servers: MemoryServers, tmp_path: Path
+) -> None:
+    a = Machine("a", servers, tmp_path / "a")
+    b = a.beside("b")
+    for machine in (a, b):
+        machine.telemetry = Options(directory=str(tmp_path / f"dataset-{machine.name}"), format="jsonl")
+        await machine.start()
+    broker = await a.serves()
+    await publish(broker, "1", "2", "3")
+    await follows(b)
+    await a.stop()
+    await publish(await b.serves(), "4", "5")
+    await b.stop()
+    sessions, events, traffic = (rows_of(tmp_path, table) for table in ("sessions", "events", "traffic"))
+    assert sum(each["messages_qos1"] for each in traffic if each["topic"] == "t/a") == 5
+    assert sorted((each["node"], each["received_qos1"]) for each in sessions) == [("a", 3), ("b", 2)]
+    started = {each["broker_id"]: each["node"] for each in events if each["event"] == "broker_started"}
+    assert sorted(started.values()) == ["a", "b"]
+    assert all(started[each["broker_id"]] == each["node"] for each in (*sessions, *events))
+
+
+def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
+    """A table of the datasets of all machines."""
+    files = folder.glob(f"dataset-*/table={table}/*/*/*.jsonl")
+    return [json.loads(line) for file in sorted(files) for line in file.read_text().splitlines()]
 
 
 async def test_a_machine_that_says_nothing_counts_as_gone(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

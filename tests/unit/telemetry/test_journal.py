@@ -131,6 +131,17 @@ def test_the_row_of_a_crash_tells_what_is_known_and_no_more(tmp_path: Path) -> N
     assert {name for name in counted if columns[name]} == {"close_reason", "close_detail"}
 
 
+def test_the_row_of_a_crash_names_the_machine_that_entered_it_if_the_entry_does(tmp_path: Path) -> None:
+    path = left_by_the_dead(tmp_path, 1)
+    older = json.loads(path.read_text())[: Opened.__struct_fields__.index("node")]
+    newer = [*older[1:2], *older[1:], "a"]
+    newer[0] = 2
+    path.write_text(f"{json.dumps(older)}\n{json.dumps(newer)}\n")
+    recovered(tmp_path)
+    rows = [json.loads(line) for line in published(tmp_path)[0].read_text().splitlines()]
+    assert [(each["connection_id"], each["node"]) for each in rows] == [(1, None), (2, "a")]
+
+
 def test_a_session_does_not_end_before_it_began(tmp_path: Path) -> None:
     path = left_by_the_dead(tmp_path, 1)
     early = (ENDED_AT - timedelta(days=1)).timestamp()

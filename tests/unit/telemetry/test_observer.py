@@ -99,6 +99,7 @@ async def test_connections_are_told_with_all_that_is_known_of_them() -> None:
         "qos": None,
         "duration_s": 0.5,
         "numbers": {"keep_alive_s": 30, "clean_start": 1, "session_present": 0},
+        "node": None,
     }
     assert events[1]["duration_s"] == 2.0
     assert "HTTP" in events[7]["detail"]
