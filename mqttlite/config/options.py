@@ -291,6 +291,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     retained_expiry_s: dict[str, int] = {}
     """The longest time that retained messages are kept, by topic filter; the most specific filter applies. 0: no
     limit."""
+    newest_retained: bool = False
+    """Whether bridges to other mqttlites keep the retained message that was published last, on both sides. Both need
+    it."""
     telemetry: TelemetryOptions | None = None
     """The telemetry dataset. Absent: none is written."""
     delivery_log: DeliveryLogOptions | None = None

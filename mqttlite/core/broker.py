@@ -83,6 +83,7 @@ class Broker:
     (`LoadPage`); most of a long queue is then only in the store. `retained_expiry_s` maps a topic filter to the longest
     time that retained messages are kept. The wall clock is `wall_ahead_us` microseconds ahead of the `now` that the
     broker is given. `filters` compiles the filters of subscriptions; without it no subscription may have one.
+    `newest_retained` says that retained messages are compared with those of other brokers (`PublishOrder`).
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Broker:
         filters: FilterCompiler | None = None,
         overload_limits: OverloadLimits | None = None,
         namespaces: Namespaces | None = None,
+        newest_retained: bool = False,
     ) -> None:
         self.namespaces: Final = Namespaces() if namespaces is None else namespaces
         effects = Effects(limits.max_memory_bytes, wall_ahead_us, self.namespaces)
@@ -120,7 +122,7 @@ class Broker:
             sessions, limits.max_route_cache_bytes, share_policies or {}, self.permissions, effects
         )
         expiry = ExpiryCaps(retained_expiry_s) if retained_expiry_s else None
-        retained = RetainedStore(effects, limits, expiry)
+        retained = RetainedStore(effects, limits, expiry, newest_retained)
         self.router: Final = Router(self._routes, retained, drops, effects, jobs)
         self._due_messages: Final = DueMessages(deadlines, jobs, effects)
         self.delayed: Final = DelayedMessages(

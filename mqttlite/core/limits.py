@@ -425,7 +425,12 @@ TOMBSTONE_S: Final = 86_400
 back. A bridge that was away for longer may bring one back."""
 
 MAX_TOMBSTONES: Final = 100_000
-"""Removals that are remembered, about 50 MB; with one more, the oldest one is forgotten."""
+"""Removals that are remembered, at most; with one more, the oldest one is forgotten. They count as retained messages,
+too, and give way to them."""
+
+MAX_VAIN_TOMBSTONES: Final = 1_000
+"""Those of them that found no message to remove. Any client may send them for topics that never were, so they must not
+displace the others."""
 
 MAX_CLOCK_AHEAD_S: Final = 60.0
 """How far ahead the clock of another broker may be for the publish times of its retained messages to hold. Without it,

@@ -7,6 +7,7 @@ its retained copy has none.
 
 from typing import Final, Protocol, final
 
+from mqttlite.core.limits import MAX_RAW_PROPERTIES_BYTES
 from mqttlite.core.memory import BATCH_BYTES, MESSAGE_BYTES, Holdable
 from mqttlite.core.outbound.told_properties import with_more
 from mqttlite.core.retained.writer import Writer
@@ -101,6 +102,7 @@ class Message(Holdable):
         size = len(topic) + len(payload)
         if raw is not None or properties is not NONE:
             super().__init__(MESSAGE_BYTES + size + _properties_memory(properties, raw))
+            size += _counted_bytes(properties, raw)
         else:
             super().__init__(MESSAGE_BYTES + size)
         self.topic: Final = topic
@@ -110,7 +112,7 @@ class Message(Holdable):
         self._properties: Final = properties
         self.expires_at: Final = expires_at
         self.raw: Final = raw
-        self._size: Final = size if properties is NONE else size + max(0, properties.size() - UNCOUNTED_BYTES)
+        self._size: Final = size
         self.superseded: bool = False
         """A retained message that was replaced: replays skip it."""
         self.number: int = 0
@@ -160,9 +162,12 @@ class Message(Holdable):
         message.number, message.trace = self.number, self.trace
         return message
 
-    def with_user_properties(self, more: bytes) -> "Message":
-        """The same message with encoded user properties behind its own."""
-        block = self.raw.data if self.raw is not None else encode_properties(self._properties, PUBLISH)
+    def with_user_properties(self, more: bytes, without: str = "") -> "Message":
+        """The same message with encoded user properties behind its own. Those with the name `without` are left out."""
+        if without:
+            block = encode_properties(_without(self.properties, without), PUBLISH)
+        else:
+            block = self.raw.data if self.raw is not None else encode_properties(self._properties, PUBLISH)
         raw = RawProperties(with_more(block, more), self.expiry_s())
         return self._like(self.retain, NONE, raw)
 
@@ -187,6 +192,27 @@ def _properties_memory(properties: Properties, raw: RawProperties | None) -> int
     if raw is None:
         return _PROPERTIES_BYTES + properties.size()
     return 0 if raw is NO_PROPERTIES else _RAW_BYTES + len(raw.data)
+
+
+def _counted_bytes(properties: Properties, raw: RawProperties | None) -> int:
+    """The part of the properties' size that counts in the size of a message."""
+    if raw is None:
+        return max(0, properties.size() - UNCOUNTED_BYTES)
+    if len(raw.data) <= MAX_RAW_PROPERTIES_BYTES:
+        return 0
+    return max(0, decode_properties(Cursor(raw.data), PUBLISH).size() - UNCOUNTED_BYTES)
+
+
+def _without(came: Properties, name: str) -> Properties:
+    """The properties of a PUBLISH without the user properties of a name."""
+    return Properties(
+        payload_format_indicator=came.payload_format_indicator,
+        message_expiry_interval=came.message_expiry_interval,
+        content_type=came.content_type,
+        response_topic=came.response_topic,
+        correlation_data=came.correlation_data,
+        user_properties=[each for each in came.user_properties if each[0] != name],
+    )
 
 
 class Origin(Protocol):

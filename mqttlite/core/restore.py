@@ -19,7 +19,6 @@ from mqttlite.core.log_changes import Append, KeepFrom, SaveDeadline, SaveRecord
 from mqttlite.core.message_filter import FilterCompiler, StoredFilter
 from mqttlite.core.message_numbers import MessageNumbers
 from mqttlite.core.namespace import Namespace
-from mqttlite.core.retained.publish_order import ORDER_KEY
 from mqttlite.core.route.delayed_messages import DelayedMessages
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.subscription import FilteredSubscription, Subscription
@@ -41,9 +40,7 @@ def restore(
     `now`."""
     for changes in batches:
         for change in changes:
-            if isinstance(change, SaveRecord) and change.key == ORDER_KEY:
-                router.retained.order.is_on = True
-            elif isinstance(change, (SaveRecord, Append, SaveDeadline, KeepFrom, StoredLog)):
+            if isinstance(change, (SaveRecord, Append, SaveDeadline, KeepFrom, StoredLog)):
                 for namespace in served:
                     namespace.restore(change)
             elif isinstance(change, Enqueue):

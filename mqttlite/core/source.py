@@ -23,6 +23,7 @@ class Source:
     __slots__ = (
         "_writer",
         "client_id",
+        "dates_retained",
         "grants",
         "identity",
         "kind",
@@ -49,6 +50,9 @@ class Source:
         """The limits of its topics and payloads."""
         self.traced: bool = False
         """Whether every message from and to this client is traced."""
+        self.dates_retained: bool = False
+        """Whether its retained messages say when they were published (`PublishOrder`): it is another broker's bridge,
+        or the bridge to one."""
         self._writer: Writer | None = None
 
     @property

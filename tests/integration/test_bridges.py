@@ -351,14 +351,28 @@ def retained_of(broker: Broker) -> dict[bytes, bytes]:
     return {each.topic: each.payload for each in found}
 
 
+@pytest.mark.parametrize(("is_on_here", "is_on_there"), [(True, True), (True, False), (False, True), (False, False)])
+async def test_retained_messages_are_compared_where_both_operators_want_it(
+    rig: Rig, is_on_here: bool, is_on_there: bool
+) -> None:
+    there = await start(rig, newest_retained=is_on_there)
+    here = await start(rig, bridges=[bridge(there.port)], newest_retained=is_on_here)
+    await until(is_connected(here))
+    is_on = is_on_here and is_on_there
+    assert bridges_of(here).get("b").view().newest_retained is is_on
+    for broker in (here, there):
+        sources = core_of(broker).sessions.values()
+        assert [each.dates_retained for each in sources] == [is_on] * len(sources)
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_retained_messages_that_both_sides_changed_are_the_newest_on_both(
     rig: Rig, tmp_path: Path, unused_tcp_port: int, qos: int
 ) -> None:
     """Also after a restart of either side while the bridge is away."""
     topics = [{"pattern": "#", "direction": "both", "qos": qos}]
-    here_options: dict[str, Any] = {"bridges": [bridge(unused_tcp_port, topics=topics)]}
-    there = await start(rig, tmp_path / "there", unused_tcp_port)
+    here_options: dict[str, Any] = {"bridges": [bridge(unused_tcp_port, topics=topics)], "newest_retained": True}
+    there = await start(rig, tmp_path / "there", unused_tcp_port, newest_retained=True)
     here = await start(rig, tmp_path / "here", **here_options)
     await until(is_connected(here))
     assert bridges_of(here).get("b").view().newest_retained
@@ -381,7 +395,7 @@ async def test_retained_messages_that_both_sides_changed_are_the_newest_on_both(
     await change(there, here, "here")
     await here.stop()
     await there.stop()
-    there = await start(rig, tmp_path / "there", unused_tcp_port)
+    there = await start(rig, tmp_path / "there", unused_tcp_port, newest_retained=True)
     here = await start(rig, tmp_path / "here", **here_options)
     await until(is_connected(here))
     wanted = {f"s/{name}/{each}".encode(): b"newer" for name in ("here", "there") for each in ("a", "changed")}

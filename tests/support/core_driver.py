@@ -58,6 +58,7 @@ class World:
         filters: FilterCompiler | None = None,
         before_restore: Callable[[Broker], None] | None = None,
         overload_limits: OverloadLimits | None = None,
+        newest_retained: bool = False,
     ) -> None:
         self.now = now
         self.store: MemoryStore = store or MemoryStore()
@@ -69,6 +70,7 @@ class World:
             filters=filters,
             overload_limits=overload_limits,
             namespaces=NAMESPACES,
+            newest_retained=newest_retained,
         )
         self._filters = filters
         self.late_pages: list[LoadPage | LoadEntries] | None = None
@@ -187,7 +189,13 @@ class World:
 
     def restart(self, limits: Limits | None = None) -> "World":
         """A new broker with what this one's store kept; its clients are gone."""
-        return World(limits or self.broker.limits, self.store, self.now, filters=self._filters)
+        return World(
+            limits or self.broker.limits,
+            self.store,
+            self.now,
+            filters=self._filters,
+            newest_retained=self.broker.router.retained.order.is_on,
+        )
 
     def end(self) -> None:
         """Everything is over; check that the broker knows that it holds nothing any more."""

@@ -4,6 +4,7 @@ from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.broker import Broker
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Message
+from mqttlite.core.retained.retained_store import RetainedStore
 from mqttlite.topics.retained import EMPTY_ENTRIES
 
 
@@ -19,12 +20,17 @@ def end_everything(broker: Broker, now: float) -> None:
         broker.cancel_delayed(delayed.number, now)
     retained = broker.router.retained
     for message in retained.search(b"#").take(1_000_000):
-        retained.remove(message.topic)
+        _remove(retained, message.topic)
     for number in range(EMPTY_ENTRIES + 1):  # the store remembers some topics that it had
         topic = b"forget %d" % number
         retained.restore(Message(topic, b"x"))
-        retained.remove(topic)
+        _remove(retained, topic)
     broker.authorize(built_in_rules())  # which forgets all routes
+
+
+def _remove(retained: RetainedStore, topic: bytes) -> None:
+    retained.put(Message(topic, b""))
+    retained.order.exhume(topic)
 
 
 def assert_nothing_is_held(memory: MemoryAccount) -> None:

@@ -6,7 +6,7 @@ from mqttlite.core.authorizer import Authorizer, allows_will
 from mqttlite.core.connect.capabilities import check_connect
 from mqttlite.core.connect.connection import Connection, Peer
 from mqttlite.core.limits import MAX_CLIENT_ID_CHARACTERS, Limits
-from mqttlite.core.retained.publish_order import PUBLISHED, asks_for_order
+from mqttlite.core.retained.publish_order import PUBLISHED
 from mqttlite.topics.names import check_name, is_own
 from mqttlite.topics.namespaces import Namespaces
 from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
@@ -82,11 +82,13 @@ def check_response_topic(properties: Properties) -> None:
         raise ProtocolError(f"response topic {topic[:64]!r} is no topic name [MQTT-3.3.2-14]")
 
 
-def acceptance(connection: Connection, packet: Connect, limits: Limits, data: bytes | None = None) -> bytes:
+def acceptance(
+    connection: Connection, packet: Connect, limits: Limits, data: bytes | None = None, compares: bool = False
+) -> bytes:
     """The CONNACK that accepts a client, with the properties that differ from the standard's defaults.
 
-    `data` is the last data of an authentication method. The packet has no reason string, and a user property only as
-    the answer to one in CONNECT [MQTT-3.2.2-20].
+    `data` is the last data of an authentication method; `compares` grants the wish of a bridge (`PublishOrder`).
+    The packet has no reason string, and a user property only as the answer to one in CONNECT [MQTT-3.2.2-20].
     """
     if packet.version != V5:
         return _ACCEPTANCES[connection.session_present and packet.version == V311]
@@ -109,7 +111,7 @@ def acceptance(connection: Connection, packet: Connect, limits: Limits, data: by
         shared_subscription_available=None if offered.shared_subscriptions_available else 0,
         subscription_identifier_available=None if offered.subscription_identifiers_available else 0,
         response_information=response_information if response_information and wants_response_information else None,
-        user_properties=[(PUBLISHED, "1")] if asks_for_order(packet.properties) else [],
+        user_properties=[(PUBLISHED, "1")] if compares else [],
     )
     return encode(Connack(connection.session_present, 0, properties), V5)  # [MQTT-3.1.4-5]
 

@@ -203,9 +203,10 @@ class Connecting:
             else:
                 session.take_will()  # the delayed will has its own copy now
                 permissions.deny(session, PUBLISH, will.topic)
-        if asks_for_order(packet.properties):
-            self._order.begin()
-        outbox.answer(connect.acceptance(connection, packet, limits, data))  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
+        session.dates_retained = self._order.is_on and asks_for_order(packet.properties)
+        outbox.answer(
+            connect.acceptance(connection, packet, limits, data, session.dates_retained)
+        )  # [MQTT-3.2.0-1] [MQTT-3.2.0-2]
         self._effects.connected.append(connection.number)
         session.resume()
 

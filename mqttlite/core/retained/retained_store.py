@@ -22,6 +22,7 @@ from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.retained.expiry_caps import ExpiryCaps
 from mqttlite.core.retained.publish_order import PublishOrder
 from mqttlite.core.retained.retained_replay import RetainedReplay
+from mqttlite.core.retained.tombstones import entry_bytes
 from mqttlite.core.retained.writer import Writer
 from mqttlite.topics.names import is_own
 from mqttlite.topics.retained import RetainedMessages, Search
@@ -42,13 +43,15 @@ class RetainedStore:
         "order",
     )
 
-    def __init__(self, effects: Effects, limits: Limits, expiry: ExpiryCaps | None = None) -> None:
+    def __init__(
+        self, effects: Effects, limits: Limits, expiry: ExpiryCaps | None = None, newest_retained: bool = False
+    ) -> None:
         self._effects: Final = effects
         self._memory: Final = effects.memory
         self._limits: Final = limits
         self._expiry: Final = expiry
         """None: only the messages' own expiry applies."""
-        self.order: Final = PublishOrder(effects)
+        self.order: Final = PublishOrder(effects, newest_retained)
         self._messages: Final[RetainedMessages[Message]] = RetainedMessages()
         self._own: Final[RetainedMessages[Message]] = RetainedMessages()
         self._bytes = 0
@@ -66,12 +69,12 @@ class RetainedStore:
 
     @property
     def size_bytes(self) -> int:
-        """The memory of the retained messages, without the broker's own."""
-        return self._bytes
+        """The memory of the retained messages and the tombstones, without the broker's own messages."""
+        return self._bytes + self.order.size_bytes
 
-    def put(self, message: Message, writer: Writer | None = None) -> bool:
+    def put(self, message: Message, writer: Writer | None = None, comes_dated: bool = False) -> bool:
         """Keep a message in place of the topic's earlier one. An empty payload only removes that one [MQTT-3.3.1-6].
-        `writer` wrote it, unless it has a writer already.
+        `writer` wrote it, unless it has a writer already. `comes_dated` is that of `placed`.
 
         False: the limit is reached. The earlier message is removed in this case, too.
         """
@@ -80,17 +83,18 @@ class RetainedStore:
         topic, effects = message.topic, self._effects
         own = is_own(topic)
         size = 0 if own else _entry_bytes(topic)
-        self._remove(topic, own, size)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
-        if not message.payload:
-            if self.order.is_on and not own:
-                self.order.bury(message)
-            return True  # [MQTT-3.3.1-7]
-        self.order.exhume(topic)
+        had = self._remove(topic, own, size)  # [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]
         if own:
+            if not message.payload:
+                return True
             if len(self._own) >= MAX_OWN_RETAINED:
                 return False
             self._own.put(topic, message)
             return True
+        had = self.order.exhume(topic) or had or comes_dated
+        if not message.payload:
+            self._bury(message, not had)
+            return True  # [MQTT-3.3.1-7]
         effects.identify(message)
         if self._expiry is not None:
             message = self._expiry.limited(message, effects.now)
@@ -99,28 +103,25 @@ class RetainedStore:
                 self._next_sweep = effects.now + RETAINED_SWEEP_S
                 self._remove_expired()
             if not self._has_room(message, size):
+                self._bury(message, not had)
                 return False
+        self._clear_tombstones(message, size)
         if message.writer is None:
             message.writer = writer
         self._add(message, size)
         effects.changes.append(SaveRetained(message))
         return True
 
-    def placed(self, message: Message) -> Message:
+    def placed(self, message: Message, comes_dated: bool = False) -> Message:
         """The message in the order of the topic's messages: without RETAIN if the topic has a newer one. Call it before
-        `put`."""
+        `put`. `comes_dated`: the time in its user property counts."""
         if not self.order.is_on or is_own(message.topic):
             return message
-        return self.order.placed(message, self._messages.get(message.topic))
+        return self.order.placed(message, self._messages.get(message.topic), comes_dated)
 
     def would_keep(self, message: Message) -> bool:
         """Whether `put` would keep a client's message without first removing expired ones."""
         return bool(message.payload) and self._has_room(message, _entry_bytes(message.topic))
-
-    def remove(self, topic: bytes) -> None:
-        """Remove the message of a topic, if there is one."""
-        own = is_own(topic)
-        self._remove(topic, own, 0 if own else _entry_bytes(topic))
 
     def restore(self, message: Message) -> None:
         """Restore a message that a store kept."""
@@ -151,7 +152,7 @@ class RetainedStore:
             effects.pending_bytes += LOOKING_BYTES * min(len(search), replay.most)
             for message in search.take(replay.most):
                 if message.expired(effects.now):
-                    self.remove(message.topic)
+                    self._remove_one_expired(message)
                 else:
                     effects.pending_bytes += replay.put(message)
         return replay
@@ -177,11 +178,11 @@ class RetainedStore:
         if self._messages.buckets != self._buckets:
             self._charge_buckets()
 
-    def _remove(self, topic: bytes, own: bool, size: int) -> None:
-        """Remove the message of a topic, if there is one. Its entry takes `size` bytes."""
+    def _remove(self, topic: bytes, own: bool, size: int) -> bool:
+        """Remove the message of a topic. Its entry takes `size` bytes. Return whether there was one."""
         removed = (self._own if own else self._messages).remove(topic)
         if removed is None:
-            return
+            return False
         removed.superseded = True
         if not own:
             self._bytes -= self._memory.let_go(removed, size)
@@ -190,6 +191,17 @@ class RetainedStore:
             if self._messages.buckets != self._buckets:
                 self._charge_buckets()
             self._effects.changes.append(RemoveRetained(topic))
+        return True
+
+    def _bury(self, message: Message, is_vain: bool) -> None:
+        """Remember that a message removed its topic's, or went itself, if there is room beside the messages."""
+        if not self.order.is_on:
+            return
+        tombstone = self.order.tombstone(message)
+        size = entry_bytes(message.topic)
+        if self._has_room(tombstone, size):
+            self._clear_tombstones(tombstone, size)
+            self.order.bury(tombstone, is_vain)
 
     def _charge_buckets(self) -> None:
         size = (self._messages.buckets - self._buckets) * BUCKET_BYTES
@@ -198,18 +210,37 @@ class RetainedStore:
         self._memory.used += size
 
     def _has_room(self, message: Message, size: int) -> bool:
+        """Whether there is room beside the messages, when all tombstones are gone."""
+        return self._fits(size + message.memory_bytes, 0, 0)
+
+    def _clear_tombstones(self, message: Message, size: int) -> None:
+        """Forget removals until there is room for a message."""
+        order = self.order
+        while order.tombstones and not self._fits(size + message.memory_bytes, order.tombstones, order.size_bytes):
+            order.drop_first()
+
+    def _fits(self, size: int, tombstones: int, tombstone_bytes: int) -> bool:
+        """Whether there is room for `size` bytes beside the messages and so many of the tombstones."""
         limits = self._limits
-        size += message.memory_bytes
+        held = self._bytes + tombstone_bytes
         return (
-            len(self._messages) < limits.max_retained_messages
-            and self._bytes + size <= limits.max_retained_bytes
-            and size <= self._memory.room_for(self._bytes)
+            len(self._messages) + tombstones < limits.max_retained_messages
+            and held + size <= limits.max_retained_bytes
+            and size <= self._memory.room_for(held) + self.order.size_bytes - tombstone_bytes
         )
 
     def _remove_expired(self) -> None:
+        self.order.drop_expired()
         for message in self._messages.values():
             if message.expired(self._effects.now):
-                self.remove(message.topic)
+                self._remove_one_expired(message)
+
+    def _remove_one_expired(self, message: Message) -> None:
+        """Remove a retained message that has expired. An older one must not come after it."""
+        own = is_own(message.topic)
+        self._remove(message.topic, own, 0 if own else _entry_bytes(message.topic))
+        if not own:
+            self._bury(message, False)
 
 
 def _entry_bytes(topic: bytes) -> int:

@@ -158,6 +158,7 @@ class Bridge:
         self.endpoint: str = ""
         """The address to which it is connected; empty if it is not."""
         self._core: Final = core
+        self._may_compare: Final = core.router.retained.order.is_on
         self._loop_driver: Final = loop_driver
         self._broker_id: Final = broker_id
         self._tls: Final = tls
@@ -298,6 +299,8 @@ class Bridge:
             quotas=self._quotas,
         )
         session.connect(client, window)
+        if session.source is not None:
+            session.source.dates_retained = self.compares
         out = [each for each in self.options.topics if each.goes_out]
         kept = {each.local_filter.encode() for each in out}
         stale = [each for each in session.filters if each not in kept]
@@ -400,7 +403,9 @@ class Bridge:
             server_hostname=None if isinstance(tls, bool) else tls.server_name,
             receive_maximum=min(options.window, self._core.limits.receive_maximum) if is_v5 else None,
             max_packet_size=self._largest_packet() if is_v5 else None,
-            properties=Properties(user_properties=[(PUBLISHED, "1")]) if is_v5 else NONE,
+            properties=Properties(user_properties=[(PUBLISHED, "1")])
+            if is_v5 and self._core.router.retained.order.is_on
+            else NONE,
         )
         connection, connack = await dial(dialled, self.remote_client_id, clean_start=False)
         return _Joined(connection, connack, endpoint)
@@ -428,9 +433,7 @@ class Bridge:
             await self._close(connection, why)
             raise why
         is_same = self._last.endpoint == endpoint
-        self.compares = asks_for_order(connack.properties)
-        if self.compares:
-            self._core.router.retained.order.begin()
+        self.compares = self._may_compare and asks_for_order(connack.properties)
         if not connack.session_present:
             self._flushed = None
         elif not is_same:

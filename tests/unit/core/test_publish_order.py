@@ -4,21 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqttlite.core.changes import SaveRetained
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import MAX_CLOCK_AHEAD_S, TOMBSTONE_S
+from mqttlite.core.limits import MAX_CLOCK_AHEAD_S, TOMBSTONE_S, Limits
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.retained.publish_order import PUBLISHED, PublishOrder, published_us
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBLISH, V5
-from mqttlite.wire.packets import Publish
+from mqttlite.wire.packets import Ack, Publish
 from mqttlite.wire.properties import Properties, encode_properties
+from mqttlite.wire.reason_codes import ReasonCode
 from tests.support.core_driver import START, Client, World, request
 
 US = 1_000_000
 
 
-def joined() -> World:
+def joined(limits: Limits | None = None) -> World:
     """A broker that a bridge has joined to another one."""
-    world = World()
+    world = World(limits, newest_retained=True)
     peer(world)
     return world
 
@@ -43,6 +45,22 @@ def at(seconds: float) -> dict[str, list[tuple[str, str]]]:
     return {"user_properties": [(PUBLISHED, str(int(seconds * US)))]}
 
 
+def arrive(
+    world: World, topic: str, payload: str, seconds: float, *, others: list[tuple[str, str]] | None = None
+) -> Ack:
+    """A message that was published at another broker comes over the bridge."""
+    dates = at(seconds)["user_properties"]
+    return publish_by(peer(world), topic, payload, [*dates, *(others or [])])
+
+
+def publish_by(client: Client, topic: str, payload: str, user_properties: list[tuple[str, str]]) -> Ack:
+    properties = Properties(user_properties=user_properties)
+    client.send(Publish(topic.encode(), payload.encode(), 1, True, False, client.packet_id(), properties))
+    answer = client.packets[-1]
+    assert isinstance(answer, Ack)
+    return answer
+
+
 def kept(world: World, topic: str = "t") -> str | None:
     message = world.broker.router.retained.get(topic.encode())
     return None if message is None else message.payload.decode()
@@ -55,6 +73,155 @@ def test_a_client_that_does_not_ask_is_told_nothing() -> None:
     assert connack is not None
     assert connack.properties.user_properties == []
     assert not world.broker.router.retained.order.is_on
+
+
+def test_no_client_turns_the_order_on() -> None:
+    """Where the operator does not want it, the wish of a bridge is not granted, and removals leave nothing."""
+    world = World()
+    client = world.open(V5)
+    connack = client.connect("nobody", user_properties=[(PUBLISHED, "1")])
+    assert connack is not None
+    assert connack.properties.user_properties == []
+    for number in range(20):
+        publish_by(client, f"never/{number}", "", [])
+    retained = world.broker.router.retained
+    assert (retained.size_bytes, retained.order.tombstones) == (0, 0)
+    assert not any(isinstance(each, SaveRetained) for batch in world.store.load() for each in batch)
+    world = world.restart()
+    assert not world.broker.router.retained.order.is_on
+    assert world.broker.router.retained.order.tombstones == 0
+
+
+def test_tombstones_go_where_the_operator_wants_no_order_any_more() -> None:
+    world = joined()
+    world.publish("t", "x", 1, True)
+    world.publish("t", "", 1, True)
+    assert world.broker.router.retained.order.tombstones == 1
+    world = World(store=world.store)
+    world.settle()
+    assert world.broker.router.retained.order.tombstones == 0
+    assert World(store=world.store, newest_retained=True).broker.router.retained.order.tombstones == 0
+
+
+def test_the_time_that_a_client_writes_does_not_count_unless_it_asked() -> None:
+    world = joined()
+    client = world.connect("c")
+    publish_by(client, "t", "x", [*at(START + 30)["user_properties"], ("k", "v")])
+    message = world.broker.router.retained.get(b"t")
+    assert message is not None
+    assert message.properties.user_properties == [("k", "v"), (PUBLISHED, str(int(START * US) + 1))]
+    publish_by(client, "t", "y", at(START - 30)["user_properties"])
+    assert kept(world) == "y"
+    peer(world)
+    client = world.connect("peer", clean_start=False, expiry=NEVER_EXPIRES)
+    publish_by(client, "t", "z", at(START - 30)["user_properties"])
+    assert kept(world) == "z"
+
+
+def test_tombstones_count_as_retained_messages_and_give_way_to_them() -> None:
+    world = joined(Limits(max_retained_messages=3))
+    order = world.broker.router.retained.order
+    for topic in "abcd":
+        world.publish(topic, "x", 1, True)
+        world.publish(topic, "", 1, True)
+    assert order.tombstones == 3
+    arrive(world, "b", "older", START - 1)
+    assert kept(world, "b") is None
+    for number, topic in enumerate("xyz"):
+        assert world.publish(topic, "x", 1, True) != ReasonCode.QUOTA_EXCEEDED
+        assert order.tombstones == 2 - number
+    assert world.publish("v", "x", 1, True) == ReasonCode.QUOTA_EXCEEDED
+    world.publish("w", "", 1, True)
+    assert order.tombstones == 0
+    assert [kept(world, topic) for topic in "xyz"] == ["x", "x", "x"]
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(max_retained_bytes=200_000), Limits(max_memory_bytes=600_000, max_route_cache_bytes=50_000)]
+)
+def test_tombstones_of_long_topics_have_no_more_memory_than_retained_messages(limits: Limits) -> None:
+    world = joined(limits)
+    retained = world.broker.router.retained
+    for number in range(30):
+        arrive(world, f"{number:05d}".ljust(20_000, "x"), "", START)
+    assert 0 < retained.order.tombstones < 15
+    assert retained.size_bytes <= (limits.max_memory_bytes // 2 or limits.max_retained_bytes)
+    assert not world.broker.effects.memory.is_full()
+    world.publish("t", "y" * 50_000, 1, True)
+    assert kept(world) is not None
+    assert 0 < world.restart().broker.router.retained.order.tombstones < 15
+
+
+def test_a_delayed_message_has_the_time_at_which_it_is_due() -> None:
+    world = joined()
+    client = world.connect("c")
+    publish_by(client, "$delayed/120/t", "delayed", [])
+    world.advance(90)
+    arrive(world, "t", "before it was due", START + 90)
+    world.advance(30)
+    assert kept(world) == "delayed"
+    message = world.broker.router.retained.get(b"t")
+    assert message is not None
+    assert message.properties.user_properties == [(PUBLISHED, str(published_us(message)))]
+    assert published_us(message) == int((START + 120) * US)
+    arrive(world, "t", "before it was due", START + 90)
+    assert kept(world) == "delayed"
+    reader = world.connect("reader")
+    reader.subscribe("t")
+    assert [each.properties.user_properties for each in reader.packets if isinstance(each, Publish)] == [
+        message.properties.user_properties
+    ]
+
+
+def test_a_delayed_removal_holds_from_when_it_is_due() -> None:
+    world = joined()
+    client = world.connect("c")
+    world.publish("t", "x", 1, True)
+    publish_by(client, "$delayed/300/t", "", [])
+    world.advance(300)
+    assert kept(world) is None
+    arrive(world, "t", "from before", START + 200)
+    assert kept(world) is None
+
+
+@pytest.mark.parametrize("how", ["still kept", "found", "swept"])
+def test_an_older_message_does_not_come_after_one_that_has_expired(how: str) -> None:
+    world = joined(Limits(max_retained_messages=3))
+    for topic in "st":
+        world.publish(topic, "newer", 1, True, message_expiry_interval=5)
+    world.publish("u", "stays", 1, True)
+    world.advance(6)
+    if how == "found":
+        world.connect("reader").subscribe("t")
+        assert kept(world) is None
+    elif how == "swept":
+        world.publish("v", "has room", 1, True)
+        assert kept(world) is None
+    arrive(world, "t", "older", START - 1)
+    assert kept(world) != "older"
+    arrive(world, "t", "newest", START + 6)
+    assert kept(world) == "newest"
+
+
+def test_a_message_that_found_no_room_lets_no_older_one_in() -> None:
+    world = joined(Limits(max_retained_bytes=3_000))
+    world.publish("t", "first", 1, True)
+    assert world.publish("t", "x" * 6_000, 1, True) == ReasonCode.QUOTA_EXCEEDED
+    assert kept(world) is None
+    arrive(world, "t", "older", START - 100)
+    assert kept(world) is None
+    world.publish("t", "newest", 1, True)
+    assert kept(world) == "newest"
+
+
+def test_a_message_has_the_same_size_with_its_time_and_after_a_restart() -> None:
+    world = joined()
+    client = world.connect("c")
+    publish_by(client, "t", "x", [("k", "v" * 60_000)])
+    for each in (world, world.restart()):
+        message = each.broker.router.retained.get(b"t")
+        assert message is not None
+        assert message.size() == Message(b"t", b"x", properties=message.properties).size() > 50_000
 
 
 def test_without_a_bridge_the_last_arrival_holds_and_is_passed_on_as_it_came() -> None:
@@ -76,7 +243,7 @@ def test_an_older_message_is_delivered_without_retain_and_not_retained() -> None
     reader = world.connect("reader")
     reader.subscribe(request("t", 1, retain_as_published=True))
     world.publish("t", "here", 1, True)
-    world.publish("t", "older", 1, True, **at(START - 1))
+    arrive(world, "t", "older", START - 1)
     assert kept(world) == "here"
     assert [(each.payload, each.retain) for each in reader.packets if isinstance(each, Publish)] == [
         (b"here", True),
@@ -88,9 +255,9 @@ def test_an_older_message_is_delivered_without_retain_and_not_retained() -> None
 def test_a_newer_message_replaces_and_a_repetition_changes_nothing() -> None:
     world = joined()
     world.publish("t", "here", 1, True)
-    world.publish("t", "newer", 1, True, **at(START + 1))
+    arrive(world, "t", "newer", START + 1)
     assert kept(world) == "newer"
-    world.publish("t", "newer", 1, True, **at(START + 1))
+    arrive(world, "t", "newer", START + 1)
     assert kept(world) == "newer"
     assert world.broker.router.retained.order.outdated == 0
 
@@ -99,14 +266,14 @@ def test_a_newer_message_replaces_and_a_repetition_changes_nothing() -> None:
 def test_of_two_messages_of_one_time_the_same_one_holds_in_either_order(first: str) -> None:
     world = joined()
     for payload in (first, "b" if first == "a" else "a"):
-        world.publish("t", payload, 1, True, **at(START + 1))
+        arrive(world, "t", payload, START + 1)
     assert kept(world) == "b"
 
 
 def test_what_is_published_here_is_newer_than_all_that_is_known_here() -> None:
     world = joined()
     peer_ahead = START + MAX_CLOCK_AHEAD_S - 1
-    world.publish("t", "from a clock ahead", 1, True, **at(peer_ahead))
+    arrive(world, "t", "from a clock ahead", peer_ahead)
     world.publish("t", "here", 1, True)
     message = world.broker.router.retained.get(b"t")
     assert message is not None
@@ -119,11 +286,14 @@ def test_what_is_published_here_is_newer_than_all_that_is_known_here() -> None:
 )
 def test_a_time_that_cannot_be_right_is_that_of_the_arrival(value: str) -> None:
     world = joined()
-    world.publish("t", "odd", 1, True, user_properties=[(PUBLISHED, value)])
+    publish_by(peer(world), "t", "odd", [(PUBLISHED, value)])
     assert kept(world) == "odd"
-    world.publish("t", "newer", 1, True, **at(START + 1))
+    message = world.broker.router.retained.get(b"t")
+    assert message is not None
+    assert message.properties.user_properties == [(PUBLISHED, str(int(START * US) + 1))]
+    arrive(world, "t", "newer", START + 1)
     assert kept(world) == "newer"
-    world.publish("t", "older", 1, True, **at(START - 1))
+    arrive(world, "t", "older", START - 1)
     assert kept(world) == "newer"
 
 
@@ -131,14 +301,14 @@ def test_a_removed_message_does_not_come_back_for_a_day() -> None:
     world = joined()
     world.publish("t", "x", 1, True)
     world.publish("t", "", 1, True)
-    world.publish("t", "older", 1, True, **at(START - 1))
+    arrive(world, "t", "older", START - 1)
     assert kept(world) is None
     world = world.restart()
     assert world.broker.router.retained.order.tombstones == 1
-    world.publish("t", "older", 1, True, **at(START - 1))
+    arrive(world, "t", "older", START - 1)
     assert kept(world) is None
     world.advance(TOMBSTONE_S)
-    world.publish("t", "older", 1, True, **at(START - 1))
+    arrive(world, "t", "older", START - 1)
     assert kept(world) == "older"
     assert world.restart().broker.router.retained.order.tombstones == 0
 
@@ -146,18 +316,18 @@ def test_a_removed_message_does_not_come_back_for_a_day() -> None:
 def test_a_removal_that_is_older_removes_nothing() -> None:
     world = joined()
     world.publish("t", "x", 1, True)
-    world.publish("t", "", 1, True, **at(START - 1))
+    arrive(world, "t", "", START - 1)
     assert kept(world) == "x"
-    world.publish("t", "", 1, True, **at(START + 1))
+    arrive(world, "t", "", START + 1)
     assert kept(world) is None
 
 
 def test_a_removal_holds_also_where_there_was_nothing() -> None:
     world = joined()
-    world.publish("t", "", 1, True, **at(START + 1))
-    world.publish("t", "older", 1, True, **at(START))
+    arrive(world, "t", "", START + 1)
+    arrive(world, "t", "older", START)
     assert kept(world) is None
-    world.publish("t", "newer", 1, True, **at(START + 2))
+    arrive(world, "t", "newer", START + 2)
     assert kept(world) == "newer"
     assert world.broker.router.retained.order.tombstones == 0
 
@@ -172,22 +342,42 @@ def test_tombstones_that_have_expired_are_forgotten_after_a_restart_too() -> Non
     world.advance(TOMBSTONE_S - 2)
     world.publish("new", "", 1, True)
     assert order.tombstones == 2
-    world.publish("old/2", "back", 1, True, **at(START - 1))
+    arrive(world, "old/2", "back", START - 1)
     assert kept(world, "old/2") == "back"
+
+
+def removal(topic: bytes, number: int) -> Message:
+    message = Message(topic, b"", 1, True)
+    message.number = number
+    return message
 
 
 def test_one_tombstone_too_many_drops_the_oldest() -> None:
     effects = Effects()
-    order = PublishOrder(effects, max_tombstones=2)
+    order = PublishOrder(effects, True, max_tombstones=2)
     for number, topic in enumerate((b"a", b"b", b"a", b"c")):
-        message = Message(topic, b"", 1, True)
-        message.number = number + 1
-        order.bury(message)
+        order.exhume(topic)
+        order.bury(order.tombstone(removal(topic, number + 1)), False)
     older = Message(b"b", b"x", 1, True, Properties(user_properties=[(PUBLISHED, "1")]))
     assert order.tombstones == 2
-    assert order.placed(older, None).retain
+    assert order.placed(older, None, True).retain
     again = Message(b"a", b"x", 1, True, Properties(user_properties=[(PUBLISHED, "1")]))
-    assert not order.placed(again, None).retain
+    assert not order.placed(again, None, True).retain
+
+
+def test_removals_that_found_nothing_displace_no_others() -> None:
+    effects = Effects()
+    order = PublishOrder(effects, True, max_tombstones=4, max_vain=2)
+    for number, topic in enumerate((b"a", b"b", b"c", b"d", b"e", b"f")):
+        order.bury(order.tombstone(removal(topic, number + 1)), topic not in b"a b f")
+    assert order.tombstones == 4
+
+    def is_remembered(topic: bytes) -> bool:
+        return not order.placed(
+            Message(topic, b"x", 1, True, Properties(user_properties=[(PUBLISHED, "1")])), None, True
+        ).retain
+
+    assert [topic for topic in (b"b", b"c", b"d", b"e", b"f") if is_remembered(topic)] == [b"b", b"e", b"f"]
 
 
 def test_other_user_properties_stay_and_come_first() -> None:
@@ -201,9 +391,9 @@ def test_other_user_properties_stay_and_come_first() -> None:
         assert message is not None
         assert message.properties.user_properties[:-1] == others
         assert message.properties.user_properties[-1][0] == PUBLISHED
-    world.publish("u", "newer", 1, True, user_properties=[*at(START + 1)["user_properties"], *others])
+    arrive(world, "u", "newer", START + 1, others=others)
     assert kept(world, "u") == "newer"
-    world.publish("u", "older", 1, True, user_properties=[*at(START)["user_properties"], *others])
+    arrive(world, "u", "older", START, others=others)
     assert kept(world, "u") == "newer"
 
 
@@ -225,15 +415,23 @@ def test_own_topics_are_not_compared() -> None:
 
 
 def test_a_message_of_before_says_its_time_when_it_is_sent_to_a_new_subscriber() -> None:
-    world = World()
-    world.publish("t", "before", 1, True)
-    world.publish("u", "of another", 1, True, **at(START - 5))
+    before = World()
+    before.publish("t", "before", 1, True)
+    before.publish("u", "of another", 1, True, **at(START - 5))
+    before.publish("v", "forged", 1, True, **at(START + 500))
+    world = World(store=before.store, newest_retained=True)
     message = world.broker.router.retained.get(b"t")
     assert message is not None
     client = peer(world)
     client.subscribe(request("#", 1, retain_as_published=True))
     found = {each.topic: each.properties.user_properties for each in client.packets if isinstance(each, Publish)}
-    assert found == {b"t": [(PUBLISHED, str(message.number))], b"u": at(START - 5)["user_properties"]}
+    forged = world.broker.router.retained.get(b"v")
+    assert forged is not None
+    assert found == {
+        b"t": [(PUBLISHED, str(message.number))],
+        b"u": at(START - 5)["user_properties"],
+        b"v": [(PUBLISHED, str(forged.number))],
+    }
 
 
 def test_nothing_is_held_at_the_end() -> None:
@@ -250,7 +448,7 @@ class Pair:
     """Two brokers whose clocks differ, and a bridge between them that a test moves."""
 
     def __init__(self) -> None:
-        self.worlds = [World(), World(now=START + 3.5)]
+        self.worlds = [World(newest_retained=True), World(now=START + 3.5, newest_retained=True)]
         self.peers = [self._join(number) for number in (0, 1)]
         self.waiting: list[list[Publish]] = [[], []]
 
