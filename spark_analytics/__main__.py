@@ -51,6 +51,7 @@ def _report(options: argparse.Namespace) -> int:
             since=options.since,
             until=options.until,
             limits=dict(options.limit),
+            archive=options.archive,
             progress_to=sys.stderr,
         )
     for warning in summary.warnings:
@@ -92,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write tables and an HTML page about a dataset")
     report.add_argument("--input", required=True, metavar="DIR", help="the directory the broker writes its dataset to")
     report.add_argument("--out", required=True, metavar="DIR", help="where tables and page go; new or empty")
+    report.add_argument("--archive", metavar="DIR", help="the directory of [stream_archive], for the section Streams")
     report.add_argument("--overwrite", action="store_true", help="replace the report that is in --out")
     report.add_argument("--since", type=_moment, metavar="TIME", help="rows from then on: 2026-11-21T11:00 or '2 days'")
     report.add_argument("--until", type=_moment, metavar="TIME", help="rows before then")

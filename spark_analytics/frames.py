@@ -30,6 +30,8 @@ class Frames:
     samples: DataFrame
     attempts: DataFrame
     dead_letters: DataFrame
+    archived: DataFrame | None = None
+    """The messages of all streams (`streams.read_all`); None: no archive was named."""
     since: datetime | None = None
     """The rows before were left out, as was asked."""
     limits: Mapping[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType, StructField, TimestampType
 
-from spark_analytics import units
+from spark_analytics import streams, units
 from spark_analytics.frames import NOTABLE, PROBLEM, Finding, Frames
 from spark_analytics.output import Output, flatten
 from spark_analytics.page.charts import figure
@@ -60,21 +60,26 @@ def run(
     since: datetime | None = None,
     until: datetime | None = None,
     limits: Mapping[str, int] | None = None,
+    archive: str | None = None,
     progress_to: TextIO,
 ) -> Summary:
-    """Write all tables and the page to `target`; raise AnalyticsError if source or target do not permit it."""
+    """Write all tables and the page to `target`; raise AnalyticsError if source or target do not permit it. `archive`
+    is the directory of an archive of streams."""
     progress = Progress(progress_to, len(TABLES) + sum(len(report.TABLES) for report in REPORTS) + 1)
     with ThreadPoolExecutor(AT_ONCE) as workers:
         try:
             output = Output(spark, target, overwrite=overwrite)
             dataset = read(spark, source, since=since, until=until, limits=limits, step=progress.step)
+            given = dataset.frames
+            if archive is not None:
+                given = replace(given, archived=streams.read_all(spark, archive, since=since, until=until))
             output.begin()
             results: dict[str, Future[_Result]] = {}
             told = []
             for report in REPORTS:
                 for table in report.TABLES:
                     # What it is made of was submitted before it, so that who waits always waits for somebody at work.
-                    frames = replace(dataset.frames, written=_Written(dict(results)))
+                    frames = replace(given, written=_Written(dict(results)))
                     results[table.name] = workers.submit(_compute, table, frames, output, progress)
                 told.append(workers.submit(_find, report, _Written(dict(results)), progress))
             found = sorted((finding for each in told for finding in each.result()), key=lambda one: -one.weight)

@@ -20,6 +20,7 @@ from spark_analytics.reports import (
     queues,
     runs,
     sessions,
+    streams,
     topics,
     trouble,
 )
@@ -33,6 +34,7 @@ REPORTS: Final[tuple[ReportModule, ...]] = (
     dropped,
     backpressure,
     queues,
+    streams,
     trouble,
     minutes,
     latency,

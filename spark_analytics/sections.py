@@ -60,6 +60,10 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "retry_storms",
         "dead_letters_by_cause",
     ),
+    "Streams": (
+        "stream_partitions",
+        "stream_keys",
+    ),
     "Capacity": (
         "capacity",
         "load_by_hour",

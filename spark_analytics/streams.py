@@ -9,6 +9,7 @@ The files are described in `docs/reference/streams.md`. Invariant: reading opens
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,9 +26,32 @@ SCHEMA: Final = (
 """The columns of a message. The last two are in the names of folders."""
 
 
+_TABLE: Final = "table=stream"
+
+
 def read(spark: SparkSession, directory: str, stream: str) -> DataFrame:
     """The archived messages of a stream, one row each, in no order. Raises `InputUnusable` where there are none."""
     return spark.read.schema(SCHEMA).parquet(_folder(directory, stream))
+
+
+def read_all(
+    spark: SparkSession, directory: str, *, since: datetime | None = None, until: datetime | None = None
+) -> DataFrame:
+    """The archived messages of all streams from `since` on and before `until`, with the column `stream`. Raises
+    `InputUnusable`."""
+    from pyspark.sql import functions as F
+
+    path = f"{directory.rstrip('/')}/{_TABLE}"
+    if "://" not in directory and not Path(path).is_dir():
+        raise InputUnusable(f"There is no archive of streams in {directory}: it has no folder {_TABLE}.")
+    messages = spark.read.schema(f"{SCHEMA}, stream STRING").parquet(path)
+    if since is not None:
+        day = F.lit(since.astimezone(UTC).date())
+        messages = messages.where((F.col("date") >= day) & (F.col("published_at") >= F.lit(since)))
+    if until is not None:
+        day = F.lit(until.astimezone(UTC).date())
+        messages = messages.where((F.col("date") <= day) & (F.col("published_at") < F.lit(until)))
+    return messages
 
 
 def follow(spark: SparkSession, directory: str, stream: str) -> DataFrame:
@@ -46,7 +70,7 @@ def with_json(messages: DataFrame, schema: str) -> DataFrame:
 
 def _folder(directory: str, stream: str) -> str:
     """The folder with the files of a stream. Raises `InputUnusable`."""
-    path = f"{directory.rstrip('/')}/table=stream/stream={stream}"
+    path = f"{directory.rstrip('/')}/{_TABLE}/stream={stream}"
     if "://" not in directory and not Path(path).is_dir():
         there = sorted(each.name.partition("=")[2] for each in Path(path).parent.glob("stream=*"))
         names = f": there are {', '.join(there)}" if there else ""
