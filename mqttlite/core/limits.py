@@ -432,6 +432,9 @@ MAX_VAIN_TOMBSTONES: Final = 1_000
 """Those of them that found no message to remove. Any client may send them for topics that never were, so they must not
 displace the others."""
 
+TOMBSTONES_SWEPT: Final = 100
+"""How many expired ones are forgotten with each message to be retained: all of a day ago may expire together."""
+
 MAX_CLOCK_AHEAD_S: Final = 60.0
 """How far ahead the clock of another broker may be for the publish times of its retained messages to hold. Without it,
 one wrong clock, or one client, could keep a topic from changing for years."""

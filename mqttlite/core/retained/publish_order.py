@@ -68,7 +68,8 @@ class PublishOrder:
         """
         effects = self._effects
         effects.identify(message)
-        self.drop_expired()
+        self._removals.drop_expired()
+        self._vain.drop_expired()
         latest = self._tombstone(message.topic) if kept is None else kept
         at = published = _carried_us(message) if comes_dated else 0
         if not at:  # published here: it is newer than everything that this broker knows
@@ -112,11 +113,6 @@ class PublishOrder:
     def drop_first(self) -> None:
         """Forget the removal that is worth least. There is one."""
         (self._vain if len(self._vain) else self._removals).drop_first()
-
-    def drop_expired(self) -> None:
-        """Forget the removals that have expired."""
-        self._removals.drop_expired()
-        self._vain.drop_expired()
 
     def restore(self, tombstone: Message) -> None:
         """Restore a tombstone that a store kept, or remove it there if it is needed no more."""

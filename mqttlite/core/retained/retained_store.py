@@ -230,7 +230,6 @@ class RetainedStore:
         )
 
     def _remove_expired(self) -> None:
-        self.order.drop_expired()
         for message in self._messages.values():
             if message.expired(self._effects.now):
                 self._remove_one_expired(message)

@@ -9,6 +9,7 @@ from typing import Final, final
 
 from mqttlite.core.changes import RemoveRetained, SaveRetained
 from mqttlite.core.effects import Effects
+from mqttlite.core.limits import TOMBSTONES_SWEPT
 from mqttlite.core.memory import RETAINED_BYTES
 from mqttlite.core.message import Message
 
@@ -28,7 +29,9 @@ class Tombstones:
         return len(self._by_topic)
 
     def get(self, topic: bytes) -> Message | None:
-        return self._by_topic.get(topic)
+        """The tombstone of a topic, unless it has expired."""
+        tombstone = self._by_topic.get(topic)
+        return None if tombstone is None or tombstone.expired(self._effects.now) else tombstone
 
     def add(self, tombstone: Message) -> None:
         """Remember a removal of a topic that has no tombstone."""
@@ -54,8 +57,10 @@ class Tombstones:
         self.discard(next(iter(self._by_topic)))
 
     def drop_expired(self) -> None:
-        """Forget the removals that have expired."""
-        while self._by_topic and next(iter(self._by_topic.values())).expired(self._effects.now):
+        """Forget some of the removals that have expired."""
+        for _ in range(TOMBSTONES_SWEPT):
+            if not self._by_topic or not next(iter(self._by_topic.values())).expired(self._effects.now):
+                return
             self.drop_first()
 
     def sort(self) -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.core.changes import SaveRetained
+from mqttlite.core.changes import RemoveRetained, SaveRetained
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import MAX_CLOCK_AHEAD_S, TOMBSTONE_S, Limits
+from mqttlite.core.limits import MAX_CLOCK_AHEAD_S, TOMBSTONE_S, TOMBSTONES_SWEPT, Limits
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.retained.publish_order import PUBLISHED, PublishOrder, published_us
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBLISH, V5
@@ -137,9 +137,13 @@ def test_tombstones_count_as_retained_messages_and_give_way_to_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [Limits(max_retained_bytes=200_000), Limits(max_memory_bytes=600_000, max_route_cache_bytes=50_000)]
+    ("limits", "size"),
+    [
+        (Limits(max_retained_bytes=200_000), 100_000),
+        (Limits(max_memory_bytes=600_000, max_route_cache_bytes=50_000), 350_000),
+    ],
 )
-def test_tombstones_of_long_topics_have_no_more_memory_than_retained_messages(limits: Limits) -> None:
+def test_tombstones_of_long_topics_have_no_more_memory_than_retained_messages(limits: Limits, size: int) -> None:
     world = joined(limits)
     retained = world.broker.router.retained
     for number in range(30):
@@ -147,7 +151,7 @@ def test_tombstones_of_long_topics_have_no_more_memory_than_retained_messages(li
     assert 0 < retained.order.tombstones < 15
     assert retained.size_bytes <= (limits.max_memory_bytes // 2 or limits.max_retained_bytes)
     assert not world.broker.effects.memory.is_full()
-    world.publish("t", "y" * 50_000, 1, True)
+    world.publish("t", "y" * size, 1, True)
     assert kept(world) is not None
     assert 0 < world.restart().broker.router.retained.order.tombstones < 15
 
@@ -365,19 +369,60 @@ def test_one_tombstone_too_many_drops_the_oldest() -> None:
     assert not order.placed(again, None, True).retain
 
 
-def test_removals_that_found_nothing_displace_no_others() -> None:
+def test_restored_tombstones_go_in_the_order_in_which_they_were_made() -> None:
     effects = Effects()
-    order = PublishOrder(effects, True, max_tombstones=4, max_vain=2)
+    order = PublishOrder(effects, True)
+    for topic, now in ((b"later", 2.0), (b"first", 1.0)):
+        effects.now = now
+        order.restore(order.tombstone(removal(topic, 1)))
+    order.restored()
+    order.drop_first()
+    assert [each.topic for each in effects.changes if isinstance(each, RemoveRetained)] == [b"first"]
+
+
+def test_expired_tombstones_are_not_restored() -> None:
+    world = joined()
+    for topic in "ab":
+        world.publish(topic, "x", 1, True)
+        world.publish(topic, "", 1, True)
+    saved = [each for batch in world.store.load() for each in batch if isinstance(each, SaveRetained)]
+    effects = Effects()
+    effects.now = world.now + TOMBSTONE_S
+    order = PublishOrder(effects, True)
+    for each in saved:
+        order.restore(each.message)
+    assert order.tombstones == 0
+    assert [each.topic for each in effects.changes if isinstance(each, RemoveRetained)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("is_vain", [False, True])
+def test_many_tombstones_that_expire_together_go_little_by_little(is_vain: bool) -> None:
+    effects = Effects()
+    order = PublishOrder(effects, True)
+    for number in range(TOMBSTONES_SWEPT + 1):
+        order.bury(order.tombstone(removal(b"%d" % number, number + 1)), is_vain)
+    effects.now += TOMBSTONE_S
+    back = Message(b"%d" % TOMBSTONES_SWEPT, b"x", 1, True, Properties(user_properties=[(PUBLISHED, "1")]))
+    assert order.placed(back, None, True).retain
+    assert order.tombstones == 1
+    order.placed(back, None, True)
+    assert order.tombstones == 0
+
+
+@pytest.mark.parametrize(("max_tombstones", "remembered"), [(4, "abef"), (100, "abdef")])
+def test_removals_that_found_nothing_displace_no_others(max_tombstones: int, remembered: str) -> None:
+    effects = Effects()
+    order = PublishOrder(effects, True, max_tombstones=max_tombstones, max_vain=2)
     for number, topic in enumerate((b"a", b"b", b"c", b"d", b"e", b"f")):
-        order.bury(order.tombstone(removal(topic, number + 1)), topic not in b"a b f")
-    assert order.tombstones == 4
+        order.bury(order.tombstone(removal(topic, number + 2)), topic not in b"a b f")
+    assert order.tombstones == len(remembered)
 
     def is_remembered(topic: bytes) -> bool:
         return not order.placed(
             Message(topic, b"x", 1, True, Properties(user_properties=[(PUBLISHED, "1")])), None, True
         ).retain
 
-    assert [topic for topic in (b"b", b"c", b"d", b"e", b"f") if is_remembered(topic)] == [b"b", b"e", b"f"]
+    assert "".join(topic for topic in "abcdef" if is_remembered(topic.encode())) == remembered
 
 
 def test_other_user_properties_stay_and_come_first() -> None:
@@ -398,7 +443,7 @@ def test_other_user_properties_stay_and_come_first() -> None:
 
 
 def test_a_restored_message_has_the_time_in_its_properties_or_that_of_its_number() -> None:
-    for user_properties, time in (([("k", "v")], 7), ([("k", "v"), (PUBLISHED, "5")], 5)):
+    for user_properties, time in (([("k", "v")], 7), ([("k", PUBLISHED)], 7), ([("k", "v"), (PUBLISHED, "5")], 5)):
         data = encode_properties(Properties(user_properties=user_properties), PUBLISH)
         message = Message(b"t", b"x", 1, True, raw=RawProperties(data))
         message.number = 7
