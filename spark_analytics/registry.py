@@ -12,6 +12,7 @@ from spark_analytics.reports import (
     backpressure,
     capacity,
     clients,
+    cluster,
     devices,
     dropped,
     latency,
@@ -28,6 +29,7 @@ from spark_analytics.tables import ReportModule
 
 REPORTS: Final[tuple[ReportModule, ...]] = (
     runs,
+    cluster,
     overview,
     sessions,
     devices,

@@ -12,6 +12,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "load_over_time",
         "concurrent_sessions",
         "broker_runs",
+        "take_overs",
         "standstills",
         "refused_connections",
         "reconnect_storms",
