@@ -409,8 +409,8 @@ async def test_at_the_first_contact_the_newer_of_two_old_retained_messages_holds
     rig: Rig, unused_tcp_port: int
 ) -> None:
     topics = [{"pattern": "#", "direction": "both", "qos": 1}]
-    there = await start(rig, port=unused_tcp_port)
-    here = await start(rig, bridges=[bridge(unused_tcp_port, topics=topics)])
+    there = await start(rig, port=unused_tcp_port, newest_retained=True)
+    here = await start(rig, bridges=[bridge(unused_tcp_port, topics=topics)], newest_retained=True)
     await bridges_of(here).get("b").pause()
     await here.publish("s/1", "older", qos=1, retain=True)
     await asyncio.sleep(LATER_S)
