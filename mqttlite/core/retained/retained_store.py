@@ -91,7 +91,9 @@ class RetainedStore:
                 return False
             self._own.put(topic, message)
             return True
-        had = self.order.exhume(topic) or had or comes_dated
+        is_compared = self.order.is_on
+        if is_compared:
+            had = self.order.exhume(topic) or had or comes_dated
         if not message.payload:
             self._bury(message, not had)
             return True  # [MQTT-3.3.1-7]
@@ -105,7 +107,8 @@ class RetainedStore:
             if not self._has_room(message, size):
                 self._bury(message, not had)
                 return False
-        self._clear_tombstones(message, size)
+        if is_compared:
+            self._clear_tombstones(message, size)
         if message.writer is None:
             message.writer = writer
         self._add(message, size)
@@ -114,8 +117,8 @@ class RetainedStore:
 
     def placed(self, message: Message, comes_dated: bool = False) -> Message:
         """The message in the order of the topic's messages: without RETAIN if the topic has a newer one. Call it before
-        `put`. `comes_dated`: the time in its user property counts."""
-        if not self.order.is_on or is_own(message.topic):
+        `put`, where the order is on. `comes_dated`: the time in its user property counts."""
+        if is_own(message.topic):
             return message
         return self.order.placed(message, self._messages.get(message.topic), comes_dated)
 
@@ -211,22 +214,23 @@ class RetainedStore:
 
     def _has_room(self, message: Message, size: int) -> bool:
         """Whether there is room beside the messages, when all tombstones are gone."""
-        return self._fits(size + message.memory_bytes, 0, 0)
+        return self._fits(size + message.memory_bytes, 0, 0, self.order.size_bytes if self.order.is_on else 0)
 
     def _clear_tombstones(self, message: Message, size: int) -> None:
         """Forget removals until there is room for a message."""
         order = self.order
-        while order.tombstones and not self._fits(size + message.memory_bytes, order.tombstones, order.size_bytes):
+        while order.tombstones and not self._fits(size + message.memory_bytes, order.tombstones, order.size_bytes, 0):
             order.drop_first()
 
-    def _fits(self, size: int, tombstones: int, tombstone_bytes: int) -> bool:
-        """Whether there is room for `size` bytes beside the messages and so many of the tombstones."""
+    def _fits(self, size: int, tombstones: int, tombstone_bytes: int, spare_bytes: int) -> bool:
+        """Whether there is room for `size` bytes beside the messages and so many of the tombstones. `spare_bytes` is
+        the memory of the others."""
         limits = self._limits
         held = self._bytes + tombstone_bytes
         return (
             len(self._messages) + tombstones < limits.max_retained_messages
             and held + size <= limits.max_retained_bytes
-            and size <= self._memory.room_for(held) + self.order.size_bytes - tombstone_bytes
+            and size <= self._memory.room_for(held) + spare_bytes
         )
 
     def _remove_expired(self) -> None:

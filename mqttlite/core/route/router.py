@@ -180,7 +180,8 @@ class Router:
                 message.number = self._effects.identify(limited)  # so that the publisher is told the number of the copy
             message = limited
         if message.retain and route.retains:  # [MQTT-3.3.1-8]
-            message = self.retained.placed(message, source.dates_retained)
+            if self.retained.order.is_on:
+                message = self.retained.placed(message, source.dates_retained)
             writer = source.writer() if self._routes.permissions.restricts else None
             tally.is_durable = True
             if message.retain and not self.retained.put(message, writer, source.dates_retained):
