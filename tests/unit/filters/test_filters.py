@@ -276,6 +276,12 @@ def test_of_three_conditions_each_must_hold(failing: str | None) -> None:
     assert asked.matches(with_pairs(*[(name, "") for name in "abc" if name != failing])) is (failing is None)
 
 
+@pytest.mark.parametrize("holding", [None, "a", "b", "c"])
+def test_of_three_conditions_one_may_hold(holding: str | None) -> None:
+    asked = Filter(" OR ".join(f"attributes:{name}" for name in "abc"))
+    assert asked.matches(with_pairs(*[(name, "") for name in "abc" if name == holding])) is (holding is not None)
+
+
 def test_the_parser_can_be_made_before_the_first_filter() -> None:
     Filters().prepare()
     assert parser.cache_info().currsize == 1
