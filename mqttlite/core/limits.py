@@ -422,7 +422,7 @@ each."""
 
 TOMBSTONE_S: Final = 86_400
 """How long the removal of a retained message is remembered, so that an older message of another broker does not come
-back. A bridge that was away for longer may bring one back."""
+back. A broker that was cut off for longer may bring one back."""
 
 MAX_TOMBSTONES: Final = 100_000
 """Removals that are remembered, at most; with one more, the oldest one is forgotten. They count as retained messages,

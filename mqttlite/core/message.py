@@ -147,10 +147,7 @@ class Message(Holdable):
 
     def copy(self, qos: int) -> "Message":
         """The same message with another QoS."""
-        message = Message(self.topic, self.payload, qos, self.retain, self._properties, self.expires_at, self.raw)
-        message.number, message.trace, message.on_overflow = self.number, self.trace, self.on_overflow
-        message.publisher, message.writer = self.publisher, self.writer
-        return message
+        return self._like(qos, self.retain, self._properties, self.raw)
 
     def untraced(self) -> "Message":
         """The same message without a trace."""
@@ -169,14 +166,14 @@ class Message(Holdable):
         else:
             block = self.raw.data if self.raw is not None else encode_properties(self._properties, PUBLISH)
         raw = RawProperties(with_more(block, more), self.expiry_s())
-        return self._like(self.retain, NONE, raw)
+        return self._like(self.qos, self.retain, NONE, raw)
 
     def unretained(self) -> "Message":
         """The same message without RETAIN."""
-        return self._like(False, self._properties, self.raw)
+        return self._like(self.qos, False, self._properties, self.raw)
 
-    def _like(self, retain: bool, properties: Properties, raw: RawProperties | None) -> "Message":
-        message = Message(self.topic, self.payload, self.qos, retain, properties, self.expires_at, raw)
+    def _like(self, qos: int, retain: bool, properties: Properties, raw: RawProperties | None) -> "Message":
+        message = Message(self.topic, self.payload, qos, retain, properties, self.expires_at, raw)
         message.number, message.trace, message.on_overflow = self.number, self.trace, self.on_overflow
         message.publisher, message.writer = self.publisher, self.writer
         return message

@@ -51,8 +51,8 @@ class Source:
         self.traced: bool = False
         """Whether every message from and to this client is traced."""
         self.dates_retained: bool = False
-        """Whether its retained messages say when they were published (`PublishOrder`): it is another broker's bridge,
-        or the bridge to one."""
+        """Whether the publish times that its retained messages carry count (`PublishOrder`), as they do between
+        brokers."""
         self._writer: Writer | None = None
 
     @property

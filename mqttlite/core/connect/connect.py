@@ -87,7 +87,8 @@ def acceptance(
 ) -> bytes:
     """The CONNACK that accepts a client, with the properties that differ from the standard's defaults.
 
-    `data` is the last data of an authentication method; `compares` grants the wish of a bridge (`PublishOrder`).
+    `data` is the last data of an authentication method. `compares` answers a client that asked for it: the publish
+    times of its retained messages count (`PublishOrder`).
     The packet has no reason string, and a user property only as the answer to one in CONNECT [MQTT-3.2.2-20].
     """
     if packet.version != V5:

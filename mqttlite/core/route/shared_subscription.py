@@ -225,7 +225,8 @@ class SharedSubscription(Binding):
         return False
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
-        """A member answered. A rejected message goes to no other member [MQTT-4.4.0-2] [MQTT-4.8.2-6]."""
+        """Not called, because a group keeps no message. A rejected one goes to no other member [MQTT-4.4.0-2]
+        [MQTT-4.8.2-6]."""
 
     def returned(self, delivery: Delivery) -> bool:
         """A member's session ended: give its QoS 1 message to another member, if there is one (5.0 §4.8.2).

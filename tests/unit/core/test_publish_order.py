@@ -274,7 +274,7 @@ def test_of_two_messages_of_one_time_the_same_one_holds_in_either_order(first: s
     assert kept(world) == "b"
 
 
-def test_what_is_published_here_is_newer_than_all_that_is_known_here() -> None:
+def test_a_message_published_here_is_newer_than_all_known_ones() -> None:
     world = joined()
     peer_ahead = START + MAX_CLOCK_AHEAD_S - 1
     arrive(world, "t", "from a clock ahead", peer_ahead)

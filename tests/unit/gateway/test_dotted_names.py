@@ -24,7 +24,7 @@ def test_a_dotted_name_has_one_meaning(dotted: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "a..b", ".a", "a.", "a/b", "a.+"])
-def test_what_no_dotted_name_is_is_refused(name: str) -> None:
+def test_a_name_with_empty_parts_slashes_or_wildcards_is_refused(name: str) -> None:
     with pytest.raises(Problem):
         of_dotted(name)
 

@@ -35,7 +35,7 @@ async def torn(folder: Path) -> Path:
     return path
 
 
-async def test_what_the_journal_has_is_known_while_the_database_alone_is_malformed(tmp_path: Path) -> None:
+async def test_a_journal_makes_up_for_a_malformed_database(tmp_path: Path) -> None:
     path = await torn(tmp_path)
     assert look(path, COMMITS) == "", "nothing acknowledged is missing"
     assert "damaged" in look(path, COMMITS + 1)

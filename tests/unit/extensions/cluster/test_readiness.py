@@ -9,7 +9,7 @@ from mqttlite.extensions.cluster.serving import IMPORTED_BEFORE, import_early
 from mqttlite.security.tls import TlsOptions
 
 
-async def test_what_a_broker_needs_is_looked_at(tmp_path: Path) -> None:
+async def test_a_machine_that_follows_looks_at_all_that_a_broker_needs(tmp_path: Path) -> None:
     assert (
         await problem_of(Config(listeners=(ListenerOptions(port=0), ListenerOptions(path=str(tmp_path / "s"))))) == ""
     )
@@ -30,7 +30,7 @@ async def test_a_look_leaves_the_port_free() -> None:
         pass
 
 
-def test_what_is_imported_early_may_be_missing_but_is_named_right() -> None:
+def test_modules_imported_early_may_be_missing_but_have_the_right_names() -> None:
     import_early(("mqttlite.extensions.taken_out.service", "no_such_library"))
     for name in IMPORTED_BEFORE:
         __import__(name)

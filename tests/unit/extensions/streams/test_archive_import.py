@@ -211,7 +211,7 @@ def test_offsets_that_no_file_has_are_counted(world: World) -> None:
     assert world.run() == Counts(appended=2, missing=3)
 
 
-def test_what_was_published_to_a_stream_itself_goes_to_the_other_one(world: World) -> None:
+def test_messages_published_to_a_stream_itself_go_to_the_other_one(world: World) -> None:
     world.write(0, 0, "a", topic="$stream/s")
     world.write(0, 1, "b", topic="$stream/other")
     world.run("copy")
