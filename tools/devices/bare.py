@@ -117,7 +117,15 @@ class Bare:
         await self.hang_up()
 
     async def hang_up(self) -> None:
-        """Close the socket without a word."""
+        """End the connection without a word of MQTT, and count what the broker wrote before it saw that.
+
+        A device that came back before the broker had seen its end would be taken for another of its name. TLS cannot
+        be ended in one direction: there the socket is closed.
+        """
+        if self._writer.can_write_eof() and not self._writer.is_closing():
+            with contextlib.suppress(OSError):
+                self._writer.write_eof()
+            await asyncio.wait([self._reading], timeout=PATIENCE_S)
         self._writer.close()
         await asyncio.wait([self._reading], timeout=PATIENCE_S)
         self._reading.cancel()

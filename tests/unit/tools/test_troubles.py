@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.interop.support import RunningBroker
+from tools.devices.bare import Bare
 from tools.devices.counting import Count
 from tools.devices.fleet import command, report, summary
 from tools.devices.simulation import Fleet, Plan
@@ -16,6 +17,9 @@ from tools.devices.target import Target
 from tools.devices.troubles import LIVES
 
 TROUBLES = dict.fromkeys(LIVES, 1)
+
+CONNACK = bytes.fromhex("20 03 00 00 00")
+TAKEN_OVER = bytes.fromhex("e0 02 8e 00")
 
 SIZE_BYTES = 40_000
 """Of a payload: even where the machine is busy and the greedy device sends few, they are more than the kernel takes for
@@ -49,6 +53,23 @@ def test_a_trouble_that_nobody_knows_is_said_in_a_sentence(troubles: list[str], 
     done = CliRunner().invoke(command, [f"--trouble={trouble}" for trouble in troubles])
     assert done.exit_code == 2
     assert sentence in done.stderr
+
+
+async def test_a_device_that_hangs_up_counts_what_the_broker_wrote_before_it_saw_that() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"slow-to-see")
+        writer.write(CONNACK)
+        await reader.read()
+        writer.write(TAKEN_OVER)
+        writer.close()
+
+    count = Count()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        bare = Bare(Target("127.0.0.1", server.sockets[0].getsockname()[1], None), "slow-to-see", count, 10)
+        await bare.open()
+        await bare.hang_up()
+    assert count.bytes_received == len(CONNACK) + len(TAKEN_OVER)
 
 
 def rows_of(directory: Path, client_id: str = "") -> list[dict[str, Any]]:
