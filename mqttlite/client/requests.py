@@ -94,9 +94,9 @@ class Requests:
         self._session: Final = session
         self._place: Final = place
         self._version: Final = version
-        self._own_bytes: Final = secrets.token_bytes(8)
+        self._own_part: Final = secrets.token_hex(8)
         """Before the number of each request: clients may share a topic for answers, and one that begins again may get
-        late answers to the former one's requests."""
+        late answers to the former one's requests. It is text, so that a responder in a shell can repeat it."""
         self._numbers: Final = itertools.count(1)
         self._topics: Final[dict[str, ReplyTopic]] = {}
         """In the order in which they were used last."""
@@ -116,7 +116,7 @@ class Requests:
         correlation = b""
         asked = properties
         if self._version == V5:
-            correlation = self._own_bytes + next(self._numbers).to_bytes(8, "big")
+            correlation = f"{self._own_part}-{next(self._numbers)}".encode()
             asked = _with_answer(properties or NONE, reply_topic.name, correlation, timeout_s)
         elif reply_topic.waiting:
             raise ValueError(f"a request waits at {reply_topic.name!r}: with 3.1.1 there is one for each topic")

@@ -85,6 +85,7 @@ async def test_an_answer_has_the_qos_of_the_request_and_its_properties_stay(brok
     assert request.properties.user_properties == [("a", "b")]
     assert request.properties.message_expiry_interval in (29, 30)
     assert request.properties.response_topic == answer.topic
+    assert (request.properties.correlation_data or b"").decode().isprintable(), "a responder in a shell can repeat it"
 
 
 async def test_a_request_that_nobody_takes_fails_at_once(broker: Broker) -> None:
