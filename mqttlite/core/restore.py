@@ -40,9 +40,11 @@ def restore(
     `now`."""
     for changes in batches:
         for change in changes:
-            if isinstance(change, (SaveRecord, Append, SaveDeadline, KeepFrom, StoredLog)):
-                for namespace in served:
-                    namespace.restore(change)
+            # The most frequent kinds come first: with 100,000 sessions a machine that takes over is waited for.
+            if isinstance(change, SaveSubscription):
+                sessions.restore_subscription(_with_filter(change.subscription, filters, sessions))
+            elif isinstance(change, SaveSession):
+                sessions.restore(change, now)
             elif isinstance(change, Enqueue):
                 sessions.restore_message(_session(sessions, change.client_id), change)
             elif isinstance(change, Stored):
@@ -50,11 +52,9 @@ def restore(
                 queue.restore_stored(change.first, change.count, change.size_bytes)
             elif isinstance(change, SaveRetained):
                 router.retained.restore(change.message)
-            elif isinstance(change, SaveSession):
-                sessions.restore(change, now)
-            elif isinstance(change, SaveSubscription):
-                mount_point = _session(sessions, change.client_id).identity.mount_point
-                sessions.restore_subscription(_with_filter(change.subscription, filters, mount_point))
+            elif isinstance(change, (SaveRecord, Append, SaveDeadline, KeepFrom, StoredLog)):
+                for namespace in served:
+                    namespace.restore(change)
             elif isinstance(change, SaveWill):
                 sessions.restore_will(change, now)
             elif isinstance(change, SaveDelayed):
@@ -70,11 +70,12 @@ def restore(
     router.retained.order.restored()
 
 
-def _with_filter(subscription: Subscription, filters: FilterCompiler, mount_point: bytes) -> Subscription:
+def _with_filter(subscription: Subscription, filters: FilterCompiler, sessions: Sessions) -> Subscription:
     """A subscription from a store, with its filter compiled again."""
     stored = subscription.message_filter
     if not isinstance(stored, StoredFilter):
         return subscription
+    mount_point = _session(sessions, subscription.client_id).identity.mount_point
     compiled = filters.compile(stored.expression, mount_point)
     return FilteredSubscription(
         subscription.client_id,

@@ -501,6 +501,8 @@ class _BySession:
 
     def take(self, session: int) -> list[tuple[Any, ...]]:
         """The rows of a session. Rows of earlier sessions are orphans and are skipped."""
+        if not self._rows or self._rows[self._at][0] > session:
+            return []
         taken = []
         while self._rows:
             row = self._rows[self._at]
