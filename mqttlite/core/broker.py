@@ -334,7 +334,8 @@ class Broker:
         if connection.throttle is not None:
             self.throttling.charge(connection, connection.throttle)
         if effects.meters_senders:
-            self.overload.credits.charge(connection, effects.work - work_before)
+            self.overload.credits.charge(connection, effects.work - work_before + connection.transport_work)
+            connection.transport_work = 0
         if effects.overflowed:
             self._closing.end_overflowed()
 

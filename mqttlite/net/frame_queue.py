@@ -10,10 +10,14 @@ from collections.abc import Callable
 from typing import Final
 
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
+from mqttlite.core.limits import ITERATION_WORK, OVERLOADED_BYTES
+from mqttlite.net.link import MAX_DEFERRED_BYTES
 
-FRAME_WORK: Final = 6
+FRAME_WORK: Final = 9
 """The work of a frame, without its payload."""
+
+BYTES_PER_WORK_UNIT: Final = 512
+"""How many bytes of payload are one unit of work to decode, beside what the core charges for them."""
 
 PART_FRAMES: Final = 64
 """How many frames of a WebSocket are decoded before the next one's turn."""
@@ -34,9 +38,16 @@ class FrameQueue:
         """Whether this iteration has room for another part."""
         return self._effects.work < ITERATION_WORK
 
-    def charge(self, frames: int) -> None:
-        """Charge decoded frames to the budget."""
-        self._effects.work += FRAME_WORK * frames
+    @property
+    def most_waiting_bytes(self) -> int:
+        """How many bytes may arrive for a WebSocket in the queue before its socket is not read."""
+        return OVERLOADED_BYTES if self._effects.is_short else MAX_DEFERRED_BYTES
+
+    def charge(self, frames: int, size: int) -> int:
+        """Charge decoded frames with `size` bytes of payload to the budget; return their work."""
+        work = FRAME_WORK * frames + size // BYTES_PER_WORK_UNIT
+        self._effects.work += work
+        return work
 
     def put(self, decode_part: Callable[[], None]) -> None:
         """Call a WebSocket at its turn. If frames remain after it, the WebSocket queues itself again."""
@@ -46,15 +57,15 @@ class FrameQueue:
     def _run(self) -> None:
         """Decode part by part while the budget lasts, after the loop has read all sockets.
 
-        The parts are guaranteed `LEAST_SHARE`, and the work after them as much again.
+        The parts are guaranteed the least share, and the work after them as much again.
         """
         self._is_scheduled = False
         effects = self._effects
         used_before = effects.work
-        effects.work = min(used_before, ITERATION_WORK - LEAST_SHARE)
+        effects.work = min(used_before, effects.share_from)
         while self._waiting and self.has_budget:
             self._waiting.popleft()()
-        effects.work = max(used_before, min(effects.work, ITERATION_WORK - LEAST_SHARE))
+        effects.work = max(used_before, min(effects.work, effects.share_from))
         if self._waiting:
             self._schedule()
 

@@ -20,7 +20,7 @@ from wsproto.frame_protocol import CloseReason as Code
 
 from mqttlite.core.reasons import CloseReason
 from mqttlite.net.frame_queue import PART_FRAMES, FrameQueue
-from mqttlite.net.link import LINGER_S, MAX_DEFERRED_BYTES, Link, format_address
+from mqttlite.net.link import DISCARD_S, LINGER_S, Link, format_address
 from mqttlite.net.upgrade import HEAD_BYTES, Options, Refused, upgrade
 from mqttlite.wire.framer import packet_size
 
@@ -97,6 +97,8 @@ class WebSocket(asyncio.Protocol):
         self._on_open(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._deaf or (self._frames is not None and self._frames.state is not ConnectionState.OPEN):
+            self._discard()
         if self._deaf:
             return
         if self._frames is None:
@@ -179,6 +181,12 @@ class WebSocket(asyncio.Protocol):
 
     # ------------------------------------------------------------------ frames in
 
+    def _discard(self) -> None:
+        """Read the next bytes later: they come after the end, and only a Close frame among them counts."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+            self._loop.call_later(DISCARD_S, self.resume_reading)
+
     def _read_frames(self, frames: Connection, data: bytes) -> None:
         frames.receive_data(data)
         if not self._is_deferred:
@@ -188,7 +196,7 @@ class WebSocket(asyncio.Protocol):
                 self._defer()
             return
         self._deferred_bytes += len(data)
-        if self._deferred_bytes > MAX_DEFERRED_BYTES and not self._transport.is_closing():
+        if self._deferred_bytes > self._queue.most_waiting_bytes and not self._transport.is_closing():
             self._is_held = True
             self._transport.pause_reading()
 
@@ -217,8 +225,8 @@ class WebSocket(asyncio.Protocol):
             if count == PART_FRAMES:
                 self._defer()
                 break
-        self._queue.charge(count)
         payload = b"".join(payloads)
+        self.link.connection.transport_work = self._queue.charge(count, len(payload))
         if payload:
             self._user.data_received(payload)
         self._answer_ping()

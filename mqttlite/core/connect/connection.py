@@ -178,6 +178,7 @@ class Connection:
         "subscriptions",
         "throttle",
         "topic_limits",
+        "transport_work",
         "version",
         "waits_for",
         "will_published",
@@ -243,6 +244,8 @@ class Connection:
         keep-alive."""
         self.much_bytes: int = LIGHT_BYTES
         """After a chunk of more bytes than this, its link may have to wait for its turn to be read again."""
+        self.transport_work: int = 0
+        """The work of a WebSocket to decode the frames of the latest chunk, which sets it before each chunk."""
         self.opened_at: Final = now
         self.last_heard: float = now
         """When the client last sent a packet, was accepted, or its link was read again, by the loop's clock."""

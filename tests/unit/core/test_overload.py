@@ -161,6 +161,19 @@ def test_the_busiest_sender_is_held_for_a_while_and_loses_nothing() -> None:
     assert freed(world) == [heavy.connection.number]
 
 
+def test_the_work_of_a_transport_counts_as_its_clients() -> None:
+    """WebSocket frames take longer to decode than the messages in them to route."""
+    world = World()
+    frames, plain = world.connect("frames"), world.connect("plain")
+    for _ in range(10):
+        weigh(world, LIMITS.target_lag_s * 2)
+        frames.connection.transport_work = 2_000
+        frames.publish("t", "x")
+        plain.publish("t", "x")
+        assert frames.connection.transport_work == 0
+    assert set(held(world)) == {frames.connection.number}
+
+
 def test_the_credit_shrinks_while_the_loop_is_late_and_grows_again() -> None:
     world, heavy, light = mixed()
     credits = world.broker.overload.credits

@@ -9,10 +9,10 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
 
 from mqttlite.core.effects import Effects
-from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE
+from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE, OVERLOADED_BYTES
 from mqttlite.core.reasons import CloseReason
 from mqttlite.net.frame_queue import FRAME_WORK, PART_FRAMES, FrameQueue
-from mqttlite.net.link import MAX_DEFERRED_BYTES, Link
+from mqttlite.net.link import DISCARD_S, MAX_DEFERRED_BYTES, Link
 from mqttlite.net.upgrade import Options
 from mqttlite.net.websocket import MAX_EARLY_FRAMES, FrameTransport, WebSocket, in_frames
 from mqttlite.wire.constants import V5
@@ -69,6 +69,7 @@ class Mqtt:
         self.transport: FrameTransport
         self.connection = self
         self.close_reason = CloseReason.SERVER_SHUTDOWN
+        self.transport_work = 0
 
     def connection_made(self, transport: FrameTransport) -> None:
         self.made = True
@@ -211,7 +212,7 @@ async def test_after_our_close_nothing_is_written_and_nothing_read() -> None:
     bench.web.data_received(late)
     assert bench.mqtt.received == bench.socket.written == b""
     bench.web.data_received(bench.frames(CloseConnection(1001)))
-    assert bench.socket.calls == ["close"]
+    assert bench.socket.calls == ["pause_reading", "pause_reading", "close"]
 
 
 async def test_a_ping_that_waits_is_not_answered_after_our_close() -> None:
@@ -273,7 +274,7 @@ async def test_a_frame_waits_when_others_have_used_up_the_budget(used: int, is_d
 @pytest.mark.long
 async def test_all_web_sockets_of_a_broker_share_the_budget_in_turn() -> None:
     budget = Budget()
-    benches = [Bench(budget=budget) for _ in range(20)]
+    benches = [Bench(budget=budget) for _ in range(ITERATION_WORK // (PART_FRAMES * FRAME_WORK))]
     count = 1_000
     for bench in benches:
         bench.web.data_received(numbered(count))
@@ -319,6 +320,47 @@ async def test_input_behind_waiting_frames_is_decoded_later_and_held_back_when_i
     assert len(bench.mqtt.received) == 4 * PART_FRAMES
     await asyncio.sleep(0)
     assert bench.mqtt.received[4 * PART_FRAMES :] == b"%04d" % PART_FRAMES + b"x" * MAX_DEFERRED_BYTES
+    assert bench.socket.calls == ["pause_reading", "resume_reading"]
+
+
+async def test_in_short_iterations_less_may_wait_behind_frames() -> None:
+    bench = Bench()
+    bench.budget.effects.shorten(True)
+    bench.web.data_received(numbered(PART_FRAMES + 1) + bytes.fromhex("82 ff 0000010000000000 00000000"))
+    bench.web.data_received(b"x" * OVERLOADED_BYTES)
+    assert bench.socket.calls == []
+    bench.web.data_received(b"x")
+    assert bench.socket.calls == ["pause_reading"]
+
+
+async def test_in_short_iterations_one_part_at_a_time_is_decoded() -> None:
+    bench = Bench()
+    bench.budget.effects.shorten(True)
+    bench.budget.effects.work = ITERATION_WORK
+    bench.web.data_received(numbered(3 * PART_FRAMES))
+    await asyncio.sleep(0)
+    assert len(bench.mqtt.received) == 4 * PART_FRAMES
+
+
+async def test_the_link_is_told_how_much_work_its_frames_were() -> None:
+    bench = Bench()
+    bench.web.data_received(numbered(3) + bench.frames(BytesMessage(b"x" * 10_240)))
+    assert bench.mqtt.transport_work == 4 * FRAME_WORK + 20
+    assert bench.budget.effects.work == bench.mqtt.transport_work
+
+
+@pytest.mark.parametrize("is_deaf", [True, False])
+async def test_after_the_end_input_is_read_in_turns(is_deaf: bool) -> None:
+    bench = Bench()
+    if is_deaf:
+        bench.web.data_received(CLOSE + EMPTY)
+        bench.socket.calls.clear()
+    else:
+        bench.mqtt.transport.close()
+    bench.web.data_received(numbered(1))
+    assert bench.socket.calls == ["pause_reading"]
+    assert bench.mqtt.received == b""
+    await asyncio.sleep(2 * DISCARD_S)
     assert bench.socket.calls == ["pause_reading", "resume_reading"]
 
 
@@ -374,8 +416,10 @@ async def test_too_many_frames_before_connect_close_the_connection(frame: bytes)
     bench.mqtt.awaits_connect = True
     for _ in range(MAX_EARLY_FRAMES):
         bench.web.data_received(frame)
+    await asyncio.sleep(0)
     assert not bench.mqtt.transport.is_closing()
     bench.web.data_received(frame)
+    await asyncio.sleep(0)
     assert bench.mqtt.transport.is_closing()
     assert bench.events()[-1] == CloseConnection(1008, "more than 1024 frames came before CONNECT")
     bench.web.connection_lost(None)
