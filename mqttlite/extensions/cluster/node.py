@@ -26,7 +26,7 @@ from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.extensions.cluster.standby import ForeignDataError, SnapshotNeeded, Standby
 from mqttlite.extensions.cluster.turn import CATCH_UP_S, Turn
-from mqttlite.store.sqlite.files import DATABASE
+from mqttlite.store.sqlite.files import DATABASE, NoRoom
 
 LOOK_S: Final = 0.1
 """How late a machine that follows may see that the lease has run out."""
@@ -179,7 +179,11 @@ class Node:
         """None if another machine has written to the log meanwhile."""
         if not await self._fetch_files():
             return None
-        database = self._database = self._disk.open()
+        try:
+            database = self._database = self._disk.open()
+        except NoRoom as error:
+            await self._wait_for_room(error)
+            return None
         if position_of(database) != (begin, self._log_id):
             await self._close_database()
             return None
@@ -216,6 +220,9 @@ class Node:
                 await self._close_database()
                 self._on_damaged(error)
                 continue
+            except NoRoom as error:
+                await self._wait_for_room(error)
+                continue
             is_seed = position is None and not is_empty(database)
             problem = await self._mismatch(bounds, position, is_seed)
             if problem:
@@ -229,6 +236,14 @@ class Node:
             await self._close_database()
             await self._fetch_snapshot(max(1, bounds.first - 1))
             needs_snapshot = False
+
+    async def _wait_for_room(self, error: NoRoom) -> None:
+        """The disk is full: wait a while. The process goes on, so that the engine's server beside it does."""
+        if self._problem != str(error):
+            _log.error("this machine waits for room on its disk: %s", error)
+        self._problem = str(error)
+        self.role = "cannot serve"
+        await asyncio.sleep(RECHECK_S)
 
     def _on_damaged(self, error: DamagedError) -> None:
         _log.error("the database is damaged, and is kept aside; this machine starts again without it: %s", error)

@@ -60,12 +60,22 @@ class StoreError(OSError):
     """A data directory is unusable; the text says what to do."""
 
 
+class NoRoom(StoreError):
+    """The disk has no room to open the database now."""
+
+
 class DamagedPicture(StoreError):
     """The database is damaged, and there are other copies of it: it is not put together again."""
 
 
 class NewerSchema(StoreError):
     """A newer version of mqttlite wrote the database."""
+
+
+def cannot_open(path: Path, error: sqlite3.Error) -> StoreError:
+    """An error of SQLite as one of the data directory."""
+    kind = NoRoom if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL else StoreError
+    return kind(f"{path} cannot be opened: {error}")
 
 
 def is_damage(error: BaseException) -> bool:

@@ -102,7 +102,7 @@ class SqliteStore:
         except BaseException as error:
             self._release()
             if isinstance(error, sqlite3.Error):
-                raise files.StoreError(f"{self._path} cannot be opened: {error}") from None
+                raise files.cannot_open(self._path, error) from None
             raise
         self._worker: Final = Worker("mqttlite-store", self._after, self._idle)
 

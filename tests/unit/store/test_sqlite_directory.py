@@ -145,6 +145,13 @@ def test_a_folder_where_the_database_should_be_is_refused(tmp_path: Path) -> Non
     assert "cannot be opened" in refusal(tmp_path)
 
 
+def test_a_full_disk_is_told_from_what_does_not_pass(tmp_path: Path) -> None:
+    full, other = sqlite3.OperationalError("database or disk is full"), sqlite3.OperationalError("unable to open")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+    assert isinstance(files.cannot_open(tmp_path, full), files.NoRoom)
+    assert not isinstance(files.cannot_open(tmp_path, other), files.NoRoom)
+
+
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"no database, but long enough to be taken for one" * 100])
 def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path, content: bytes) -> None:
     (tmp_path / files.DATABASE).write_bytes(content)

@@ -9,6 +9,19 @@ from mqttlite.extensions.cluster.disk import DataDirectory
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
+from mqttlite.store.sqlite.files import NoRoom
+from mqttlite.store.sqlite.store import SqliteStore
+
+
+class FullDisk(DataDirectory):
+    """Has no room until `has_room`."""
+
+    has_room = False
+
+    def open(self) -> SqliteStore:
+        if not self.has_room:
+            raise NoRoom("mqttlite.db cannot be opened: database or disk is full")
+        return super().open()
 
 
 def node(directory: Path) -> Node:
@@ -41,6 +54,27 @@ async def test_a_machine_is_ready_when_it_follows(tmp_path: Path) -> None:
     servers.is_available = True
     async with asyncio.timeout(10):
         await ready.wait()
+    assert machine.role == "follows"
+    turn.cancel()
+    await asyncio.wait([turn])
+    await machine.close()
+
+
+async def test_a_machine_that_starts_on_a_full_disk_waits_for_room_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttlite.extensions.cluster.node.RECHECK_S", 0.01)
+    disk = FullDisk(tmp_path)
+    machine = Node(ClusterOptions(servers=("nats://a",)), disk, MemoryServers().connect())
+    follows = asyncio.Event()
+    machine.on_follows = follows.set
+    turn = asyncio.create_task(machine.serve_next())
+    await asyncio.sleep(0.1)
+    assert (machine.role, follows.is_set(), turn.done()) == ("cannot serve", False, False)
+    assert caplog.text.count("waits for room on its disk: mqttlite.db cannot be opened") == 1
+    disk.has_room = True
+    async with asyncio.timeout(10):
+        await follows.wait()
     assert machine.role == "follows"
     turn.cancel()
     await asyncio.wait([turn])
