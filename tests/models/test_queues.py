@@ -12,8 +12,9 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from mqttlite.extensions.queues.limits import ARRIVAL_S, MAX_LANE
+from mqttlite.extensions.queues.limits import MAX_LANE
 from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
+from mqttlite.log.deliveries import ARRIVAL_S
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Publish

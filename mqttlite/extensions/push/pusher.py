@@ -16,7 +16,7 @@ from mqttlite.extensions.push.envelope import JSON, content_type, wrapped
 from mqttlite.extensions.push.results import DENIED, GONE, NOT_REACHED, RESULTS, TIMED_OUT, Result
 from mqttlite.extensions.push.signature import ID, SIGNATURE, TIMESTAMP, keys_of, signatures, webhook_id
 from mqttlite.extensions.push.window import Window
-from mqttlite.extensions.queues.deliveries import Entry
+from mqttlite.extensions.queues.entry import Entry
 from mqttlite.extensions.queues.feed import Feed
 from mqttlite.extensions.queues.outcomes import DEADLINE, DISCONNECTED, NACKED
 from mqttlite.extensions.queues.push_target import PushTarget

@@ -9,7 +9,7 @@ import secrets
 from hashlib import blake2b
 from typing import Final, final
 
-from mqttlite.extensions.queues.deliveries import Entry
+from mqttlite.extensions.queues.entry import Entry
 
 KEY_BYTES: Final = 16
 MAC_BYTES: Final = 12

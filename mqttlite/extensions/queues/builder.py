@@ -15,13 +15,13 @@ from mqttlite.core.session.session import Session
 from mqttlite.extensions.queues.ack_ids import AckIds
 from mqttlite.extensions.queues.context import QueueContext
 from mqttlite.extensions.queues.dead_letters import DeadLetters
-from mqttlite.extensions.queues.deliveries import Deliveries
 from mqttlite.extensions.queues.forwarding import Forwarding
 from mqttlite.extensions.queues.idle import IdleEnd
 from mqttlite.extensions.queues.managed import SUBSCRIBER, ManagedQueue
 from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.extensions.queues.queue import Queue
 from mqttlite.extensions.queues.queue_filter import QueueFilter
+from mqttlite.log.deliveries import Deliveries
 
 
 class QueueBuilder:

@@ -30,7 +30,7 @@ from mqttlite.extensions.queues.context import (
     QueueContext,
 )
 from mqttlite.extensions.queues.deferred import Deferred
-from mqttlite.extensions.queues.deliveries import BLOCKED, LEASED, READY, Deliveries, Entry
+from mqttlite.extensions.queues.entry import Deliveries, Entry
 from mqttlite.extensions.queues.limits import (
     DEFERRED_PER_STEP,
     ENTRY_BYTES,
@@ -52,6 +52,8 @@ from mqttlite.extensions.queues.outcomes import (
 from mqttlite.extensions.queues.properties import ORDERING_KEY, priority_of, user_property
 from mqttlite.extensions.queues.release import Release
 from mqttlite.extensions.queues.retention import Retention
+from mqttlite.log.deliveries import BLOCKED, LEASED, READY
+from mqttlite.log.deliveries import Entry as NewEntry
 
 _NO_CONSUMER: Final = "no consumer had room"
 """Why a message waits, in the delivery log."""
@@ -361,7 +363,7 @@ class Contents:
         key = user_property(ORDERING_KEY, message) if policy.ordering else ""
         priority = priority_of(message) if policy.priority else 0
         self._outstanding_bytes += self._memory.hold(message, ENTRY_BYTES)
-        return Entry(sequence, message, key, priority, attempts)
+        return NewEntry(sequence, message, key, priority, attempts)
 
     def _fill_priorities(self) -> None:
         """Move the first messages of the backlog into the set from which the highest priority is chosen."""
@@ -406,7 +408,7 @@ class Contents:
     def reject(self, message: Message, cause: str, detail: str = "") -> None:
         """Make a message that the queue does not take a dead letter at once."""
         self._effects.identify(message)
-        self._keep_dead(Entry(0, message), cause, detail)
+        self._keep_dead(NewEntry(0, message), cause, detail)
 
     def give_up(self, entry: Entry, cause: str, detail: str = "") -> None:
         """Make an undeliverable message a dead letter, or drop it."""

@@ -8,7 +8,7 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.session.queue_pages import QueuePages
-from mqttlite.extensions.queues.deliveries import Entry
+from mqttlite.extensions.queues.entry import Entry
 from mqttlite.extensions.queues.limits import MAX_LANE
 
 DROP_NEWEST: Final = "drop_newest"

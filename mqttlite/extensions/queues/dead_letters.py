@@ -14,7 +14,7 @@ from mqttlite.core.log_changes import LOG_MARK, Append, Finish, RemoveRecord, Sa
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbound.told_properties import MESSAGE_ID, PUBLISH_TIME, time_text
-from mqttlite.extensions.queues.deliveries import Entry
+from mqttlite.extensions.queues.entry import Entry
 from mqttlite.extensions.queues.limits import MAX_DEAD_LETTER_BYTES, MAX_DEAD_LETTERS, MAX_DETAIL
 from mqttlite.extensions.queues.marks import mark_of
 from mqttlite.filters import Fields

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Final
 
 from mqttlite.core.broker import Broker
-from mqttlite.extensions.queues.deliveries import LEASED, Entry
+from mqttlite.extensions.queues.entry import Entry
 from mqttlite.extensions.queues.outcomes import NACKED
 from mqttlite.extensions.queues.queue import Queue
+from mqttlite.log.deliveries import LEASED
 
 
 class Feed:

@@ -16,9 +16,10 @@ from mqttlite.core.session.session import Session
 from mqttlite.extensions.queues.ack_ids import AckIds, place_of
 from mqttlite.extensions.queues.contents import Contents
 from mqttlite.extensions.queues.context import AT_ONCE, QueueContext
-from mqttlite.extensions.queues.deliveries import DONE, LEASED, SCHEDULED, Deliveries, Entry
+from mqttlite.extensions.queues.entry import Deliveries, Entry
 from mqttlite.extensions.queues.marks import mark_of
 from mqttlite.extensions.queues.outcomes import ACKNOWLEDGED, DEADLINE, DISCONNECTED, NACKED, TOO_LATE
+from mqttlite.log.deliveries import DONE, LEASED, SCHEDULED
 
 MAX_RECENT: Final = 100
 """How many acknowledged attempts of traced messages a queue remembers."""

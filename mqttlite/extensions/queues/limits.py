@@ -32,12 +32,8 @@ MAX_DEAD_LETTER_BYTES: Final = 64 * 1_048_576
 MAX_FORWARDED: Final = 10_000
 """Dead letters that wait to be published to a `dead_letter_topic`: as many as one queue keeps."""
 
-ARRIVAL_S: Final = 0.01
-"""How much longer a lease is than its deadline: what is written takes a moment until the consumer has read it, and for
-the consumer its deadline begins then."""
-
 COMMIT_S: Final = 0.05
-"""The same for a lease that ends after a restart: what is on disk is the time from before its commit."""
+"""How much longer a lease is that ends after a restart: what is on disk is the time from before its commit."""
 
 DUE_PER_STEP: Final = 500
 """Ended leases and due attempts handled in one step: some milliseconds."""

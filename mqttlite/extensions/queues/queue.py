@@ -26,7 +26,7 @@ from mqttlite.extensions.queues.consumers import Consumer, ConsumerRing
 from mqttlite.extensions.queues.contents import Contents
 from mqttlite.extensions.queues.context import EXPLICIT, DeadLetterBox, Policy, QueueContext
 from mqttlite.extensions.queues.deferred_pages import DeferredPages
-from mqttlite.extensions.queues.deliveries import LEASED, Deliveries, Entry
+from mqttlite.extensions.queues.entry import Deliveries, Entry
 from mqttlite.extensions.queues.leases import Leases
 from mqttlite.extensions.queues.limits import DUE_PER_STEP, ENTRY_BYTES, PULLERS_STAY_S
 from mqttlite.extensions.queues.outcomes import DEADLINE, NEVER_ACKNOWLEDGED, PAYLOAD_INVALID, PURGED, TOO_LARGE
@@ -35,6 +35,7 @@ from mqttlite.extensions.queues.properties import with_delivery_properties
 from mqttlite.extensions.queues.queue_filter import QueueFilter
 from mqttlite.extensions.queues.seeking import Position, Seeking
 from mqttlite.extensions.queues.time_search import TimeSearch
+from mqttlite.log.deliveries import LEASED
 from mqttlite.wire.constants import V5
 
 _WORK: Final = 8

@@ -24,7 +24,7 @@ from mqttlite.extensions.ephemeral_sink import EphemeralSink
 from mqttlite.extensions.queues.ack_ids import new_key
 from mqttlite.extensions.queues.builder import QueueBuilder
 from mqttlite.extensions.queues.dead_letters import DeadLetters
-from mqttlite.extensions.queues.deliveries import Entry
+from mqttlite.extensions.queues.entry import Entry
 from mqttlite.extensions.queues.errors import NoSuchQueue, QueueExists, SeekUnderWay, TooManyQueues
 from mqttlite.extensions.queues.feed import Feed
 from mqttlite.extensions.queues.limits import MAX_INVALID, MAX_NACK_DELAY_S, MAX_PULLED

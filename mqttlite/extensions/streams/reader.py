@@ -4,24 +4,21 @@ It is paced by the session's window, and nothing is copied to the session's queu
 leave in order; each is sent again until it is acknowledged, and after that not again.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
-from mqttlite.core.authorizer import SUBSCRIBE
 from mqttlite.core.jobs import Job, has_budget
 from mqttlite.core.limits import JSON_BYTES_PER_WORK_UNIT, SENDING_BYTES
-from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.outbound.outbox import Outbox
-from mqttlite.core.question import Entries, LoadEntries
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.extensions.streams.entry import Entry, end_of
+from mqttlite.extensions.streams.feed import Feed
 from mqttlite.extensions.streams.group import Group
-from mqttlite.extensions.streams.limits import BURST, READ_AHEAD
 from mqttlite.extensions.streams.partition import Partition
+from mqttlite.extensions.streams.right import ReadingRight
 from mqttlite.extensions.streams.stream import Stream
 from mqttlite.log.cursor import Cursor, Place
 from mqttlite.topics.names import matches
@@ -84,7 +81,7 @@ class _EndTold:
 
 @final
 class Reader(Job):
-    """A `Puller` and an `EntryReader`, and with a group one of its members. `save` records its positions."""
+    """A `Puller` and a `FeedOwner`, and with a group one of its members. `save` records its positions."""
 
     def __init__(
         self,
@@ -110,25 +107,13 @@ class Reader(Job):
         """The lowest number of a message that it gets, if it is in no group."""
         self._save: Final = save
         self._effects: Final = stream.context.effects
-        self._permissions: Final = stream.context.permissions
         self.group: Final = group
         self._is_member = False
         """Whether the group knows that it is connected."""
-        self._lagging: Final[deque[int]] = deque()
-        """The partitions with messages that it may not have got."""
+        self._feed: Final = Feed(stream, cursor, self)
         if group is None:
-            self._lagging.extend(range(len(stream.partitions)))
-        self._burst = 0
-        self._page: Final[deque[Entry]] = deque()
-        """Messages from the store, of the first partition in `_lagging`."""
-        self._page_end = 0
-        """The offset before which they are all that the partition has."""
-        self._is_loading = False
-        self._loads = 0
-        """The partition of the page that is being read."""
-        self._rules = -1
-        self._role = 0
-        self._is_allowed = True
+            self._feed.add(range(len(stream.partitions)))
+        self._right: Final = ReadingRight(session, stream.topic, stream.context.permissions)
         self._is_job = False
         self._is_changed = False
         """Whether a position changed that is not recorded."""
@@ -162,15 +147,9 @@ class Reader(Job):
         """Implements `Puller`."""
         self.wake()
 
-    def on_more(self, partition: int) -> None:
-        """There are new messages in a partition of which it had all."""
-        self._lagging.append(partition)
-        self.wake()
-
     def on_gone(self) -> None:
         """Implements `Puller`: what is unacknowledged will be sent again."""
-        self._forget_page()
-        self._leave_partitions()
+        self._feed.clear()
         if self.group is not None:
             self._is_member = False
             self.group.leave(self)
@@ -178,7 +157,7 @@ class Reader(Job):
         self.cursor.go_back()
         if self.tells_end:
             self.tell_end()
-        self._lagging.extend(range(len(self.stream.partitions)))
+        self._feed.add(range(len(self.stream.partitions)))
 
     def on_progress(self, partition: int, place: Place) -> None:
         """A message was acknowledged, at what was the place in its partition when it was sent."""
@@ -202,16 +181,12 @@ class Reader(Job):
 
     def take(self, partition: int) -> None:
         """Implements `Member`."""
-        self._lagging.append(partition)
+        self._feed.add((partition,))
         self.wake()
 
     def leave(self, partition: int) -> None:
         """Implements `Member`."""
-        self.stream.partitions[partition].followers.pop(self, None)
-        if partition in self._lagging:
-            if self._lagging[0] == partition:
-                self._forget_page()
-            self._lagging.remove(partition)
+        self._feed.drop(partition)
 
     def _note_progress(self, partition: int) -> None:
         self._is_changed = True
@@ -231,7 +206,7 @@ class Reader(Job):
             return True
         if self.session.outbox is None:
             pass
-        elif not self._may_read():
+        elif not self._right.is_given():
             if self._is_member and self.group is not None:
                 self._is_member = False
                 self.group.leave(self)
@@ -266,96 +241,39 @@ class Reader(Job):
         self.is_over = True
         self.stream.readers -= 1
         self.session.pull_no_more(self)
-        self._forget_page()
-        self._leave_partitions()
+        self._feed.clear()
         if self.group is not None:
             self.group.leave(self)
 
-    def _leave_partitions(self) -> None:
-        self._lagging.clear()
-        for each in self.stream.partitions:
-            each.followers.pop(self, None)
-
     # ------------------------------------------------------------------ delivery
-
-    def _may_read(self) -> bool:
-        """Whether the rules in force let it subscribe to the stream. Asked once after each change of the rules or of
-        its role."""
-        permissions, session = self._permissions, self.session
-        if not permissions.restricts or session.identity.is_trusted:
-            return True
-        role = permissions.role_of(session)
-        if self._rules != permissions.rules or self._role != role:
-            self._rules, self._role = permissions.rules, role
-            self._is_allowed = permissions.may_subscribe(session, self.stream.topic)
-            if not self._is_allowed:
-                permissions.deny(session, SUBSCRIBE, self.stream.topic)
-        return self._is_allowed
 
     def _deliver_some(self) -> None:
         """Deliver while there are messages, room and budget."""
-        session, effects = self.session, self._effects
-        while self._lagging and session.can_borrow:
+        session, effects, feed = self.session, self._effects, self._feed
+        while session.can_borrow:
             if not has_budget(effects):
                 self.wake()
                 return
-            partition = self.stream.partitions[self._lagging[0]]
-            place = self.cursor.places[partition.number]
-            self._pass_removed(place, partition)
-            offset = place.take()
-            if offset >= partition.end:
-                self._lagging.popleft()
-                self._forget_page()
-                self._burst = 0
-                partition.followers[self] = None
-                continue
-            entry = partition.in_memory(offset)
-            if entry is not None:
-                self._outbox.awaits_commit = True  # it may be new: a restarted broker gives no seen offset again
-            else:
-                entry = self._read_ahead(offset)
-                if entry is None:
-                    following = self._page[0].offset if self._page else self._page_end
-                    if following <= offset:
-                        self._want_page()
-                        return
-                    self._pass_gap(place, partition, following)
-                    continue
-            self._deliver(entry, place)
-            self._burst += 1
-            if self._burst >= BURST and not self._page:
-                self._burst = 0
-                self._forget_page()
-                self._lagging.rotate(-1)
+            entry = feed.next()
+            if entry is None:
+                return
+            if feed.is_new:
+                self._outbox.awaits_commit = True  # a restarted broker gives no seen offset again
+            self._deliver(entry, self.cursor.places[entry.partition])
 
-    def _pass_removed(self, place: Place, partition: Partition) -> None:
-        if place.head < partition.first:
-            self._skip_removed(place.jump(partition.first), partition)
-            self._is_changed = True
+    def may_take(self) -> bool:
+        """Implements `FeedOwner`."""
+        return not self.is_over and self.session.outbox is not None
 
-    def _skip_removed(self, messages: int, partition: Partition) -> None:
-        self._has_missed |= self._began.get(partition.number, -1) != partition.forgettings
-        self.skipped += messages
-        self._untold += messages
-
-    def _pass_gap(self, place: Place, partition: Partition, following: int) -> None:
-        """The store has no messages up to an offset: they are compacted, or lost."""
-        missing = place.jump(following)
-        if self.stream.last_value:
-            self._skip_removed(missing, partition)
+    def on_passed(self, partition: Partition, messages: int, is_missing: bool) -> None:
+        """Implements `FeedOwner`."""
+        if is_missing and not self.stream.last_value:
+            self.lost += messages
         else:
-            self.lost += missing
+            self._has_missed |= self._began.get(partition.number, -1) != partition.forgettings
+            self.skipped += messages
+            self._untold += messages
         self._note_progress(partition.number)
-
-    def _read_ahead(self, offset: int) -> Entry | None:
-        """Take the message at an offset, if it was read from the store."""
-        page = self._page
-        while page and page[0].offset <= offset:
-            entry = page.popleft()
-            self._effects.memory.let_go(entry.message, ENTRY_BYTES)
-            if entry.offset == offset:
-                return entry
-        return None
 
     @property
     def _outbox(self) -> Outbox:
@@ -439,43 +357,3 @@ class Reader(Job):
         elif session.lend(Delivery(message, 1, False, identifiers, _EndTold(self))):
             return
         self.on_end_told()  # nobody acknowledges it
-
-    # ------------------------------------------------------------------ pages
-
-    def _want_page(self) -> None:
-        if not self._is_loading:
-            self._is_loading = True
-            self.stream.context.pages.want_entries(self)
-
-    def next_entries(self) -> LoadEntries | None:
-        """Implements `EntryReader`."""
-        if self.is_over or self.session.outbox is None or not self._lagging:
-            self._is_loading = False
-            return None
-        partition = self.stream.partitions[self._lagging[0]]
-        first = max(partition.first, self.cursor.places[partition.number].take())
-        if first >= partition.end:
-            self._is_loading = False
-            self.wake()
-            return None
-        self._loads = partition.number
-        return LoadEntries(partition.key, first, partition.end, READ_AHEAD)
-
-    def take_entries(self, entries: Entries) -> None:
-        """Implements `EntryReader`."""
-        self._is_loading = False
-        number = self._loads
-        self.wake()
-        if self.is_over or self.session.outbox is None or not self._lagging or self._lagging[0] != number:
-            return
-        self._forget_page()
-        memory = self._effects.memory
-        for offset, delivery in entries.found:
-            memory.hold(delivery.message, ENTRY_BYTES)
-            self._page.append(Entry(number, offset, delivery.message))
-        self._page_end = entries.following
-
-    def _forget_page(self) -> None:
-        self._page_end = 0
-        while self._page:
-            self._effects.memory.let_go(self._page.popleft().message, ENTRY_BYTES)

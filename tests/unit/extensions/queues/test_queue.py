@@ -11,9 +11,10 @@ from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.core.message import Delivery
 from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.extensions.queues.errors import QueueRecordError
-from mqttlite.extensions.queues.limits import ARRIVAL_S, COMMIT_S, MAX_OUTSTANDING
+from mqttlite.extensions.queues.limits import COMMIT_S, MAX_OUTSTANDING
 from mqttlite.extensions.queues.options import MIN_IDLE_S, DeliveryOptions, QueueOptions, RetryOptions
 from mqttlite.extensions.queues.requested import made_of
+from mqttlite.log.deliveries import ARRIVAL_S
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V311
 from mqttlite.wire.packets import Ack, Publish, Unsuback, Unsubscribe

@@ -4,8 +4,8 @@ import pytest
 
 from mqttlite.core.connect.attempts import Attempt, GivenUp
 from mqttlite.core.limits import Limits
-from mqttlite.extensions.queues.limits import ARRIVAL_S
 from mqttlite.extensions.queues.options import DeliveryOptions
+from mqttlite.log.deliveries import ARRIVAL_S
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Publish, Suback, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import Properties

@@ -1,4 +1,5 @@
-"""The messages of a queue that are under way: taken from the backlog and not ended.
+"""The entries of a log that are under way for a shared cursor: taken by it, and not ended. A queue has such a cursor,
+and so has a shared group of a stream.
 
 Pure: time is a number, nothing is sent or stored here. Invariants: a message is in one state; of the messages with the
 same ordering key only the first is ready, leased or scheduled, the others are blocked; no message is due before its
@@ -8,10 +9,10 @@ time.
 import heapq
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import Final, Generic, Protocol, TypeVar, final
 
-from mqttlite.core.message import Message
-from mqttlite.extensions.queues.limits import ARRIVAL_S
+M = TypeVar("M")
+"""A message."""
 
 READY: Final = 0
 BLOCKED: Final = 1
@@ -21,6 +22,10 @@ DONE: Final = 4
 STATES: Final = ("ready", "blocked", "leased", "scheduled", "done")
 """The states of a message: deliverable; waiting for an earlier one with its ordering key; held by a consumer until its
 deadline; waiting for its next attempt; ended."""
+
+ARRIVAL_S: Final = 0.01
+"""How much longer a lease is than its deadline: what is written takes a moment until the consumer has read it, and for
+the consumer its deadline begins then."""
 
 JITTER: Final = 0.1
 """The random part added to a back-off, so that messages that failed together are not retried together."""
@@ -33,7 +38,7 @@ class Holder(Protocol):
 
 
 @final
-class Entry:
+class Entry(Generic[M]):
     """A message under way. `sequence` is its number in the queue."""
 
     __slots__ = (
@@ -52,7 +57,7 @@ class Entry:
         "state",
     )
 
-    def __init__(self, sequence: int, message: Message, key: str = "", priority: int = 0, attempts: int = 0) -> None:
+    def __init__(self, sequence: int, message: M, key: str = "", priority: int = 0, attempts: int = 0) -> None:
         self.sequence: Final = sequence
         self.message: Final = message
         self.key: Final = key
@@ -77,22 +82,22 @@ class Entry:
 
 
 @final
-class Deliveries:
+class Deliveries(Generic[M]):
     """`jitter` returns random numbers from 0 to 1."""
 
     __slots__ = ("_jitter", "_lanes", "_leases", "_order", "_ready", "_timed", "entries", "leased", "scheduled")
 
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter: Final = jitter
-        self.entries: Final[dict[int, Entry]] = {}
+        self.entries: Final[dict[int, Entry[M]]] = {}
         """All messages, by sequence."""
-        self._ready: list[tuple[int, int, int, Entry]] = []
+        self._ready: list[tuple[int, int, int, Entry[M]]] = []
         """A heap by priority, then by sequence. Entries that are no longer READY are skipped."""
-        self._lanes: Final[dict[str, deque[Entry]]] = {}
+        self._lanes: Final[dict[str, deque[Entry[M]]]] = {}
         """By ordering key, in order of sequence."""
-        self._leases: Final[dict[int, Entry]] = {}
+        self._leases: Final[dict[int, Entry[M]]] = {}
         """Leases with the queue's own deadline, which end in the order in which they began."""
-        self._timed: list[tuple[float, int, Entry]] = []
+        self._timed: list[tuple[float, int, Entry[M]]] = []
         """A heap of all other due times. Outdated entries are skipped."""
         self._order = 0
         self.leased: int = 0
@@ -104,7 +109,7 @@ class Deliveries:
 
     # ------------------------------------------------------------------ in
 
-    def add(self, entry: Entry, now: float, due_at: float = 0.0) -> bool:
+    def add(self, entry: Entry[M], now: float, due_at: float = 0.0) -> bool:
         """Add a message. Return whether it can be delivered at once; the caller must then `push` it.
 
         With `due_at` it can be delivered from then on. Messages with the same key must be added in order.
@@ -123,14 +128,14 @@ class Deliveries:
         entry.state = READY
         return True
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: Entry[M]) -> None:
         """Make a READY message available to `pop`."""
         self._order += 1  # a seek may leave an older entry with the same sequence here
         heapq.heappush(self._ready, (-entry.priority, entry.sequence, self._order, entry))
 
     # ------------------------------------------------------------------ out
 
-    def pop(self) -> Entry | None:
+    def pop(self) -> Entry[M] | None:
         """Take the next READY message; None if there is none."""
         while self._ready:
             entry = heapq.heappop(self._ready)[3]
@@ -138,7 +143,7 @@ class Deliveries:
                 return entry
         return None
 
-    def first_ready(self) -> Entry | None:
+    def first_ready(self) -> Entry[M] | None:
         """The message that `pop` would take."""
         while self._ready:
             entry = self._ready[0][3]
@@ -147,7 +152,7 @@ class Deliveries:
             heapq.heappop(self._ready)
         return None
 
-    def lease(self, entry: Entry, now: float, deadline_s: float, consumer: str, is_usual: bool = True) -> None:
+    def lease(self, entry: Entry[M], now: float, deadline_s: float, consumer: str, is_usual: bool = True) -> None:
         """Lease a READY message to a consumer until a deadline. `is_usual` says that the deadline is the queue's
         own."""
         entry.attempts += 1
@@ -163,7 +168,7 @@ class Deliveries:
         else:
             self._push_timed(entry)
 
-    def start(self, entry: Entry, attempt: int, now: float) -> None:
+    def start(self, entry: Entry[M], attempt: int, now: float) -> None:
         """The consumer gets an attempt only now: if its lease has not ended, its time begins when it has it. Leases are
         started in the order in which they were made."""
         if entry.state != LEASED or entry.attempts != attempt:
@@ -172,13 +177,13 @@ class Deliveries:
         if entry.sequence not in self._leases:
             self._push_timed(entry)
 
-    def extend(self, entry: Entry, now: float, seconds: float) -> None:
+    def extend(self, entry: Entry[M], now: float, seconds: float) -> None:
         """The lease of a LEASED message ends `seconds` from now."""
         self._leases.pop(entry.sequence, None)
         entry.due_at = now + seconds
         self._push_timed(entry)
 
-    def retry(self, entry: Entry, now: float, delay_s: float) -> None:
+    def retry(self, entry: Entry[M], now: float, delay_s: float) -> None:
         """The attempt of a LEASED message failed: make it deliverable again after `delay_s`."""
         self._leave(entry)
         if delay_s > 0:
@@ -187,7 +192,7 @@ class Deliveries:
             entry.state = READY
             self.push(entry)
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, entry: Entry[M]) -> None:
         """End a message. The next one with its key becomes deliverable."""
         self._leave(entry)
         was_blocked = entry.state == BLOCKED
@@ -232,7 +237,7 @@ class Deliveries:
         delay = min(delay, most_s)
         return delay + delay * JITTER * self._jitter()
 
-    def take_due(self, now: float) -> Entry | None:
+    def take_due(self, now: float) -> Entry[M] | None:
         """The next due message: its lease has ended (LEASED), or its next attempt is due (READY). None if there is
         none.
 
@@ -266,20 +271,20 @@ class Deliveries:
 
     # ------------------------------------------------------------------ inside
 
-    def _schedule(self, entry: Entry, due_at: float) -> None:
+    def _schedule(self, entry: Entry[M], due_at: float) -> None:
         entry.state = SCHEDULED
         entry.due_at = due_at
         self.scheduled += 1
         self._push_timed(entry)
 
-    def _push_timed(self, entry: Entry) -> None:
+    def _push_timed(self, entry: Entry[M]) -> None:
         self._order += 1
         heapq.heappush(self._timed, (entry.due_at, self._order, entry))
         if len(self._timed) > 2 * len(self.entries) + _SLACK:  # most are outdated
             self._timed = [each for each in self._timed if each[2].due_at == each[0] and each[2].state in _TIMED]
             heapq.heapify(self._timed)
 
-    def _leave(self, entry: Entry) -> None:
+    def _leave(self, entry: Entry[M]) -> None:
         """The message is no longer LEASED or SCHEDULED."""
         if entry.state == LEASED:
             self.leased -= 1
@@ -289,7 +294,7 @@ class Deliveries:
             self.scheduled -= 1
 
 
-def _release(entry: Entry) -> None:
+def _release(entry: Entry[M]) -> None:
     holder, entry.holder = entry.holder, None
     if holder is not None:
         holder.on_over()

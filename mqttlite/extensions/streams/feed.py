@@ -1,0 +1,178 @@
+"""Where a cursor gets its next messages: from memory at the end of a partition, else in pages from the store.
+
+Partitions with messages that the cursor has not passed take turns. Invariant: the entries of one partition come in the
+order of their offsets, and those that are missing are told to the owner before the next one.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol, final
+
+from mqttlite.core.memory import ENTRY_BYTES
+from mqttlite.core.question import Entries, LoadEntries
+from mqttlite.extensions.streams.entry import Entry
+from mqttlite.extensions.streams.limits import BURST, READ_AHEAD
+from mqttlite.extensions.streams.partition import Partition
+from mqttlite.extensions.streams.stream import Stream
+from mqttlite.log.cursor import Cursor
+
+
+class FeedOwner(Protocol):
+    """Takes the messages."""
+
+    def wake(self) -> None:
+        """There may be messages: take them in this iteration or the next."""
+        ...
+
+    def may_take(self) -> bool:
+        """Whether messages from the store could be taken when they come."""
+        ...
+
+    def on_passed(self, partition: Partition, messages: int, is_missing: bool) -> None:
+        """The cursor passed offsets without messages: retention or compaction removed them, or with `is_missing` the
+        store does not have them."""
+        ...
+
+
+@final
+class Feed:
+    """An `EntryReader` and a `Follower`. The owner takes what `next` returns before it asks again."""
+
+    __slots__ = (
+        "_burst",
+        "_cursor",
+        "_is_loading",
+        "_lagging",
+        "_loads",
+        "_owner",
+        "_page",
+        "_page_end",
+        "_stream",
+        "is_new",
+    )
+
+    def __init__(self, stream: Stream, cursor: Cursor, owner: FeedOwner) -> None:
+        self._stream: Final = stream
+        self._cursor: Final = cursor
+        self._owner: Final = owner
+        self._lagging: Final[deque[int]] = deque()
+        """The partitions with messages that may come."""
+        self._burst = 0
+        self._page: Final[deque[Entry]] = deque()
+        """Messages from the store, of the first partition in `_lagging`."""
+        self._page_end = 0
+        """The offset before which they are all that the partition has."""
+        self._is_loading = False
+        self._loads = 0
+        """The partition of the page that is being read."""
+        self.is_new: bool = False
+        """Whether the latest message came from memory, so that it may not be on disk yet."""
+
+    def add(self, partitions: Iterable[int]) -> None:
+        """Read these partitions, too, which it does not read."""
+        self._lagging.extend(partitions)
+
+    def drop(self, partition: int) -> None:
+        """Read it no longer."""
+        self._stream.partitions[partition].followers.pop(self, None)
+        if partition in self._lagging:
+            if self._lagging[0] == partition:
+                self.forget_page()
+            self._lagging.remove(partition)
+
+    def clear(self) -> None:
+        """Read no partition."""
+        self.forget_page()
+        self._lagging.clear()
+        for each in self._stream.partitions:
+            each.followers.pop(self, None)
+
+    def on_more(self, partition: int) -> None:
+        """Implements `Follower`."""
+        self._lagging.append(partition)
+        self._owner.wake()
+
+    def next(self) -> Entry | None:
+        """The message at the head of a partition, which the owner then takes; None if there is none, or it has to be
+        read from the store first."""
+        lagging = self._lagging
+        while lagging:
+            if self._burst >= BURST and not self._page:
+                self._burst = 0
+                self.forget_page()
+                lagging.rotate(-1)
+            partition = self._stream.partitions[lagging[0]]
+            place = self._cursor.places[partition.number]
+            if place.head < partition.first:
+                self._owner.on_passed(partition, place.jump(partition.first), is_missing=False)
+            offset = place.take()
+            if offset >= partition.end:
+                lagging.popleft()
+                self.forget_page()
+                self._burst = 0
+                partition.followers[self] = None
+                continue
+            entry = partition.in_memory(offset)
+            self.is_new = entry is not None
+            if entry is None:
+                entry = self._read_ahead(offset)
+            if entry is not None:
+                self._burst += 1
+                return entry
+            following = self._page[0].offset if self._page else self._page_end
+            if following <= offset:
+                self._want_page()
+                return None
+            self._owner.on_passed(partition, place.jump(following), is_missing=True)
+        return None
+
+    def _read_ahead(self, offset: int) -> Entry | None:
+        """Take the message at an offset, if it was read from the store."""
+        page, memory = self._page, self._stream.context.effects.memory
+        while page and page[0].offset <= offset:
+            entry = page.popleft()
+            memory.let_go(entry.message, ENTRY_BYTES)
+            if entry.offset == offset:
+                return entry
+        return None
+
+    # ------------------------------------------------------------------ pages
+
+    def _want_page(self) -> None:
+        if not self._is_loading:
+            self._is_loading = True
+            self._stream.context.pages.want_entries(self)
+
+    def next_entries(self) -> LoadEntries | None:
+        """Implements `EntryReader`."""
+        if not self._lagging or not self._owner.may_take():
+            self._is_loading = False
+            return None
+        partition = self._stream.partitions[self._lagging[0]]
+        first = max(partition.first, self._cursor.places[partition.number].take())
+        if first >= partition.end:
+            self._is_loading = False
+            self._owner.wake()
+            return None
+        self._loads = partition.number
+        return LoadEntries(partition.key, first, partition.end, READ_AHEAD)
+
+    def take_entries(self, entries: Entries) -> None:
+        """Implements `EntryReader`."""
+        self._is_loading = False
+        number = self._loads
+        self._owner.wake()
+        if not self._lagging or self._lagging[0] != number or not self._owner.may_take():
+            return
+        self.forget_page()
+        memory = self._stream.context.effects.memory
+        for offset, delivery in entries.found:
+            memory.hold(delivery.message, ENTRY_BYTES)
+            self._page.append(Entry(number, offset, delivery.message))
+        self._page_end = entries.following
+
+    def forget_page(self) -> None:
+        """Drop what was read ahead."""
+        self._page_end = 0
+        while self._page:
+            self._stream.context.effects.memory.let_go(self._page.popleft().message, ENTRY_BYTES)
