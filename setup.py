@@ -53,6 +53,7 @@ COMPILED_ADAPTERS = (
     "mqttlite/extensions/streams/reader.py",
     "mqttlite/extensions/streams/retention.py",
     "mqttlite/extensions/streams/right.py",
+    "mqttlite/extensions/streams/shared_group.py",
     "mqttlite/extensions/streams/stream.py",
     "mqttlite/net/commits.py",
     "mqttlite/net/deferred_links.py",

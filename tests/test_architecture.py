@@ -122,7 +122,8 @@ BELOW: Final[dict[str, set[str]]] = {
 }
 
 MANIFESTS: Final = {
-    "manifest", "options", "archive_options", "template", "push_target", "push_addresses", "built_in", "namespaces"
+    "manifest", "options", "archive_options", "shared_options", "template", "push_target", "push_addresses", "built_in",
+    "namespaces",
 }  # fmt: skip
 """The modules of `extensions` and its folders that are read without a broker."""
 

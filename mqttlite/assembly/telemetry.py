@@ -80,7 +80,7 @@ class Telemetry:
             )
         self.recent_events: Final = RecentEvents(runtime.utc_now)
         """For the dashboard and the `why` command."""
-        self.tracing: Final = Tracing(runtime, queueing, self.reports, self.recent_events, node)
+        self.tracing: Final = Tracing(runtime, queueing, streams, self.reports, self.recent_events, node)
         self._publish_queue: Final = PublishQueue(runtime.core, runtime.loop_driver.wake, runtime.clock)
         if "delayed" in BUILT_IN:
             from mqttlite.extensions.delayed import figures as delayed

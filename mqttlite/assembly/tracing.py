@@ -21,6 +21,7 @@ from mqttlite.telemetry.rows import SessionRows
 
 if TYPE_CHECKING:
     from mqttlite.extensions.queues.queueing import Queueing
+    from mqttlite.extensions.streams.service import Streams
     from mqttlite.telemetry.queue_attempts import QueueAttempts
 
 
@@ -32,12 +33,14 @@ class Tracing:
         self,
         runtime: Runtime,
         queueing: "Queueing | None",
+        streams: "Streams | None",
         reports: Reports,
         recent_events: RecentEvents,
         node: str | None,
     ) -> None:
         self._runtime: Final = runtime
         self._queueing: Final = queueing
+        self._streams: Final = streams
         self._reports: Final = reports
         self._recent_events: Final = recent_events
         self._node: Final = node
@@ -109,7 +112,7 @@ class Tracing:
             core.watch(CoreTracer(hub, follower))
         else:
             core.watch(CoreTracer(hub, NoMessages()) if hub.needs_tracer else None)
-            self._watch_queues(None)
+            self._watch_attempts(None)
 
     def _new_observer(self, delivery_log: DeliveryLogOptions | None) -> Observer:
         runtime = self._runtime
@@ -125,11 +128,13 @@ class Tracing:
         )
 
     def _show(self, observer: Observer) -> None:
-        """Connect an observer to the writer, to the queues and to `why`."""
+        """Connect an observer to the writer, to queues and shared groups, and to `why`."""
         self._runtime.loop_driver.writer.on_written = observer.on_written
-        self._watch_queues(observer.attempts)
+        self._watch_attempts(observer.attempts)
         self._reports.answers = lambda: observer.answers
 
-    def _watch_queues(self, attempts: "QueueAttempts | None") -> None:
+    def _watch_attempts(self, attempts: "QueueAttempts | None") -> None:
         if self._queueing is not None:
             self._queueing.queues.watch(attempts)
+        if self._streams is not None:
+            self._streams.watch(attempts)

@@ -166,7 +166,7 @@ class Deliveries(Generic[M]):
         if is_usual:
             self._leases[entry.sequence] = entry
         else:
-            self._push_timed(entry)
+            self._add_timed(entry)
 
     def start(self, entry: Entry[M], attempt: int, now: float) -> None:
         """The consumer gets an attempt only now: if its lease has not ended, its time begins when it has it. Leases are
@@ -175,13 +175,13 @@ class Deliveries(Generic[M]):
             return
         entry.due_at += now - entry.last_at + ARRIVAL_S
         if entry.sequence not in self._leases:
-            self._push_timed(entry)
+            self._add_timed(entry)
 
     def extend(self, entry: Entry[M], now: float, seconds: float) -> None:
         """The lease of a LEASED message ends `seconds` from now."""
         self._leases.pop(entry.sequence, None)
         entry.due_at = now + seconds
-        self._push_timed(entry)
+        self._add_timed(entry)
 
     def retry(self, entry: Entry[M], now: float, delay_s: float) -> None:
         """The attempt of a LEASED message failed: make it deliverable again after `delay_s`."""
@@ -275,9 +275,9 @@ class Deliveries(Generic[M]):
         entry.state = SCHEDULED
         entry.due_at = due_at
         self.scheduled += 1
-        self._push_timed(entry)
+        self._add_timed(entry)
 
-    def _push_timed(self, entry: Entry[M]) -> None:
+    def _add_timed(self, entry: Entry[M]) -> None:
         self._order += 1
         heapq.heappush(self._timed, (entry.due_at, self._order, entry))
         if len(self._timed) > 2 * len(self.entries) + _SLACK:  # most are outdated

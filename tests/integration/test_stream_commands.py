@@ -14,7 +14,8 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.extensions.streams.history import first_since
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.server import Broker
-from mqttlite.wire.packets import Publish
+from mqttlite.wire.constants import PUBACK
+from mqttlite.wire.packets import Ack, Publish
 from tests.integration.conftest import Rig
 from tests.support.inside import assembly_of
 
@@ -112,17 +113,70 @@ async def test_messages_are_read_from_an_offset_and_a_time_and_readers_are_liste
     assert await member.subscribe("$share/g/$stream/orders@earliest", 1) == b"\x01"
     packets = [await member.expect(Publish) for _ in range(5)]
     assert [each.payload for each in packets] == [b"%d" % at for at in range(5)]
-    ((name, lag, moves, members, owners),) = await printed(directory, "groups", "orders")
-    assert (name, lag, moves, members) == ("g", "5", "0", "m")
+    ((name, mode, lag, under_way, *_, moves, members, owners),) = await printed(directory, "groups", "orders")
+    assert (name, mode, lag, under_way, moves, members) == ("g", "ordered", "5", "5", "0", "m")
     assert owners == "0:0=m 1:0=m"
     ((client, subscription, group, connected, *_),) = await printed(directory, "readers", "orders")
     assert (client, subscription, group, connected) == ("m", "$share/g/$stream/orders@earliest", "g", "yes")
     for position, left in (("latest", "0"), ("0:0,1:0", "5")):
         (said,) = await printed(directory, "seek", "orders", "g", position)
         assert said[0] == f"Group g of orders goes on from {position}."
-        assert (await printed(directory, "groups", "orders"))[0][1] == left
+        assert (await printed(directory, "groups", "orders"))[0][2] == left
     assert (await printed(directory, "rm", "orders", "--group", "g", "--yes"))[0][0].startswith("Deleted: group g")
     assert json.loads((await run(directory, "groups", "orders", "--json")).stdout)["items"] == []
+
+
+@pytest.mark.long
+async def test_a_shared_group_is_made_and_its_dead_letters_are_listed_replayed_and_dropped(
+    rig: Rig, broker: Broker, directory: Path
+) -> None:
+    (made,) = await printed(
+        *(directory, "group", "orders", "work", "--max-attempts", "1", "--ack-deadline", "5"),
+        *("--min-delay", "0", "--max-delay", "0"),
+    )
+    assert made == ["Group work of orders is shared: subscribe to $share/work/$stream/orders."]
+    for at in range(3):
+        await broker.publish("shop/a", str(at).encode(), qos=1)
+    member = await rig.device(broker.port, "m")
+    assert await member.subscribe("$share/work/$stream/orders@earliest", 1) == b"\x01"
+    packets = [await member.expect(Publish) for _ in range(3)]
+    for each in packets:
+        member.send(Ack(PUBACK, each.packet_id, 0x80))
+    for _ in range(100):
+        letters = await printed(directory, "dead", "orders", "work")
+        if len(letters) == 3:
+            break
+    assert [(*each[1:4], *each[5:]) for each in letters] == [
+        (str(at), "nacked", "1", "yes", "reason code 0x80") for at in range(3)
+    ]
+    (place, other, _) = [f"{each[0]}:{each[1]}" for each in letters]
+    assert len(await printed(directory, "dead", "orders", "work", "--places", place)) == 1
+    assert await printed(directory, "dead", "orders", "work", "--drop", "--places", other) == [
+        ["1 dead letter dropped."]
+    ]
+    ((_, mode, lag, _, _, dead, *_),) = await printed(directory, "groups", "orders")
+    assert (mode, lag, dead) == ("shared", "0", "2")
+    assert await printed(directory, "dead", "orders", "work", "--replay") == [["2 dead letters replayed."]]
+    again = [await member.expect(Publish) for _ in range(2)]
+    assert [each.payload for each in again] == [b"0", b"2"]
+    for each in again:
+        member.send(Ack(PUBACK, each.packet_id))
+    for _ in range(100):
+        if not await printed(directory, "dead", "orders", "work"):
+            break
+    assert json.loads((await run(directory, "dead", "orders", "work", "--json")).stdout)["items"] == []
+    for arguments, code in (
+        (("dead", "orders", "none"), 3),
+        (("dead", "orders", "work", "--replay", "--drop"), 2),
+        (("dead", "orders", "work", "--drop", "--places", "1"), 2),
+        (("group", "orders", "a+b"), 2),
+        (("group", "orders", "work", "--max-attempts", "0"), 2),
+        (("group", "none", "work"), 3),
+    ):
+        assert (await run(directory, *arguments)).exit_code == code, arguments
+    assert await member.subscribe("$share/other/$stream/orders", 1) == b"\x01"
+    assert (await run(directory, "group", "orders", "other")).exit_code == 4
+    assert (await run(directory, "dead", "orders", "other")).exit_code == 3
 
 
 @pytest.mark.long

@@ -30,7 +30,8 @@ from mqttlite.extensions.streams.archive_names import File, find
 _HEADER: Final = ("NAME", "MESSAGES", "BYTES", "READERS", "PARTITIONS", "KEEP-S", "KEEP-BYTES", "FILTERS")
 _PARTITIONS: Final = ("PARTITION", "FIRST", "END", "MESSAGES", "BYTES")
 _READERS: Final = ("CLIENT", "SUBSCRIPTION", "GROUP", "CONNECTED", "LAG", "SKIPPED", "POSITIONS")
-_GROUPS: Final = ("GROUP", "LAG", "MOVES", "MEMBERS", "PARTITION:OFFSET=READER")
+_GROUPS: Final = ("GROUP", "MODE", "LAG", "UNDER-WAY", "SCHEDULED", "DEAD", "MOVES", "MEMBERS", "OFFSETS")
+_DEAD: Final = ("PARTITION", "OFFSET", "CAUSE", "ATTEMPTS", "DIED", "KEPT", "DETAIL")
 _MESSAGES: Final = ("PARTITION", "OFFSET", "PUBLISHED", "TOPIC", "PAYLOAD")
 
 _TELL_S: Final = 5.0
@@ -140,12 +141,90 @@ def groups(name: str, as_json: bool, client: Asker) -> None:
         return
     rows = [
         (
-            *(each["name"], each["lag"], each["moves"], " ".join(each["members"])),
+            *(each["name"], each["mode"], each["lag"], each["under_way"], each["scheduled"], each["dead_letters"]),
+            *(each["moves"], " ".join(each["members"])),
             " ".join(f"{at}:{each['positions'][at]}={owner or '-'}" for at, owner in enumerate(each["owners"])),
         )
         for each in found["items"]
     ]
     print_table(_GROUPS, rows)
+
+
+@command.command("group", epilog=f"{EPILOG}  4  the group is not shared: delete it first\n")
+@click.argument("name")
+@click.argument("group")
+@click.option("--ack-deadline", type=float, metavar="SECONDS", help="How long a member may hold a message.")
+@click.option("--max-attempts", type=int, metavar="N", help="Deliveries of a message before it is a dead letter.")
+@click.option("--min-delay", type=float, metavar="SECONDS", help="The delay after the first failed attempt.")
+@click.option("--max-delay", type=float, metavar="SECONDS", help="The longest delay; it doubles with each attempt.")
+@remote_options
+def set_group(
+    name: str,
+    group: str,
+    ack_deadline: float | None,
+    max_attempts: int | None,
+    min_delay: float | None,
+    max_delay: float | None,
+    as_json: bool,
+    client: Asker,
+) -> None:
+    """Make the shared group GROUP of the stream NAME, or change it: each message goes to any member.
+
+    Options that are not given are as by default. Groups whose partitions have one reader each need no command.
+    """
+    given = {
+        "ack_deadline_s": ack_deadline,
+        "max_attempts": max_attempts,
+        "min_delay_s": min_delay,
+        "max_delay_s": max_delay,
+    }
+    body = {"mode": "shared"} | {key: each for key, each in given.items() if each is not None}
+    found = client.ask("PUT", "streams", name, "groups", group, body=body)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"Group {group} of {name} is shared: subscribe to $share/{group}/$stream/{name}.")
+
+
+@command.command("dead", epilog=EPILOG)
+@click.argument("name")
+@click.argument("group")
+@click.option("--replay", is_flag=True, help="Deliver them again.")
+@click.option("--drop", is_flag=True, help="Forget them; the messages stay in the stream.")
+@click.option("--places", default="", metavar="PARTITION:OFFSET,...", help="Only these.  [default: all]")
+@remote_options
+def dead(name: str, group: str, replay: bool, drop: bool, places: str, as_json: bool, client: Asker) -> None:
+    """List the dead letters of the shared group GROUP of the stream NAME, or replay or drop them."""
+    if replay and drop:
+        raise WrongUsage("Either --replay or --drop.")
+    path = ("streams", name, "groups", group, "dead-letters")
+    if not replay and not drop:
+        found = client.ask("GET", *path)
+        wanted = {each for each in places.split(",") if each}
+        items = [each for each in found["items"] if not wanted or f"{each['partition']}:{each['offset']}" in wanted]
+        if as_json:
+            print_json(found | {"items": items})
+            return
+        rows = [
+            (
+                *(each["partition"], each["offset"], each["cause"], each["attempts"], each["died_at"]),
+                *("yes" if each["is_kept"] else "no", each["detail"] or "-"),
+            )
+            for each in items
+        ]
+        print_table(_DEAD, rows)
+        return
+    found = client.ask("POST", *path, "replay" if replay else "drop", body={"places": places})
+    if as_json:
+        print_json(found)
+    elif drop:
+        click.echo(f"{counted(found['dropped'], 'dead letter')} dropped.")
+    else:
+        click.echo(f"{counted(found['replayed'], 'dead letter')} replayed.")
+        if found["gone"]:
+            note(f"{found['gone']} are gone: the stream keeps their messages no longer.")
+        if found["left"]:
+            note(f"{found['left']} are left, because much is under way: run it again.")
 
 
 @command.command("seek", epilog=EPILOG)

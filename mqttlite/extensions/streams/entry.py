@@ -14,10 +14,12 @@ OFFSET: Final = "stream-offset"
 SKIPPED: Final = "stream-skipped"
 END: Final = "stream-end"
 MISSED: Final = "stream-missed"
+ATTEMPT: Final = "delivery-attempt"
 
 _PARTITION: Final = USER_PROPERTY + encode_utf8(PARTITION)
 _OFFSET: Final = USER_PROPERTY + encode_utf8(OFFSET)
 _SKIPPED: Final = USER_PROPERTY + encode_utf8(SKIPPED)
+_ATTEMPT: Final = USER_PROPERTY + encode_utf8(ATTEMPT)
 _END: Final = USER_PROPERTY + encode_utf8(END)
 _MISSED: Final = USER_PROPERTY + encode_utf8(MISSED) + encode_utf8("removals")
 _MESSAGE_ID: Final = USER_PROPERTY + encode_utf8(MESSAGE_ID)
@@ -55,6 +57,13 @@ class Entry:
         if self._told is None:
             self._told = self._with(b"")
         return self._told
+
+    def seen_at_attempt(self, version: int, skipped: int, attempt: int) -> Message:
+        """The same with the number of the attempt, for a member of a shared group."""
+        if version != V5:
+            return self.message
+        more = _ATTEMPT + encode_utf8(str(attempt))
+        return self._with(more + _SKIPPED + encode_utf8(str(skipped)) if skipped else more)
 
     def delivery(self, message: Message) -> Delivery:
         """The delivery at QoS 0 of what `seen` returned, without subscription identifier."""

@@ -15,5 +15,9 @@ class TooManyStreams(ValueError):
     """The limit on streams or partitions is reached."""
 
 
+class WrongMode(ValueError):
+    """The group exists, and delivers in another way."""
+
+
 class StreamRecordError(RecordError):
     """The definition of a stream in the store cannot be used. The text says which, and what to do."""

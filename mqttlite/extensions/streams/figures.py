@@ -12,16 +12,27 @@ if TYPE_CHECKING:
 
 
 def values(streams: Streams, archive: "Archive | None") -> Mapping[str, Values]:
-    """Of the first streams by name; by the names in the manifest."""
+    """Of the first streams and groups by name; by the names in the manifest."""
     states = [streams.state(name) for name in heapq.nsmallest(MAX_REPORTED, streams.names)]
     labels = [{"stream": each.name} for each in states]
     archived = {} if archive is None else archive.figures()
+    groups = [
+        ({"stream": state.name, "group": each.name}, each)
+        for state in states
+        for each in heapq.nsmallest(MAX_REPORTED, streams.groups(state.name), key=lambda found: found.name)
+    ][:MAX_REPORTED]
     lags = [streams.lag(each.name) for each in states]
     return {
         "stream_messages": [(label, each.messages) for label, each in zip(labels, states, strict=True)],
         "stream_bytes": [(label, each.size_bytes) for label, each in zip(labels, states, strict=True)],
         "stream_readers": [(label, each.readers) for label, each in zip(labels, states, strict=True)],
         "stream_lag": list(zip(labels, lags, strict=True)),
+        "stream_group_lag": [(label, each.lag) for label, each in groups],
+        "stream_group_under_way": [(label, each.under_way) for label, each in groups],
+        "stream_group_scheduled": [(label, each.scheduled) for label, each in groups],
+        "stream_group_dead_letters": [(label, each.dead_letters) for label, each in groups],
+        "stream_group_redeliveries": [(label, each.redeliveries) for label, each in groups],
+        "stream_group_moves": [(label, each.moves) for label, each in groups],
         "stream_appended": [(label, each.appended) for label, each in zip(labels, states, strict=True)],
         "stream_duplicates": [(label, each.duplicates) for label, each in zip(labels, states, strict=True)],
         "stream_refused": [(label, each.refused) for label, each in zip(labels, states, strict=True)],

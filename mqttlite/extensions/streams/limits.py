@@ -24,6 +24,21 @@ consumer that is off for a holiday goes on where it was."""
 DRAIN_S: Final = 5.0
 """How long the reader of a partition that moves has for the messages that it was sent."""
 
+MAX_UNDER_WAY: Final = 4_000
+MAX_UNDER_WAY_BYTES: Final = 64 * 1_048_576
+"""The most messages, and bytes of memory, that members of a shared group hold or that wait for their next attempt. If
+each second one is acknowledged, the record of their partitions has 40 kB."""
+
+MAX_DEAD_PLACES: Final = 1_000
+"""The most dead letters of a shared group: the list is one record of at most some 100 kB, and each new one writes it.
+One more replaces the oldest, whose message stays in the stream."""
+
+MAX_DEAD_DETAIL: Final = 100
+"""The most characters of the detail of a dead letter."""
+
+DUE_PER_STEP: Final = 500
+"""Ended leases and due attempts of a shared group that are handled in one step: some milliseconds."""
+
 SEGMENTS: Final = 256
 """Into how many segments the messages of a partition are divided by size, and by time. Retention removes whole
 segments."""

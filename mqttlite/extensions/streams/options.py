@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from mqttlite.extensions.namespaces import check_plain_filter
+from mqttlite.extensions.streams.shared_options import SharedGroupOptions
 
 MAX_NAME: Final = 128
 """The longest name of a stream. Names appear in topics, metrics and records."""
@@ -17,6 +18,9 @@ MAX_PARTITIONS: Final = 1_000
 """The most partitions of one stream."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._~-]+")
+
+MAX_SHARED_GROUPS: Final = 100
+"""The most shared groups in the options of one stream."""
 
 MAX_KEEP_S: Final = 100 * 366 * 86_400
 
@@ -40,6 +44,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     key. Then a message without a key is refused, and so is one for which there is no room."""
     keep_tombstones_s: int = 86_400
     """How long a message that removes a key is kept at least, so that readers see that it is gone."""
+    groups: tuple[SharedGroupOptions, ...] = ()
+    """Its shared groups. Others are made by their first subscription."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or len(self.name) > MAX_NAME or self.name in (".", ".."):
@@ -59,5 +65,9 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(f"keep_s is {self.keep_s}: it may be 1 to {MAX_KEEP_S}, or 0 for any time")
         if self.keep_bytes < 1:
             raise ValueError(f"keep_bytes is {self.keep_bytes}: 1 at least")
+        if len(self.groups) > MAX_SHARED_GROUPS:
+            raise ValueError(f"groups has {len(self.groups)} groups: {MAX_SHARED_GROUPS} at most")
+        if len({each.name for each in self.groups}) < len(self.groups):
+            raise ValueError("groups names a group twice")
         if not 0 <= self.keep_tombstones_s <= MAX_KEEP_S:
             raise ValueError(f"keep_tombstones_s is {self.keep_tombstones_s}: it may be 0 to {MAX_KEEP_S}")

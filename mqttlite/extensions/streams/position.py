@@ -11,6 +11,7 @@ MARK: Final = "@"
 
 _PLACE: Final = r"[0-9]{1,4}:[0-9]{1,18}"
 _PLACES: Final = re.compile(f"((?P<others>[^,]+),)??(?P<places>{_PLACE}(,{_PLACE})*)")
+_ONLY_PLACES: Final = re.compile(f"{_PLACE}(,{_PLACE})*")
 _MICROSECONDS: Final = re.compile(r"[0-9]{1,18}")
 _FORMS: Final = (
     "earliest, latest, a time (2026-11-28T10:00:00Z, or microseconds of Unix time) or <partition>:<offset>,…"
@@ -55,6 +56,14 @@ def parse_position(text: str) -> Position:
     others = found["others"]
     begins = LATEST if not others else EARLIEST if others == "earliest" else _time(others)
     return begins._replace(offsets=tuple(offsets.items()))
+
+
+def parse_places(text: str) -> list[tuple[int, int]]:
+    """Pairs of a partition and an offset, of which several may be in one partition. Raises `ValueError`."""
+    if not _ONLY_PLACES.fullmatch(text):
+        raise ValueError(f"{text[:64]!r} is not of the form <partition>:<offset>,…")
+    pairs = [each.split(":") for each in text.split(",")]
+    return [(int(partition), int(offset)) for partition, offset in pairs]
 
 
 def _time(text: str) -> Position:

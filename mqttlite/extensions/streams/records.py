@@ -11,11 +11,14 @@ import msgspec
 from mqttlite.core.log_changes import LOG_MARK
 from mqttlite.extensions.streams.errors import StreamRecordError
 from mqttlite.extensions.streams.options import StreamOptions
+from mqttlite.extensions.streams.shared_options import SharedGroupSettings
 from mqttlite.log.segments import Row
 
 DEFINITION: Final = f"{LOG_MARK}$stream-options/"
 LOG: Final = f"{LOG_MARK}$stream/"
 CURSOR: Final = f"{LOG_MARK}$stream-cursor/"
+PART: Final = f"{LOG_MARK}$stream-shared/"
+"""Of a shared group: the number of its cursor's record follows, and a partition or `dead`."""
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -47,6 +50,10 @@ class SavedCursor(msgspec.Struct, frozen=True, kw_only=True):
     since: int = 0
     tells_end: bool = False
     idle_since_us: int = 0
+    shared: SharedGroupSettings | None = None
+    """Of a shared group, whose positions are in other records once it has begun."""
+    has_begun: bool = False
+    mount_point: str = ""
 
 
 def decode_definition(name: str, data: bytes) -> Definition:

@@ -1,4 +1,4 @@
-"""The streams of a broker: makes and deletes them, connects readers, and restores both.
+"""The streams of a broker: makes, restores and deletes them, and shows them with their readers, which are in `readers`.
 
 All methods run on the event loop and await nothing. Invariant: a stream is in the store before its first message.
 """
@@ -6,16 +6,16 @@ All methods run on the event loop and await nothing. Invariant: a stream is in t
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import msgspec
 
 from mqttlite.core.broker import Broker
+from mqttlite.core.connect.attempts import AttemptTracer
 from mqttlite.core.log_changes import Append, LoadedOfLog, RemoveRecord, SaveRecord, StoredLog
 from mqttlite.core.message import Message
-from mqttlite.core.message_filter import FilterCompiler, MessageFilter, StoredFilter
+from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
@@ -23,35 +23,30 @@ from mqttlite.core.source import Source
 from mqttlite.extensions.ephemeral_sink import EphemeralSink
 from mqttlite.extensions.streams.compaction import Compactor
 from mqttlite.extensions.streams.context import StreamContext
-from mqttlite.extensions.streams.cursor_records import CursorRecords
-from mqttlite.extensions.streams.entry import END
-from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
-from mqttlite.extensions.streams.group import Group
+from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams, WrongMode
 from mqttlite.extensions.streams.limits import (
     MAX_ALL_PARTITIONS,
-    MAX_GROUPS,
-    MAX_READERS,
-    MAX_READERS_OF_CLIENT,
     MAX_STREAMS,
 )
-from mqttlite.extensions.streams.namespace import STREAMS, position_of, split_position
+from mqttlite.extensions.streams.namespace import STREAMS, split_position
 from mqttlite.extensions.streams.once import DEDUP
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
-from mqttlite.extensions.streams.position import Position, Start, parse_position
-from mqttlite.extensions.streams.reader import Reader
+from mqttlite.extensions.streams.position import Position
+from mqttlite.extensions.streams.readers import Readers, find_partition, find_shared, is_below, stream_of
 from mqttlite.extensions.streams.records import (
     CURSOR,
     DEFINITION,
     LOG,
+    PART,
     Definition,
-    SavedCursor,
     SavedSegments,
-    decode_cursor,
     decode_definition,
     decode_segments,
 )
 from mqttlite.extensions.streams.retention import Retention
+from mqttlite.extensions.streams.shared_group import SharedGroup
+from mqttlite.extensions.streams.shared_options import SharedGroupSettings
 from mqttlite.extensions.streams.states import (
     GroupState,
     KeptStream,
@@ -63,27 +58,9 @@ from mqttlite.extensions.streams.states import (
     state_of,
 )
 from mqttlite.extensions.streams.stream import AppendOutcome, Stream
-from mqttlite.log.cursor import Cursor
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
 
 _log = logging.getLogger("mqttlite.store")
-
-POSITION_PROPERTY: Final = "stream-offset"
-"""The user property of a SUBSCRIBE that says where to begin, as EMQX's clients write it."""
-
-END_PROPERTY: Final = END
-"""The user property of a SUBSCRIBE that asks for a message when the reader has what is in the stream now."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a SUBSCRIBE asks for, between `admit` and `add`."""
-
-    position: Position
-    is_given: bool
-    """Whether the position is in the properties: then it also holds for a subscription that is there."""
-    expression: str
-    asks_for_end: bool
 
 
 class Streams:
@@ -101,7 +78,6 @@ class Streams:
         self._core: Final = core
         self._clock: Final = clock
         self._configured: Final = tuple(options)
-        self._filters: Final = filters
         self._kept: Final[dict[str, KeptStream]] = {}
         self._compactor: Final = Compactor(core.effects, core.page_reads)
         self._context: Final = StreamContext(
@@ -111,17 +87,14 @@ class Streams:
             core.has_pages,
             core.permissions,
             wall_ahead_us,
-            self.take_acks,
+            lambda source, acks: self._readers.take_acks(source, acks),
             self._look,
         )
-        self._asked: _Asked | None = None
         self._records: list[SaveRecord | Append | StoredLog] = []
         self._subscribed: list[tuple[Session, Subscription]] = []
         """Those of restored sessions, until their streams are there."""
         self._is_restored = False
-        self._cursors: Final = CursorRecords(
-            core.effects, core.deadlines, lambda: self._context.now_us, self.delete_group
-        )
+        self._readers: Final = Readers(core, self._context, self._kept, filters)
         self._retention: Retention | None = None
 
     # ------------------------------------------------------------------ as `Namespace`
@@ -139,32 +112,8 @@ class Streams:
         if missing:
             return missing
         group, parsed = (parsed.name.decode(), parsed.inner) if parsed.inner is not None else ("", parsed)
-        name = split_position(parsed.name)[0].decode()
-        kept = self._kept[name]
-        if not _is_below(kept.options, session.identity.mount_point):
-            return f"$stream/…: {name} has messages of topics that are not below the mount point"
-        if len(kept.readers) >= MAX_READERS:
-            return f"$stream/…: {name} has {MAX_READERS} readers, which is the limit"
-        if kept.per_client[session.client_id] >= MAX_READERS_OF_CLIENT:
-            return f"$stream/…: the client reads {name} {MAX_READERS_OF_CLIENT} times, which is the limit"
-        if group and group not in kept.groups and len(kept.groups) >= MAX_GROUPS:
-            return f"$stream/…: {name} has {MAX_GROUPS} groups, which is the limit"
-        filters = (self._mounted(session, parsed.rest).decode(), expression)
-        if group in kept.groups and kept.groups[group].filters != filters:
-            return f"$share/…: the members of the group {group[:128]!r} have another filter, and all have the same"
-        position, is_given, asks_for_end = position_of(parsed.name), False, False
-        for key, value in properties:
-            asks_for_end |= key == END_PROPERTY
-            if key == POSITION_PROPERTY:
-                try:
-                    position = parse_position(value)
-                except ValueError as error:
-                    return f"{POSITION_PROPERTY}: {error}"
-                is_given = True
-        if any(partition >= len(kept.stream.partitions) for partition, _ in position.offsets):
-            return f"$stream/…: {name} has the partitions 0 to {len(kept.stream.partitions) - 1}"
-        self._asked = _Asked(position, is_given, expression, asks_for_end and not group)
-        return ""
+        kept = self._kept[split_position(parsed.name)[0].decode()]
+        return self._readers.admit(kept, session, group, parsed, expression, properties)
 
     def missing(self, parsed: ParsedTopic) -> str:
         """Implements `Namespace`."""
@@ -173,45 +122,16 @@ class Streams:
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Implements `Namespace`."""
-        if not self._is_restored:
+        if self._is_restored:
+            self._readers.add(self._kept[stream_of(subscription)], session, subscription)
+        else:
             self._subscribed.append((session, subscription))
-            return
-        asked, self._asked = self._asked, None
-        assert asked is not None, "it was admitted"
-        kept = self._kept[_stream_of(subscription)]
-        key = (subscription.client_id, subscription.topic_filter)
-        known = kept.readers.get(key)
-        positions, since = self._begin_at(kept.stream, asked.position)
-        if known is not None and known.session is session:
-            if known.expression == asked.expression and not asked.is_given:  # it goes on where it was
-                known.subscription = subscription
-                if asked.asks_for_end:
-                    known.tell_end()
-                    self._cursors.save(known)
-                known.wake()
-                return
-            if not asked.is_given:
-                positions, since = list(known.cursor.positions), known.since
-        if known is not None:
-            self._end(kept, known)
-        share = subscription.share_name.decode()
-        if share and share not in kept.groups:
-            filters = (self._topic_filter(session, subscription).decode(), asked.expression)
-            self._cursors.save_group(self._make_group(kept, share, filters, positions, since))
-        reader = self._make_reader(kept, session, subscription, positions, since, asked.expression)
-        if asked.asks_for_end:
-            reader.tell_end()
-        self._cursors.save(reader)
-        reader.wake()  # later, so that SUBACK precedes the first message
 
     def remove(self, subscription: Subscription) -> None:
         """Implements `Namespace`."""
-        kept = self._kept.get(_stream_of(subscription))
-        if kept is None:
-            return
-        reader = kept.readers.get((subscription.client_id, subscription.topic_filter))
-        if reader is not None and reader.subscription is subscription:
-            self._end(kept, reader)
+        kept = self._kept.get(stream_of(subscription))
+        if kept is not None:
+            self._readers.remove(kept, subscription)
 
     def keep_invalid(self, sinks: Sequence[Sink], message: Message, reason: str) -> bool:
         """Implements `Namespace`: streams have no dead letters."""
@@ -228,7 +148,7 @@ class Streams:
     def restore(self, change: LoadedOfLog) -> None:
         """Implements `Namespace`: collect the change until all are there."""
         if isinstance(change, SaveRecord | Append | StoredLog) and change.key.startswith(
-            (DEFINITION, LOG, CURSOR, DEDUP)
+            (DEFINITION, LOG, CURSOR, PART, DEDUP)
         ):
             self._records.append(change)
 
@@ -238,8 +158,6 @@ class Streams:
         self._is_restored = True
         configured = {each.name: each for each in self._configured}
         logs = self._restore_streams(records, configured)
-        cursors: dict[tuple[str, str], tuple[str, SavedCursor]] = {}
-        groups: list[tuple[str, SavedCursor]] = []
         segments: dict[str, SavedSegments] = {}
         now_us = self._context.now_us
         for change in records:
@@ -251,17 +169,11 @@ class Streams:
                     log.restore(change.first, change.count, change.size_bytes, segments[log.key], now_us)
                 else:
                     log.restore_message(change.delivery, change.offset)
-            elif isinstance(change, SaveRecord) and change.key.startswith(CURSOR):
-                saved = decode_cursor(change.data)
-                if saved is not None and saved.group:
-                    groups.append((change.key, saved))
-                elif saved is not None:
-                    cursors[saved.client_id, saved.subscription] = (change.key, saved)
-                self._cursors.restore_name(change.key)
+            elif isinstance(change, SaveRecord) and change.key.startswith((CURSOR, PART)):
+                self._readers.restore(change)
             elif isinstance(change, SaveRecord) and change.key.startswith(DEDUP):
                 self._restore_ids(change)
-        for saved in (each for _, each in (*groups, *cursors.values())):
-            self._pass_over(saved)
+        self._readers.pass_over()
         for key, saved_segments in segments.items():
             logs[key].restore_clean(saved_segments)
         for kept in self._kept.values():
@@ -272,13 +184,10 @@ class Streams:
         for options in configured.values():
             if options.name not in self._kept:
                 self.create(options, "config")
-        for record, saved in groups:
-            self._restore_group(record, saved)
-        self._restore_readers(cursors)
-        for kept in self._kept.values():
-            for group in kept.groups.values():
-                if not group.subscriptions:
-                    self._cursors.expire_later(group, group.idle_since_us or now_us)
+        subscribed, self._subscribed = self._subscribed, []
+        self._readers.restored(subscribed)
+        for options in configured.values():
+            self._set_groups(options)
         self._look_for_old()
 
     def _restore_ids(self, change: SaveRecord) -> None:
@@ -288,13 +197,6 @@ class Streams:
             self._core.effects.record(RemoveRecord(change.key))
         else:
             kept.stream.window.restore(int(number), change.data)
-
-    def _pass_over(self, saved: SavedCursor) -> None:
-        """No offset is given again that a reader has seen, also where the store has lost messages."""
-        kept = self._kept.get(saved.stream)
-        if kept is not None:
-            for log, position in zip(kept.stream.partitions, saved.positions, strict=False):
-                log.pass_over(position)
 
     def _restore_streams(
         self, records: list[SaveRecord | Append | StoredLog], configured: dict[str, StreamOptions]
@@ -339,78 +241,13 @@ class Streams:
                 logs[each.key] = each
             self._save_definition(kept)
 
-    def _restore_readers(self, cursors: dict[tuple[str, str], tuple[str, SavedCursor]]) -> None:
-        subscribed, self._subscribed = self._subscribed, []
-        for session, subscription in subscribed:
-            kept = self._kept.get(_stream_of(subscription))
-            if kept is None:
-                continue
-            found = cursors.pop((subscription.client_id, subscription.topic_filter.decode()), None)
-            record, saved = found if found is not None else ("", SavedCursor(stream=kept.options.name, positions=[]))
-            positions = _within(saved.positions, kept.stream.partitions)
-            share = subscription.share_name.decode()
-            if share and share not in kept.groups:  # its record was lost
-                filters = (self._topic_filter(session, subscription).decode(), saved.filter)
-                self._cursors.save_group(self._make_group(kept, share, filters, positions, 0))
-            reader = self._make_reader(kept, session, subscription, positions, saved.since, saved.filter)
-            if saved.tells_end:
-                reader.tell_end()
-            if not record:
-                self._cursors.save(reader)
-                continue
-            self._cursors.restore(reader, record)
-        for record, _ in cursors.values():
-            self._core.effects.record(RemoveRecord(record))
-
-    def _restore_group(self, record: str, saved: SavedCursor) -> None:
-        kept = self._kept.get(saved.stream)
-        if kept is None:
-            self._core.effects.record(RemoveRecord(record))
-            return
-        positions = _within(saved.positions, kept.stream.partitions)
-        group = self._make_group(kept, saved.group, (saved.subscription, saved.filter), positions, saved.since)
-        group.idle_since_us = saved.idle_since_us
-        self._cursors.restore(group, record)
-
     def on_new_rules(self) -> None:
         """Other rules are in force: try deliveries again for readers that may now read."""
-        for kept in self._kept.values():
-            for reader in kept.readers.values():
-                reader.wake()
+        self._readers.wake()
 
-    def take_acks(self, source: Source, acks: list[str]) -> str:
-        """Finish messages for a member of groups. Each of `acks` is the topic filter of a subscription, a space, and
-        the last finished offset of partitions (`0:17,1:22`). Return why not; then none is finished."""
-        found: list[tuple[Group, Reader, tuple[tuple[int, int], ...]]] = []
-        for each in acks:
-            topic_filter, _, text = each.rpartition(" ")
-            reader = self._reader_of(source, topic_filter)
-            if reader is None or reader.group is None:
-                return f"acks: {topic_filter[:128]!r} is no subscription of this client in a group"
-            try:
-                position = parse_position(text)
-            except ValueError as error:
-                return f"acks: {error}"
-            if not position.offsets or position.start is not Start.LATEST:
-                return f"acks: {text[:64]!r} has no offsets: it is <partition>:<offset>,…"
-            for partition, offset in position.offsets:
-                if reader.refuses(partition, offset):
-                    return f"acks: {partition}:{offset} is finished, of another member now, or was not sent to this one"
-            found.append((reader.group, reader, position.offsets))
-        for group, reader, offsets in found:
-            for partition, offset in offsets:
-                reader.finish_to(partition, offset)
-            self._cursors.save_group(group)
-        return ""
-
-    def _reader_of(self, source: Source, topic_filter: str) -> Reader | None:
-        """The reader of a subscription of the client that publishes."""
-        levels = topic_filter.split("/", 4)
-        if len(levels) < 4:
-            return None
-        kept = self._kept.get(split_position(levels[3].encode())[0].decode())
-        found = None if kept is None else kept.readers.get((source.client_id, topic_filter.encode()))
-        return found if found is not None and found.session is source else None
+    def watch(self, attempts: AttemptTracer | None) -> None:
+        """Report the attempts of shared groups from now on."""
+        self._readers.watch(attempts)
 
     # ------------------------------------------------------------------ make and delete
 
@@ -434,6 +271,7 @@ class Streams:
             self._save_segments(kept.stream, each.number)
         if self._retention is not None:
             self._look_for_old()
+            self._set_groups(options)
 
     def _look_for_old(self) -> None:
         """Begin to remove what is old, as often as the streams of now want."""
@@ -449,9 +287,9 @@ class Streams:
         for each in (*kept.options.filters, f"$stream/{name}"):
             self._core.unbind(each.encode(), kept.stream)
         for reader in list(kept.readers.values()):
-            self._end(kept, reader)
+            self._readers.end(kept, reader)
         for group in list(kept.groups):
-            self.delete_group(name, group)
+            self._readers.delete_group(kept, group)
         self._compactor.forget(kept.stream)
         for partition in kept.stream.partitions:
             partition.delete()
@@ -459,40 +297,38 @@ class Streams:
         self._core.effects.record(RemoveRecord(f"{DEFINITION}{name}"))
         del self._kept[name]
 
-    def delete_group(self, name: str, group_name: str) -> None:
+    def set_group(self, name: str, group: str, settings: SharedGroupSettings) -> None:
+        """Make a shared group, or give it other options. Raises `NoSuchStream`, `TooManyStreams`, and `WrongMode` for a
+        group whose partitions have one reader each."""
+        self._readers.set_group(self._find(name), group, settings)
+
+    def delete_group(self, name: str, group: str) -> None:
         """Delete a group with its positions. Its members get nothing more until they subscribe again.
 
         Raises `NoSuchStream`, also for a missing group.
         """
-        kept = self._find(name)
-        group = self._find_group(kept, group_name)
-        for reader in [each for each in kept.readers.values() if each.group is group]:
-            self._end(kept, reader)
-        group.end()
-        self._cursors.keep(group)
-        del kept.groups[group_name]
-        self._cursors.remove(group)
+        self._readers.delete_group(self._find(name), group)
 
-    def seek(self, name: str, group_name: str, position: Position) -> None:
+    def seek(self, name: str, group: str, position: Position) -> None:
         """Make a group go on from a position; offsets are about their partitions alone.
 
         Raises `NoSuchStream`, also for a missing group or partition, and `ValueError` for an offset behind the end.
         """
-        kept = self._find(name)
-        group = self._find_group(kept, group_name)
-        if not group.subscriptions:
-            self._cursors.keep(group)
-            self._cursors.expire_later(group, self._context.now_us)
-        if position.offsets and position.start is Start.LATEST:
-            for number, offset in position.offsets:
-                log = self.partition(name, number)
-                if offset > log.end:
-                    raise ValueError(f"the partition {number} of {name} ends at {log.end}")
-            group.seek(dict(position.offsets))
-            return
-        positions, since = self._begin_at(kept.stream, position)
-        group.since = since
-        group.seek(dict(enumerate(positions)))
+        self._readers.seek(self._find(name), group, position)
+
+    def shared_group(self, name: str, group: str) -> SharedGroup:
+        """A shared group, whose dead letters can be replayed and dropped. Raises `NoSuchStream`, also for a group of
+        the other mode."""
+        return find_shared(self._find(name), group)
+
+    def _set_groups(self, options: StreamOptions) -> None:
+        """Make the groups of the options, or give them these."""
+        kept = self._kept[options.name]
+        for each in options.groups:
+            try:
+                self._readers.set_group(kept, each.name, each.settings())
+            except (TooManyStreams, WrongMode) as error:
+                _log.error("the group %s of the stream %s is not as configured: %s", each.name, options.name, error)
 
     def remove_old(self) -> float:
         """Remove what is older than the streams keep. Return the shortest time that one keeps messages, in seconds; 0.0
@@ -523,7 +359,7 @@ class Streams:
         """Whether there is such a stream for a publisher: one below a mount point has those whose topics are all
         there."""
         kept = self._kept.get(name)
-        return kept is not None and _is_below(kept.options, source.identity.mount_point)
+        return kept is not None and is_below(kept.options, source.identity.mount_point)
 
     def partitions(self, name: str) -> list[Partition]:
         """Raises `NoSuchStream`."""
@@ -531,10 +367,7 @@ class Streams:
 
     def partition(self, name: str, number: int) -> Partition:
         """Raises `NoSuchStream`, also for a partition that it does not have."""
-        partitions = self._find(name).stream.partitions
-        if not 0 <= number < len(partitions):
-            raise NoSuchStream(f"the stream {name} has the partitions 0 to {len(partitions) - 1}, not {number}")
-        return partitions[number]
+        return find_partition(self._find(name), number)
 
     def append(self, name: str, partition: int, message: Message) -> AppendOutcome:
         """Append a message of an archive: `Stream.append`. Raises `NoSuchStream`."""
@@ -549,12 +382,6 @@ class Streams:
             raise NoSuchStream(f"there is no stream {name[:128]!r}")
         return kept
 
-    def _find_group(self, kept: KeptStream, name: str) -> Group:
-        group = kept.groups.get(name)
-        if group is None:
-            raise NoSuchStream(f"the stream {kept.options.name} has no group {name[:128]!r}")
-        return group
-
     def _open(self, options: StreamOptions, origin: str) -> KeptStream:
         """Make a stream, and bind it."""
         save = partial(self._save_segments_of, options.name)
@@ -563,89 +390,6 @@ class Streams:
         for each in (*options.filters, f"$stream/{options.name}"):
             self._core.bind(each.encode(), stream)
         return kept
-
-    def _make_reader(
-        self,
-        kept: KeptStream,
-        session: Session,
-        subscription: Subscription,
-        positions: Sequence[int],
-        since: int,
-        expression: str,
-    ) -> Reader:
-        group = kept.groups.get(subscription.share_name.decode()) if subscription.share_name else None
-        reader = Reader(
-            session,
-            subscription,
-            kept.stream,
-            Cursor(positions) if group is None else group.cursor,
-            self._topic_filter(session, subscription),
-            self._compiled(expression, session.identity.mount_point),
-            since,
-            self._cursors.save,
-            group,
-        )
-        kept.readers[subscription.client_id, subscription.topic_filter] = reader
-        kept.per_client[subscription.client_id] += 1
-        kept.stream.readers += 1
-        if group is not None:
-            group.subscriptions += 1
-            self._cursors.keep(group)
-        session.pull_with(reader)
-        return reader
-
-    def _topic_filter(self, session: Session, subscription: Subscription) -> bytes:
-        """The filter behind the name of the stream; empty if there is none."""
-        return self._mounted(session, self._core.namespaces.parse_filter(subscription.filter).rest)
-
-    def _mounted(self, session: Session, rest: bytes) -> bytes:
-        return session.identity.mount_point + rest if rest else b""
-
-    def _make_group(
-        self, kept: KeptStream, name: str, filters: tuple[str, str], positions: Sequence[int], since: int
-    ) -> Group:
-        core = self._core
-        stream = kept.options.name
-        group = Group(
-            name, stream, filters, Cursor(positions), since, core.effects, core.deadlines, self._cursors.save_group
-        )
-        kept.groups[name] = group
-        return group
-
-    def _compiled(self, expression: str, mount_point: bytes) -> MessageFilter | None:
-        if not expression:
-            return None
-        compiled = self._filters.compile(expression, mount_point)
-        return StoredFilter(expression) if isinstance(compiled, str) else compiled
-
-    def _begin_at(self, stream: Stream, position: Position) -> tuple[list[int], int]:
-        """The offsets at which a reader begins, and the lowest number of a message that it gets."""
-        partitions = stream.partitions
-        match position.start:
-            case Start.EARLIEST:
-                begins = [each.first for each in partitions]
-            case Start.TIME:
-                begins = [each.segments.around(position.time_us, each.end)[0] for each in partitions]
-            case Start.LATEST:
-                begins = [each.end for each in partitions]
-        for number, offset in position.offsets:
-            begins[number] = min(offset, partitions[number].end)
-        return begins, position.time_us
-
-    def _end(self, kept: KeptStream, reader: Reader) -> None:
-        reader.end()
-        client_id = reader.subscription.client_id
-        kept.per_client[client_id] -= 1
-        if not kept.per_client[client_id]:
-            del kept.per_client[client_id]
-        del kept.readers[reader.subscription.client_id, reader.subscription.topic_filter]
-        self._cursors.remove(reader)
-        group = reader.group
-        if group is not None:
-            group.subscriptions -= 1
-            if not group.subscriptions:
-                self._cursors.expire_later(group, self._context.now_us)
-                self._cursors.save_group(group)
 
     def _save_definition(self, kept: KeptStream) -> None:
         data = msgspec.json.encode(Definition(kept.options, kept.origin))
@@ -667,21 +411,6 @@ class Streams:
         )
         data = msgspec.json.encode(saved)
         self._core.effects.record(SaveRecord(partition.key, data))
-
-
-def _stream_of(subscription: Subscription) -> str:
-    """The name of the stream of a subscription."""
-    return split_position(subscription.filter.split(b"/", 2)[1])[0].decode()
-
-
-def _within(positions: Sequence[int], partitions: Sequence[Partition]) -> list[int]:
-    """Recorded positions, by partition; the first message where a record was lost, so that no message is."""
-    return [*positions, *(each.first for each in partitions[len(positions) :])]
-
-
-def _is_below(options: StreamOptions, mount_point: bytes) -> bool:
-    """Whether all topics of a stream are below a mount point."""
-    return all(each.encode().startswith(mount_point) for each in options.filters)
 
 
 def _looks_after_s(options: StreamOptions) -> int:

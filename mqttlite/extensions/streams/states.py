@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from mqttlite.extensions.streams.group import Group
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.reader import Reader
+from mqttlite.extensions.streams.shared_group import SharedGroup, SharedMember
 from mqttlite.extensions.streams.stream import Stream
 
 
@@ -16,9 +17,9 @@ class KeptStream:
     options: StreamOptions
     origin: str
     stream: Stream
-    readers: dict[tuple[str, bytes], Reader]
+    readers: dict[tuple[str, bytes], Reader | SharedMember]
     """By client and filter."""
-    groups: dict[str, Group]
+    groups: dict[str, Group | SharedGroup]
     per_client: Counter[str]
     """How many readers each client has."""
 
@@ -60,14 +61,24 @@ class GroupState:
     name: str
     members: list[str]
     """The clients that are connected."""
+    mode: str
+    """`ordered`: a partition has one reader at a time. `shared`: each message goes to any member."""
     owners: list[str]
-    """By partition: who reads it; empty for nobody."""
+    """By partition: who reads it; empty for nobody, and always in a shared group."""
     positions: list[int]
     """By partition: the offset of the first message that is not finished."""
     lag: int
     """How many messages are not finished, in all partitions."""
     moves: int
     """How often a partition got another reader since the start."""
+    under_way: int
+    """How many messages members have and did not acknowledge."""
+    scheduled: int = 0
+    """How many messages of a shared group wait for their next attempt."""
+    redeliveries: int = 0
+    """Attempts of a shared group after the first of their message, since the start."""
+    dead_letters: int = 0
+    """How many messages a shared group gave up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,16 +161,39 @@ def groups_of(kept: KeptStream) -> list[GroupState]:
     """Its groups."""
     logs = _logs(kept.stream)
     return [
-        GroupState(
-            name=each.name,
-            members=[_client_of(member) for member in each.members],
-            owners=[_client_of(owner) for owner in each.owners],
-            positions=list(each.cursor.positions),
-            lag=each.cursor.lag(logs),
-            moves=each.moves,
-        )
+        _state_of_shared(kept, each, logs) if isinstance(each, SharedGroup) else _state_of(each, logs)
         for each in kept.groups.values()
     ]
+
+
+def _state_of(group: Group, logs: list[tuple[int, int]]) -> GroupState:
+    return GroupState(
+        name=group.name,
+        members=[_client_of(member) for member in group.members],
+        mode="ordered",
+        owners=[_client_of(owner) for owner in group.owners],
+        positions=list(group.cursor.positions),
+        lag=group.cursor.lag(logs),
+        moves=group.moves,
+        under_way=sum([each.unacknowledged for each in group.cursor.places]),
+    )
+
+
+def _state_of_shared(kept: KeptStream, group: SharedGroup, logs: list[tuple[int, int]]) -> GroupState:
+    sessions = [each.session for each in kept.readers.values() if each.group is group]
+    return GroupState(
+        name=group.name,
+        members=[each.client_id for each in sessions if each.outbox is not None],
+        mode="shared",
+        owners=[""] * len(logs),
+        positions=list(group.cursor.positions),
+        lag=group.cursor.lag(logs),
+        moves=0,
+        under_way=group.under_way,
+        scheduled=group.scheduled,
+        redeliveries=group.redeliveries,
+        dead_letters=len(group.dead),
+    )
 
 
 def _logs(stream: Stream) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.log_changes import RemoveRecord, SaveRecord
-from mqttlite.extensions.streams import service
+from mqttlite.extensions.streams import readers
 from mqttlite.extensions.streams.assignor import assigned
 from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.limits import DRAIN_S, GROUP_EXPIRY_S
@@ -338,7 +338,7 @@ def test_the_record_of_a_group_without_a_stream_is_removed() -> None:
 
 
 def test_the_number_of_groups_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MAX_GROUPS", 1)
+    monkeypatch.setattr(readers, "MAX_GROUPS", 1)
     world = StreamWorld([options()])
     member(world, "1")
     suback = world.connect("other").suback("$share/h/$stream/s")

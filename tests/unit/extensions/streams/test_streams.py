@@ -13,7 +13,7 @@ from mqttlite.core.question import Entries, LoadEntries, LoadPage
 from mqttlite.core.reasons import NOT_AUTHORIZED
 from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, POLICY_REFUSES, Tally
 from mqttlite.core.source import THE_PROGRAM
-from mqttlite.extensions.streams import limits, service
+from mqttlite.extensions.streams import limits, readers, service
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
 from mqttlite.extensions.streams.keys import partition_of
 from mqttlite.extensions.streams.position import parse_position
@@ -472,7 +472,7 @@ def test_the_number_of_streams_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_number_of_readers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MAX_READERS", 1)
+    monkeypatch.setattr(readers, "MAX_READERS", 1)
     world = StreamWorld([options()])
     reader(world)
     suback = world.connect("other").suback("$stream/s")
