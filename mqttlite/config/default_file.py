@@ -70,7 +70,7 @@ def _option(field: Field, cls: type, mark: str) -> Iterator[str]:
     default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
     is_absent = default is None or default is msgspec.NODEFAULT
     written = _example(field.type) if is_absent else _toml(default)
-    if field.name in _OCTAL:
+    if field.name in _OCTAL and written.isdecimal():
         written = oct(int(written))
     yield f"{'##' if is_absent and mark == '#' else mark}{field.encode_name} = {written}\n"
 

@@ -20,6 +20,10 @@ port = {port}
 name = "jobs"
 filters = ["work/#"]
 partitions = 3
+[[streams.groups]]
+name = "work"
+mode = "shared"
+max_attempts = 100
 """
 MESSAGES = 300
 KILLS = 3
@@ -55,12 +59,12 @@ async def read(port: int, name: str, seen: Seen, done: set[str], topic_filter: s
         await asyncio.sleep(0.05)
 
 
-async def share(port: int, name: str, rng: random.Random, seen: Seen, done: set[str]) -> None:
+async def share(port: int, group: str, name: str, rng: random.Random, seen: Seen, done: set[str]) -> None:
     """A member of a group that acknowledges most messages, and leaves from time to time."""
     while True:
         with contextlib.suppress(*BROKEN):
             async with connected(port, name) as device:
-                await device.subscribe("$share/g/$stream/jobs@earliest", 1)
+                await device.subscribe(f"$share/{group}/$stream/jobs@earliest", 1)
                 while rng.random() < 0.98:
                     packet = await device.expect(Publish)
                     check(seen, packet)
@@ -83,10 +87,11 @@ async def test_each_message_that_was_acknowledged_is_read_whatever_kills_the_bro
     rng = random.Random(1)
     port, acknowledged, seen = free_port(), set[str](), Seen()
     config = CONFIG.format(port=port)
-    alone, shared = set[str](), set[str]()
+    alone, by_partition, shared = set[str](), set[str](), set[str]()
     readers = [
         asyncio.create_task(read(port, "alone", seen, alone, "$stream/jobs@earliest")),
-        *(asyncio.create_task(share(port, f"m{at}", random.Random(at), seen, shared)) for at in range(3)),
+        *(asyncio.create_task(share(port, "g", f"m{at}", random.Random(at), seen, by_partition)) for at in range(3)),
+        *(asyncio.create_task(share(port, "work", f"w{at}", random.Random(at), seen, shared)) for at in range(3)),
     ]
     publisher = asyncio.create_task(publish(port, MESSAGES, acknowledged, 0.002))
     for _ in range(KILLS):
@@ -95,7 +100,7 @@ async def test_each_message_that_was_acknowledged_is_read_whatever_kills_the_bro
     async with running(tmp_path, config):
         await publisher
         async with asyncio.timeout(60):
-            while not (acknowledged <= alone and acknowledged <= shared):
+            while not (acknowledged <= alone and acknowledged <= by_partition and acknowledged <= shared):
                 await asyncio.wait(readers, timeout=0.05)
                 assert not any(each.done() for each in readers), readers
         for each in readers:
