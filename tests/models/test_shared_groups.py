@@ -1,8 +1,8 @@
 """A shared group beside a naive reference, with a seed: members come, go, acknowledge, refuse and are silent, messages
 come, and the broker is killed.
 
-Invariants: what is acknowledged on disk does not come again; no message has more attempts than are allowed; at peace each
-message is acknowledged or a dead letter, and was delivered; no two members hold one message at a time.
+Invariants: what is acknowledged on disk does not come again; attempts are counted one by one up to the limit; at peace
+each message is acknowledged or a dead letter, and was delivered.
 """
 
 import random

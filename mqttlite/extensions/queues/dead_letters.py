@@ -14,6 +14,7 @@ from mqttlite.core.log_changes import LOG_MARK, Append, Finish, RemoveRecord, Sa
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.outbound.told_properties import MESSAGE_ID, PUBLISH_TIME, time_text
+from mqttlite.extensions.dedup import DEDUP_ID
 from mqttlite.extensions.queues.entry import Entry
 from mqttlite.extensions.queues.limits import MAX_DEAD_LETTER_BYTES, MAX_DEAD_LETTERS, MAX_DETAIL
 from mqttlite.extensions.queues.marks import mark_of
@@ -127,7 +128,9 @@ class DeadLetters:
         self._effects.charge_change(message)
         self._publish(message)
         if self.forward_to and (QUEUE, self._queue) not in source.properties.user_properties:  # else forwarded before
-            copy = Message(self.forward_to.encode(), source.payload, 1, False, properties)
+            kept_properties = [each for each in properties.user_properties if each[0] != DEDUP_ID]
+            forwarded = _with_user(properties, kept_properties)  # after a replay it may come a second time
+            copy = Message(self.forward_to.encode(), source.payload, 1, False, forwarded)
             self._effects.identify(copy)
             self._forward(copy)
 

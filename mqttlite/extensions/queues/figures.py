@@ -112,6 +112,7 @@ _VALUES: Final[Mapping[str, Callable[[QueueState], float]]] = {
     "queue_consumers": lambda q: q.consumers,
     "queue_dead_letters": lambda q: q.dead_letters,
     "queue_published": lambda q: q.published,
+    "queue_duplicates": lambda q: q.duplicates,
     "queue_refused": lambda q: q.refused,
     "queue_filtered": lambda q: q.filtered,
     "queue_retained": lambda q: q.retained,

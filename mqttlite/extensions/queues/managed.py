@@ -33,6 +33,8 @@ class QueueState:
     retained: int
     snapshots: int
     published: int
+    duplicates: int
+    """Messages with a `dedup-id` that it knew, so that they were not taken again."""
     refused: int
     filtered: int
     returned: int
@@ -108,6 +110,7 @@ class ManagedQueue:
             retained=contents.retention.count,
             snapshots=len(queue.seeking.holds),
             published=queue.counts.published,
+            duplicates=queue.counts.duplicates,
             refused=queue.counts.refused,
             filtered=queue.counts.filtered,
             returned=queue.counts.returned,

@@ -31,6 +31,7 @@ MANIFEST: Final = Manifest(
         Figure("gauge", "queue_consumers", "Connected consumers."),
         Figure("gauge", "queue_dead_letters", "Dead letters that are kept."),
         Figure("counter", "queue_published", "Messages that the queue took."),
+        Figure("counter", "queue_duplicates", "Messages with a dedup-id that the queue knew."),
         Figure(
             *("counter", "queue_refused"),
             "Messages that it did not take: it had no room, or their topic is ephemeral.",

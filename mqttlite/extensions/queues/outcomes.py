@@ -38,6 +38,7 @@ class Counts:
     __slots__ = (
         "attempts",
         "causes",
+        "duplicates",
         "ends",
         "filtered",
         "nacked_late",
@@ -49,6 +50,8 @@ class Counts:
 
     def __init__(self) -> None:
         self.published: int = 0
+        self.duplicates: int = 0
+        """Messages with a `dedup-id` that it knew, so that they were not taken again."""
         self.refused: int = 0
         """Messages refused for lack of room, or because their topic is ephemeral."""
         self.filtered: int = 0

@@ -11,15 +11,16 @@ from typing import Final, final
 from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, Jobs, has_budget
-from mqttlite.core.log_changes import SaveRecord
+from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
 from mqttlite.core.route.outlook import EXCLUDED, FILTERED, PlannedReceiver, planned_sink
-from mqttlite.core.route.tally import QUOTA_EXCEEDED, Tally
+from mqttlite.core.route.tally import QUEUED, QUOTA_EXCEEDED, Tally
 from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
+from mqttlite.extensions.dedup import DedupWindow, digest_in
 from mqttlite.extensions.queues.ack_ids import AckIds
 from mqttlite.extensions.queues.backlog_pages import BacklogPages
 from mqttlite.extensions.queues.consumers import Consumer, ConsumerRing
@@ -37,6 +38,12 @@ from mqttlite.extensions.queues.seeking import Position, Seeking
 from mqttlite.extensions.queues.time_search import TimeSearch
 from mqttlite.log.deliveries import LEASED
 from mqttlite.wire.constants import V5
+
+DEDUP_MARK: Final = f"{LOG_MARK}$queue-dedup/"
+"""Begins the names of the records of ids; the queue and a number follow."""
+
+_IS_KNOWN: Final = "it was taken before: its dedup-id is known"
+"""What `explain` says of a message."""
 
 _WORK: Final = 8
 """The work of delivering a message."""
@@ -69,6 +76,7 @@ class Queue(Job):
         "contents",
         "counts",
         "filter",
+        "ids",
         "is_over",
         "leases",
         "on_ready",
@@ -112,6 +120,8 @@ class Queue(Job):
         self.filter: QueueFilter | None = None
         """Selects the messages to take; None: all."""
         self._pace: Pace | None = Pace(policy.max_rate, self._effects.now) if policy.max_rate else None
+        self.ids: DedupWindow | None = None
+        """The ids of messages with a `dedup-id`; None: there was none."""
         self.is_over: bool = False
         self.paused: bool = False
         self.on_ready: Callable[[], None] | None = None
@@ -146,6 +156,8 @@ class Queue(Job):
             if passes is False:
                 return [planned_sink(self.contents.shown, EXCLUDED, FILTER_MISMATCH, self.filter.expression)]
             waits = FILTERED if passes is None else waits
+        if self.ids is not None and self.ids.has(digest_in(message)):
+            return [planned_sink(self.contents.shown, QUEUED, "", _IS_KNOWN)]
         return [self.contents.outlook(message, waits)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
@@ -156,6 +168,10 @@ class Queue(Job):
     def _accept(self, message: Message, tally: Tally) -> None:
         contents = self.contents
         self._effects.work += _ACCEPT_WORK
+        digest = digest_in(message)
+        if digest and self.ids is not None and self.ids.has(digest):
+            self._accept_again(message, tally)
+            return
         size = BACKLOG_ENTRY_BYTES + message.memory_bytes
         if contents.retention.count:
             self.seeking.make_way(size)
@@ -169,6 +185,8 @@ class Queue(Job):
                 tracer.on_dropped(message.trace, contents.shown, message.topic, QUEUE_FULL, 1, detail)
             return
         tally.queued += 1
+        if digest:
+            self.window().add(digest)
         contents.put(message)
         if contents.policy.retain_acked:
             self.seeking.on_put(message.number)
@@ -179,6 +197,21 @@ class Queue(Job):
             self._arm()
         if self.on_ready is not None:
             self.on_ready()
+
+    def _accept_again(self, message: Message, tally: Tally) -> None:
+        """A message that was taken before: its publisher is told so when that is on disk."""
+        self.counts.duplicates += 1
+        tally.queued += 1
+        tally.is_durable = True
+        tracer = self._effects.tracer
+        if message.trace and tracer is not None:
+            tracer.on_queued(message.trace, self.contents.shown, _IS_KNOWN, max(1, self.contents.depth), 0)
+
+    def window(self) -> DedupWindow:
+        """The ids of the messages that it took. It has one from the first message with an id on."""
+        if self.ids is None:
+            self.ids = DedupWindow(f"{DEDUP_MARK}{self.contents.name}/", self._effects)
+        return self.ids
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
@@ -432,6 +465,8 @@ class Queue(Job):
         self.is_over = self._pages.is_over = self._deferred_pages.is_over = True
         self.contents.clear()
         self._ring.clear()
+        if self.ids is not None:
+            self.ids.delete()
         if self._timer is not None:
             self._deadlines.cancel(self._timer)
             self._timer = None

@@ -14,7 +14,7 @@ from mqttlite.extensions.queues.deferred import DEFERRED_MARK
 from mqttlite.extensions.queues.errors import QueueRecordError
 from mqttlite.extensions.queues.limits import COMMIT_S
 from mqttlite.extensions.queues.options import QueueOptions
-from mqttlite.extensions.queues.queue import Queue
+from mqttlite.extensions.queues.queue import DEDUP_MARK, Queue
 from mqttlite.extensions.queues.retention import BLOCK_MARK, SEEK_MARK
 from mqttlite.extensions.queues.snapshots import SNAPSHOT_MARK
 
@@ -86,6 +86,8 @@ class QueueRecord:
                 retention.restore_block(int(block), each.data)
             elif each.key.startswith(DEFERRED_MARK):
                 deferred[int(block)] = each.data
+            elif each.key.startswith(DEDUP_MARK):
+                queue.window().restore(int(block), each.data)
             else:
                 retention.restore(each.data)
         for change in self._changes:
@@ -146,6 +148,6 @@ class QueueRecords:
         for changes in self._by_key.values():
             saved = changes[0]
             assert isinstance(saved, SaveRecord), "a queue comes before its parts"
-            if saved.key.startswith((SEEK_MARK, BLOCK_MARK, DEFERRED_MARK)):
+            if saved.key.startswith((SEEK_MARK, BLOCK_MARK, DEFERRED_MARK, DEDUP_MARK)):
                 found.setdefault(saved.key.split("/")[1], []).append(saved)
         return found

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from mqttlite.core.message import Message
+from mqttlite.extensions.dedup import DEDUP_ID
 from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.limits import MAX_APPENDED
-from mqttlite.extensions.streams.once import ACKS, DEDUP_ID
+from mqttlite.extensions.streams.once import ACKS
 from mqttlite.extensions.streams.routes import not_found
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext

@@ -69,10 +69,6 @@ BURST: Final = 64
 MAX_CACHED_KEYS: Final = 10_000
 """For how many keys a stream remembers the partition."""
 
-DEDUP_BLOCKS: Final = 256
-DEDUP_IDS_OF_BLOCK: Final = 128
-"""How many dedup ids a stream remembers: 32,640 at least. For one more, the store gets up to 2 kB."""
-
 MAX_ANSWERED: Final = 1_000
 MAX_ANSWERED_BYTES: Final = 4_194_304
 """The most messages, and about the most bytes, that one HTTP answer has."""

@@ -1,30 +1,17 @@
-"""What a publisher asks with a message so that it takes effect once: `dedup-id` and `acks`; and the ids that a stream
-remembers.
+"""What a publisher asks with a message so that it takes effect once: `dedup-id` and `acks`."""
 
-Invariant: an id is recorded in the commit of its message, so after a crash the stream has both or neither.
-"""
+from typing import Final
 
-import hashlib
-from typing import Final, final
-
-from mqttlite.core.effects import Effects
-from mqttlite.core.log_changes import LOG_MARK, RemoveRecord, SaveRecord
+from mqttlite.core.log_changes import LOG_MARK
 from mqttlite.core.message import NO_PROPERTIES, Message
-from mqttlite.extensions.streams.limits import DEDUP_BLOCKS, DEDUP_IDS_OF_BLOCK
-
-DEDUP_ID: Final = "dedup-id"
-"""The user property that names a message: with the same one it is appended once."""
+from mqttlite.extensions.dedup import DEDUP_ID, digest_of
 
 ACKS: Final = "acks"
 """The user property with what the publisher has finished: the topic filter of its subscription, a space, positions."""
 
 DEDUP: Final = f"{LOG_MARK}$stream-dedup/"
+"""Begins the names of the records of ids."""
 
-ID_MEMORY_BYTES: Final = 160
-"""The memory of an id that is remembered: its digest, its places in a dict and a list."""
-
-DIGEST_BYTES: Final = 16
-_NUMBER_BYTES: Final = 8
 _DEDUP_ID: Final = DEDUP_ID.encode()
 _ACKS: Final = ACKS.encode()
 _NO_ACKS: Final[list[str]] = []
@@ -43,88 +30,3 @@ def asked_with(message: Message) -> tuple[bytes, list[str]]:
         elif name == ACKS:
             acks = [*acks, value]
     return digest, acks
-
-
-def digest_of(dedup_id: str) -> bytes:
-    """What is remembered of an id, whatever its length."""
-    return hashlib.blake2b(dedup_id.encode(), digest_size=DIGEST_BYTES).digest()
-
-
-@final
-class DedupWindow:
-    """The latest ids of one stream, at least all but one block of `DEDUP_BLOCKS`. They are kept in blocks, in a ring:
-    for each new id the store gets its block again."""
-
-    __slots__ = ("_at", "_blocks", "_effects", "_latest", "_latest_block", "_next", "_prefix", "_seen")
-
-    def __init__(self, stream: str, effects: Effects) -> None:
-        self._prefix: Final = f"{DEDUP}{stream}/"
-        self._effects: Final = effects
-        self._seen: Final[dict[bytes, None]] = {}
-        self._blocks: Final[dict[int, bytearray]] = {}
-        """As they are in the store: how many ids there were before the first one, and digests."""
-        self._next: int = 0
-        """How many ids there were before the next one."""
-        self._latest: SaveRecord | None = None
-        self._latest_block: int = -1
-        self._at: int = 0
-        """The latest record, its block, and its place in the changes of the commit to come, while it is there."""
-
-    def __len__(self) -> int:
-        return len(self._seen)
-
-    def has(self, digest: bytes) -> bool:
-        return digest in self._seen
-
-    def add(self, digest: bytes) -> None:
-        """Remember an id that it does not have, and record that."""
-        number = self._next // DEDUP_IDS_OF_BLOCK % DEDUP_BLOCKS
-        if self._next % DEDUP_IDS_OF_BLOCK == 0:
-            self._forget(number)
-            self._blocks[number] = bytearray(self._next.to_bytes(_NUMBER_BYTES, "big"))
-        block = self._blocks[number]
-        block += digest
-        self._remember(digest)
-        self._record(number, SaveRecord(f"{self._prefix}{number}", bytes(block)))
-        self._next += 1
-
-    def restore(self, number: int, data: bytes) -> None:
-        """A block of the store. One that cannot be read is as if its ids were too old."""
-        first = int.from_bytes(data[:_NUMBER_BYTES], "big")
-        count, rest = divmod(len(data) - _NUMBER_BYTES, DIGEST_BYTES)
-        if rest or not 0 < count <= DEDUP_IDS_OF_BLOCK or first % DEDUP_IDS_OF_BLOCK:
-            return
-        self._blocks[number] = bytearray(data)
-        for digest in _digests(data):
-            self._remember(digest)
-        self._next = max(self._next, first + count)
-
-    def delete(self) -> None:
-        """The stream is deleted."""
-        for number in list(self._blocks):
-            self._forget(number)
-            self._effects.record(RemoveRecord(f"{self._prefix}{number}"))
-
-    def _record(self, number: int, saved: SaveRecord) -> None:
-        """Record a block, in the place of what the same commit has of it: it costs the store more than the id."""
-        changes, at = self._effects.changes, self._at
-        is_pending = number == self._latest_block and at < len(changes) and changes[at] is self._latest
-        if is_pending:
-            changes[at] = self._latest = saved
-            return
-        self._at = len(changes)
-        self._latest, self._latest_block = saved, number
-        self._effects.record(saved)
-
-    def _remember(self, digest: bytes) -> None:
-        self._seen[digest] = None
-        self._effects.memory.used += ID_MEMORY_BYTES
-
-    def _forget(self, number: int) -> None:
-        for digest in _digests(bytes(self._blocks.pop(number, b""))):
-            self._seen.pop(digest, None)
-            self._effects.memory.used -= ID_MEMORY_BYTES
-
-
-def _digests(block: bytes) -> list[bytes]:
-    return [block[at : at + DIGEST_BYTES] for at in range(_NUMBER_BYTES, len(block), DIGEST_BYTES)]

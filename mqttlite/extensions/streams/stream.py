@@ -12,6 +12,7 @@ from mqttlite.core.reasons import NOT_AUTHORIZED, QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, POLICY_REFUSES, QUEUED, QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import THE_PROGRAM, Source
+from mqttlite.extensions.dedup import DedupWindow
 from mqttlite.extensions.streams.context import SaveSegments, StreamContext
 from mqttlite.extensions.streams.keys import cached_partitions
 from mqttlite.extensions.streams.limits import (
@@ -23,7 +24,7 @@ from mqttlite.extensions.streams.limits import (
     TAIL_MESSAGES,
     USUAL_SEGMENT_BYTES,
 )
-from mqttlite.extensions.streams.once import DedupWindow, asked_with
+from mqttlite.extensions.streams.once import DEDUP, asked_with
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.log.segments import Segments
@@ -91,7 +92,7 @@ class Stream:
         """How many subscriptions there are."""
         self.appended: int = 0
         self.refused: int = 0
-        self.window: Final = DedupWindow(name, context.effects)
+        self.window: Final = DedupWindow(f"{DEDUP}{name}/", context.effects)
         self.duplicates: int = 0
         """How many messages were there already."""
         self.removed: int = 0

@@ -6,8 +6,8 @@ from mqttlite.core.log_changes import Append, SaveRecord
 from mqttlite.core.message import Message
 from mqttlite.core.route.tally import POLICY_REFUSES
 from mqttlite.core.source import THE_PROGRAM
-from mqttlite.extensions.streams.limits import DEDUP_BLOCKS, DEDUP_IDS_OF_BLOCK
-from mqttlite.extensions.streams.once import DEDUP, ID_MEMORY_BYTES, DedupWindow, digest_of
+from mqttlite.extensions.dedup import DEDUP_BLOCKS, DEDUP_IDS_OF_BLOCK, ID_MEMORY_BYTES, DedupWindow, digest_of
+from mqttlite.extensions.streams.once import DEDUP
 from mqttlite.extensions.streams.records import CURSOR
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.packets import Ack, Publish
@@ -119,7 +119,7 @@ def test_the_window_is_bounded_and_forgets_the_oldest() -> None:
     world = StreamWorld([options()])
     effects = world.broker.effects
     before = effects.memory.used
-    window = DedupWindow("w", effects)
+    window = DedupWindow(f"{DEDUP}w/", effects)
     most = DEDUP_BLOCKS * DEDUP_IDS_OF_BLOCK
     for at in range(most):
         window.add(digest_of(str(at)))
@@ -132,7 +132,7 @@ def test_the_window_is_bounded_and_forgets_the_oldest() -> None:
     records = {each.key: each.data for each in effects.changes if isinstance(each, SaveRecord)}
     assert len(records) == DEDUP_BLOCKS
     assert max(map(len, records.values())) == 8 + 16 * DEDUP_IDS_OF_BLOCK
-    again = DedupWindow("w", effects)
+    again = DedupWindow(f"{DEDUP}w/", effects)
     for name, data in records.items():
         again.restore(int(name.removeprefix(f"{DEDUP}w/")), data)
     assert len(again) == len(window)
@@ -149,7 +149,7 @@ def test_the_window_is_bounded_and_forgets_the_oldest() -> None:
 @pytest.mark.parametrize("data", [b"", b"12345678", bytes(8) + b"x", bytes(7) + b"\1" + bytes(16), bytes(8 + 16 * 129)])
 def test_a_block_that_cannot_be_read_is_forgotten(data: bytes) -> None:
     world = StreamWorld([options()])
-    window = DedupWindow("w", world.broker.effects)
+    window = DedupWindow(f"{DEDUP}w/", world.broker.effects)
     window.restore(0, data)
     assert len(window) == 0
     world.end()
