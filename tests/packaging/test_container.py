@@ -1,9 +1,11 @@
 """The container: its Dockerfile and its compose file, as far as they can be checked without building an image."""
 
+import ast
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,8 @@ def last(name: str) -> str:
     return [rest for word, rest in instructions() if word == name][-1]
 
 
-def service() -> dict[str, Any]:
-    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))
+def service(name: str = "compose.yaml") -> dict[str, Any]:
+    compose = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
     found: dict[str, Any] = compose["services"]["broker"]
     return found
 
@@ -94,3 +96,27 @@ def test_the_data_directory_is_in_the_volume() -> None:
     assert default_data_dir({"STATE_DIRECTORY": folder}) == Path(last("VOLUME"))
     assert last("VOLUME") == last("WORKDIR")
     assert load_config(str(FOLDER / "mqttlite.toml")).data_dir is None, "the image says where it is"
+
+
+def test_a_machine_of_a_cluster_is_restricted_as_one_broker_and_has_what_it_needs() -> None:
+    one, machine = service(), service("cluster.yaml")
+    its_own = {"image", "build", "ports", "network_mode", "healthcheck"}
+    assert {key: machine[key] for key in machine.keys() - its_own} == {key: one[key] for key in one.keys() - its_own}
+    assert machine["network_mode"] == "host"
+    assert "ports" not in machine, "on the network of its host none are published"
+    build = machine["build"]
+    assert {key: build[key] for key in ("context", "dockerfile")} == one["build"]
+    assert set(build["args"]) == {rest.partition("=")[0] for word, rest in instructions() if word == "ARG"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(build["args"]["EXTRAS"].split(",")) <= set(project["project"]["optional-dependencies"])
+    assert build["args"]["PACKAGES"] in {each.partition(">")[0] for each in project["dependency-groups"]["bench"]}
+
+
+def test_the_health_check_of_a_machine_asks_what_one_that_follows_answers() -> None:
+    command = service("cluster.yaml")["healthcheck"]["test"]
+    assert command[:3] == ["CMD", "python", "-c"]
+    asked = ast.parse(command[3])
+    assert "http://127.0.0.1:9883/healthz" in {each.value for each in ast.walk(asked) if isinstance(each, ast.Constant)}
+    told = (ROOT / "docs" / "howto" / "run-three-machines.md").read_text(encoding="utf-8")
+    assert "answer `/healthz` with 200" in told
+    assert "let `[metrics]` have the port 9883" in told
