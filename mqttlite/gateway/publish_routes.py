@@ -17,12 +17,14 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.dotted_names import DESCRIPTION, PARAMETER, is_dotted, of_dotted
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import (
+    REFUSED,
     Draft,
     MessageBody,
     Publishing,
     check_qos,
     checked,
     draft_of,
+    with_acks,
 )
 from mqttlite.gateway.routing import Route, Routes
 from mqttlite.topics.names import check_name
@@ -130,9 +132,21 @@ class PublishRoutes:
                     user_properties=properties.user_properties,
                     message_expiry_interval=expiry_s,
                 )
+            given = query_of(scope) if scope["query_string"] else {}
+            if "dedup_id" in given:
+                named = ("dedup-id", given["dedup_id"][0])
+                properties = Properties(
+                    content_type=properties.content_type,
+                    user_properties=[*properties.user_properties, named],
+                    message_expiry_interval=expiry_s,
+                )
+            if "acks" in given:
+                properties = with_acks(properties, given["acks"])
+                qos = max(qos, 1)  # the caller hears what became of them
             if properties is not NONE:
                 checked(properties)
-            outcome = await self._publishing.publish(caller, Draft(topic, body, qos, retain, properties))
+            draft = Draft(topic, body, qos, retain, properties, "acks" in given)
+            outcome = await self._publishing.publish(caller, draft)
         finally:
             self._bodies.release(body)
         await answer_with(send, outcome.json())
@@ -195,7 +209,7 @@ class PublishRoutes:
                     await loop_driver.finish(ticket)
                 waits = waits or ticket.tally.is_durable
                 tally = ticket.tally
-                if tally.code >= 0x80 and not tally.reached:
+                if tally.code >= REFUSED and (draft.has_acks or not tally.reached):
                     publishing.outcome(caller, draft, ticket)  # raises
             except Problem as problem:
                 refused += 1
@@ -341,6 +355,11 @@ _PUBLISH: Final[dict[str, Any]] = {
         parameter("qos", "query", {"type": "integer", "minimum": 0, "maximum": 2}),
         parameter("retain", "query", {"type": "boolean"}),
         parameter("expiry_s", "query", {"type": "integer", "minimum": 0, "maximum": 4_294_967_295}),
+        parameter("dedup_id", "query", {"type": "string"}, "An id: a queue or stream takes the message once"),
+        parameter(
+            *("acks", "query", {"type": "array", "items": {"type": "string"}}),
+            "What the caller has finished in a group of a stream, in the commit of the message",
+        ),
     ],
     "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
 }

@@ -6,6 +6,7 @@ after the message is in the session of every receiver, and on disk if it must be
 
 import base64
 import binascii
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -33,6 +34,15 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 MAX_USER_PROPERTIES: Final = 100
 """Of one message."""
+
+ACKS: Final = "acks"
+"""The user property with what a publisher has finished."""
+
+REFUSED: Final = 0x80
+"""Codes from here on are refusals."""
+
+MAX_ACKS: Final = 100
+"""Of one message: as many groups in one commit."""
 
 _ELSEWHERE: Final = {
     b"$queue": "$queue/…: over HTTP nothing is published to a queue; acknowledge with POST "
@@ -64,6 +74,8 @@ class MessageBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     qos: int = 0
     retain: bool = False
     properties: MessageProperties | None = None
+    acks: list[str] = []
+    """What the caller has finished in groups of streams, in the commit of the message: user properties `acks`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,8 @@ class Draft:
     qos: int = 0
     retain: bool = False
     properties: Properties = field(default=NONE, repr=False)
+    has_acks: bool = False
+    """Whether it is refused as a whole if what its caller has finished is refused."""
 
 
 BACKPRESSURE: Final = frozenset((QUEUE_FULL, BUFFER_FULL, RATE_LIMITED, OVERLOAD_LOW_PRIORITY, OVERLOAD_QOS0))
@@ -149,7 +163,7 @@ class Publishing:
     def outcome(self, caller: Caller, draft: Draft, ticket: Ticket) -> Outcome:
         """Return the outcome of a message. Raises `Problem` if it was refused."""
         tally = ticket.tally
-        if tally.is_refused:
+        if tally.is_refused or (draft.has_acks and tally.code >= REFUSED):
             raise self._refusal(caller, draft.topic, tally)
         return Outcome(ticket.message_id(), tally.sent, tally.queued, tally.dropped, tally.reached)
 
@@ -191,7 +205,25 @@ class Publishing:
 def draft_of(topic: bytes, body: MessageBody) -> Draft:
     """The message that a body in JSON describes. Raises `Problem`."""
     check_qos(body.qos)
-    return Draft(topic, payload_of(body), body.qos, body.retain, properties_of(body.properties))
+    properties = properties_of(body.properties)
+    if body.acks:  # at QoS 0 the caller would not hear what became of them
+        return Draft(topic, payload_of(body), max(body.qos, 1), body.retain, with_acks(properties, body.acks), True)
+    return Draft(topic, payload_of(body), body.qos, body.retain, properties)
+
+
+def with_acks(properties: Properties, acks: Sequence[str]) -> Properties:
+    """The properties with what the caller has finished. Raises `Problem`."""
+    if len(acks) > MAX_ACKS:
+        raise Problem(Code.INVALID_VALUE, f"{len(acks)} acks: {MAX_ACKS} at most")
+    return checked(
+        Properties(
+            content_type=properties.content_type,
+            response_topic=properties.response_topic,
+            correlation_data=properties.correlation_data,
+            message_expiry_interval=properties.message_expiry_interval,
+            user_properties=[*properties.user_properties, *((ACKS, each) for each in acks)],
+        )
+    )
 
 
 def check_qos(qos: int) -> None:

@@ -4,6 +4,7 @@ What streams there are, and their logs, is in `service`. Invariant: a group has 
 sent, and a reader of a kept session before the answer to its SUBSCRIBE.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -37,6 +38,8 @@ from mqttlite.topics.namespaces import ParsedTopic
 
 POSITION_PROPERTY: Final = "stream-offset"
 """The user property of a SUBSCRIBE that says where to begin, as EMQX's clients write it."""
+
+_OF_GROUP: Final = re.compile(r"\$share/(?P<group>[^/]+)/\$stream/(?P<stream>[^/@]+)(@[^/]+)?")
 
 END_PROPERTY: Final = END
 """The user property of a SUBSCRIBE that asks for a message when the reader has what is in the stream now."""
@@ -183,13 +186,14 @@ class Readers:
     def take_acks(self, source: Source, acks: list[str]) -> str:
         """Finish messages for a member of groups. Each of `acks` is the topic filter of a subscription, a space, and
         the last finished offset of partitions (`0:17,1:22`). Return why not; then none is finished."""
-        found: list[tuple[Group, Reader, tuple[tuple[int, int], ...]]] = []
+        found: list[tuple[Group, Reader | None, tuple[tuple[int, int], ...]]] = []
         for each in acks:
             topic_filter, _, text = each.rpartition(" ")
             reader = self._reader_of(source, topic_filter)
-            if isinstance(reader, SharedMember):
+            group = self._group_without_reader(source, topic_filter) if reader is None else reader.group
+            if isinstance(group, SharedGroup):
                 return f"acks: the group of {topic_filter[:128]!r} is shared, and its members finish single messages"
-            if reader is None or reader.group is None:
+            if group is None:
                 return f"acks: {topic_filter[:128]!r} is no subscription of this client in a group"
             try:
                 position = parse_position(text)
@@ -198,14 +202,44 @@ class Readers:
             if not position.offsets or position.start is not Start.LATEST:
                 return f"acks: {text[:64]!r} has no offsets: it is <partition>:<offset>,…"
             for partition, offset in position.offsets:
-                if reader.refuses(partition, offset):
+                if reader is None and self._is_refused(group, partition, offset):
+                    return f"acks: {partition}:{offset} is finished, of a member, or is not there yet"
+                if isinstance(reader, Reader) and reader.refuses(partition, offset):
                     return f"acks: {partition}:{offset} is finished, of another member now, or was not sent to this one"
-            found.append((reader.group, reader, position.offsets))
+            found.append((group, reader if isinstance(reader, Reader) else None, position.offsets))
         for group, reader, offsets in found:
+            if reader is None:
+                group.seek({partition: offset + 1 for partition, offset in offsets})
+                continue
             for partition, offset in offsets:
                 reader.finish_to(partition, offset)
             self._cursors.save_group(group)
         return ""
+
+    def _group_without_reader(self, source: Source, topic_filter: str) -> Group | SharedGroup | None:
+        """The group for a publisher that has no session, such as an HTTP caller, and so no subscription: it finishes
+        messages in partitions that no member reads."""
+        if isinstance(source, Session):
+            return None
+        found = _OF_GROUP.fullmatch(topic_filter)
+        kept = None if found is None else self._streams.get(found["stream"])
+        if kept is None or not is_below(kept.options, source.identity.mount_point):
+            return None
+        if not self._core.permissions.may_subscribe(source, kept.stream.topic):
+            return None
+        return kept.groups.get(found["group"]) if found is not None else None
+
+    def _is_refused(self, group: Group, partition: int, offset: int) -> bool:
+        """Whether a publisher without a session cannot finish a message."""
+        kept = self._streams[group.stream]
+        if partition >= len(group.owners) or group.owners[partition] is not None:
+            return True
+        place = group.cursor.places[partition]
+        return (
+            not max(place.position, kept.stream.partitions[partition].first)
+            <= offset
+            < (kept.stream.partitions[partition].end)
+        )
 
     def _reader_of(self, source: Source, topic_filter: str) -> Reader | SharedMember | None:
         """The reader of a subscription of the client that publishes."""
