@@ -69,6 +69,7 @@ COMPILED_ADAPTERS = (
     "mqttlite/store/sqlite/mirror.py",
     "mqttlite/store/sqlite/reader.py",
     "mqttlite/store/sqlite/records.py",
+    "mqttlite/store/sqlite/rests.py",
     "mqttlite/store/sqlite/runs.py",
     "mqttlite/store/sqlite/writer.py",
 )

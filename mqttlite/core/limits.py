@@ -253,6 +253,13 @@ CHECKED_BYTES_PER_WORK_UNIT: Final = 32
 FILL_BYTES_PER_WORK_UNIT: Final = 128
 """How many bytes a session sends from its queue for one unit of work."""
 
+QUEUED_MESSAGE_WORK: Final = 4
+"""The work of sending a message from a queue, without its bytes. Thousands of clients with full queues may come back at
+once."""
+
+FORGOTTEN_PER_WORK_UNIT: Final = 4
+"""How many messages of a page in memory are forgotten for one unit, because their client is gone."""
+
 FILTER_WORK: Final = 8
 FILTERS_PER_STEP: Final = 32
 """The work of one filter of a SUBSCRIBE or UNSUBSCRIBE, and how many are handled between two checks of the budget."""

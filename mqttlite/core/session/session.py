@@ -13,7 +13,9 @@ from mqttlite.core.changes import Enqueue, Sent
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
     DROP_OLDEST,
+    FORGOTTEN_PER_WORK_UNIT,
     ITERATION_BYTES,
+    QUEUED_MESSAGE_WORK,
     SENDING_BYTES,
     Limits,
 )
@@ -107,7 +109,7 @@ class Session(SessionBacklog):
         for puller in self.pullers:
             puller.on_gone()
         if self._pages is not None and self.durable:
-            self.queue.forget_page()
+            self._effects.work += self.queue.forget_page() // FORGOTTEN_PER_WORK_UNIT
         watched = self.window.inflight.watched
         came_back = self.window.close()
         lent: list[Delivery] = []
@@ -337,10 +339,12 @@ class Session(SessionBacklog):
         if self._replays:  # QoS 0 replays need no window
             room = self._replay(outbox, room)
         pace = outbox.pace
+        waited = len(self.queue.deliveries)
         while self.queue.deliveries and room > 0 and window.is_open:
             if pace is not None and not pace.allows(outbox.messages_sent, offered - room, effects.now):
                 break
             room -= self._send_first(outbox)
+        effects.work += QUEUED_MESSAGE_WORK * (waited - len(self.queue.deliveries))
         effects.pending_bytes += offered - room
         waiting = self._waiting()
         if room <= 0 and not outbox.backlogged and (self._replays or (waiting and window.is_open)):

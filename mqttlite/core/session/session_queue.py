@@ -112,13 +112,15 @@ class SessionQueue:
         self.stored_bytes = size_bytes if self.stored else 0
         return here
 
-    def forget_page(self) -> None:
-        """The client is away: keep the first messages in memory; the rest is only in the store."""
-        while len(self.deliveries) > KEPT_MESSAGES:
+    def forget_page(self) -> int:
+        """The client is away: keep the first messages in memory; the rest is only in the store. Return how many."""
+        forgotten = max(0, len(self.deliveries) - KEPT_MESSAGES)
+        for _ in range(forgotten):
             size = self._memory.let_go(self.deliveries.pop().message, ENTRY_BYTES)
             self.size_bytes -= size
             self.stored += 1
             self.stored_bytes += size
+        return forgotten
 
     def full(self, size: int) -> Usage | None:
         """The first of its groups whose queues have no room for `size` more bytes; None if all have."""

@@ -45,8 +45,8 @@ from mqttlite.store.sqlite.records import (
     seed_of,
     wall_offset,
 )
+from mqttlite.store.sqlite.rests import Rests
 from mqttlite.store.sqlite.runs import last_row, number_of, row_crc
-from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 LOAD_BATCH: Final = 1_000
 """The most changes in a batch of `load`."""
@@ -99,6 +99,7 @@ class Reader:
     def __init__(self, connection: sqlite3.Connection, on_lost: Callable[[str], None]) -> None:
         self._connection: Final = connection
         self._on_lost: Final = on_lost
+        self._rests: Final = Rests()
 
     def record(self, key: str) -> bytes | None:
         """The data of a feature's record; None if there is none, empty if it cannot be read."""
@@ -176,8 +177,7 @@ class Reader:
         origin = StoredOrigin(bytes.fromhex(name)) if name else None
         at, before = 0, len(page)
         for sequence in range(row[1], min(row[1] + row[2], end)):
-            if sequence % MESSAGES_BETWEEN_RESTS == 0:
-                rest()
+            self._rests.after(1)
             start, at = at, at + PREFIX_BYTES + int.from_bytes(data[at + 4 : at + 8], "little")
             if sequence < first + len(page):
                 continue

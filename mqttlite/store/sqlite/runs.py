@@ -16,7 +16,7 @@ from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.message import Delivery, Message
 from mqttlite.store.sqlite.mirror import SessionMirror
 from mqttlite.store.sqlite.records import encode_message, sealed, seed_of
-from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
+from mqttlite.store.sqlite.rests import Rests
 
 CHUNK_BYTES: Final = 1_048_576
 """A longer chunk is continued in a new one, because reading a message reads its chunk from there on."""
@@ -76,10 +76,11 @@ _NO_CHUNK: Final = Chunk(0)
 class Runs:
     """The chunks and rows of one commit; `offset` is that of the wall clock."""
 
-    __slots__ = ("_offset", "_passing", "_shared", "chunks", "latest", "next_chunk", "rows")
+    __slots__ = ("_offset", "_passing", "_rests", "_shared", "chunks", "latest", "next_chunk", "rows")
 
-    def __init__(self, next_chunk: int, offset: float) -> None:
+    def __init__(self, next_chunk: int, offset: float, rests: Rests) -> None:
         self._offset: Final = offset
+        self._rests: Final = rests
         self._passing = _NO_CHUNK
         self._shared = _NO_CHUNK
         self.next_chunk: int = next_chunk
@@ -94,6 +95,7 @@ class Runs:
         holders: dict[int, int] = {}
         if len(with_new) > 1:
             for mirror in with_new:
+                self._rests.after(len(mirror.new))
                 for delivery in mirror.new.values():
                     key = id(delivery.message)
                     holders[key] = holders.get(key, 0) + 1
@@ -108,9 +110,9 @@ class Runs:
         in_chunk = _NO_CHUNK
         first = following = start = end = size = 0
         like: Delivery | None = None
-        for at_message, (sequence, delivery) in enumerate(mirror.new.items()):
-            if at_message % MESSAGES_BETWEEN_RESTS == MESSAGES_BETWEEN_RESTS - 1:
-                rest()
+        rests = self._rests
+        for sequence, delivery in mirror.new.items():
+            rests.after(1)
             message = delivery.message
             if holders and holders[id(message)] > 1:
                 place = places.get(id(message))

@@ -7,7 +7,6 @@ closed.
 import asyncio
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -18,14 +17,6 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 IDLE_S: Final = 0.02
 """How long without a job before `idle` is called."""
-
-MESSAGES_BETWEEN_RESTS: Final = 256
-"""How many messages a job handles between calls of `rest`: some tenths of a millisecond."""
-
-
-def rest() -> None:
-    """Yield Python's lock to another thread. Compiled code does not do so by itself."""
-    time.sleep(0)
 
 
 class Worker:

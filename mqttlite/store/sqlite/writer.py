@@ -58,10 +58,10 @@ from mqttlite.store.sqlite.records import (
     plausible_number,
     wall_offset,
 )
+from mqttlite.store.sqlite.rests import Rests
 from mqttlite.store.sqlite.runs import Runs, last_row, number_of
 from mqttlite.store.sqlite.schema import IS_ALIVE
 from mqttlite.store.sqlite.statements import BLOB, NUMBER, Inserter, delete, delete_pairs
-from mqttlite.store.sqlite.worker import MESSAGES_BETWEEN_RESTS, rest
 
 SWEEP_ROWS: Final = 200
 """Rows of ended sessions deleted in one pass: some milliseconds."""
@@ -89,6 +89,7 @@ class Writer:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection: Final = connection
+        self._rests: Final = Rests()
         self._mirrors: dict[str, SessionMirror] = {}
         """By client identifier or key. Bounded by `limits.max_sessions`, and by the limits of the features that have
         records."""
@@ -125,9 +126,9 @@ class Writer:
         """Make the changes durable, all or none. Raises `sqlite3.Error`; the writer is unusable after that."""
         self._begin()
         mirrors = self._mirrors
-        for at, change in enumerate(changes):
-            if at % MESSAGES_BETWEEN_RESTS == MESSAGES_BETWEEN_RESTS - 1:
-                rest()
+        rests = self._rests
+        for change in changes:
+            rests.after(1)
             if isinstance(change, Enqueue):  # most are
                 mirror = mirrors.get(change.client_id)
                 if mirror is not None and mirror.touched:
@@ -401,7 +402,7 @@ class Writer:
             self.written_bytes += sum(len(data) for _, data in saved)
 
     def _write_messages(self, connection: sqlite3.Connection) -> None:
-        runs = Runs(self._next_chunk, self._offset)
+        runs = Runs(self._next_chunk, self._offset, self._rests)
         chunks = self._compact(connection, runs)
         runs.add(self._touched)
         self._next_chunk = runs.next_chunk
@@ -421,6 +422,7 @@ class Writer:
                 state = mirror.state()
                 if state is not None:
                     states.append(state)
+            self._rests.after(len(mirror.new))
             mirror.new.clear()
             mirror.passing.clear()
             mirror.touched = False

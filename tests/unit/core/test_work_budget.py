@@ -11,12 +11,16 @@ from mqttlite.core.limits import (
     CONNECT_WORK,
     DELIVERY_WORK,
     FILL_BYTES,
+    FORGOTTEN_PER_WORK_UNIT,
     ITERATION_WORK,
+    KEPT_MESSAGES,
     LEAST_SHARE,
     MAX_PENDING_BYTES,
+    QUEUED_MESSAGE_WORK,
     Limits,
 )
 from mqttlite.core.reasons import CloseReason
+from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connect, Pingreq, Pingresp, Publish, Will
@@ -329,3 +333,40 @@ def test_a_route_is_charged_for_each_subscription_found() -> None:
     end_iteration(world.broker.effects)
     world.broker.publish(b"t", b"x", 0, False, world.now)
     assert world.broker.effects.work >= 50 * (1 + DELIVERY_WORK)
+
+
+def full_queues(world: World, sessions: int, messages: int) -> None:
+    """Leave sessions whose clients are away, with messages in their queues."""
+    for number in range(sessions):
+        client = world.connect(f"away{number}", expiry=100)
+        client.subscribe("t", qos=1)
+        client.disconnect()
+    publisher = world.connect("publisher")
+    for _ in range(messages):
+        publisher.publish("t", "x", qos=1)
+
+
+def test_clients_that_come_back_to_full_queues_take_turns() -> None:
+    world = World()
+    full_queues(world, sessions=30, messages=100)
+    effects = world.broker.effects
+    end_iteration(effects)
+    clients = [world.open() for _ in range(30)]
+    for number, client in enumerate(clients):
+        packet = Connect(f"away{number}", clean_start=False, properties=Properties(session_expiry_interval=100))
+        world.broker.feed(client.connection, encode(packet, V5), world.now)
+    assert ITERATION_WORK <= effects.work < ITERATION_WORK + 100 * QUEUED_MESSAGE_WORK + 2 * CONNECT_WORK
+    assert sum(client.connection.state == CONNECTED for client in clients) < 30
+    world.settle()
+    assert all(client.connection.state == CONNECTED for client in clients)
+
+
+def test_to_forget_the_page_of_a_client_that_leaves_is_charged() -> None:
+    world = World(store=MemoryStore(pages=True))
+    full_queues(world, sessions=1, messages=2_000)
+    client = world.connect("away0", clean_start=False, expiry=100, receive_maximum=1, auto_ack=False)
+    effects = world.broker.effects
+    end_iteration(effects)
+    world.broker.close(client.connection, world.now)
+    forgotten = 2_000 - 1 - KEPT_MESSAGES
+    assert effects.work - CLOSE_WORK == pytest.approx(forgotten / FORGOTTEN_PER_WORK_UNIT, abs=2)
