@@ -7,6 +7,7 @@ A shell lets what it runs in the background ignore SIGINT, and children would go
 """
 
 import gc
+import os
 import signal
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -23,35 +24,67 @@ from mqttlite.assembly import runtime
 from mqttlite.security import live_rules, passwords
 from mqttlite.telemetry.timing import LoopLag
 from tests.support.examples import register
+from tests.support.never_quick import NEVER_QUICK, QUICK
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
 
 FAILED: Final = pytest.StashKey[bool]()
 
 NUMBERS: Final = count()
 
-FIRST: Final = ("e2e", "spark", "faults", "documents", "packaging")
+FIRST: Final = ("spark", "e2e", "faults", "documents", "packaging")
 """Folders whose files take minutes. They begin first: no process is left alone with one of them at the end."""
+
+TESTS: Final = Path(__file__).parent
 
 register()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick suite does not import the files of `NEVER_QUICK`."""
+    is_quick = config.getoption("markexpr") == QUICK
+    return True if is_quick and f"{collection_path}{os.sep}".startswith(NEVER_QUICK) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark long tests as slow, so that `-m "not slow"` leaves them out, and put the folders of `FIRST` in front.
+    """Mark the tests of `NEVER_QUICK` as long, and long tests as slow, so that `-m "not slow"` leaves them out. Put the
+    folders of `FIRST` in front.
 
     A test that is slow already is not long.
     """
+    ranks = {folder: rank for rank, folder in enumerate(FIRST)}
+    files = {item.path for item in items}
+    never_quick = {path for path in files if str(path).startswith(NEVER_QUICK)}
+    rank_of = {path: ranks.get(path.relative_to(TESTS).parts[0], len(FIRST)) for path in files}
     for item in items:
+        if item.path in never_quick:
+            item.add_marker(pytest.mark.long)
         if item.get_closest_marker("long") is None:
             continue
         if item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.slow)
         else:
             item.own_markers[:] = [each for each in item.own_markers if each.name != "long"]
-    folders = [Path(__file__).parent / each for each in FIRST]
-    items.sort(
-        key=lambda item: next((rank for rank, each in enumerate(folders) if each in item.path.parents), len(FIRST))
-    )
+    items.sort(key=lambda item: rank_of[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling | None":
+    """With `--dist loadfile` one process has all tests of Spark: each Java machine takes half a minute of a processor
+    until it is warm."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler.loadfile import LoadFileScheduling
+
+    class OneSpark(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    return OneSpark(config, log)
 
 
 def pytest_collection_finish() -> None:

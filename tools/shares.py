@@ -13,12 +13,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from tests.support.never_quick import NEVER_QUICK, QUICK
+
 PYTEST: Final = (sys.executable, "-m", "pytest")
 
 MEMORY: Final = Path("/dev/shm")
 
 ROOM_BYTES: Final = 1 << 30
 """The files of all tests take a tenth of it."""
+
+PYCACHE: Final = Path(sys.prefix) / "pycache"
+"""Compiled modules and tests, also where Python is told to write nothing beside the sources: to compile them again
+takes each process seven seconds."""
 
 SHARES: Final = 3
 """More than a small machine has processors: some tests wait, and no two shares take the same time."""
@@ -28,7 +34,11 @@ def run(arguments: list[str]) -> int:
     """Print what each process said when it is done; return the highest exit code."""
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES:
         os.environ["TMPDIR"] = str(MEMORY)  # thousands of tests make files, and databases are synced
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(PYCACHE)
     files = [str(path) for path in sorted(Path("tests").rglob("test_*.py"))]
+    if QUICK in arguments:  # pytest would import a file that is named, though all its tests are slow
+        files = [each for each in files if not os.path.abspath(each).startswith(NEVER_QUICK)]
     with ExitStack() as open_files:
         said = [open_files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(SHARES)]
         running = [

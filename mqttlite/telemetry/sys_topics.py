@@ -9,11 +9,11 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import msgspec
 
+from mqttlite import build
 from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL
 from mqttlite.telemetry.broker_figures import of_snapshot
 from mqttlite.telemetry.figures import Figure, Values, total
@@ -81,7 +81,7 @@ class SysTopics:
         self._interval_s: Final = interval_s
         self._certificates: Final = certificates
         self._of_extensions: Final = of_extensions
-        self._version: Final = f"mqttlite version {_version()}"
+        self._version: Final = f"mqttlite version {build.version()}"
         self._started_at: Final = now
         self._published_at = now
         self._counters: dict[str, float] = {}
@@ -170,13 +170,6 @@ def average(former: float, growth: float, elapsed_s: float, minutes: int) -> flo
         return former
     per_minute = growth * 60 / elapsed_s
     return per_minute + math.exp(-elapsed_s / (60 * minutes)) * (former - per_minute)
-
-
-def _version() -> str:
-    try:
-        return version("mqttlite")
-    except PackageNotFoundError:  # run from a folder, and not installed
-        return "unknown"
 
 
 def _heap() -> dict[str, int]:

@@ -48,5 +48,6 @@ def test_an_id_in_the_sources_is_one_of_the_standard() -> None:
     assert misspelt() == []
 
 
+@pytest.mark.long
 def test_each_statement_that_binds_a_server_is_named_where_the_code_keeps_it() -> None:
     assert {version: without_code(version) for version in (V5, V311)} == {V5: [], V311: []}

@@ -24,6 +24,8 @@ from spark_analytics import environment
 from spark_analytics.registry import REPORTS
 from spark_analytics.schema import TABLES as DATASET
 
+from .test_stream_report import archive
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -118,7 +120,7 @@ def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Co
 
 
 @pytest.mark.slow
-def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(
+def test_a_report_is_all_tables_and_a_page_with_its_archive_and_replaces_only_its_own(
     tmp_path: Path, write_file: WriteFile, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile = '<script>alert(1)</script>,"x"'
@@ -133,7 +135,10 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(
     out.mkdir()
     (out / "diary.txt").write_text("mine")
     (out / "report.html").write_text("old")
-    assert command("report", "--input", tmp_path / "dump", "--out", out, "--overwrite") == 0
+    archive(tmp_path / "archive", "orders", 0, 0, *["hot"] * 1_000)
+    archive(tmp_path / "archive", "orders", 2, 0, "k")
+    arguments = ("--input", tmp_path / "dump", "--archive", tmp_path / "archive", "--out", out, "--overwrite")
+    assert command("report", *arguments) == 0
 
     done = capsys.readouterr()
     *said, warning = done.err.splitlines()
@@ -144,6 +149,7 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(
     assert warning.endswith("part-b1-000001.jsonl: 1 broken line left out")
     assert "2026-11-21 11:00:30 to 2026-11-21 11:00:30 UTC" in done.out
     assert "33.3 % of 3 ended sessions ended without a goodbye" in done.out
+    assert "Partition 0 of stream orders has 99.9 % of its messages, 3.0 times an even share" in done.out
     assert done.out.endswith(f"Look at {out}/report.html\n")
 
     assert {path.name for path in out.iterdir()} == {*tables, "report.html", "diary.txt"}
@@ -160,6 +166,7 @@ def test_a_report_is_all_tables_and_a_page_and_replaces_only_its_own(
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;,&quot;x&quot;" in page
     assert "1 broken line left out" in page
+    assert "Hot keys of streams" in page
     assert "No client flaps." in page
     assert '<a href="sessions/csv/sessions.csv">' in page
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +13,7 @@ from mqttlite.core.message import Message
 from mqttlite.extensions.streams.archive_files import ArchiveFiles
 from mqttlite.extensions.streams.archive_options import ArchiveOptions
 from mqttlite.wire.properties import Properties
-from spark_analytics import job, streams
+from spark_analytics import streams
 from spark_analytics.errors import InputUnusable
 from spark_analytics.frames import NOTABLE
 from spark_analytics.reports import streams as report
@@ -93,15 +92,3 @@ def test_without_an_archive_nothing_is_said_of_streams(spark: SparkSession, tmp_
     assert report.findings(tables) == []
     with pytest.raises(InputUnusable, match=r"There is no archive of streams in .*: it has no folder table=stream"):
         streams.read_all(spark, str(tmp_path))
-
-
-@pytest.mark.slow
-def test_the_page_has_a_section_of_the_archive_that_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    archive(tmp_path / "archive", "orders", 0, 0, *["hot"] * 1_000)
-    archive(tmp_path / "archive", "orders", 2, 0, "k")
-    source = Path(__file__).parent / "golden" / "v2" / "parquet"
-    given: dict[str, Any] = {"archive": str(tmp_path / "archive"), "overwrite": False, "progress_to": StringIO()}
-    summary = job.run(spark, str(source), str(tmp_path / "report"), **given)
-    assert "Partition 0 of stream orders has 99.9 % of its messages, 3.0 times an even share" in summary.text
-    page = (tmp_path / "report" / "report.html").read_text()
-    assert "Hot keys of streams" in page

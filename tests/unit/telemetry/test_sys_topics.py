@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError
 
 import pytest
 
@@ -320,14 +319,6 @@ def test_intervals(interval_s: float) -> None:
 def test_intervals_that_are_none(interval_s: float) -> None:
     with pytest.raises(ValueError, match=r"interval_s is .*: 0\.1 at least, and finite, or 0 for never"):
         Options(interval_s=interval_s)
-
-
-def test_a_program_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(_name: str) -> str:
-        raise PackageNotFoundError
-
-    monkeypatch.setattr(sys_topics, "version", unknown)
-    assert Reported().report()["version"] == "mqttlite version unknown"
 
 
 def test_a_system_that_does_not_tell_what_memory_is_used_now(monkeypatch: pytest.MonkeyPatch) -> None:
