@@ -45,6 +45,31 @@ def test_partitions_are_given_out_evenly_and_stay_where_they_are(owners: list[in
     assert assigned(found, members) == found
 
 
+@pytest.mark.parametrize(
+    ("partitions", "events", "moves"),
+    [
+        (7, "+0 +1 +2 -1 +4 -0 +6 +7 -4 +9 +10 +11 -11 -10", [0, 3, 2, 0, 2, 0, 2, 1, 0, 1, 1, 1, 0, 0]),
+        (16, "+0 -0 +2 -2 +4 -4 +6 +7 +8 +9 +10 +11 +12 -10", [0, 0, 0, 0, 0, 0, 0, 8, 5, 4, 3, 2, 2, 0]),
+        (64, "+0 +1 +2 +3 +4 -3 -0 -2 -4 +9 +10 +11 +12 +13", [0, 32, 21, 16, 12, 0, 0, 0, 0, 32, 21, 16, 12, 10]),
+    ],
+)
+def test_as_many_partitions_move_as_with_kafkas_sticky_assignor(partitions: int, events: str, moves: list[int]) -> None:
+    """`moves` are those of `StickyPartitionAssignor` of kafka-python 3.0.12 for the same members, which come and go."""
+    members: list[str] = []
+    owners = [""] * partitions
+    found: list[int] = []
+    for event in events.split():
+        if event.startswith("+"):
+            members.append(event[1:])
+        else:
+            members.remove(event[1:])
+        before = [members.index(each) if each in members else -1 for each in owners]
+        after = assigned(before, len(members))
+        found.append(sum(was >= 0 and was != now for was, now in zip(before, after, strict=True)))
+        owners = ["" if each < 0 else members[each] for each in after]
+    assert found == moves
+
+
 def member(world: StreamWorld, name: str, **fields: object) -> Client:
     return reader(world, GROUP, name, **{"receive_maximum": 1_000, **fields})  # type: ignore[arg-type]
 

@@ -6,8 +6,9 @@ import pytest
 
 from mqttlite.core.log_changes import SaveRecord
 from mqttlite.core.message import Message
-from mqttlite.extensions.streams import dead_places, shared_group
+from mqttlite.extensions.streams import dead_places
 from mqttlite.extensions.streams.errors import NoSuchStream, WrongMode
+from mqttlite.extensions.streams.limits import MAX_UNDER_WAY
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.position import EARLIEST, parse_position
 from mqttlite.extensions.streams.records import PART
@@ -390,16 +391,16 @@ def test_a_message_that_expires_between_attempts_ends() -> None:
     world.end()
 
 
-def test_what_is_under_way_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_group, "MAX_UNDER_WAY", 3)
+@pytest.mark.long
+def test_what_is_under_way_has_a_limit() -> None:
     world = StreamWorld([shared()])
-    client = member(world, "1")
-    world.append(*"abcde")
-    found = publishes(client.received())
-    assert [each.payload for each in found] == [b"a", b"b", b"c"]
+    members = [member(world, str(each)) for each in range(MAX_UNDER_WAY // 1_000 + 1)]  # each has a window of 1,000
+    world.append(*map(str, range(MAX_UNDER_WAY + 2)))
+    found = [(each, packet) for each in members for packet in publishes(each.received())]
+    assert len(found) == MAX_UNDER_WAY
     assert world.streams.shared_group("s", "g").room == 0
-    ack(client, found[1])
-    assert got(client) == ["d"]
+    ack(*found[1])
+    assert [payload for each in members for payload in got(each)] == [str(MAX_UNDER_WAY)]
     world.end()
 
 
