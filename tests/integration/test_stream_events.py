@@ -42,7 +42,7 @@ async def test_the_id_of_an_event_says_where_to_go_on(gateway: GatewayUnderTest)
     found = await events(gateway, f"{PATH}?since=earliest", 3)
     assert payloads(found) == [1, 2, 3]
     partition = int(dict(found[0]["properties"]["user_properties"])["stream-partition"])
-    ids = [",".join(f"{at}:{end if at == partition else 0}" for at in range(2)) for end in (1, 2, 3)]
+    ids = [f"{partition}:{end}" for end in (1, 2, 3)]  # the other one is at its beginning
     assert [each["id"] for each in found] == ids
     assert found[0]["message_id"].isdecimal()
     assert found[0]["topic"] == "work/a"
@@ -53,6 +53,22 @@ async def test_the_id_of_an_event_says_where_to_go_on(gateway: GatewayUnderTest)
     assert payloads(await events(gateway, f"{PATH}?last_event_id={ids[2]}", 1)) == [4]
     assert payloads(await events(gateway, f"{PATH}?last_event_id={rest[2]['id']}&since=earliest", 0)) == []
     await gone(gateway, 0)
+
+
+@pytest.mark.long
+async def test_an_id_of_a_thousand_partitions_fits_into_a_header(tmp_path: Path) -> None:
+    many = StreamOptions(name="jobs", filters=("work/#",), partitions=1_000)
+    async with running_gateway(tmp_path, streams=(many,)) as gateway:
+        await put(gateway, "1")
+        (found,) = await events(gateway, f"{PATH}?since=earliest", 1)
+        place = dict(found["properties"]["user_properties"])
+        assert found["id"] == f"{place['stream-partition']}:1"
+        await put(gateway, "2")
+        every = ",".join(f"{at}:{int(at == int(place['stream-partition']))}" for at in range(1_000))
+        assert payloads(await events(gateway, PATH, 1, Last_Event_ID=every)) == [2]
+        large = ",".join(f"{at}:999999999" for at in range(1_000))  # it has never had these
+        gap, first = await events(gateway, PATH, 2, Last_Event_ID=large)
+        assert (gap["event"], first["payload"]) == ("gap", 1)
 
 
 @pytest.mark.long

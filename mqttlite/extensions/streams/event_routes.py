@@ -1,7 +1,8 @@
 """`GET /api/v1/streams/{name}/subscribe`: the messages of a stream by Server-Sent Events.
 
-The id of an event is the offset to go on from in each partition, so a client that comes back with it in Last-Event-ID
-goes on there, whatever became of its connection or the broker. Invariant: the caller may subscribe to the stream.
+The id of an event is the offset to go on from in each partition that is not at its beginning. A client that comes back
+with it in Last-Event-ID goes on there, whatever became of its connection or the broker. Invariant: the caller may
+subscribe to the stream.
 """
 
 from collections.abc import Sequence
@@ -32,14 +33,17 @@ class _Places:
     """The `EventIds` of one reader: where it goes on in each partition."""
 
     def __init__(self, offsets: list[int]) -> None:
-        self._offsets: Final = offsets
+        self._texts: Final = {at: f"{at}:{offset}" for at, offset in enumerate(offsets) if offset}
+        """By partition, without those that begin at their first message: an id of 1,000 partitions is made for each
+        event."""
 
     def of(self, packet: Publish) -> str:
         """Implements `EventIds`. A message that is too large for its place leaves it where it was."""
         told = dict(packet.properties.user_properties)  # what the broker says is behind what the publisher said
         if PARTITION in told and OFFSET in told:
-            self._offsets[int(told[PARTITION])] = int(told[OFFSET]) + 1
-        return text_of(self._offsets)
+            partition = int(told[PARTITION])
+            self._texts[partition] = f"{partition}:{int(told[OFFSET]) + 1}"
+        return ",".join(self._texts.values()) or "0:0"
 
 
 class _StreamEvents:

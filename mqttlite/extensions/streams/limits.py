@@ -69,6 +69,9 @@ BURST: Final = 64
 MAX_CACHED_KEYS: Final = 10_000
 """For how many keys a stream remembers the partition."""
 
+SEARCHED_AT_ONCE: Final = 32
+"""In how many partitions a time is searched at the same time: each search waits for the store some eight times."""
+
 MAX_ANSWERED: Final = 1_000
 MAX_ANSWERED_BYTES: Final = 4_194_304
 """The most messages, and about the most bytes, that one HTTP answer has."""
