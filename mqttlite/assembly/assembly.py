@@ -133,6 +133,7 @@ class Assembly:
             not_ready=not_ready,
             reload=reload,
             surroundings=surroundings,
+            extension_pages=extensions.pages.by_name,
         )
         if surroundings is not None:
             figures = BUILT_IN[surroundings.extension].figures

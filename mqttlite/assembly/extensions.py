@@ -15,6 +15,7 @@ from mqttlite.extensions.handler_sink import Handler, HandlerSink
 from mqttlite.extensions.hook_failures import HookFailures
 from mqttlite.extensions.host import Hook, Host, OpenSession, Publish
 from mqttlite.extensions.load import ExtensionError, load
+from mqttlite.extensions.pages import ExtensionPages
 from mqttlite.extensions.publish_hook import PublishHook, check_hook_filter
 from mqttlite.extensions.publish_hooks import PublishHooks
 
@@ -50,6 +51,7 @@ class Extensions:
 
             self.routes = routes.Routes(config.routes)
             self._named.append(("routes", self.routes))
+        self.pages: Final = ExtensionPages()
         self._started: Final[list[tuple[str, Extension]]] = []
         self._sinks: Final[list[HandlerSink]] = []
         self._publish: Final = publish
@@ -75,6 +77,7 @@ class Extensions:
                 *(name, _Inbound(self, self._publish), self._session, self._bind),
                 events=runtime.hub.register,
                 clock=runtime.clock,
+                page=self.pages.add,
             )
             await extension.start(host)
             self._started.append((name, extension))

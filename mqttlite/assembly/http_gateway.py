@@ -1,7 +1,7 @@
 """Builds the HTTP gateway if the config has a section for it. Only then its libraries, an extra, are imported."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +45,7 @@ def build_gateway(
     not_ready: Callable[[], str],
     reload: Callable[[], None],
     surroundings: Surroundings | None,
+    extension_pages: Mapping[str, tuple[str, Callable[[], str]]],
 ) -> "Gateway | None":
     """The gateway; None if the config has none. Raises `ConfigError`."""
     config = runtime.config
@@ -120,6 +121,7 @@ def build_gateway(
             passwords=logins.passwords,
             dynamic_security=permissions.dynamic_security,
             not_ready=not_ready,
+            extension_pages=extension_pages,
         )
     )
     telemetry.reports.http = gateway.figures

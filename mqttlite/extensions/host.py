@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from mqttlite import event_hub
 from mqttlite.extensions.client_hook import ConnectHook, DisconnectHook, SubscribeHook
 from mqttlite.extensions.handler_sink import Handler
+from mqttlite.extensions.pages import Show
 from mqttlite.extensions.publish_hook import PublishHook
 from mqttlite.local_subscription import Callback, LocalSubscription
 from mqttlite.published import Published
@@ -73,6 +74,7 @@ class Host:
         bind: Callable[[str, str, Handler], None],
         events: Callable[[event_hub.Listener], None],
         clock: Callable[[], float],
+        page: Callable[[str, str, Show], None],
     ) -> None:
         self.name: Final = name
         """As it is in the configuration: `module:object`."""
@@ -85,6 +87,7 @@ class Host:
         self.events: Final = events
         """Register an `event_hub.Listener`, which is told what happens to clients."""
         self._bind: Final = bind
+        self._page: Final = page
 
     def bind(self, topic_filter: str, handler: Handler) -> None:
         """Call `handler` with each message of a filter, one after the other; it may be a coroutine function.
@@ -93,3 +96,12 @@ class Host:
         `handler_sink.MAX_WAITING` messages wait; one more is refused with 0x97. Raises `ValueError` for a wrong filter.
         """
         self._bind(self.name, topic_filter, handler)
+
+    def page(self, name: str, title: str, show: Show) -> None:
+        """Add a page to the dashboard, at `/ui/x/<name>` and in the menu. `show` returns its content as HTML, for each
+        request: it escapes what it puts in, and is quick, because nothing else runs meanwhile.
+
+        The page is for viewers, and runs no scripts or styles of its own. Without `[http]` nobody sees it. Raises
+        `ValueError` for a name that is wrong or taken, and for more than `pages.MAX_PAGES` pages.
+        """
+        self._page(name, title, show)

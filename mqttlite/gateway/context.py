@@ -4,7 +4,7 @@
 loop.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -124,6 +124,8 @@ class GatewayContext(OperatorContext):
     """The password files in use."""
     dynamic_security: DynamicSecurity | None
     """Users, groups and roles that are changed while the broker runs; None where the configuration has none."""
+    extension_pages: Mapping[str, tuple[str, Callable[[], str]]]
+    """Title and content (HTML) of the pages of extensions, by name. They come while extensions start."""
     not_ready: Callable[[], str]
     """Why no clients may connect, in a sentence; empty while they may."""
     counters: HttpCounters = field(default_factory=HttpCounters)

@@ -224,3 +224,30 @@ async def test_a_hook_that_refuses_a_subscription_keeps_its_queue_from_being_mad
         with pytest.raises(SubscribeRefused):
             await client.subscribe("$queue/q2/secret/#")
         assert broker.queues.names == ["q1"]
+
+
+class Chart:
+    """Two pages; the second one raises."""
+
+    async def start(self, host: Host) -> None:
+        host.page("chart", "A < B", lambda: "<svg></svg>")
+        host.page("broken", "Broken", lambda: str(1 / 0))
+
+
+async def test_an_extension_adds_a_page_to_the_dashboard() -> None:
+    config = Config(listeners=(ListenerOptions(port=0),), http=HttpOptions(port=0))
+    async with Broker(config, extensions=[Chart()]) as broker:
+        assert broker.gateway is not None
+        async with httpx.AsyncClient(base_url=broker.gateway.urls[0]) as http:
+            page = await http.get("/ui/x/chart")
+            assert page.status_code == 200
+            assert "<h1>A &lt; B</h1>\n<svg></svg>" in page.text
+            assert "default-src 'self'" in page.headers["content-security-policy"]
+            assert '<a href="/ui/x/chart">A &lt; B</a>' in (await http.get("/ui/clients")).text
+            assert (await http.get("/ui/x/broken")).status_code == 500
+            assert (await http.get("/ui/x/none")).status_code == 404
+
+
+async def test_an_extension_with_pages_runs_without_a_gateway() -> None:
+    async with Broker(port=0, extensions=[Chart()]) as broker:
+        assert broker.gateway is None

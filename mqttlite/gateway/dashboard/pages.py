@@ -4,7 +4,7 @@ Invariant: a page runs the scripts and styles of the package and no others, and 
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -26,6 +26,9 @@ CSP: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-anc
 """No inline script or style, and nothing from elsewhere."""
 
 ASSETS: Final = "/ui/assets"
+
+EXTENSIONS: Final = "/ui/x"
+"""Below it are the pages of extensions that are not mqttlite's own."""
 
 _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -77,9 +80,12 @@ def _templates() -> Environment:
 class Pages:
     """The pages of one gateway. `key_command` returns the command that makes an API key, for the form to log in."""
 
-    def __init__(self, key_command: Callable[[Request], str]) -> None:
+    def __init__(
+        self, key_command: Callable[[Request], str], of_extensions: Mapping[str, tuple[str, Callable[[], str]]]
+    ) -> None:
         self._templates: Final = _templates()
         self._key_command: Final = key_command
+        self._of_extensions: Final = of_extensions
         self.menu: Sequence[tuple[str, str]] = MENU
         """The addresses and titles of the views that there are."""
 
@@ -91,7 +97,7 @@ class Pages:
         text = self._templates.get_template(template).render(
             root=root_of(request.scope),
             path=path,
-            menu=self.menu,
+            menu=[*self.menu, *((f"{EXTENSIONS}/{name}", title) for name, (title, _) in self._of_extensions.items())],
             view=PART_OF.get(path, path),
             caller=caller,
             has_session=caller is not None and request.app.callers.sessions.has(request),

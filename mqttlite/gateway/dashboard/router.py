@@ -17,6 +17,7 @@ from mqttlite.gateway.dashboard import (
     catalogue,
     clients,
     console,
+    extension_page,
     listeners,
     login,
     overview,
@@ -33,7 +34,7 @@ from mqttlite.gateway.routing import Route, Routes
 
 def routes(context: GatewayContext) -> Sequence[Route]:
     """The pages, what they load, and what keeps them up to date."""
-    pages = Pages(partial(key_command, context))
+    pages = Pages(partial(key_command, context), context.extension_pages)
     live = Live(context)
     streams = Routes()
     add_assets(streams)
@@ -43,6 +44,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     bans.add(shown, context, pages)
     catalogue.add(shown, context, pages)
     console.add(shown, pages)
+    extension_page.add(shown, context, pages)
     listeners.add(shown, context, pages)
     for view in (overview, clients, topics, trace):
         view.add(shown, streams, context, pages, live)

@@ -76,6 +76,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/ui/bans/add"): Role.OPERATOR,
     ("POST", "/ui/bans/lift"): Role.OPERATOR,
     ("GET", "/ui/listeners"): Role.VIEWER,
+    ("GET", "/ui/x/{name}"): Role.VIEWER,
     ("GET", "/ui/trace"): Role.OPERATOR,
     ("GET", "/ui/trace/live"): Role.OPERATOR,
     ("POST", "/api/v1/topics"): Role.USER,
