@@ -24,6 +24,7 @@ COMPILED_ADAPTERS = (
     "mqttlite/extensions/bridge/path.py",
     "mqttlite/extensions/bridge/relay.py",
     "mqttlite/extensions/bridge/topic_map.py",
+    "mqttlite/extensions/cluster/codec.py",
     "mqttlite/extensions/dedup.py",
     "mqttlite/extensions/queues/backlog_pages.py",
     "mqttlite/extensions/queues/consumers.py",

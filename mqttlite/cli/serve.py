@@ -44,6 +44,11 @@ milliseconds in which the loop stands still, and a third of the time that the fi
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the store's thread may hold Python's lock while the loop waits for it: 5 ms by default."""
 
+COLLECTED_AFTER: Final = (1_000, 4, 50_000)
+"""How many new objects, and how many times that, are looked through for garbage. What is new is looked through in parts
+of 5,000 objects, which take a millisecond or two; 25,000 took ten while thousands of clients came at once. All objects
+are hardly ever looked through: a machine of a cluster that follows spent half of its time on that."""
+
 _LAST_STEPS_S: Final = 10.0
 """How long the steps of a stop that have no option of their own may take together, at the most."""
 
@@ -134,6 +139,7 @@ async def _serve(config: Config, tls_keylog: str | None, source: _Source | None)
     process = _Process(source)
     process.listen_to_signals()
     log.info("%s on %s", build(), type(loop).__module__.partition(".")[0])
+    gc.set_threshold(*COLLECTED_AFTER)
 
     async def run(
         store: Store | None,
@@ -154,11 +160,8 @@ async def _serve(config: Config, tls_keylog: str | None, source: _Source | None)
             for sentence in warnings(config):
                 log.warning("%s", sentence)
             # What a broker makes for a client lives as long as the client: looking through all of it again and again
-            # for garbage stops the loop for a second at 100 000 clients, and finds none. What is new is looked through
-            # in parts of 5 000 objects, which take a millisecond or two; 25 000 took ten while thousands of clients
-            # came at once.
+            # for garbage stops the loop for a second at 100 000 clients, and finds none.
             gc.freeze()
-            gc.set_threshold(1_000, 4, 50_000)
             gc.enable()
             process.service_manager.ready()
             process.begin(broker)

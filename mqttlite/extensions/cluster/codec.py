@@ -69,6 +69,8 @@ _NUMBER: Final = 0
 """Stands for the number that a session or delayed message has in one store: in the log their names identify them."""
 
 _Row: TypeAlias = tuple[Any, ...]
+_Read: TypeAlias = list[Any]
+"""A row as it was read."""
 
 _Rarer: TypeAlias = (
     SaveSession
@@ -188,7 +190,7 @@ class _Encoder:
 
 
 class _Decoder:
-    def __init__(self, messages: list[bytes], deliveries: list[_Row], offset: float) -> None:
+    def __init__(self, messages: list[bytes], deliveries: list[_Read], offset: float) -> None:
         self._messages: Final = [decode_message(opened(each), offset) for each in messages]
         self._deliveries: Final = [self._delivery(each) for each in deliveries]
         self._offset: Final = offset
@@ -222,10 +224,10 @@ class _Decoder:
             26: self._compact,
         }
 
-    def change(self, row: _Row) -> Change:
+    def change(self, row: _Read) -> Change:
         return self._kinds[row[0]](*row[1:])
 
-    def _delivery(self, row: _Row) -> Delivery:
+    def _delivery(self, row: _Read) -> Delivery:
         message, qos, retain, identifiers, origin = row
         stored = None if origin is None else StoredOrigin(origin)
         return Delivery(self._messages[message], qos, retain, tuple(identifiers), stored)

@@ -49,6 +49,7 @@ class Turns:
         self.hear("EXTEND_TIMEOUT_USEC=60000000")
         ready()
         self.hear("READY=1")
+        assert gc.get_threshold() == serve.COLLECTED_AFTER, "also while another machine serves"
         for _ in range(4):
             over = asyncio.Event()
             over.set()
