@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.load.overload import SHED_LOW_PRIORITY
+from mqttlite.core.load.overload import CALM, SHED_LOW_PRIORITY
 from mqttlite.event_hub import OVERLOAD_STAGES, OVERLOADED, EventHub, OverloadStage
 
 _log = logging.getLogger("mqttlite")
@@ -49,8 +49,8 @@ class OverloadWatch:
         self._begun_at: Final = dict.fromkeys(OVERLOAD_STAGES, 0.0)
         """When each stage began."""
 
-    def on_lag(self, lag_s: float) -> None:
-        """A timer of the event loop was late by `lag_s`."""
+    def on_lag(self, lag_s: float) -> bool:
+        """A timer of the event loop was late by `lag_s`. Return whether the loop is idle and nothing is shed."""
         overload = self._core.overload
         before = overload.stage
         now = self._clock()
@@ -61,7 +61,7 @@ class OverloadWatch:
         self._at, self._used_s, self._iterations = now, used_s, iterations
         self._core.weigh(0.0 if is_idle else lag_s, iteration_s, now)
         if overload.stage == before:
-            return
+            return is_idle and overload.stage == CALM and not self._core.effects.meters_senders
         self._loop.wake()
         begins = overload.stage > before
         stage = max(overload.stage, before)
@@ -80,3 +80,4 @@ class OverloadWatch:
             is_shedding = overload.stage >= SHED_LOW_PRIORITY
             what = "; ".join(OVERLOAD_STAGES[number] for number in OVERLOAD_STAGES if number <= overload.stage)
             self._hub.on_alarm(OVERLOADED, is_shedding, f"{detail}: {what}" if is_shedding else detail)
+        return False

@@ -132,7 +132,7 @@ def busy_machine_is_no_overload() -> Iterator[None]:
     """A broker does not count as overloaded because its event loop is late, which on a busy machine it is: it would
     refuse connections. What the lag does, tests of `OverloadWatch` and of the core show with numbers."""
 
-    def on_time(on_measured: Callable[[float], None]) -> LoopLag:
+    def on_time(on_measured: Callable[[float], bool]) -> LoopLag:
         return LoopLag(lambda _late_s: on_measured(0.0))
 
     with pytest.MonkeyPatch.context() as patch:

@@ -83,9 +83,9 @@ class Runtime:
         self.clock_watch: Final = ClockWatch(self._on_clock_step)
         self.queue_reader: Final = QueueReader(self.store, self.loop_driver, self.answer)
 
-    def _on_lag(self, lag_s: float) -> None:
-        self._overload_watch.on_lag(lag_s)
+    def _on_lag(self, lag_s: float) -> bool:
         self._standstill_watch.on_lag(lag_s)
+        return self._overload_watch.on_lag(lag_s)
 
     def _on_denied(self, client_id: str, username: str | None, action: str, topic: bytes, reason: str) -> None:
         session = self.core.sessions.get(client_id)

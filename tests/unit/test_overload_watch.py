@@ -83,3 +83,37 @@ def test_a_loop_that_is_late_with_little_to_do_is_not_overloaded(share: float, s
         world.advance(OVERLOAD_INTERVAL_S)
         watch.on_lag(1.0)
     assert world.broker.overload.stage == stage
+
+
+@pytest.mark.parametrize(
+    ("share", "lags", "is_idle"),
+    [
+        pytest.param(0.04, 20 * [1.0], True, id="little to do"),
+        pytest.param(0.06, 20 * [0.0], False, id="some work"),
+        pytest.param(0.06, 20 * [1.0], False, id="overloaded"),
+    ],
+)
+def test_a_loop_with_little_to_do_is_idle(share: float, lags: list[float], is_idle: bool) -> None:
+    world = World(overload_limits=OverloadLimits(max_lag_s=0.1))
+    watch = OverloadWatch(world.broker, EventHub(), Loop(world), lambda: world.now, lambda: world.now * share)
+    for lag_s in lags:
+        world.advance(OVERLOAD_INTERVAL_S)
+        found = watch.on_lag(lag_s)
+    assert found is is_idle
+
+
+def test_a_loop_that_sheds_load_is_not_idle_however_little_it_does() -> None:
+    world = World(overload_limits=OverloadLimits(max_lag_s=0.1))
+    used_s = [0.0]
+    watch = OverloadWatch(world.broker, EventHub(), Loop(world), lambda: world.now, lambda: used_s[0])
+    for _ in range(20):
+        used_s[0] += OVERLOAD_INTERVAL_S
+        world.advance(OVERLOAD_INTERVAL_S)
+        watch.on_lag(1.0)
+    idle = []
+    for _ in range(60):
+        world.advance(OVERLOAD_INTERVAL_S)
+        idle.append(watch.on_lag(0.0))
+    assert idle == sorted(idle), "first it gives up shedding"
+    assert (idle[0], idle[-1]) == (False, True)
+    assert world.broker.overload.stage == 0

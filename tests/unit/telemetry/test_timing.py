@@ -11,7 +11,7 @@ from mqttlite.core.changes import Change, EndSession
 from mqttlite.telemetry import timing
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.metrics import BOUNDS_US, cumulative
-from mqttlite.telemetry.timing import RECENT, LoopLag, TimedStore
+from mqttlite.telemetry.timing import IDLE_LAG_INTERVAL_S, LAG_INTERVAL_S, RECENT, RECENT_S, LoopLag, TimedStore
 from tests.support.stores import loaded
 
 CHANGES: list[Change] = [EndSession("c")]
@@ -90,15 +90,34 @@ def test_before_the_first_look_there_is_no_lag() -> None:
     lag.stop()
 
 
-@pytest.mark.parametrize("looks", [1, RECENT - 1, RECENT, RECENT + 1])
-def test_the_last_minute_s_looks_are_remembered(looks: int) -> None:
-    lag = LoopLag()
-    for number in range(looks):
-        lag._recent.append(number)
-    assert len(lag._recent) == min(looks, RECENT)
+@pytest.mark.parametrize("count", [1, RECENT - 1, RECENT, RECENT + 1])
+def test_the_measurements_of_the_last_minute_are_kept(count: int) -> None:
+    now = [0.0]
+    lag = LoopLag(clock=lambda: now[0])
+    lag.note(100.0)
+    now[0] = RECENT_S + 1.0
+    for number in range(count):
+        lag.note(number / 1e6)
     recent = lag.recent()
-    assert recent["max"] == pytest.approx((looks - 1) / 1e6)
+    assert recent["max"] == pytest.approx((count - 1) / 1e6)
+    assert recent["p50"] == pytest.approx((count - min(count, RECENT) + min(count, RECENT) // 2) / 1e6)
     assert recent["p50"] <= recent["p99"] <= recent["max"]
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+async def test_the_lag_of_an_idle_loop_is_measured_less_often(is_idle: bool) -> None:
+    measured = asyncio.Event()
+
+    def on_measured(_lag_s: float) -> bool:
+        measured.set()
+        return is_idle
+
+    lag = LoopLag(on_measured, clock=lambda: 0.0)
+    lag.start(0.0)
+    await measured.wait()
+    await asyncio.sleep(0)
+    lag.stop()
+    assert lag._due == (IDLE_LAG_INTERVAL_S if is_idle else LAG_INTERVAL_S)
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=50))
