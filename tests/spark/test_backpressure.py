@@ -81,7 +81,7 @@ def test_pauses_come_from_whatever_table_knows_most(spark: SparkSession) -> None
     )
 
 
-def test_sessions_of_the_first_version_tell_what_they_know(spark: SparkSession) -> None:
+def test_sessions_of_the_first_version_have_their_known_values(spark: SparkSession) -> None:
     """Their drops are no episodes: all of one session are taken as one."""
     old = {"schema_version": 1, "client_id": "a", "bytes_sent": 100, "sent_qos0": 10}
     frames = make(

@@ -115,7 +115,7 @@ def test_a_pause_that_comes_back_is_the_rhythm(spark: SparkSession) -> None:
     assert not silent(spark, shifts)
 
 
-def test_time_in_which_nobody_could_expect_a_message_is_excused(spark: SparkSession) -> None:
+def test_time_in_which_no_message_could_be_expected_is_excused(spark: SparkSession) -> None:
     """After a goodbye, without a broker, in a leap of its clock, and until a storm was over."""
     rows, sessions = [], []
     for number, client in enumerate(("said-goodbye", "in-storm", "lost")):
@@ -156,7 +156,7 @@ def test_a_device_that_sleeps_between_messages_is_expected_back(spark: SparkSess
     assert set(silent(spark, rows, sessions)) == {"sleeps"}
 
 
-def test_without_a_broker_and_in_a_leap_of_the_clock_nobody_is_silent(spark: SparkSession) -> None:
+def test_without_a_broker_and_in_a_leap_of_the_clock_no_device_is_silent(spark: SparkSession) -> None:
     rows = [*speaks("a", every_s=60, to_s=3600), *speaks("a", every_s=60, from_s=7200)]
     stopped = [
         {"broker_id": "b1", "event": "broker_started", "at": clock(0)},
@@ -243,7 +243,7 @@ def test_a_client_may_be_greedy_in_bytes_alone(spark: SparkSession) -> None:
     )
 
 
-def test_in_a_quiet_fleet_nobody_is_greedy(spark: SparkSession) -> None:
+def test_in_a_quiet_fleet_no_client_is_greedy(spark: SparkSession) -> None:
     rows = [row for number in range(9) for row in speaks(f"c{number}", every_s=3600, to_s=7200)]
     rows += speaks("talks", every_s=3600, to_s=7200, messages=rates.GREEDY_AN_HOUR - 1)
     assert not rates.greedy_clients(hours_of(spark, rows)).collect()

@@ -44,7 +44,7 @@ def test_each_standstill_is_a_row_and_the_longest_ones_are_named(spark: SparkSes
     assert "stood still 2 times: 20.0 s until 2026-11-21 11:20:00 UTC" in found.sentence
 
 
-def test_a_crash_and_a_restart_tell_what_they_cut_off(spark: SparkSession) -> None:
+def test_a_crash_and_a_restart_name_the_sessions_that_they_cut_off(spark: SparkSession) -> None:
     frames = make(
         spark,
         events=[

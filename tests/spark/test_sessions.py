@@ -214,7 +214,7 @@ def test_close_reasons_have_their_share_of_all_sessions(spark: SparkSession) -> 
     )
 
 
-def test_keep_alive_tells_who_fell_silent_and_how_late_the_broker_was(spark: SparkSession) -> None:
+def test_keep_alive_names_the_silent_client_and_the_delay_of_the_broker(spark: SparkSession) -> None:
     silent = {"close_reason": "keep_alive_timeout", "client_id": "a", "keep_alive_s": 60}
     rows = frame(
         spark,
@@ -314,7 +314,7 @@ def test_a_client_flaps_that_loses_its_connection_five_times_within_an_hour(spar
     assert "says goodbye and is back at once" in found["means-no-goodbye"]["cause"]
 
 
-def test_where_most_of_the_fleet_loses_connections_nobody_flaps(spark: SparkSession) -> None:
+def test_where_most_of_the_fleet_loses_connections_no_client_flaps(spark: SparkSession) -> None:
     rows = [row for number in range(5) for row in lives(f"c{number}", 9, "connection_lost")]
     assert not flapping(spark, [*rows, *lives("other", 10, "connection_lost")])
 

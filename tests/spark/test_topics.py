@@ -121,7 +121,7 @@ def test_fan_out_is_by_powers_of_two_and_a_power_is_in_its_own_row(spark: SparkS
     assert found == {power: list(counts.values()).count(power) for power in counts.values()}
 
 
-def test_less_than_one_receiver_per_message_is_not_nobody(spark: SparkSession) -> None:
+def test_less_than_one_receiver_per_message_is_not_none(spark: SparkSession) -> None:
     frames = make(spark, traffic=[{"messages_qos0": 10, "deliveries": 1}, {"messages_qos0": 0}])
     expect(
         spark,

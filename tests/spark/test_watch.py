@@ -329,7 +329,7 @@ def test_a_server_that_is_no_broker_is_reported(url: str) -> None:
         Target.parse(url)
 
 
-async def test_alerts_reach_who_subscribes_where_the_broker_permits_it(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_alerts_reach_subscribers_where_the_broker_permits_it(capsys: pytest.CaptureFixture[str]) -> None:
     import asyncio
 
     from mqttlite import Broker, Client

@@ -30,6 +30,6 @@ def test_a_time_or_how_long_ago(text: str, moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2 fortnights", "-2 days", "2026-13-01", "9999999999 weeks"])
-def test_anything_else_is_told_what_would_do(text: str) -> None:
+def test_anything_else_is_refused_with_the_right_form(text: str) -> None:
     with pytest.raises(ValueError, match="is no time: give one such as 2026-11-21"):
         parse_moment(text, NOW)

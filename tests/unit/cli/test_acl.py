@@ -160,7 +160,7 @@ def written(acl: AclFile) -> str:
 @pytest.mark.slow
 @given(acl_files())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_says_what_the_rules_say(tmp_path: Path, acl: AclFile) -> None:
+def test_it_prints_the_answer_of_the_rules(tmp_path: Path, acl: AclFile) -> None:
     path = tmp_path / "random.conf"
     path.write_text(written(acl))
     rules = Rules(load(path))
@@ -176,7 +176,7 @@ def test_it_says_what_the_rules_say(tmp_path: Path, acl: AclFile) -> None:
 # ── check ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_check_lists_who_may_do_what(config: Path, acl: Path) -> None:
+def test_check_lists_the_permissions_of_each_user(config: Path, acl: Path) -> None:
     done = run("check", str(config))
     assert done.exit_code == 0, done.stderr
     assert "0 warnings." in done.stderr
@@ -250,7 +250,7 @@ def test_check_says_that_user_names_are_only_claimed(config: Path) -> None:
     assert "the rules of users are for everyone who claims to be one" in done.stderr
 
 
-def test_check_of_rules_that_reach_nobody(config: Path, acl: Path) -> None:
+def test_check_of_rules_that_reach_no_client(config: Path, acl: Path) -> None:
     config.write_text(config.read_text().replace("allow_anonymous = true", ""))
     done = run("check", str(config))
     assert done.exit_code == 1

@@ -15,7 +15,7 @@ def certs(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["certs", "init", *arguments])
 
 
-def test_it_prints_what_it_made_and_the_lines_to_paste(tmp_path: Path) -> None:
+def test_it_prints_the_new_files_and_the_lines_to_paste(tmp_path: Path) -> None:
     result = certs("--dir", str(tmp_path / "my certs"), "--client", "device", "--host", "broker.example")
     assert result.exit_code == 0
     assert result.stdout.count("made  ") == 3
@@ -31,7 +31,7 @@ def test_it_works_in_the_directory_certs_when_none_is_named(tmp_path: Path, monk
     assert (tmp_path / "certs" / "server.key").exists()
 
 
-def test_a_second_run_says_what_it_kept(tmp_path: Path) -> None:
+def test_a_second_run_names_the_files_that_it_kept(tmp_path: Path) -> None:
     certs("--dir", str(tmp_path), "--client", "device")
     result = certs("--dir", str(tmp_path), "--client", "device", "--client", "gauge")
     assert result.exit_code == 0

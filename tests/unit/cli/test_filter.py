@@ -14,7 +14,7 @@ def run(*args: str, stdin: bytes = b"") -> Result:
     return CliRunner().invoke(main, ["filter", "test", *args], input=stdin)
 
 
-def test_the_tree_has_each_part_with_its_result_and_what_was_found() -> None:
+def test_the_tree_has_each_part_with_its_result_and_its_value() -> None:
     result = run(EXPRESSION, '{"total": 1200}', "--property", "region=eu", "--property", "x=1")
     assert result.output.splitlines() == [
         f"false  {EXPRESSION}",

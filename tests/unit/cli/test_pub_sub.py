@@ -60,7 +60,7 @@ MESSAGE = Message(
         ("", b""),
     ],
 )
-def test_a_format_prints_what_it_says(text: str, expected: bytes) -> None:
+def test_a_format_prints_its_fields(text: str, expected: bytes) -> None:
     assert compile_format(text)(MESSAGE, NOON) == expected
 
 
@@ -339,7 +339,7 @@ async def test_lines_may_be_cut_anywhere(chunks: list[bytes], lines: list[bytes]
     assert [line async for line in pub.split_lines(stream())] == lines
 
 
-async def test_sub_prints_what_arrives_until_the_count() -> None:
+async def test_sub_prints_messages_until_the_count() -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome()
         subscribe = await peer.grant()
@@ -538,7 +538,7 @@ async def test_pub_and_sub_speak_over_a_unix_socket(tmp_path: Path) -> None:
         (lambda path: path.touch(), "Nobody listens on {path}"),
     ],
 )
-def test_a_unix_socket_that_nobody_listens_on_is_said(tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
+def test_a_unix_socket_without_a_listener_is_named(tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
     path = tmp_path / "x.sock"
     make(path)
     result = CliRunner().invoke(pub.command, ["--unix", str(path), "-t", "a", "-m", "b"])

@@ -161,7 +161,7 @@ def test_an_address_that_cannot_be_had_is_exit_code_1(monkeypatch: pytest.Monkey
     )
 
 
-def test_keys_of_tls_are_logged_only_for_those_who_say_twice_that_they_mean_it() -> None:
+def test_keys_of_tls_are_logged_only_with_both_options() -> None:
     result = run("--tls-keylog", "keys", "--port", "0")
     assert result.exit_code == 2
     assert "--insecure-debug" in result.stderr

@@ -96,7 +96,7 @@ def test_the_client_with_the_most_unacknowledged_messages_is_named() -> None:
     assert "unacknowledged for 1 h 6 min (most: viewer, 664)" in text
 
 
-def test_a_table_is_sorted_by_what_a_key_names() -> None:
+def test_a_table_is_sorted_by_the_column_of_a_key() -> None:
     screen, answers = Screen(), Answers(FOUR)
     for key, first in (("1", "slow"), ("2", "greedy"), ("3", "queued"), ("4", "dropped")):
         press(screen, answers, key)

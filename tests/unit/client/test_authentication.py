@@ -318,7 +318,7 @@ async def test_auth_that_answers_nothing_is_a_protocol_error() -> None:
             await anext(talking.messages)
 
 
-async def test_the_answer_may_stand_behind_messages_that_nobody_takes() -> None:
+async def test_the_answer_may_stand_behind_messages_that_are_not_taken() -> None:
     async def script(peer: Peer) -> None:
         await let_in(peer)
         peer.send(message("t", b"1"), message("t", b"2"))

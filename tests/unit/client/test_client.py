@@ -29,7 +29,7 @@ from .fake_broker import Peer, broker, client, message, until
 # connecting
 
 
-async def test_connect_carries_what_was_given() -> None:
+async def test_connect_carries_the_given_values() -> None:
     seen: list[Connect] = []
 
     async def script(peer: Peer) -> None:
@@ -264,7 +264,7 @@ async def test_a_message_that_waits_for_room_can_time_out() -> None:
             await outcome
 
 
-async def test_the_end_of_the_client_reaches_those_who_wait_for_room() -> None:
+async def test_the_end_of_the_client_reaches_callers_that_wait_for_room() -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome()
         await peer.goodbye()

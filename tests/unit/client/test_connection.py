@@ -114,7 +114,7 @@ async def test_a_quiet_line_is_pinged_and_given_up_without_an_answer() -> None:
     assert "no answer to PINGREQ" in str(reason)
 
 
-async def test_a_loss_says_what_the_network_said() -> None:
+async def test_a_loss_has_the_words_of_the_network() -> None:
     connection, _transport, _receiver = connected()
     connection.connection_lost(ConnectionResetError("reset by peer"))
     assert str(connection.closed.result()) == "The connection to here:1 was lost (reset by peer)."

@@ -203,7 +203,7 @@ async def test_a_store_keeps_so_many_keys(kind: Callable[..., Any], tmp_path: Pa
         store.close()  # type: ignore[union-attr]
 
 
-async def test_the_key_is_what_the_program_says() -> None:
+async def test_the_program_chooses_the_key() -> None:
     handler = IdempotentHandler(lambda _message: None, key=lambda each: each.payload.decode())
     assert await handler(message("1", b"order 7"))
     assert not await handler(message("2", b"order 7"))

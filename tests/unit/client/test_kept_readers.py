@@ -80,7 +80,7 @@ async def test_a_program_may_not_take_the_identifier_of_a_reader() -> None:
         await us.subscribe("t", 1, properties=Properties(subscription_identifiers=[lowest - 1]))
 
 
-async def test_a_server_may_not_exceed_the_receive_maximum_with_what_nobody_reads() -> None:
+async def test_a_server_may_not_exceed_the_receive_maximum_with_unread_messages() -> None:
     async def script(peer: Peer) -> None:
         await peer.welcome(session_present=True)
         peer.send(*[of_reader(FIRST_READER_IDENTIFIER, each, each) for each in (1, 2, 3)])

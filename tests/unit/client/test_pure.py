@@ -330,7 +330,7 @@ def test_a_message_that_was_never_sent_can_be_withdrawn_and_others_cannot() -> N
     assert (len(line.window), line.integration) == (1, 1)
 
 
-def test_an_outcome_that_nobody_waits_for_is_dropped() -> None:
+def test_an_outcome_without_a_waiter_is_dropped() -> None:
     line = Line()
     outgoing = line.place()
     outgoing.waiter.outcome = PublishOutcome(1)

@@ -167,7 +167,7 @@ async def test_unacknowledged_messages_are_published_anew_where_the_session_is_g
         await us.publish("a", b"one", 1)
 
 
-async def test_a_message_that_nobody_waits_for_does_not_end_each_connection_anew() -> None:
+async def test_a_message_without_a_waiter_does_not_end_each_connection_anew() -> None:
     given_up, lost = asyncio.Event(), asyncio.Event()
 
     async def first(peer: Peer) -> None:

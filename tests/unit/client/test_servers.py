@@ -34,7 +34,7 @@ def test_a_server_is_a_host_with_or_without_a_port(server: str, host: str, port:
     assert split_server(server, 7) == (host, port)
 
 
-def test_wrong_servers_are_refused_with_what_is_right() -> None:
+def test_wrong_servers_are_refused_with_the_right_form() -> None:
     with pytest.raises(ValueError, match=r"'a:b' has the port 'b': write it like 'broker\.example:1883'"):
         split_server("a:b", 7)
     with pytest.raises(ValueError, match="hostname is empty"):

@@ -81,7 +81,7 @@ async def test_a_commit_that_is_done_when_the_broker_stops_is_not_reported_as_lo
     assert caplog.text == ""
 
 
-async def test_a_listener_that_raises_holds_nobody_up() -> None:
+async def test_a_listener_that_raises_holds_no_other_up() -> None:
     under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     driver = driver_of(lambda: under_way)
     effects, commits = driver.broker.effects, driver.commits

@@ -251,7 +251,7 @@ async def test_an_answer_is_found_behind_messages_which_are_then_received_in_ord
     assert answers[0].packet_id == other + 1
 
 
-async def test_no_local_leaves_out_what_the_session_and_the_program_publish() -> None:
+async def test_no_local_leaves_out_messages_of_the_session_and_the_program() -> None:
     bench = Bench()
     session = await bench.subscriber(b"t", 1, no_local=True)
     other = await bench.subscriber(b"t", 1)

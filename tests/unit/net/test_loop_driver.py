@@ -337,7 +337,7 @@ async def test_frames_that_waited_for_a_commit_are_written_in_parts_too() -> Non
 
 
 @pytest.mark.long
-async def test_a_link_that_goes_while_its_frames_wait_for_their_iteration_disturbs_nobody() -> None:
+async def test_a_link_that_goes_while_its_frames_wait_for_their_iteration_disturbs_no_other() -> None:
     store = SlowStore()
     store.patient = False
     bench = Bench(store)
@@ -397,7 +397,7 @@ async def test_a_link_that_is_held_for_two_reasons_is_read_after_both() -> None:
     assert socket.reads
 
 
-async def test_an_acknowledgement_that_lets_nothing_go_wakes_nobody() -> None:
+async def test_an_acknowledgement_that_lets_nothing_go_wakes_no_writer() -> None:
     bench = Bench()
     reader, socket = await bench.client("reader", b"t", qos=1)
     publisher, _ = await bench.client("publisher")

@@ -43,7 +43,7 @@ def systemd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Systemd]
     systemd.close()
 
 
-def test_it_tells_what_the_process_does(systemd: Systemd) -> None:
+def test_it_tells_the_state_of_the_process(systemd: Systemd) -> None:
     manager = ServiceManager(systemd.environment)
     manager.ready()
     assert systemd.heard() == ["READY=1"]

@@ -190,7 +190,7 @@ async def test_while_the_socket_is_full_only_the_last_ping_is_kept() -> None:
     assert bench.mqtt.calls == ["pause_writing", "resume_writing"]
 
 
-async def test_a_full_socket_before_the_request_is_nobody_s_concern() -> None:
+async def test_a_full_socket_before_the_request_has_no_effect() -> None:
     bench = Bench(asked=False)
     bench.web.pause_writing()
     bench.web.resume_writing()
@@ -287,7 +287,7 @@ async def test_all_web_sockets_of_a_broker_share_the_budget_in_turn() -> None:
     assert len(budget.worked) >= 10
 
 
-async def test_web_sockets_leave_what_follows_them_its_share() -> None:
+async def test_web_sockets_leave_the_next_links_their_share() -> None:
     bench = Bench()
     effects = bench.budget.effects
     bench.web.data_received(numbered(2 * ITERATION_WORK // FRAME_WORK))
@@ -301,7 +301,7 @@ async def test_web_sockets_leave_what_follows_them_its_share() -> None:
     assert min(left) < LEAST_SHARE, "it used more than it says"
 
 
-async def test_web_sockets_give_nothing_back_of_what_others_have_used() -> None:
+async def test_web_sockets_give_back_no_work_that_others_have_used() -> None:
     bench = Bench()
     bench.budget.effects.work = 2 * ITERATION_WORK
     bench.web.data_received(numbered(1))

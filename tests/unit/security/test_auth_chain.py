@@ -56,7 +56,7 @@ async def test_the_first_that_knows_the_credentials_decides(
     assert sum(each.asked for each in authenticators) == asked
 
 
-async def test_a_verdict_keeps_what_it_says_about_the_client() -> None:
+async def test_a_verdict_keeps_its_facts_about_the_client() -> None:
     full = Verdict(0, None, "bob", Grants(frozenset({"staff"})))
     assert await verdict(AuthChain(FirstOf([Says(None), Says(full)]))) is full
 

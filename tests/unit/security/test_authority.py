@@ -101,7 +101,7 @@ def test_a_renewed_certificate_keeps_its_key_and_names_and_ends_later(made: Path
     newer.verify_directly_issued_by(load(made / "ca.crt"))
 
 
-def test_without_names_what_ends_soon_is_renewed(made: Path) -> None:
+def test_without_names_certificates_that_end_soon_are_renewed(made: Path) -> None:
     issue(made, ["gauge"], now=LATER)
     assert renew(made, now=NOW) == []
     assert {each.name for each in renew(made, now=LATER)} == {"pump", "server", "valve"}
@@ -163,7 +163,7 @@ def test_each_list_of_revoked_certificates_has_a_higher_number_and_all_former_en
     assert len(serials_of(made)) == 2
 
 
-def test_the_list_forgets_what_has_ended(made: Path) -> None:
+def test_the_list_forgets_certificates_that_have_ended(made: Path) -> None:
     revoke(made, "pump", now=NOW)
     now = NOW + timedelta(days=900)
     issue(made, ["gauge"], now=now)

@@ -335,7 +335,7 @@ def test_a_disk_that_fails_at_any_file_leaves_nothing_behind(
     assert all(entry.made for entry in init(tmp_path / "certs", clients=["device"]))
 
 
-def test_an_interrupt_leaves_what_was_there_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_the_former_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     init(tmp_path)
     before = snapshot(tmp_path)
 

@@ -184,7 +184,7 @@ def test_accepted_logins(path: Path) -> None:
     hashes.close()
 
 
-def test_unknown_users_cost_what_the_known_ones_cost() -> None:
+def test_unknown_users_cost_as_much_as_known_ones() -> None:
     """So that no time tells who exists, where an old import has cheaper hashes than new users."""
 
     class Asked(Passwords):
@@ -556,7 +556,7 @@ def test_a_file_with_a_name_that_no_command_takes_is_read(path: Path) -> None:
     assert "a\uffff" in load(path).clients
 
 
-def test_details_count_what_there_is_and_how_often_it_changed(path: Path) -> None:
+def test_details_count_the_entries_and_their_changes(path: Path) -> None:
     desk = Desk(path)
     desk.ask({"command": "createRole", "rolename": "r"}, {"command": "createRole", "rolename": "r"})
     (response,) = desk.ask({"command": "getDetails"})
@@ -601,7 +601,7 @@ def test_requests_wait_in_a_bounded_queue_and_are_answered_in_order(path: Path) 
     assert len(load(path).roles) == MAX_WAITING + 1
 
 
-def test_the_log_says_who_did_what_and_no_password(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_the_caller_and_the_command_and_no_password(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk(path)
     with caplog.at_level(logging.DEBUG, "mqttlite.security"):
         desk.ask({"command": "createClient", "username": "ann", "password": "hunter2"})
@@ -708,7 +708,7 @@ def test_a_pattern_covers_these_topics(pattern: bytes, topic_filter: bytes, cove
     assert covers(pattern, topic_filter) == covered
 
 
-def test_a_share_does_not_get_round_what_is_denied() -> None:
+def test_a_share_does_not_get_round_a_denial() -> None:
     role = model.Role("r")
     role.add("subscribePattern", model.Acl("secret/#", 1, allow=False))
     role.add("subscribePattern", model.Acl("#", 0, allow=True))

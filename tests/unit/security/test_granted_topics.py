@@ -93,7 +93,7 @@ def test_a_covered_filter_matches_nothing_more(granted: bytes, wanted: bytes, to
 
 
 @given(filters, topics)
-def test_a_topic_is_covered_by_what_matches_it(granted: bytes, topic: bytes) -> None:
+def test_a_topic_is_covered_by_a_filter_that_matches_it(granted: bytes, topic: bytes) -> None:
     assert covers(granted, topic) == matches(granted, topic)
 
 

@@ -30,7 +30,7 @@ def test_the_common_name_is_the_identity() -> None:
         subject(("commonName", "device"), ("commonName", "admin")),
     ],
 )
-def test_an_unclear_certificate_names_nobody(peercert: dict[str, Any] | None) -> None:
+def test_an_unclear_certificate_names_no_user(peercert: dict[str, Any] | None) -> None:
     assert identity_of(peercert) is None
 
 
@@ -63,7 +63,7 @@ def test_an_alternative_name_may_be_the_identity(source: IdentitySource, name: s
         alternative(("DNS", "device"), ("DNS", "admin")),
     ],
 )
-def test_an_unclear_alternative_name_names_nobody(peercert: dict[str, Any] | None) -> None:
+def test_an_unclear_alternative_name_names_no_user(peercert: dict[str, Any] | None) -> None:
     assert identity_of(peercert, "san_dns") is None
 
 

@@ -180,7 +180,7 @@ def test_an_ipv6_network_is_one_address() -> None:
     assert jail.login(True, "[2001:db8:1:3::1]") == 0
 
 
-def test_with_0_nobody_is_jailed() -> None:
+def test_with_0_no_client_is_jailed() -> None:
     jail = Jail(JailOptions(address_failures=0, client_failures=0))
     for _ in range(1_000):
         assert jail.login(False) == 0x86

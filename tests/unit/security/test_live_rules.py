@@ -16,7 +16,7 @@ def rules_of(path: Path) -> LiveRules:
     return LiveRules(str(path), (), {}, on_rules=lambda _rules: None, roles_in_use=lambda: (), max_roles=100)
 
 
-async def test_a_change_is_read_once_if_somebody_reloads_meanwhile(
+async def test_a_change_is_read_once_if_a_reload_comes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "acl.conf"

@@ -245,7 +245,7 @@ async def test_accepted_logins(
 
 
 @pytest.mark.long
-async def test_a_hash_of_the_empty_password_lets_nobody_in_without_a_password(tmp_path: Path) -> None:
+async def test_a_hash_of_the_empty_password_refuses_a_login_without_a_password(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     write(path, f"ann:{new_scrypt('').format()}\n")
     passwords = PasswordAuthenticator(path)
@@ -548,7 +548,7 @@ async def scram(passwords: PasswordAuthenticator, username: str, password: str) 
     return await exchange.step(await client.reply(challenge.data or b""))
 
 
-async def test_scram_finds_out_who_it_is(path: Path) -> None:
+async def test_scram_finds_the_user_name(path: Path) -> None:
     passwords = PasswordAuthenticator(path)
     verdict = await scram(passwords, "ann", "secret")
     assert (verdict.reason_code, verdict.username) == (0, "ann")
@@ -676,7 +676,9 @@ async def test_an_exchange_that_begins_again_begins_again() -> None:
     assert counting.begun == 3
 
 
-async def test_an_authenticator_that_fails_lets_nobody_in_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_authenticator_refuses_the_login_and_leaves_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     counting = Counting()
     auth_chain = AuthChain(None, counting)
     nobody = credentials(None, None)
@@ -694,7 +696,7 @@ async def test_where_only_methods_are_asked_a_password_is_not_enough() -> None:
     assert AuthChain().methods == frozenset()
 
 
-def test_a_file_that_is_empty_for_a_moment_removes_nobody(path: Path) -> None:
+def test_a_file_that_is_empty_for_a_moment_removes_no_user(path: Path) -> None:
     both = load(path)
     write(path, "")
     nobody = load(path)

@@ -72,11 +72,11 @@ def test_an_odd_rule_is_found(text: str, line: int, said: str) -> None:
         "user known\ntopic a",
     ],
 )
-def test_nothing_is_said_of_rules_that_do_what_they_say(text: str) -> None:
+def test_rules_that_work_as_written_have_no_findings(text: str) -> None:
     assert about(text, ("known",), ("known", "x")) == []
 
 
-def test_a_user_who_is_not_in_the_password_file_is_found() -> None:
+def test_a_user_that_the_password_file_lacks_is_found() -> None:
     assert about("user x\ntopic a", users=("y",)) == [(2, "user x is not in the password file: the rules reach nobody")]
     assert about("user x\ntopic a", users=None) == []
 

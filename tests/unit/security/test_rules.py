@@ -178,7 +178,7 @@ def test_the_most_specific_policy_holds(topic: str, expected: str | None) -> Non
     assert (None if found is NO_POLICY else found.name) == expected
 
 
-def test_a_policy_tells_the_core_what_holds() -> None:
+def test_a_policy_tells_the_core_its_limits() -> None:
     options = TopicPolicyOptions(
         prefix="a",
         topic_class="standard",
@@ -209,7 +209,7 @@ def test_a_policy_tells_the_core_what_holds() -> None:
         ({"prefix": "a", "ttl_s": -1}, "ttl_s is -1"),
     ],
 )
-def test_a_wrong_policy_says_what_would_be_right(options: dict[str, object], said: str) -> None:
+def test_a_wrong_policy_is_refused_with_the_right_values(options: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 the sentence is compared below
         TopicPolicyOptions(**options)  # type: ignore[arg-type]
     assert said in str(caught.value)

@@ -195,7 +195,7 @@ REFUSED: list[tuple[str, Callable[[Path], None], str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "spoil", "option", "sentence"), REFUSED)
-def test_a_file_that_cannot_serve_is_named_with_what_is_wrong(
+def test_a_file_that_cannot_serve_is_named_with_its_error(
     certs: Path, name: str, spoil: Callable[[Path], None], option: str, sentence: str
 ) -> None:
     spoil(certs / name)
@@ -272,7 +272,7 @@ def test_asking_for_certificates_needs_a_ca_file(certs: Path, mode: str) -> None
         server_context(options(certs, client_certificates=mode))
 
 
-def test_a_certificate_that_is_not_asked_for_names_nobody(certs: Path) -> None:
+def test_a_certificate_that_is_not_asked_for_names_no_user(certs: Path) -> None:
     server = server_context(options(certs, ca_file=str(certs / "ca.crt"), client_certificates="none"))
     _, there = handshake(server, client(certs, "device"))
     assert identity_of(there.getpeercert()) is None
@@ -338,7 +338,7 @@ WRONG_LISTS: list[tuple[Callable[[Path], None], str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "sentence"), WRONG_LISTS)
-def test_a_list_that_cannot_be_used_is_named_with_what_is_wrong(
+def test_a_list_that_cannot_be_used_is_named_with_its_error(
     certs: Path, spoil: Callable[[Path], None], sentence: str
 ) -> None:
     spoil(certs / "crl.pem")

@@ -113,7 +113,7 @@ def test_a_token_signed_with_ed25519_is_good(desk: Desk) -> None:
     assert tokens.verify(signed(GOOD, ED_KEY, "EdDSA")).username == "ann"
 
 
-async def test_a_good_token_says_who_the_client_is_and_what_it_may(desk: Desk) -> None:
+async def test_a_good_token_gives_the_client_its_name_and_its_permissions(desk: Desk) -> None:
     tokens = desk.authenticator(groups_claim="realm.roles", publish_claim="pub", subscribe_claim="sub-to", leeway_s=5)
     claims = {**GOOD, "realm": {"roles": ["staff", "night"]}, "pub": ["a/+", "b/#", "a/+"], "sub-to": "c"}
     verdict = await tokens.authenticate(says(signed(claims)))
@@ -600,7 +600,7 @@ async def test_a_key_that_is_taken_out_is_gone_though_an_algorithm_has_none_then
 
 
 @pytest.mark.parametrize("content", [b"x" * 40, b"{"])
-async def test_a_reload_says_what_came_of_it(desk: Desk, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
+async def test_a_reload_logs_its_result(desk: Desk, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
     caplog.set_level(logging.INFO)
     tokens = desk.authenticator()
     replace(str(desk.folder / "keys"), content)

@@ -75,7 +75,7 @@ def test_a_line_that_the_disk_does_not_take_is_taken_back(tmp_path: Path, monkey
     assert load(path) == [topic(1), topic(3)]
 
 
-def test_a_file_that_somebody_else_wrote_is_replaced(tmp_path: Path) -> None:
+def test_a_file_of_another_writer_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     file = TopicFile(path)
     file.write(line_of(topic(1)), [topic(1)])
@@ -111,7 +111,7 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
-def test_a_broken_file_says_what_is_wrong(tmp_path: Path, content: bytes) -> None:
+def test_the_error_of_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "topics.json"
     path.write_bytes(content)
     with pytest.raises(TopicFileError, match="is no file of topics"):

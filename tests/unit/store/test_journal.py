@@ -106,7 +106,7 @@ def test_a_damaged_header_of_the_journal_hides_nothing(journal: bytes, at: int) 
     assert (found.read, found.hidden_commits, found.bad) == (0, 12, 0)
 
 
-def test_a_frame_that_is_overwritten_hides_only_what_it_touches(journal: bytes) -> None:
+def test_a_frame_that_is_overwritten_hides_itself_and_the_next_head(journal: bytes) -> None:
     """The head of the next one is lost with it, and so is its page number; the one behind it is believed."""
     data = bytearray(journal)
     data[HEADER.size + 4 * STRIDE + 500 : HEADER.size + 5 * STRIDE + 500] = random.Random(1).randbytes(STRIDE)

@@ -91,7 +91,7 @@ async def test_a_log_has_its_messages_their_marks_and_times(disk: Disk) -> None:
     assert [each[1] for each in await disk.read() if each[0] in ("message", "due")] == [3, 4, 5]
 
 
-async def test_a_record_that_ends_and_begins_again_has_only_what_came_since(disk: Disk) -> None:
+async def test_a_record_that_ends_and_begins_again_has_only_new_entries(disk: Disk) -> None:
     await disk.commit(SaveRecord(LOG, b"def"), SaveSession("jobs", 10, 0.0), *append(0, 3), Take(LOG, 0, 1))
     await disk.commit(RemoveRecord(LOG), SaveRecord(LOG, b"new"), *append(4, 5))
     found = [each for each in await disk.read() if each[0] != "SaveSession"]

@@ -149,7 +149,7 @@ async def test_acknowledged_commits_without_a_trace_are_named_once(
 
 
 @pytest.mark.long
-async def test_of_a_commit_that_was_cut_off_what_is_there_is_read(
+async def test_the_readable_part_of_a_commit_that_was_cut_off_is_read(
     killed: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     frames = scan(journal_of(killed).read_bytes(), 4_096, 1_000).frames
@@ -166,7 +166,7 @@ async def test_of_a_commit_that_was_cut_off_what_is_there_is_read(
 
 
 @pytest.mark.long
-async def test_a_commit_that_nobody_was_told_of_is_no_loss(killed: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_commit_that_was_never_acknowledged_is_no_loss(killed: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A power cut may leave any part of the last commit."""
     frames = scan(journal_of(killed).read_bytes(), 4_096, 1_000).frames
 
@@ -182,7 +182,7 @@ async def test_a_commit_that_nobody_was_told_of_is_no_loss(killed: Path, caplog:
     assert aside(killed) == []
 
 
-async def test_a_missing_database_is_told_with_what_it_had(killed: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_database_is_reported_with_its_contents(killed: Path, caplog: pytest.LogCaptureFixture) -> None:
     (killed / files.DATABASE).unlink()
     assert await found(killed) == set()
     assert f"is missing; lost: acknowledged commits 1 to {COMMITS + 1}" in caplog.text

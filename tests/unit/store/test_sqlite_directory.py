@@ -145,7 +145,7 @@ def test_a_folder_where_the_database_should_be_is_refused(tmp_path: Path) -> Non
     assert "cannot be opened" in refusal(tmp_path)
 
 
-def test_a_full_disk_is_told_from_what_does_not_pass(tmp_path: Path) -> None:
+def test_a_full_disk_is_told_from_lasting_errors(tmp_path: Path) -> None:
     full, other = sqlite3.OperationalError("database or disk is full"), sqlite3.OperationalError("unable to open")
     full.sqlite_errorcode = sqlite3.SQLITE_FULL
     assert isinstance(files.cannot_open(tmp_path, full), files.NoRoom)
@@ -162,7 +162,7 @@ def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path, content: bytes)
     assert kept.read_bytes() == content
 
 
-def test_a_table_that_is_missing_costs_only_what_was_in_it(database: Path) -> None:
+def test_a_table_that_is_missing_costs_only_its_rows(database: Path) -> None:
     execute(database, "DROP TABLE retained")
     store = SqliteStore(database.parent)
     assert loaded(store) == []

@@ -84,7 +84,7 @@ async def test_stored_is_nothing_to_commit_and_changes_nothing(store: SqliteStor
     assert [getattr(change, "client_id", "") for change in await everything(store)] == ["b"]
 
 
-async def test_a_session_whose_state_is_damaged_gets_again_what_is_there(
+async def test_a_session_with_a_damaged_state_gets_the_remaining_messages_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     changes = [SaveSession("a", 60, 0.0), message(0, b"0"), message(1, b"1", 0)]
@@ -444,7 +444,7 @@ async def test_an_idle_store_empties_its_journal(tmp_path: Path, monkeypatch: py
     store.close()
 
 
-async def test_a_journal_that_somebody_reads_is_emptied_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_journal_with_a_reader_is_emptied_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_store, "IDLE_CHECKPOINT_S", 0.03)
     journal = tmp_path / f"{files.DATABASE}-wal"
     store = SqliteStore(tmp_path)
@@ -471,7 +471,7 @@ def worker(after: Callable[[], None] = lambda: None) -> Worker:
     return Worker("test", after, lambda: None)
 
 
-async def test_a_job_s_result_and_error_reach_those_who_wait() -> None:
+async def test_a_job_s_result_and_error_reach_its_waiters() -> None:
     made = worker()
     assert await made.submit(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):

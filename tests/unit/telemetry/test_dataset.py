@@ -156,7 +156,7 @@ def test_a_growing_file_is_hidden_from_readers(tmp_path: Path) -> None:
 # ── the queue ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_full_queue_drops_counts_and_keeps_what_it_has(tmp_path: Path) -> None:
+def test_a_full_queue_drops_counts_and_keeps_its_rows(tmp_path: Path) -> None:
     disk = BlockedDisk()
     dataset = Dataset(options(tmp_path, max_pending_rows=3), "b1", disk=disk)
     dataset.write("sessions", row(0))
@@ -276,7 +276,7 @@ def test_a_directory_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None
     assert not dataset.close(5)
 
 
-def test_after_somebody_removed_the_open_file_a_new_one_is_begun(tmp_path: Path) -> None:
+def test_after_the_open_file_was_removed_a_new_one_is_begun(tmp_path: Path) -> None:
     parts = Parts(options(tmp_path), "sessions", "b1", Disk(), False)
     parts.append(b"{}\n", ENDED_AT, now=0.0)
     left_open(tmp_path)[0].unlink()
@@ -287,7 +287,7 @@ def test_after_somebody_removed_the_open_file_a_new_one_is_begun(tmp_path: Path)
     assert [path.name for path in published(tmp_path)] == ["part-b1-000002.jsonl"]
 
 
-def test_a_defect_in_what_is_done_beside_costs_no_row(
+def test_a_defect_in_the_work_beside_costs_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def defective(*_: object) -> Iterator[int]:

@@ -132,7 +132,7 @@ def test_a_message_that_a_filter_keeps_from_a_client(detail: str, shown: str) ->
     )
 
 
-def test_a_message_that_nobody_subscribes_to() -> None:
+def test_a_message_without_a_subscriber() -> None:
     scenario = Scenario()
     scenario.message_tracer.on_dropped(scenario.publish(receivers=0), None, "no_subscribers", "")
     assert told(scenario) == "reached nobody: no_subscribers, because nobody subscribes to its topic"
@@ -173,7 +173,7 @@ def test_a_reason_without_words_is_told_as_it_is() -> None:
     assert told(scenario) == "dropped for c7: eaten"
 
 
-def test_with_a_client_only_what_became_of_messages_for_it_and_from_it() -> None:
+def test_with_a_client_only_messages_for_it_and_from_it_are_answered() -> None:
     scenario = Scenario()
     trace = scenario.publish(receivers=2)
     for receiver in ("c7", "c8"):
@@ -238,7 +238,7 @@ def test_a_message_that_is_not_followed_is_reported_with_the_option_to_set() -> 
     assert not scenario.answers.why("plant/9/temp")["known"]
 
 
-def test_of_what_is_followed_nothing_is_to_be_configured() -> None:
+def test_following_needs_no_configuration() -> None:
     scenario = Scenario(topics=("plant/#",), sampled=False)
     assert scenario.why("plant/9") == [
         "Nothing is known of any message on plant/9.",

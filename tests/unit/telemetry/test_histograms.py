@@ -41,7 +41,7 @@ def test_a_duration_below_zero_is_counted_as_none() -> None:
 
 
 @given(st.lists(microseconds, min_size=1, max_size=50), st.floats(0.01, 1.0))
-def test_a_histogram_adds_up_and_tells_what_a_share_did_not_reach(durations: list[int], share: float) -> None:
+def test_a_histogram_adds_up_and_has_quantiles(durations: list[int], share: float) -> None:
     histogram = Histogram()
     for duration in durations:
         histogram.note(duration)

@@ -106,14 +106,14 @@ def test_all_clients_may_leave_at_once(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [4, 5, 6, 1, 2, 3]
 
 
-def test_of_what_the_dead_left_only_what_is_open_gets_a_row(tmp_path: Path) -> None:
+def test_after_a_crash_only_open_connections_get_a_row(tmp_path: Path) -> None:
     path = left_by_the_dead(tmp_path, 1, 2, 3, ended=(2,))
     assert recovered(tmp_path) == [1, 3]
     assert not path.exists()
     assert recovered(tmp_path) == [1, 3]
 
 
-def test_the_row_of_a_crash_tells_what_is_known_and_no_more(tmp_path: Path) -> None:
+def test_the_row_of_a_crash_has_the_known_values_and_no_others(tmp_path: Path) -> None:
     left_by_the_dead(tmp_path, 7)
     recovered(tmp_path)
     (path,) = published(tmp_path)

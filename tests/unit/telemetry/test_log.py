@@ -111,7 +111,7 @@ def test_lines_about_clients_that_are_let_in_are_never_left_out(log: Log) -> Non
     assert len(log.lines()) == 2 * BURST_LINES
 
 
-def test_a_clock_that_is_set_back_silences_nobody(log: Log) -> None:
+def test_a_clock_that_is_set_back_silences_no_logger(log: Log) -> None:
     for number in range(2 * BURST_LINES):
         log.write("%s refused", number)
     log.lines()
@@ -194,7 +194,7 @@ def test_a_full_queue_drops_lines_and_the_count_is_logged_when_there_is_room(abo
 
 
 @pytest.mark.long
-def test_a_pipe_that_nobody_reads_does_not_hold_up_who_logs_and_a_late_reader_learns_the_count() -> None:
+def test_a_pipe_without_a_reader_holds_up_no_logger_and_a_late_reader_learns_the_count() -> None:
     lines = LogQueue()
     logger = logger_into(lines)
     with pipe() as (reader, stream):
@@ -228,7 +228,7 @@ def test_a_stop_with_a_blocked_pipe_is_bounded() -> None:
         assert FLUSH_S - 0.1 < time.monotonic() - began < FLUSH_S + 30
 
 
-def test_a_reader_that_is_gone_stops_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_reader_that_is_gone_stops_no_logger(capfd: pytest.CaptureFixture[str]) -> None:
     lines = LogQueue()
     logger = logger_into(lines)
     with pipe() as (reader, stream):
@@ -240,7 +240,7 @@ def test_a_reader_that_is_gone_stops_nobody(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err == ""
 
 
-def test_a_line_that_cannot_be_made_stops_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_cannot_be_made_stops_no_logger(capsys: pytest.CaptureFixture[str]) -> None:
     def write(logger: logging.Logger) -> None:
         logger.info("%d", "no number")
         logger.info("next")

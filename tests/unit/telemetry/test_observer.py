@@ -185,7 +185,7 @@ async def test_a_standstill_is_an_event_with_its_length() -> None:
 # ------------------------------------------------------------------ intervals
 
 
-async def test_traffic_activity_and_drops_add_up_to_what_the_clients_count() -> None:
+async def test_traffic_activity_and_drops_add_up_to_the_counts_of_the_clients() -> None:
     """Everything is counted once, whatever the interval in which it happens."""
     limits = Limits(max_queued_messages=3, max_inflight=2)
     async with watched(limits) as world:
@@ -245,7 +245,7 @@ async def test_traffic_activity_and_drops_add_up_to_what_the_clients_count() -> 
     assert drops["session_expired", "slow"] == 5, "when its connection was over"
 
 
-async def test_an_interval_tells_its_real_length_and_what_waits_at_its_end() -> None:
+async def test_an_interval_has_its_real_length_and_the_messages_that_wait_at_its_end() -> None:
     async with watched(Limits(max_inflight=2)) as world:
         slow, publisher = world.connect("slow", auto_ack=False), world.connect("publisher")
         slow.subscribe("x", qos=1)
@@ -586,7 +586,7 @@ async def test_the_delivery_log_says_that_a_socket_took_nothing() -> None:
     )
 
 
-async def test_the_delivery_log_says_who_was_away() -> None:
+async def test_the_delivery_log_names_the_absent_client() -> None:
     def act(receiver: Client, publisher: Client) -> None:
         receiver.subscribe("x", qos=1)
         receiver.disconnect()

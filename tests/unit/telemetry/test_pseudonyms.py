@@ -30,7 +30,7 @@ def test_names_that_are_not_to_be_hidden_are_left_as_they_are() -> None:
     assert some.username("c") == f"u-{digest('u-c')}"
 
 
-def test_a_pseudonym_says_of_what_it_is_and_is_an_hmac_of_both() -> None:
+def test_a_pseudonym_has_its_kind_and_is_an_hmac_of_kind_and_value() -> None:
     assert ALL.client_id("zoë") == f"c-{digest('c-zoë')}"
     assert ALL.username("zoë") == f"u-{digest('u-zoë')}"
     assert ALL.address("10.0.0.1:5000") == f"a-{digest('a-10.0.0.1')}"
@@ -60,7 +60,7 @@ def test_an_address_has_the_same_pseudonym_whatever_its_port() -> None:
         ("a/$b", "A/$B"),
     ],
 )
-def test_of_a_topic_each_level_is_hidden_but_what_the_standard_named(topic: str, hidden: str) -> None:
+def test_each_level_of_a_topic_is_hidden_except_those_of_the_standard(topic: str, hidden: str) -> None:
     names = {"A": "a", "B": "b", "$B": "$b"}
     expected = [f"t-{digest('t-' + names[level])}" if level in names else level for level in hidden.split("/")]
     assert ALL.topic(topic).split("/") == expected
@@ -79,11 +79,11 @@ def test_of_a_topic_each_level_is_hidden_but_what_the_standard_named(topic: str,
         ),
     ],
 )
-def test_a_sentence_loses_what_it_quotes(sentence: str, left: str) -> None:
+def test_a_sentence_loses_its_quotations(sentence: str, left: str) -> None:
     assert ALL.sentence(sentence) == left
 
 
-def test_of_what_a_client_says_nothing_is_left() -> None:
+def test_the_words_of_a_client_are_removed() -> None:
     assert ALL.quotation("I am zoë") == ""
 
 

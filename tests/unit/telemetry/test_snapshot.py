@@ -158,7 +158,7 @@ def test_a_total_never_falls() -> None:
 
 @pytest.mark.long
 @pytest.mark.asyncio
-async def test_all_who_ask_at_once_get_the_same_snapshot_and_so_do_those_soon_after() -> None:
+async def test_callers_at_once_get_the_same_snapshot_and_so_do_those_soon_after() -> None:
     world = World()
     taking = Taken(world, [link(world.connect(str(number))) for number in range(3 * SLICE)])
     first, second = await asyncio.gather(taking.snapshots.take(), taking.snapshots.take())
@@ -170,7 +170,7 @@ async def test_all_who_ask_at_once_get_the_same_snapshot_and_so_do_those_soon_af
 
 @pytest.mark.long
 @pytest.mark.asyncio
-async def test_a_caller_that_is_cancelled_takes_the_snapshot_from_nobody() -> None:
+async def test_a_caller_that_is_cancelled_leaves_the_snapshot_to_the_others() -> None:
     world = World()
     taking = Taken(world, [link(world.connect(str(number))) for number in range(3 * SLICE)])
     one, other = (asyncio.create_task(taking.snapshots.take()) for _ in range(2))

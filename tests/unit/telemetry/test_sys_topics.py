@@ -123,7 +123,7 @@ def test_the_ends_of_certificates_are_said_by_listener_and_file() -> None:
     assert said["tls/plant__1/crl_file/expires_at"] == "1800000000"
 
 
-def test_only_what_changed_is_said_again() -> None:
+def test_only_changed_values_are_published_again() -> None:
     reported = Reported()
     reported.publish(0)
     reported.publish()
@@ -197,7 +197,7 @@ def test_packets_are_counted_with_the_acknowledgements_that_belong_to_them() -> 
     assert numbers(said, "publish/bytes/received", "publish/bytes/sent") == [frames, frames]
 
 
-def test_totals_keep_what_ended_connections_counted() -> None:
+def test_totals_keep_the_counts_of_ended_connections() -> None:
     reported = Reported()
     client = reported.connect("c")
     client.publish("nowhere", "x", 1)
@@ -321,7 +321,7 @@ def test_intervals_that_are_none(interval_s: float) -> None:
         Options(interval_s=interval_s)
 
 
-def test_a_system_that_does_not_tell_what_memory_is_used_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_does_not_tell_the_memory_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_arguments: object) -> None:
         raise FileNotFoundError
 

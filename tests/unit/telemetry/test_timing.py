@@ -121,7 +121,7 @@ async def test_the_lag_of_an_idle_loop_is_measured_less_often(is_idle: bool) -> 
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=50))
-def test_prometheus_buckets_count_what_is_below_their_bounds(durations: list[int]) -> None:
+def test_prometheus_buckets_count_values_below_their_bounds(durations: list[int]) -> None:
     histogram = Histogram()
     for microseconds in durations:
         histogram.note(microseconds)

@@ -66,7 +66,7 @@ def test_a_message_is_over_when_it_is_for_all_its_receivers() -> None:
     ]
 
 
-def test_a_message_that_reaches_nobody_is_over_at_once() -> None:
+def test_a_message_without_a_receiver_is_over_at_once() -> None:
     scenario = Scenario()
     scenario.message_tracer.on_dropped(scenario.publish(receivers=0), None, "no_subscribers", "")
     assert scenario.ends == [(None, "dropped", "no_subscribers")]
@@ -91,7 +91,7 @@ def test_a_message_that_is_sent_again_is_measured_from_the_first_time() -> None:
     assert len(scenario.stages) == 5
 
 
-def test_an_acknowledgement_of_what_was_never_seen_written_ends_it_all_the_same() -> None:
+def test_an_acknowledgement_ends_a_message_that_was_never_seen_written() -> None:
     scenario = Scenario()
     trace = scenario.publish()
     scenario.message_tracer.on_queued(trace, "c7", "offline", 1, 10)
@@ -208,7 +208,7 @@ def test_at_the_end_all_are_let_go_some_at_a_time() -> None:
     assert not scenario.message_tracer.end_some(3)
 
 
-def test_of_messages_that_nobody_began_to_follow_nothing_is_heard() -> None:
+def test_messages_that_are_not_followed_are_not_reported() -> None:
     """They were traced for an observer that is gone."""
     scenario = Scenario()
     scenario.message_tracer.on_routed(7, 1)

@@ -110,7 +110,7 @@ def test_the_summary_is_json_on_stdout_alone(broker: RunningBroker) -> None:
     assert list(found["end_to_end_ms"]) == ["p50", "p95", "p99", "max"]
 
 
-def test_the_report_says_what_went_wrong() -> None:
+def test_the_report_names_the_failures() -> None:
     fleet = Fleet(Target("h", 1, None), Plan(devices=3, qos=0))
     fleet.connected, fleet.not_connected, fleet.ended = 1, 2, 1
     fleet.sent[0] = 1

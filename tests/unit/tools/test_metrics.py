@@ -106,7 +106,7 @@ def test_every_part_of_a_machine_has_its_topic() -> None:
     assert readings["uptime"]["booted_at"] == "1970-01-01T00:00:00+00:00"
 
 
-def test_rates_are_what_the_counters_gained_in_the_time_between() -> None:
+def test_rates_are_the_growth_of_the_counters_over_the_time_between() -> None:
     machine, clock = Machine(), Clock()
     meter = Meter(clock, machine)
     clock.now = 2.0

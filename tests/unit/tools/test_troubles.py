@@ -49,13 +49,13 @@ def test_a_line_that_tells_of_no_packet_is_no_zero() -> None:
         (["slow=1", "slow=2"], "--trouble slow=2: slow is there twice"),
     ],
 )
-def test_a_trouble_that_nobody_knows_is_said_in_a_sentence(troubles: list[str], sentence: str) -> None:
+def test_an_unknown_trouble_is_named_in_a_sentence(troubles: list[str], sentence: str) -> None:
     done = CliRunner().invoke(command, [f"--trouble={trouble}" for trouble in troubles])
     assert done.exit_code == 2
     assert sentence in done.stderr
 
 
-async def test_a_device_that_hangs_up_counts_what_the_broker_wrote_before_it_saw_that() -> None:
+async def test_a_device_that_hangs_up_counts_bytes_that_the_broker_wrote_before_it_noticed() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"slow-to-see")
         writer.write(CONNACK)

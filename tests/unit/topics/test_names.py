@@ -38,7 +38,7 @@ def test_a_filter_from_inside_has_no_nul() -> None:
         check_filter(b"a/b\0/#")
 
 
-def test_a_name_from_inside_is_held_to_what_a_packet_can_carry() -> None:
+def test_a_name_from_inside_must_fit_into_a_packet() -> None:
     check_name(b"x" * 65_535)
     for topic in (b"x" * 65_536, b"a\0b"):
         with pytest.raises(TopicNameInvalid, match="too long, or has U"):
@@ -96,7 +96,7 @@ def test_a_filter_matches_as_the_standard_says(topic_filter: bytes, topic: bytes
         (b"a/+/c/#", b"a/b"),
     ],
 )
-def test_a_filter_does_not_match_what_the_standard_excludes(topic_filter: bytes, topic: bytes) -> None:
+def test_a_filter_does_not_match_topics_that_the_standard_excludes(topic_filter: bytes, topic: bytes) -> None:
     assert not matches(topic_filter, topic)
 
 

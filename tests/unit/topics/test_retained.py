@@ -48,7 +48,7 @@ def nested(number: int) -> bytes:
 
 @examples(30)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 400), st.integers(1, 200)), max_size=6))
-def test_shelves_that_become_full_and_empty_lose_nobody(steps: list[tuple[bool, int, int]]) -> None:
+def test_shelves_that_become_full_and_empty_lose_no_message(steps: list[tuple[bool, int, int]]) -> None:
     retained: RetainedMessages[int] = RetainedMessages()
     oracle: dict[bytes, int] = {}
     for put, first, count in steps:
@@ -143,7 +143,7 @@ def test_a_name_as_deep_as_allowed_is_kept_and_found() -> None:
     assert found(retained, b"#") == []
 
 
-def test_a_search_finds_what_was_there_when_it_began_and_still_is() -> None:
+def test_a_search_finds_entries_that_are_there_from_its_begin_to_its_end() -> None:
     for topic_filter in (b"a/#", b"a/+", b"#", b"+/+"):
         retained: RetainedMessages[int] = RetainedMessages()
         for number in range(10):

@@ -46,7 +46,7 @@ def test_adding_twice_is_adding_once(topic_filter: bytes) -> None:
 
 
 @pytest.mark.parametrize("topic_filter", [b"a", b"+", b"a/#", b"a/+/b"])
-def test_removing_what_is_not_there_is_an_error(topic_filter: bytes) -> None:
+def test_removing_an_absent_value_is_an_error(topic_filter: bytes) -> None:
     tree = tree_of()
     with pytest.raises(KeyError):
         tree.remove(topic_filter, "v")
@@ -58,7 +58,7 @@ def test_removing_what_is_not_there_is_an_error(topic_filter: bytes) -> None:
 @pytest.mark.parametrize(
     ("there", "removed"), [(b"a/b/#", b"a/#"), (b"a/b/#", b"b/#"), (b"a/b/#", b"a/b/+/c"), (b"a/+/b", b"a/+")]
 )
-def test_removing_beside_what_is_there_is_an_error(there: bytes, removed: bytes) -> None:
+def test_removing_an_absent_value_beside_another_is_an_error(there: bytes, removed: bytes) -> None:
     tree = tree_of(there)
     with pytest.raises(KeyError):
         tree.remove(removed, there.decode())

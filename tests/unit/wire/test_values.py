@@ -48,7 +48,7 @@ def test_a_publish_is_equal_to_its_like() -> None:
     assert PUBLISH != b"a"
 
 
-def test_a_publish_tells_what_it_is() -> None:
+def test_the_repr_of_a_publish_has_its_fields() -> None:
     assert repr(PUBLISH) == (
         "Publish(topic=b'a', payload=b'p', qos=1, retain=True, dup=True, packet_id=7, "
         "properties=Properties(topic_alias=1))"
@@ -72,7 +72,7 @@ def test_an_ack_is_equal_to_its_like() -> None:
     assert ack != (PUBREC, 1)
 
 
-def test_an_ack_tells_what_it_is() -> None:
+def test_the_repr_of_an_ack_has_its_fields() -> None:
     assert repr(Ack(PUBREL, 5, 0x92)) == "Ack(PUBREL, packet_id=5, reason_code=0x92, properties=Properties())"
 
 
@@ -119,7 +119,7 @@ def test_properties_are_equal_to_their_like() -> None:
     assert Properties() == NONE
 
 
-def test_properties_tell_what_is_present() -> None:
+def test_the_repr_of_properties_has_those_that_are_present() -> None:
     assert repr(Properties(receive_maximum=1, session_expiry_interval=0)) == (
         "Properties(session_expiry_interval=0, receive_maximum=1)"
     )
@@ -146,7 +146,7 @@ def test_a_packet_off_the_message_path_is_frozen(packet: Packet) -> None:
     assert packet in set(FROZEN)
 
 
-def test_an_error_knows_what_to_say_on_the_wire() -> None:
+def test_an_error_knows_its_reason_code() -> None:
     spoken = {
         name: error.reason_code
         for name, error in vars(errors).items()
