@@ -105,14 +105,17 @@ class Picture:
         await self._progress.wait()
 
     async def look(self) -> str:
-        """Why the database cannot be written now; empty if it can, or was never written."""
-        if self._applying is not None or self.position == 0:
-            return self.failure
-        try:
-            await self._database.commit([Position(self.position, self._log_id).change()])
-        except OSError as error:
-            return str(error)
-        return ""
+        """Why the database cannot be written now; empty if it can, or was never written.
+
+        It writes the position again, in its turn: what is written must be tried again before anything else is.
+        """
+        is_idle = self._applying is None and self._damage is None
+        if is_idle and self.position > 0:
+            self._is_waited_for.set()
+            self.add([], self.position, 0)
+            assert self._applying is not None, "it was begun"
+            await asyncio.wait([self._applying], timeout=RETRY_S)
+        return self.failure
 
     async def checkpoint(self) -> None:
         """Make what the database has safe from power cuts. Raises `OSError`."""

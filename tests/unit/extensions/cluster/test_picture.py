@@ -87,3 +87,34 @@ async def test_the_data_directory_keeps_a_position_and_copies_itself(tmp_path: P
     assert page[0] is not None
     assert page[0].message.payload == b"0"
     await second.close(again)
+
+
+async def test_a_look_never_takes_the_position_back(disk: ModelDisk) -> None:
+    found = Picture(disk.open(), Position(0, "id"))
+    for at in range(20):
+        found.add([enqueue(at)], at + 1, 100)
+        await found.reached(at + 1)
+        looking = asyncio.create_task(found.look())
+        await asyncio.sleep(0)
+        found.add([], at + 2, 100)
+        await found.reached(at + 2)
+        assert await looking == ""
+        assert disk.position() == found.position == at + 2
+
+
+async def test_a_look_that_fails_is_tried_again_before_what_comes(
+    disk: ModelDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(picture, "RETRY_S", 0.2)
+    found = Picture(disk.open(), Position(0, "id"))
+    found.add([enqueue(0)], 1, 100)
+    await found.reached(1)
+    disk.is_full = True
+    assert await found.look() == "the disk is full"
+    found.add([enqueue(1)], 2, 100)
+    before = len(disk.commits)
+    disk.is_full = False
+    await found.reached(2)
+    looked, came = disk.commits[before:]
+    assert (len(looked), len(came)) == (1, 2), "the position alone, then the message"
+    assert await found.look() == ""
