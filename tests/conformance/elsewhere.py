@@ -25,7 +25,7 @@ _INTEROP: Final = (
 )
 _WEB: Final = {
     "6.0.0-1": (
-        f"{_WEBSOCKET}::test_the_close_code_says_what_was_wrong",
+        f"{_WEBSOCKET}::test_the_close_code_names_the_error",
         f"{_WEBSOCKET}::test_each_packet_is_a_frame_of_its_own",
     ),
     "6.0.0-2": (

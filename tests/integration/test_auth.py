@@ -55,7 +55,7 @@ def auth(code: int, data: bytes | None = None, method: str = METHOD) -> Auth:
 
 
 @pytest.mark.long
-async def test_a_user_who_is_removed_is_disconnected_and_the_others_stay(rig: Rig, users: Path) -> None:
+async def test_a_removed_user_is_disconnected_and_the_others_stay(rig: Rig, users: Path) -> None:
     set_user(users, "bob", SECRET, create=False)
     broker = await guarded(rig, users)
     ann = await rig.device(broker.port, "ann", username="ann", password=b"secret")
@@ -110,7 +110,7 @@ async def test_a_listener_may_have_a_file_of_its_own(rig: Rig, users: Path, tmp_
     assert (await stranger.expect(Connack)).reason_code == 0x86
 
 
-async def test_a_user_who_is_added_or_removed_is_noticed(rig: Rig, users: Path) -> None:
+async def test_a_user_that_is_added_or_removed_is_noticed(rig: Rig, users: Path) -> None:
     broker = await guarded(rig, users)
     set_user(users, "eve", SECRET, create=False)
     eve = await rig.device(broker.port, "eve", username="eve")
@@ -409,7 +409,7 @@ async def test_a_client_authenticates_in_every_connection(rig: Rig, users: Path)
         await client.publish("t", "x", qos=1)
 
 
-async def test_a_broker_that_stops_waits_for_nobody_who_authenticates(rig: Rig, users: Path) -> None:
+async def test_a_broker_that_stops_does_not_wait_for_logins(rig: Rig, users: Path) -> None:
     broker = await guarded(rig, users)
     device = await rig.dial(broker.port)
     device.hello("device", properties=Properties(authentication_method=METHOD, authentication_data=b"n,,n=ann,r=x"))

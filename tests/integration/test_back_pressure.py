@@ -150,7 +150,7 @@ async def test_a_client_that_asks_and_never_reads_the_answers_is_cut_off(rig: Ri
 
 @pytest.mark.long
 @pytest.mark.parametrize("ending", ["lost", "taken over"])
-async def test_a_frozen_client_that_ends_disturbs_nobody(rig: Rig, ending: str) -> None:
+async def test_a_frozen_client_that_ends_disturbs_no_other(rig: Rig, ending: str) -> None:
     """What its outbox kept is counted, and the link that is free again writes for nobody."""
     broker = await rig.broker(limits=Limits(max_outbox_bytes=OUTBOX_BYTES))
     subscriber = await frozen(rig, broker)

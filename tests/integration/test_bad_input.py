@@ -161,7 +161,7 @@ class HoldsUpTheLoop(asyncio.Protocol):
 
 
 @asyncio_only
-async def test_a_client_is_not_silent_while_nobody_listens(rig: Rig, jump: Callable[[float], None]) -> None:
+async def test_a_client_is_not_silent_without_listeners(rig: Rig, jump: Callable[[float], None]) -> None:
     broker = await rig.broker(limits=Limits(connect_timeout_s=59))
     with socket.create_connection(("127.0.0.1", broker.port)) as second:
         await until(lambda: len(core_of(broker).connections) == 1)

@@ -122,7 +122,7 @@ async def test_a_change_holds_for_connected_clients_at_once(rig: Rig, file: Path
     ],
     ids=lambda command: command["command"],
 )
-async def test_clients_are_disconnected_by_what_changes_them(rig: Rig, file: Path, command: dict[str, Any]) -> None:
+async def test_commands_that_change_clients_disconnect_them(rig: Rig, file: Path, command: dict[str, Any]) -> None:
     broker = await broker_of(rig, file)
     admin = await admin_of(rig, broker)
     await do(admin, create("ann"), create("bob"))

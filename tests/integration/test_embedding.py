@@ -68,7 +68,7 @@ async def test_two_brokers_in_one_program_are_two(rig: Rig) -> None:
     await there.ping()
 
 
-async def test_a_program_learns_what_became_of_its_message(rig: Rig) -> None:
+async def test_a_program_learns_the_outcome_of_its_message(rig: Rig) -> None:
     broker = await rig.broker(limits=Limits(max_queued_messages=1))
     unheard = await broker.publish("nobody/here")
     assert (unheard, unheard.delivered, unheard.queued, unheard.dropped) == (0x10, 0, 0, {})
@@ -283,7 +283,7 @@ class Toy(Listener):
             raise KeyError("a bug")
 
 
-async def test_a_program_hears_what_happens_to_clients(rig: Rig) -> None:
+async def test_a_program_gets_the_events_of_clients(rig: Rig) -> None:
     broker, toy = Broker(port=0), Toy()
     broker.event_listeners.append(toy)
     await rig.enter(broker)
@@ -297,7 +297,7 @@ async def test_a_program_hears_what_happens_to_clients(rig: Rig) -> None:
     assert toy.heard == ["connected device", "subscribed a", "closed device", "refused "]
 
 
-async def test_an_exception_in_a_listener_costs_nobody_a_message(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_in_a_listener_costs_no_message(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     broker, toy, other = Broker(port=0), Toy("neighbour"), Toy()
     broker.event_listeners += [toy, other]
@@ -335,7 +335,7 @@ class WatchedStore(MemoryStore):
         return super().load()
 
 
-async def test_no_garbage_is_collected_while_the_broker_restores_what_it_kept(rig: Rig) -> None:
+async def test_no_garbage_is_collected_while_the_broker_restores_its_state(rig: Rig) -> None:
     store = WatchedStore()
     await rig.enter(Broker(port=0, store=store))
     assert store.collects == [False]

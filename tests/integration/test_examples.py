@@ -39,7 +39,7 @@ def test_each_example_is_tested() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
-async def test_an_example_prints_what_it_promises(name: str) -> None:
+async def test_an_example_prints_its_promised_output(name: str) -> None:
     options = load_config(EXAMPLES / "broker.toml")
     config = msgspec.structs.replace(options, listeners=(ListenerOptions(port=0),))
     async with Broker(config) as broker:

@@ -77,7 +77,7 @@ async def test_a_certificate_names_its_caller(certs: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-async def test_the_rules_hold_for_who_shows_a_certificate(certs: Path, tmp_path: Path) -> None:
+async def test_the_rules_hold_for_clients_with_a_certificate(certs: Path, tmp_path: Path) -> None:
     async with serving(certs, tmp_path) as gateway:
         port = gateway.gateway.port
         for name, publishes, subscribed in (("ann", 200, "subscribed"), ("bob", 403, "error")):
@@ -91,7 +91,7 @@ async def test_the_rules_hold_for_who_shows_a_certificate(certs: Path, tmp_path:
 
 
 @pytest.mark.long
-async def test_with_a_password_the_certificate_says_who_it_is(certs: Path, tmp_path: Path) -> None:
+async def test_with_a_password_the_certificate_names_the_user(certs: Path, tmp_path: Path) -> None:
     async with serving(certs, tmp_path) as gateway:
         set_user(tmp_path / "users", "carl", CARL, create=False)
         await asyncio.sleep(1.1)  # until the file is read again
@@ -111,7 +111,7 @@ async def test_pages_of_other_sites_do_not_use_the_certificate_of_a_browser(cert
 
 
 @pytest.mark.long
-async def test_where_certificates_alone_are_not_enough_somebody_has_to_log_in(certs: Path, tmp_path: Path) -> None:
+async def test_where_certificates_alone_are_not_enough_a_client_has_to_log_in(certs: Path, tmp_path: Path) -> None:
     async with serving(certs, tmp_path, authentication=("password",)) as gateway:
         status, problem = await ask(gateway, client(certs, "ann"))
         assert (status, 'http.authentication has "certificate"' in problem["detail"]) == (401, True)

@@ -90,7 +90,7 @@ async def leave(found: Device) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_page_sees_who_is_there_who_comes_and_who_goes(tmp_path: Path, way: str) -> None:
+async def test_a_page_sees_clients_that_are_there_come_and_go(tmp_path: Path, way: str) -> None:
     async with running_gateway(tmp_path, topic_policies=POLICIES) as gateway:
         anna = await device(gateway, "anna")
         async with WAYS[way](gateway) as following:

@@ -108,7 +108,7 @@ async def test_a_stream_gets_what_its_filters_match_and_retained_messages_first(
     await gone(gateway, 0)
 
 
-async def test_a_stream_with_a_filter_gets_what_passes(gateway: GatewayUnderTest) -> None:
+async def test_a_stream_with_a_filter_gets_messages_that_pass(gateway: GatewayUnderTest) -> None:
     await gateway.broker.publish("a/kept", b'{"n": 1}', retain=True)
     async with stream(gateway, "/events?filter=a/%23&where=payload.n%20%3E%205") as events:
         for number in (5, 6):
@@ -360,7 +360,7 @@ async def test_a_long_stream_confirms_what_its_client_has(
 
 
 @pytest.mark.slow
-async def test_a_frozen_reader_loses_messages_and_holds_up_nobody(tmp_path: Path) -> None:
+async def test_a_frozen_reader_loses_messages_and_holds_up_no_other(tmp_path: Path) -> None:
     limits = Limits(max_outbox_bytes=65_536)
     async with (
         running_gateway(tmp_path, limits=limits) as gateway,
@@ -591,7 +591,7 @@ async def test_a_stop_closes_sockets(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_metrics_count_what_is_asked_and_sent(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metrics_count_requests_and_events(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "UNREAD_S", 0.05)
     assert gateway.broker.monitor is None
     reports = gateway.gateway.context.reports

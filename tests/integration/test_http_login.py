@@ -308,7 +308,7 @@ async def test_a_reload_makes_room_for_as_many_bytes_as_at_the_start(
     assert [each["username"] for each in server.questions] == ["a", "b", "a", "b"]
 
 
-async def test_an_answer_that_nobody_asked_for_does_not_answer_the_next_login(desk: Desk) -> None:
+async def test_an_unasked_answer_does_not_answer_the_next_login(desk: Desk) -> None:
     server = await desk.server(response(200, b"{}") + response(200, b"{}"), response(401, b""))
     authenticator = desk.authenticator(server.url, cache_s=0)
     assert (await verdict_of(authenticator)).reason_code == 0

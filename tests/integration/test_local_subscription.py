@@ -63,7 +63,7 @@ class Seen:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_a_callback_gets_what_devices_and_the_program_publish(rig: Rig, qos: int) -> None:
+async def test_a_callback_gets_messages_of_devices_and_of_the_program(rig: Rig, qos: int) -> None:
     broker = await rig.broker()
     device = await rig.device(broker.port, "device")
     seen = Seen()
@@ -477,7 +477,7 @@ async def test_a_second_subscription_with_a_client_identifier_takes_the_first_ov
     assert [message.payload for message in await take(second, 1)] == [b"1"]
 
 
-async def test_no_local_leaves_out_what_the_program_publishes_and_nothing_else(rig: Rig) -> None:
+async def test_no_local_leaves_out_messages_of_the_program_and_no_others(rig: Rig) -> None:
     broker = await rig.broker()
     device = await rig.device(broker.port, "device")
     messages = broker.subscribe("t", qos=1, no_local=True, retain_as_published=True)

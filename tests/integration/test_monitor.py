@@ -498,7 +498,7 @@ async def test_without_prometheus_client_metrics_say_what_to_install(
     assert (await get(broker, "/status"))[0] == 200
 
 
-async def test_many_who_ask_at_once_cost_one_snapshot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_callers_at_once_cost_one_snapshot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "FRESH_S", 60.0)  # as long as a busy machine may take for this
     taken: list[object] = []
     collection = snapshot.Collection

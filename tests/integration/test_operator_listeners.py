@@ -137,7 +137,7 @@ async def test_a_request_whose_client_shuts_down_its_sending_side_is_answered(do
 
 
 @LISTENERS
-async def test_many_that_say_nothing_keep_nobody_out(doors: Doors, listener: str) -> None:
+async def test_many_silent_connections_keep_no_client_out(doors: Doors, listener: str) -> None:
     assert (await doors.ask(listener, get(READY[listener])))[0] == 200
     async with doors.caller(listener) as waiting:
         waiting.send(get(STATUS[listener]))
@@ -209,7 +209,7 @@ async def test_a_request_that_comes_too_slowly_is_refused(
 
 
 @pytest.mark.long
-async def test_a_scraper_that_does_not_read_holds_up_nobody(doors: Doors) -> None:
+async def test_a_scraper_that_does_not_read_holds_up_no_other(doors: Doors) -> None:
     broker = doors.broker
     assert broker.monitor is not None
     client_ids = [f"{number}-{'x' * 1_000}" for number in range(1_000)]

@@ -130,7 +130,7 @@ async def test_a_client_named_like_a_wildcard_gets_nothing_from_patterns(rig: Ri
     assert await device.subscribe("own/#") == bytes([NOT_AUTHORIZED])
 
 
-async def test_a_changed_file_holds_within_a_second_for_who_is_connected(
+async def test_a_changed_file_holds_within_a_second_for_connected_clients(
     rig: Rig, acl: Path, users: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mqttlite.security")
@@ -174,7 +174,7 @@ async def test_rules_and_an_authorizer_of_the_program_do_not_go_together(acl: Pa
         await broker.start()
 
 
-async def test_policies_say_who_uses_topics(rig: Rig, users: Path) -> None:
+async def test_policies_decide_about_the_use_of_topics(rig: Rig, users: Path) -> None:
     policies = (
         TopicPolicyOptions(prefix="private", access="PRIVATE", owner="ann", groups=("staff",)),
         TopicPolicyOptions(prefix="private/open", access="SUBSCRIBE_ONLY", members=("ann",)),

@@ -48,7 +48,7 @@ async def test_a_dead_link_is_gone_after_its_keep_alive(rig: Rig, jump: Callable
 
 
 @pytest.mark.long
-async def test_a_dead_broker_leaves_nobody_behind(rig: Rig, tmp_path: Path) -> None:
+async def test_a_dead_broker_leaves_no_client_behind(rig: Rig, tmp_path: Path) -> None:
     config = config_with(ROOMS, data_dir=str(tmp_path))
     async with Broker(config) as broker:
         anna = await rig.device(broker.port, "anna", expiry=3_600)

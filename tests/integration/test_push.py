@@ -142,7 +142,7 @@ class Alarms(Listener):
 
 
 @pytest.mark.long
-async def test_an_endpoint_that_is_gone_is_left_alone_until_somebody_resumes(tmp_path: Path) -> None:
+async def test_an_endpoint_that_is_gone_is_left_alone_until_it_is_resumed(tmp_path: Path) -> None:
     async with Receiver() as receiver:
         made = queue("q", receiver.url("/fail/1/410"), max_attempts=5)
         broker = Broker(config(made, data_dir=str(tmp_path)))
@@ -393,7 +393,7 @@ async def test_a_push_whose_ca_file_cannot_be_read_is_told_and_recovers(
         assert (state.state, state.why) == ("pushing", "")
 
 
-async def test_a_push_that_fails_by_a_fault_is_stopped_until_somebody_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_push_that_fails_by_a_fault_is_stopped_until_it_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise RuntimeError("a fault")
 
@@ -433,7 +433,7 @@ async def interim_server(answers: int | None, end: bytes = b"HTTP/1.1 204 No Con
     return await asyncio.start_server(answer, "127.0.0.1", 0)
 
 
-async def test_an_endpoint_that_answers_102_for_ever_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endpoint_that_answers_102_for_ever_holds_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
     fed: list[int] = []
     read = ResponseHandler.data_received
     monkeypatch.setattr(ResponseHandler, "data_received", lambda self, data: (fed.append(len(data)), read(self, data)))

@@ -56,7 +56,7 @@ async def publish(us: Client, *payloads: str, topic: str = "q/a") -> None:
         await us.publish(topic, each, qos=1)
 
 
-async def test_a_message_says_what_the_broker_knows_of_it(broker: Broker) -> None:
+async def test_a_message_has_the_facts_that_the_broker_knows(broker: Broker) -> None:
     async with client(broker) as us, us.queue("q") as queue:
         told = [("ack-id", "a lie"), ("ordering-key", "k")]
         await us.publish("q/a", "x", 1, properties=Properties(user_properties=told))

@@ -181,7 +181,7 @@ async def test_an_operator_makes_queues_replays_dead_letters_and_deletes(rig: Ri
     assert await tell(await rig.device(broker.port, "new"), "$queue/mail/$delete") == NO_SUBSCRIBERS
 
 
-async def test_without_rules_nobody_makes_or_deletes_a_queue(rig: Rig) -> None:
+async def test_without_rules_no_client_makes_or_deletes_a_queue(rig: Rig) -> None:
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(BILLS,)))
     client = await rig.device(broker.port, "c")
     for topic in ("$queue/mail/$create", "$queue/bills/$delete", "$queue/bills/$delete/ops/answers"):

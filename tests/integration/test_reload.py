@@ -96,7 +96,7 @@ def served_serial(port: int, context: ssl.SSLContext) -> str:
 
 
 @pytest.mark.slow
-async def test_files_that_change_are_used_without_a_signal_and_nobody_is_dropped(rig: Rig, tmp_path: Path) -> None:
+async def test_files_that_change_are_used_without_a_signal_and_no_client_is_dropped(rig: Rig, tmp_path: Path) -> None:
     """200 clients stay while the certificate, the key, the authority and the list are replaced."""
     used, newer = tmp_path / "used", tmp_path / "newer"
     init(used, clients=["thermometer"])

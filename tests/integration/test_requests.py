@@ -88,7 +88,7 @@ async def test_an_answer_has_the_qos_of_the_request_and_its_properties_stay(brok
     assert (request.properties.correlation_data or b"").decode().isprintable(), "a responder in a shell can repeat it"
 
 
-async def test_a_request_that_nobody_takes_fails_at_once(broker: Broker) -> None:
+async def test_a_request_without_a_responder_fails_at_once(broker: Broker) -> None:
     async with client(broker) as us:
         with pytest.raises(NoResponder, match="Nobody is subscribed to 'double/x'"):
             await us.request("double/x", "1")

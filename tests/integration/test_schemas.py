@@ -29,7 +29,7 @@ def config(**options: object) -> Config:
 
 
 @pytest.mark.parametrize("version", [V311, V5])
-async def test_only_what_the_schema_allows_arrives(rig: Rig, version: int) -> None:
+async def test_only_messages_that_the_schema_allows_arrive(rig: Rig, version: int) -> None:
     broker = await rig.broker(config())
     await broker.schemas.register("orders", ORDER)
     reader = await rig.device(broker.port, "r")

@@ -79,7 +79,7 @@ async def serving(*arguments: str) -> AsyncIterator[Served]:
             await process.wait()
 
 
-async def test_an_ordinary_start_does_not_load_what_it_does_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_ordinary_start_loads_no_unused_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these takes 20 to 100 ms of processor, at every start."""
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     async with serving("--port", "0", "--no-persistence") as served:
@@ -116,7 +116,7 @@ async def test_a_signal_ends_it_with_a_goodbye_and_exit_code_0(number: signal.Si
         assert not any("Traceback" in line or "Warning" in line or "ERROR" in line for line in served.log), served.log
 
 
-async def test_a_log_that_nobody_reads_freezes_nobody_and_the_end_is_in_time() -> None:
+async def test_a_log_without_a_reader_freezes_no_client_and_the_end_is_in_time() -> None:
     reader, writer = os.pipe()
     process = await start("--port", "0", stderr=writer)
     os.close(writer)
@@ -143,7 +143,7 @@ async def test_a_log_that_nobody_reads_freezes_nobody_and_the_end_is_in_time() -
         os.close(reader)
 
 
-async def test_sighup_reads_files_again_and_says_what_needs_a_restart(certs: Path, tmp_path: Path) -> None:
+async def test_sighup_reads_files_again_and_names_changes_that_need_a_restart(certs: Path, tmp_path: Path) -> None:
     users, config = tmp_path / "users", tmp_path / "broker.toml"
     set_user(users, "ann", keys_of("secret", b"0123456789abcdef", 4_096), create=True)
     for name in ("server.crt", "server.key"):

@@ -128,7 +128,7 @@ async def test_a_wrong_position_is_refused(gateway: GatewayUnderTest) -> None:
             assert (answer.status_code, sentence in answer.text) == (status, True), (path, answer.text)
 
 
-async def test_only_who_may_subscribe_to_a_stream_reads_it(tmp_path: Path) -> None:
+async def test_only_a_client_that_may_subscribe_to_a_stream_reads_it(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("user ann\ntopic read $stream/jobs\nuser bob\ntopic read work/#\n")
     options = {"acl_file": str(acl), **nobody_without_credentials(tmp_path)}

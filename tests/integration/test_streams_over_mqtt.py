@@ -149,7 +149,7 @@ async def test_a_group_of_a_thousand_partitions_is_moved_by_one_command(rig: Rig
     assert "positions" in json.loads((await client.expect(Publish)).payload)
 
 
-async def test_without_rules_nobody_makes_or_deletes_a_stream(rig: Rig) -> None:
+async def test_without_rules_no_client_makes_or_deletes_a_stream(rig: Rig) -> None:
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), streams=(JOBS,)))
     client = await rig.device(broker.port, "c", V5)
     assert await tell(client, "$stream/jobs/$delete") == UNAUTHORIZED

@@ -41,7 +41,7 @@ async def messages(device: Device, last: str) -> dict[str, bytes]:
     return found
 
 
-async def test_a_subscriber_sees_at_once_what_is_retained(rig: Rig) -> None:
+async def test_a_subscriber_gets_retained_values_at_once(rig: Rig) -> None:
     broker = await broker_with(rig)
     device = await rig.device(broker.port, "watcher")
     await device.subscribe("$SYS/broker/uptime")
@@ -77,7 +77,7 @@ async def test_bytes_are_all_bytes_of_all_connections_also_of_those_that_ended(r
         pass
 
 
-async def test_events_say_who_comes_and_goes_and_why(rig: Rig) -> None:
+async def test_events_name_clients_that_come_and_go_and_the_reason(rig: Rig) -> None:
     broker = await broker_with(rig, interval_s=0)
     watcher = await rig.device(broker.port, "watcher", V311)
     await watcher.subscribe("$SYS/#")

@@ -107,7 +107,7 @@ async def test_the_file_of_a_killed_broker_is_replaced(rig: Rig, path: Path) -> 
     await device.close()
 
 
-async def test_a_socket_that_somebody_listens_on_is_left_alone(rig: Rig, path: Path) -> None:
+async def test_a_socket_with_a_listener_is_left_alone(rig: Rig, path: Path) -> None:
     first = await rig.broker(at(path))
     inode = os.lstat(path).st_ino
     with pytest.raises(CannotListen, match="another program listens on it") as caught:

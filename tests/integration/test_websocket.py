@@ -248,7 +248,7 @@ async def test_of_the_pings_of_a_client_that_does_not_read_the_last_is_answered(
 # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_ping_is_answered_with_what_it_says(page: Web) -> None:
+async def test_a_ping_is_answered_with_its_payload(page: Web) -> None:
     await page.pong(b"")
     await page.pong(b"x" * 125)
 
@@ -275,7 +275,7 @@ async def test_a_ping_is_answered_with_what_it_says(page: Web) -> None:
         ("a DISCONNECT", "82 82 00000000 e000", 1000),
     ],
 )
-async def test_the_close_code_says_what_was_wrong(page: Web, what: str, sent: str, code: int) -> None:
+async def test_the_close_code_names_the_error(page: Web, what: str, sent: str, code: int) -> None:
     page.writer.write(raw(sent))
     assert (await page.end()).code == code
 

@@ -116,7 +116,7 @@ async def test_a_machine_that_is_cut_off_stops_and_follows_again(start: Start) -
     assert await received(await a.serves(), 2) == ["one", "two"]
 
 
-async def test_a_publisher_waits_while_the_engine_has_no_majority_and_nobody_is_disconnected(
+async def test_a_publisher_waits_while_the_engine_has_no_majority_and_no_client_is_disconnected(
     start: Start, servers: MemoryServers
 ) -> None:
     a = await start("a")

@@ -192,7 +192,7 @@ async def test_a_ban_that_cannot_be_says_why(gateway: GatewayUnderTest, monkeypa
 
 
 @pytest.mark.long
-async def test_an_operator_bans_nobody_with_a_higher_role(tmp_path: Path) -> None:
+async def test_an_operator_bans_no_caller_with_a_higher_role(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"roles": {"admin": ("root",)}}) as gateway:
         await device(gateway, "of-root", username="root")
         operator, admin = gateway.client(Role.OPERATOR), gateway.client(Role.ADMIN, peer="192.0.2.7")

@@ -91,7 +91,7 @@ async def test_a_body_has_a_limit(tmp_path: Path, size: int, status: int) -> Non
         ("/api/v1/topics", ("content-length", "2"), False),
     ],
 )
-async def test_a_large_body_is_not_read_of_who_has_no_credentials(
+async def test_a_large_body_without_credentials_is_not_read(
     tmp_path: Path, path: str, header: tuple[str, str], is_read: bool
 ) -> None:
     reads: list[bool] = []

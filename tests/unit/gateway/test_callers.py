@@ -29,7 +29,7 @@ def users(folder: Path) -> str:
     return str(path)
 
 
-async def test_without_credentials_somebody_on_this_machine_looks_and_changes_nothing(
+async def test_without_credentials_a_caller_on_this_machine_looks_and_changes_nothing(
     gateway: GatewayUnderTest,
 ) -> None:
     answer = await gateway.client().get("/api/v1/me")
@@ -113,13 +113,13 @@ async def test_a_gateway_that_cannot_be_meant_keeps_the_broker_from_starting(
             pass
 
 
-async def test_on_the_network_keys_are_enough_and_nobody_comes_in_without(tmp_path: Path) -> None:
+async def test_on_the_network_keys_are_enough_and_needed(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"host": "0.0.0.0"}) as gateway:
         assert (await gateway.client().get("/api/v1/me")).status_code == 401
         assert (await gateway.client(Role.USER).get("/api/v1/me")).status_code == 200
 
 
-async def test_on_this_machine_too_nobody_comes_in_without_credentials_if_the_config_says_so(tmp_path: Path) -> None:
+async def test_on_this_machine_too_the_config_can_ask_for_credentials(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http={"allow_anonymous": False}) as gateway:
         for path in ("/api/v1/me", "/api/v1/clients", "/topics/a", "/events?filter=a"):
             assert (await gateway.client().get(path)).status_code == 401

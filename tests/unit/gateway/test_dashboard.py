@@ -81,7 +81,7 @@ async def test_each_view_is_a_page_that_runs_nothing_but_its_own_scripts(gateway
 
 
 @pytest.mark.long
-async def test_pages_show_what_a_device_sends_as_text(tmp_path: Path) -> None:
+async def test_pages_show_payloads_of_devices_as_text(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="p", owner=HOSTILE, description=HOSTILE),)
     streams = (StreamOptions(name="kept", filters=("#",), partitions=1),)
     fields = {"topic_policies": policies, "delivery_log": DeliveryLogOptions(), "streams": streams}
@@ -175,7 +175,7 @@ async def test_a_login_that_is_wrong_says_so(
         assert (page.status_code, sentence in text_of(page), COOKIE in client.cookies) == (status, True, False)
 
 
-async def test_a_user_without_a_role_is_told_what_it_needs(gateway: GatewayUnderTest) -> None:
+async def test_a_user_without_a_role_is_told_the_role_it_needs(gateway: GatewayUnderTest) -> None:
     page = await log_in(gateway.client(), key=gateway.keys[Role.USER])
     assert (page.status_code, "the dashboard needs viewer, operator or admin" in text_of(page)) == (403, True)
 
@@ -305,7 +305,7 @@ async def test_a_look_at_a_level_has_a_limit(gateway: GatewayUnderTest, monkeypa
     assert "2 of the topics here" in text_of(await gateway.client().get("/ui/topics?below=t"))
 
 
-async def test_the_rules_say_who_sees_a_topic_and_who_may_use_it(tmp_path: Path) -> None:
+async def test_the_rules_decide_about_seeing_and_using_a_topic(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="plant", access="PRIVATE", owner="ann"),)
     async with running_gateway(tmp_path, topic_policies=policies) as gateway:
         operator = gateway.client(Role.OPERATOR)
@@ -480,7 +480,7 @@ async def test_a_pushed_queue_shows_its_endpoint_and_is_sought(tmp_path: Path) -
 
 
 @pytest.mark.long
-async def test_the_catalogue_says_what_topics_are_for_and_shows_their_schema(tmp_path: Path) -> None:
+async def test_the_catalogue_describes_topics_and_shows_their_schema(tmp_path: Path) -> None:
     policies = (
         TopicPolicyOptions(prefix="rooms", owner="ann", description="Climate of rooms", schema="rooms"),
         TopicPolicyOptions(prefix="yard", schema="none"),
@@ -555,7 +555,7 @@ async def test_lists_of_clients_have_pages(gateway: GatewayUnderTest) -> None:
 
 
 @pytest.mark.long
-async def test_a_trace_tells_what_becomes_of_messages(gateway: GatewayUnderTest) -> None:
+async def test_a_trace_tells_the_outcome_of_messages(gateway: GatewayUnderTest) -> None:
     operator = gateway.client(Role.OPERATOR)
     assert (await operator.get("/ui/trace/live")).status_code == 422
     assert (await operator.get("/ui/trace?filter=a%23")).status_code == 422
@@ -582,7 +582,7 @@ async def test_there_is_a_limit_for_streams(gateway: GatewayUnderTest) -> None:
 
 
 @pytest.mark.long
-async def test_a_stream_tells_what_the_page_shows(gateway: GatewayUnderTest) -> None:
+async def test_a_live_stream_has_the_values_of_the_page(gateway: GatewayUnderTest) -> None:
     client = gateway.client()
     stream = asyncio.create_task(client.get("/ui/live?view=overview"))
     await gateway.pages_are_told()
@@ -652,7 +652,7 @@ async def told(gateway: GatewayUnderTest, address: str, device: Client, *topics:
 
 
 @pytest.mark.long
-async def test_a_tree_is_told_what_comes_by_level_as_far_as_the_rules_go(tmp_path: Path) -> None:
+async def test_a_tree_gets_messages_by_level_as_far_as_the_rules_go(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="t/secret", access="PUBLISH_ONLY", owner="ann"),)
     async with (
         running_gateway(tmp_path, topic_policies=policies) as gateway,
@@ -719,7 +719,7 @@ async def test_a_path_without_a_page_says_so_as_a_page(gateway: GatewayUnderTest
     assert HOSTILE not in hostile.text
 
 
-async def test_the_overview_shows_queues_and_those_that_need_somebody_as_alarms(tmp_path: Path) -> None:
+async def test_the_overview_shows_queues_and_those_that_need_attention_as_alarms(tmp_path: Path) -> None:
     queues = tuple(QueueOptions(name=name, filters=(f"{name}/#",)) for name in ("alone", "quiet"))
     async with running_gateway(tmp_path, queues=queues) as gateway:
         viewer = gateway.client(Role.VIEWER)
@@ -793,7 +793,7 @@ async def test_the_curves_of_the_overview_begin_before_the_page_is_opened(
         assert "1.0" in (await past())[0], "also after it is gone"
 
 
-def test_a_history_has_a_limit_and_counts_what_was_dropped_between_samples() -> None:
+def test_a_history_has_a_limit_and_counts_drops_between_samples() -> None:
     found = History()
     for number in range(history.POINTS + 5):
         sections: dict[str, Any] = {}

@@ -79,7 +79,7 @@ async def test_pages_of_other_sites_open_no_stream_and_make_no_session(tmp_path:
 
 
 @pytest.mark.long
-async def test_a_ticket_is_for_the_user_who_got_it(tmp_path: Path) -> None:
+async def test_a_ticket_is_for_the_user_that_got_it(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, users=("ann", "bob"), **nobody_without_credentials(tmp_path)) as gateway:
         ann, bob = gateway.user("ann"), gateway.user("bob")
         made = (await ann.post("/events", json=NAMED)).json()

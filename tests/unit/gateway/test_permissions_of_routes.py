@@ -327,7 +327,7 @@ NO_LIMIT = {"requests_per_s": 0}
 
 
 @pytest.mark.slow
-async def test_no_route_answers_who_is_banned(tmp_path: Path) -> None:
+async def test_no_route_answers_a_banned_caller(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, http=NO_LIMIT) as gateway:
         admin, banned = gateway.client(Role.ADMIN), gateway.client(Role.ADMIN)
         key = gateway.keys[Role.ADMIN]

@@ -84,7 +84,7 @@ async def test_properties_arrive_as_those_of_mqtt(gateway: GatewayUnderTest) -> 
     assert (got.user_properties, got.message_expiry_interval) == ([("k", "v")], 60)
 
 
-async def test_a_message_for_nobody_is_dropped_and_the_answer_says_so(gateway: GatewayUnderTest) -> None:
+async def test_a_message_without_a_receiver_is_dropped_and_the_answer_says_so(gateway: GatewayUnderTest) -> None:
     answer = (await gateway.client().put("/topics/a", content=b"x")).json()
     assert answer == {**answer, "delivered_to": 0, "dropped": True, "reason": "no_subscribers"}
 
@@ -276,7 +276,7 @@ async def test_a_payload_has_the_limit_of_mqtt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["array", "lines"])
-async def test_many_messages_at_once_and_what_became_of_them(gateway: GatewayUnderTest, form: str) -> None:
+async def test_many_messages_at_once_have_an_outcome_each(gateway: GatewayUnderTest, form: str) -> None:
     client = gateway.client()
     subscriber = Subscriber(gateway, "a")
     messages: list[dict[str, Any]] = [
@@ -314,7 +314,7 @@ async def test_one_request_has_so_many_messages(
 
 @pytest.mark.long
 @pytest.mark.parametrize("on_overflow", ["reject", "block"])
-async def test_where_the_policy_asks_nobody_gets_what_somebody_has_no_room_for(
+async def test_where_the_policy_asks_a_message_reaches_all_receivers_or_none(
     tmp_path: Path, on_overflow: Literal["reject", "block"]
 ) -> None:
     policies = (TopicPolicyOptions(prefix="jobs", on_overflow=on_overflow),)
@@ -337,7 +337,7 @@ async def test_where_the_policy_asks_nobody_gets_what_somebody_has_no_room_for(
 
 
 @pytest.mark.long
-async def test_an_overload_drops_what_it_drops_of_mqtt(tmp_path: Path) -> None:
+async def test_an_overload_drops_the_same_messages_as_over_mqtt(tmp_path: Path) -> None:
     policies = (TopicPolicyOptions(prefix="low", priority="low"), TopicPolicyOptions(prefix="p", access="PRIVATE"))
     async with running_gateway(tmp_path, topic_policies=policies) as gateway:
         gateway.broker.subscribe("#")

@@ -137,7 +137,7 @@ async def test_mqtt_on_the_other_side(gateway: GatewayUnderTest) -> None:
     assert "data" not in (await pull(client))[1]["message"]
 
 
-async def test_each_message_has_an_id_also_where_nobody_gets_it(gateway: GatewayUnderTest) -> None:
+async def test_each_message_has_an_id_also_without_a_receiver(gateway: GatewayUnderTest) -> None:
     client = gateway.client(Role.ADMIN)
     await done(client.put(ORDERS, json={}))
     ids = await publish(client, *[{"data": encoded(b"x")}] * 150)
@@ -318,7 +318,7 @@ async def test_a_topic_that_exists_is_not_made_again(gateway: GatewayUnderTest) 
     assert failure(await client.put(ORDERS, json={})) == (409, "ALREADY_EXISTS")
 
 
-async def test_a_put_of_a_subscription_changes_what_may_change(gateway: GatewayUnderTest) -> None:
+async def test_a_put_of_a_subscription_changes_its_mutable_members(gateway: GatewayUnderTest) -> None:
     client = await orders(gateway, ackDeadlineSeconds=30, filter='attributes.a = "b"')
     await done(client.put(f"{SHOP}/topics/others", json={}))
     same = {**OF_ORDERS, "ackDeadlineSeconds": 30, "filter": 'attributes.a = "b"'}
@@ -354,7 +354,7 @@ async def test_a_pull_says_in_its_query_how_many_messages_it_wants(gateway: Gate
 
 
 @pytest.mark.parametrize("method", ["acknowledge", "modifyAckDeadline"])
-async def test_an_ack_id_that_nobody_knows_is_told(gateway: GatewayUnderTest, method: str) -> None:
+async def test_an_unknown_ack_id_is_named(gateway: GatewayUnderTest, method: str) -> None:
     client = await orders(gateway)
     await publish(client, {"data": encoded(b"x")})
     (pulled,) = (await done(client.post(f"{MAIL}:pull?maxMessages=1")))["receivedMessages"]
@@ -602,7 +602,7 @@ def test_each_code_has_a_status_of_google() -> None:
 
 
 @pytest.mark.long
-async def test_the_rules_say_who_publishes_and_who_consumes(tmp_path: Path) -> None:
+async def test_the_rules_decide_about_publishing_and_consuming(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text(
         "user pub\ntopic write shop/orders\nuser con\ntopic read $queue/shop.mail\nuser key-admin\ntopic readwrite #\n"
     )
@@ -638,7 +638,7 @@ IAM_POLICY: Json = {
 
 
 @pytest.mark.long
-async def test_a_policy_is_kept_with_its_resource_and_gives_nobody_a_right(
+async def test_a_policy_is_kept_with_its_resource_and_gives_no_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_gateway(tmp_path, users=("uma",)) as gateway:
@@ -718,7 +718,7 @@ async def test_where_the_file_cannot_be_written_policies_stay(
 
 
 @pytest.mark.long
-async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
+async def test_a_caller_asks_for_its_permissions(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text(
         "user pub\ntopic write shop/orders\nuser con\ntopic read $queue/shop.mail\ntopic write $queue/shop.mail/$seek\n"
         "user key-viewer\ntopic read shop/orders\n"
@@ -752,7 +752,7 @@ async def test_a_caller_asks_what_it_may_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_a_reader_sees_what_the_rules_let_its_user_use(tmp_path: Path) -> None:
+async def test_a_reader_sees_the_topics_that_the_rules_allow_its_user(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text("user key-viewer\ntopic read shop/orders\ntopic read $queue/shop.mail\n")
     nobody = add(tmp_path / "data" / FILE_NAME, "viewer", None, None)[0]
     async with running_gateway(tmp_path / "data", acl_file=str(tmp_path / "acl")) as gateway:
@@ -953,7 +953,7 @@ async def test_dead_letters_are_published_to_their_topic(gateway: GatewayUnderTe
 
 
 @pytest.mark.long
-async def test_a_subscription_that_nobody_uses_expires(gateway: GatewayUnderTest) -> None:
+async def test_an_unused_subscription_expires(gateway: GatewayUnderTest) -> None:
     client = await orders(gateway, expirationPolicy={"ttl": "90210s"})
     assert (await done(client.get(MAIL)))["expirationPolicy"] == {"ttl": "90210s"}
     assert gateway.broker.queues.options("shop.mail").idle_expiry_s == 90_210

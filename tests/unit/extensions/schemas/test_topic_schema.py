@@ -170,9 +170,7 @@ async def test_without_its_schema_a_topic_takes_nothing(registry: SchemaRegistry
     assert reason(TopicSchema(registry, "s:9", "reject"), b"1")[0] == 0x83
 
 
-async def test_a_schema_that_somebody_spoilt_is_named(
-    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_spoilt_schema_is_named(registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt = SchemaRegistry()
     schemas = {**registry.registry.schemas, 1: Schema("JSON", "{"), 2: NUMBER}
     spoilt.registry = type(registry.registry)(9, "NONE", schemas, registry.registry.subjects)
