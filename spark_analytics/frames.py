@@ -27,6 +27,7 @@ class Frames:
     activity: DataFrame
     latency: DataFrame
     drops: DataFrame
+    stream_groups: DataFrame
     samples: DataFrame
     attempts: DataFrame
     dead_letters: DataFrame

@@ -162,6 +162,22 @@ topic string?
 messages long
 """)
 
+STREAM_GROUPS: Final = _table("""
+interval_start timestamp
+interval_s double
+stream string
+group string
+mode string
+members int
+lag long
+appended long
+under_way long
+scheduled long
+redeliveries long
+moves long
+dead_letters long
+""")
+
 SAMPLES: Final = _table("""
 message_id string
 at timestamp
@@ -219,6 +235,7 @@ TABLES: Final[dict[str, StructType]] = {
     "activity": ACTIVITY,
     "latency": LATENCY,
     "drops": DROPS,
+    "stream_groups": STREAM_GROUPS,
     "samples": SAMPLES,
     "attempts": ATTEMPTS,
     "dead_letters": DEAD_LETTERS,
@@ -231,6 +248,7 @@ TIME_COLUMNS: Final[dict[str, str]] = {
     "activity": "interval_start",
     "latency": "interval_start",
     "drops": "interval_start",
+    "stream_groups": "interval_start",
     "samples": "at",
     "attempts": "ended_at",
     "dead_letters": "at",

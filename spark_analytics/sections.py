@@ -62,6 +62,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "dead_letters_by_cause",
     ),
     "Streams": (
+        "stream_groups",
         "stream_partitions",
         "stream_keys",
     ),

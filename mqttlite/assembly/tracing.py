@@ -125,6 +125,7 @@ class Tracing:
             delivery_log_options=delivery_log,
             recent_events=self._recent_events,
             node=self._node,
+            groups=None if self._streams is None else self._streams.group_readings,
         )
 
     def _show(self, observer: Observer) -> None:

@@ -6,13 +6,14 @@ continues; an interval has at most `MAX_DROPS` rows of drops, and as many topics
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sized
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from mqttlite.core.route.traffic import TopicTraffic, Traffic
 from mqttlite.event_hub import Link
 from mqttlite.telemetry.histograms import Histogram, Histograms, Key, Labels
 from mqttlite.telemetry.pseudonyms import Pseudonyms
-from mqttlite.telemetry.tables import ActivityRow, DropRow, LatencyRow, Row, TrafficRow
+from mqttlite.telemetry.tables import ActivityRow, DropRow, GroupRow, LatencyRow, Row, TrafficRow
 from mqttlite.telemetry.wall import Wall
 
 SLICE: Final = 50
@@ -22,12 +23,36 @@ MAX_DROPS: Final = 10_000
 """Receivers and topics with their own drop counts in an interval, by reason; further ones share one row for each
 reason. Some megabytes."""
 
+MAX_GROUPS: Final = 100
+"""Groups of streams with a row in an interval: each looks at up to a thousand partitions, a tenth of a millisecond."""
+
 REST: Final = b"#"
 
 _T = TypeVar("_T")
 
 Write = Callable[[str, Row], None]
 """Takes a row of a table; neither waits nor raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReading:
+    """A group of a stream as it is now. Counters are since the start of the broker."""
+
+    stream: str
+    group: str
+    mode: str
+    members: int
+    lag: int
+    appended: int
+    under_way: int
+    scheduled: int
+    redeliveries: int
+    moves: int
+    dead_letters: int
+
+
+ReadGroups = Callable[[], list[Callable[[], GroupReading | None]]]
+"""Lists the groups of all streams, each with what reads it; None for one that is gone."""
 
 
 class _Reading:
@@ -74,6 +99,10 @@ class Intervals:
         self._drops: dict[tuple[str, str | None, bytes], int] = {}
         self._drop_labels = Labels(max_topics)
         self._bursts: dict[tuple[str, str], None] = {}
+        self.groups: ReadGroups = list
+        """The first `MAX_GROUPS` of them get rows."""
+        self._groups: dict[tuple[str, str], GroupReading] = {}
+        """As they were at the end of the interval before."""
 
     # ------------------------------------------------------------------ what is noted meanwhile
 
@@ -120,7 +149,9 @@ class Intervals:
         latency, self._histograms = self._histograms.all(), Histograms(self._max_topics)
         traffic = self._traffic.drain()
         links = list(self._links.values())
-        left = _slices(links) + _slices(traffic) + _slices(latency) + _slices(drops)
+        groups = self.groups()[:MAX_GROUPS]
+        former, self._groups = self._groups, {}
+        left = _slices(links) + _slices(traffic) + _slices(latency) + _slices(drops) + _slices(groups)
         yield left
         for _ in _sliced(links, lambda link: self._look_at(link, start, now)):
             left -= 1
@@ -130,6 +161,7 @@ class Intervals:
             _sliced(traffic, lambda counted: self._write_traffic(counted, start, now)),
             _sliced(latency, lambda entry: self._write_latency(*entry, start, now)),
             _sliced(drops, lambda entry: self._write_drop(*entry, start, now)),
+            _sliced(groups, lambda read: self._write_group(read(), former, start, now)),
         ):
             left -= 1
             yield left
@@ -211,6 +243,36 @@ class Intervals:
                     deliveries=counted.deliveries,
                 ),
             )
+
+    def _write_group(
+        self, group: GroupReading | None, former: Mapping[tuple[str, str], GroupReading], start: float, now: float
+    ) -> None:
+        if group is None:
+            return
+        key = group.stream, group.group
+        self._groups[key] = group
+        before = former.get(key)
+        if before is not None and before.redeliveries + before.moves > group.redeliveries + group.moves:
+            before = None  # it was deleted and made anew
+        self._write(
+            "stream_groups",
+            GroupRow(
+                broker_id=self._broker_id,
+                interval_start=self._wall.at(start),
+                interval_s=now - start,
+                stream=group.stream,
+                group=group.group,
+                mode=group.mode,
+                members=group.members,
+                lag=group.lag,
+                appended=max(0, group.appended - (0 if before is None else before.appended)),
+                under_way=group.under_way,
+                scheduled=group.scheduled,
+                redeliveries=group.redeliveries - (0 if before is None else before.redeliveries),
+                moves=group.moves - (0 if before is None else before.moves),
+                dead_letters=group.dead_letters,
+            ),
+        )
 
     def _write_latency(self, key: Key, histogram: Histogram, start: float, now: float) -> None:
         buckets = sorted(histogram.counts)

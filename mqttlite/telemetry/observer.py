@@ -18,7 +18,7 @@ from mqttlite.telemetry.delivery_log import DeliveryLog
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.events import Events
 from mqttlite.telemetry.histograms import STAGES, Histogram
-from mqttlite.telemetry.intervals import SLICE, Intervals, Write
+from mqttlite.telemetry.intervals import SLICE, Intervals, ReadGroups, Write
 from mqttlite.telemetry.options import Options
 from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.queue_attempts import QueueAttempts
@@ -66,6 +66,7 @@ class Observer(Listener, TraceListener):
         delivery_log_options: DeliveryLogOptions | None = None,
         recent_events: RecentEvents | None = None,
         node: str | None = None,
+        groups: ReadGroups | None = None,
         stopwatch: Callable[[], float] = time.perf_counter,
         seed: int | None = None,
     ) -> None:
@@ -100,6 +101,8 @@ class Observer(Listener, TraceListener):
                 max_topics=options.max_topics,
                 now=clock(),
             )
+            if groups is not None:
+                self._intervals.groups = groups
         self.delivery_log: DeliveryLog | None = None
         """None where the configuration has none, and nothing was followed."""
         self.answers: Answers | None = None

@@ -147,6 +147,22 @@ class DropRow(_OfInterval, frozen=True, kw_only=True):
     messages: int
 
 
+class GroupRow(_OfInterval, frozen=True, kw_only=True):
+    """How far a group of a stream was behind at the end of an interval, and what moved in it."""
+
+    stream: str
+    group: str
+    mode: str
+    members: Int
+    lag: int
+    appended: int
+    under_way: int
+    scheduled: int
+    redeliveries: int
+    moves: int
+    dead_letters: int
+
+
 class SampleRow(_Base, frozen=True, kw_only=True):
     """A traced message and one of its receivers."""
 
@@ -203,7 +219,18 @@ class DeadLetterRow(_Base, frozen=True, kw_only=True):
     one_in: int
 
 
-Row = SessionRow | EventRow | TrafficRow | ActivityRow | LatencyRow | DropRow | SampleRow | AttemptRow | DeadLetterRow
+Row = (
+    SessionRow
+    | EventRow
+    | TrafficRow
+    | ActivityRow
+    | LatencyRow
+    | DropRow
+    | GroupRow
+    | SampleRow
+    | AttemptRow
+    | DeadLetterRow
+)
 """Any of them."""
 
 TABLES: Final[dict[str, type[Row]]] = {
@@ -213,6 +240,7 @@ TABLES: Final[dict[str, type[Row]]] = {
     "activity": ActivityRow,
     "latency": LatencyRow,
     "drops": DropRow,
+    "stream_groups": GroupRow,
     "samples": SampleRow,
     "attempts": AttemptRow,
     "dead_letters": DeadLetterRow,
@@ -225,6 +253,7 @@ TIME_COLUMNS: Final = {
     "activity": "interval_start",
     "latency": "interval_start",
     "drops": "interval_start",
+    "stream_groups": "interval_start",
     "samples": "at",
     "attempts": "ended_at",
     "dead_letters": "at",

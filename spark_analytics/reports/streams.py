@@ -1,6 +1,7 @@
-"""Streams, by their archive: how even their partitions are, which keys are hot, and what was not archived in time.
+"""Streams: by the dataset, how far groups are behind; by their archive, how even partitions are, which keys are hot,
+and what was not archived in time.
 
-The archive has messages, and nothing of readers: lag and moves of groups are not in it. Invariant: a message counts for
+Invariant: a message counts for
 the partition where it was, and its key is `ordering-key`, else its topic, as brokers choose partitions.
 """
 
@@ -16,6 +17,12 @@ from spark_analytics.frames import NOTABLE, Finding, Frames, empty
 from spark_analytics.streams import SCHEMA
 from spark_analytics.tables import Chart, Table, Tables
 
+GROWTH_S: Final = 3_600.0
+"""Over how long the growth of a lag is measured: the forecast is about the hour to come."""
+
+BEHIND: Final = 1_000
+"""A lag that grows is worth a sentence from here on."""
+
 HOT_TIMES: Final = 2.0
 HOT_MESSAGES: Final = 1_000
 """A partition is hot if it has so many times an even share of its stream, and so many messages."""
@@ -28,6 +35,43 @@ ACCURACY: Final = 0.05
 
 NAMED: Final = 5
 """Partitions and streams that have a sentence each; the tables have the rest."""
+
+
+def stream_groups(frames: Frames) -> DataFrame:
+    """One row per stream and group. `growth_per_s` is the slope of its lag over the last hour of its rows, and
+    `caught_up_in_s` says when the lag is 0 at that slope; null if it does not fall."""
+    of_group = Window.partitionBy("broker_id", "stream", "group")
+    ends_s = F.col("interval_start").cast("double") + F.col("interval_s")
+    rows = frames.stream_groups.withColumn("at_s", ends_s).withColumn("latest_s", F.max("at_s").over(of_group))
+    recent = F.col("at_s") >= F.col("latest_s") - GROWTH_S
+    latest = F.max_by
+    grouped = rows.groupBy("broker_id", "stream", "group").agg(
+        latest("mode", "at_s").alias("mode"),
+        latest("members", "at_s").alias("members"),
+        latest("lag", "at_s").alias("lag"),
+        F.max("lag").alias("lag_max"),
+        F.regr_slope(F.when(recent, F.col("lag").cast("double")), F.when(recent, F.col("at_s"))).alias("growth_per_s"),
+        (F.sum("appended") / F.sum("interval_s")).alias("appended_per_s"),
+        F.sum("redeliveries").alias("redeliveries"),
+        F.sum("moves").alias("moves"),
+        latest("dead_letters", "at_s").alias("dead_letters"),
+    )
+    falls = (F.col("growth_per_s") < 0) & (F.col("lag") > 0)
+    return grouped.select(
+        "stream",
+        "group",
+        "mode",
+        "members",
+        "lag",
+        "lag_max",
+        "growth_per_s",
+        F.when(falls, F.col("lag") / -F.col("growth_per_s")).alias("caught_up_in_s"),
+        "appended_per_s",
+        "redeliveries",
+        "moves",
+        "dead_letters",
+        "broker_id",
+    )
 
 
 def stream_partitions(frames: Frames) -> DataFrame:
@@ -94,7 +138,36 @@ def _archived(frames: Frames) -> DataFrame:
 
 def findings(tables: Tables) -> list[Finding]:
     """Hot partitions, with the key that makes them hot, and messages that were removed before they were archived."""
-    return [*_of_partitions(tables), *_of_missing(tables["stream_partitions"])]
+    return [
+        *_of_groups(tables["stream_groups"]),
+        *_of_partitions(tables),
+        *_of_missing(tables["stream_partitions"]),
+    ]
+
+
+def _of_groups(table: DataFrame) -> list[Finding]:
+    grows = table.where((F.col("lag") >= BEHIND) & (F.col("growth_per_s") > 0))
+    dead = table.where("dead_letters > 0")
+    return [
+        *(
+            Finding(
+                NOTABLE,
+                f"Group {row['group']} of stream {row['stream']} is {units.some(row['lag'], 'message')} behind, and it"
+                f" grows by {row['growth_per_s']:,.1f} a second: in an hour it is"
+                f" {row['lag'] + row['growth_per_s'] * GROWTH_S:,.0f}.",
+                "stream_groups",
+            )
+            for row in grows.orderBy(F.desc("growth_per_s"), "stream", "group").limit(NAMED).collect()
+        ),
+        *(
+            Finding(
+                NOTABLE,
+                f"Group {row['group']} of stream {row['stream']} has {units.some(row['dead_letters'], 'dead letter')}.",
+                "stream_groups",
+            )
+            for row in dead.orderBy(F.desc("dead_letters"), "stream", "group").limit(NAMED).collect()
+        ),
+    ]
 
 
 def _of_partitions(tables: Tables) -> list[Finding]:
@@ -140,6 +213,17 @@ def _of_missing(table: DataFrame) -> list[Finding]:
 
 
 TABLES: Final = (
+    Table(
+        "stream_groups",
+        "Groups of streams",
+        "One row per stream and group: how many messages it has not finished, at last and at most, by how many a second"
+        " that grew in its last hour, and in how many seconds it has all if it goes on so (null if the lag does not"
+        " fall). moves are partitions that got another reader; redeliveries and dead letters are of shared groups.",
+        stream_groups,
+        ("-lag", "stream", "group", "broker_id"),
+        Chart("bars", "group", ("lag",), title="Lag by group and stream", beside="stream"),
+        "No stream of a broker had a group.",
+    ),
     Table(
         "stream_partitions",
         "Partitions of streams",

@@ -75,6 +75,40 @@ def test_hot_partitions_and_keys_and_what_was_not_archived(spark: SparkSession, 
 
 
 @pytest.mark.slow
+def test_the_lag_of_groups_its_growth_and_when_it_will_be_over(spark: SparkSession) -> None:
+    def rows(group: str, *lags: int, **more: object) -> list[dict[str, object]]:
+        return [
+            {"stream": "orders", "group": group, "interval_start": f"11:00:{10 * at:02}", "lag": lag, "appended": 100}
+            | more
+            for at, lag in enumerate(lags)
+        ]
+
+    given = [
+        *rows("grows", 1_000, 1_500, 2_000, members=1, moves=1),
+        *rows("falls", 3_000, 2_000, 1_000, members=2),
+        *rows("is even", 0, 0, mode="shared", redeliveries=2, dead_letters=3),
+    ]
+    tables = written(spark, make(spark, stream_groups=given), report.TABLES)  # type: ignore[arg-type]
+    expect(
+        *(spark, tables["stream_groups"], "group STRING, lag BIGINT, lag_max BIGINT, growth_per_s DOUBLE"),
+        *(("grows", 2_000, 2_000, 50.0), ("falls", 1_000, 3_000, -100.0), ("is even", 0, 0, 0.0)),
+    )
+    expect(
+        *(spark, tables["stream_groups"], "group STRING, caught_up_in_s DOUBLE, members INT, moves BIGINT"),
+        *(("grows", None, 1, 3), ("falls", 10.0, 2, 0), ("is even", None, 0, 0)),
+    )
+    expect(
+        *(spark, tables["stream_groups"], "group STRING, appended_per_s DOUBLE, redeliveries BIGINT"),
+        *(("grows", 10.0, 0), ("falls", 10.0, 0), ("is even", 10.0, 4)),
+    )
+    assert [each.sentence for each in report.findings(tables)] == [
+        "Group grows of stream orders is 2,000 messages behind, and it grows by 50.0 a second: in an hour it is"
+        " 182,000.",
+        "Group is even of stream orders has 3 dead letters.",
+    ]
+
+
+@pytest.mark.slow
 def test_an_archive_is_read_for_the_time_that_is_asked(spark: SparkSession, tmp_path: Path) -> None:
     archive(tmp_path, "orders", 0, 0, "a", "b")
     archive(tmp_path, "orders", 0, 2, "c", hour=1)
@@ -88,7 +122,7 @@ def test_an_archive_is_read_for_the_time_that_is_asked(spark: SparkSession, tmp_
 @pytest.mark.slow
 def test_without_an_archive_nothing_is_said_of_streams(spark: SparkSession, tmp_path: Path) -> None:
     tables = written(spark, make(spark), report.TABLES)
-    assert [table.count() for table in tables.values()] == [0, 0]
+    assert [table.count() for table in tables.values()] == [0, 0, 0]
     assert report.findings(tables) == []
     with pytest.raises(InputUnusable, match=r"There is no archive of streams in .*: it has no folder table=stream"):
         streams.read_all(spark, str(tmp_path))

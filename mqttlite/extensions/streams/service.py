@@ -24,6 +24,7 @@ from mqttlite.extensions.ephemeral_sink import EphemeralSink
 from mqttlite.extensions.streams.compaction import Compactor
 from mqttlite.extensions.streams.context import StreamContext
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams, WrongMode
+from mqttlite.extensions.streams.group import Group
 from mqttlite.extensions.streams.limits import (
     MAX_ALL_PARTITIONS,
     MAX_STREAMS,
@@ -56,8 +57,10 @@ from mqttlite.extensions.streams.states import (
     lag_of,
     readers_of,
     state_of,
+    state_of_group,
 )
 from mqttlite.extensions.streams.stream import AppendOutcome, Stream
+from mqttlite.telemetry.intervals import GroupReading
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
 
 _log = logging.getLogger("mqttlite.store")
@@ -354,6 +357,30 @@ class Streams:
     def groups(self, name: str) -> list[GroupState]:
         """Raises `NoSuchStream`."""
         return groups_of(self._find(name))
+
+    def group_readings(self) -> list[Callable[[], GroupReading | None]]:
+        """The groups of all streams, each with what reads it later."""
+        return [
+            partial(self._read_group, kept, group) for kept in self._kept.values() for group in kept.groups.values()
+        ]
+
+    def _read_group(self, kept: KeptStream, group: Group | SharedGroup) -> GroupReading | None:
+        if kept.groups.get(group.name) is not group:
+            return None
+        state = state_of_group(kept, group)
+        return GroupReading(
+            stream=kept.options.name,
+            group=state.name,
+            mode=state.mode,
+            members=len(state.members),
+            lag=state.lag,
+            appended=kept.stream.appended,
+            under_way=state.under_way,
+            scheduled=state.scheduled,
+            redeliveries=state.redeliveries,
+            moves=state.moves,
+            dead_letters=state.dead_letters,
+        )
 
     def serves(self, name: str, source: Source) -> bool:
         """Whether there is such a stream for a publisher: one below a mount point has those whose topics are all

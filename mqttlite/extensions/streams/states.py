@@ -159,11 +159,13 @@ def lag_of(kept: KeptStream) -> int:
 
 def groups_of(kept: KeptStream) -> list[GroupState]:
     """Its groups."""
+    return [state_of_group(kept, each) for each in kept.groups.values()]
+
+
+def state_of_group(kept: KeptStream, group: Group | SharedGroup) -> GroupState:
+    """The state of a group of it."""
     logs = _logs(kept.stream)
-    return [
-        _state_of_shared(kept, each, logs) if isinstance(each, SharedGroup) else _state_of(each, logs)
-        for each in kept.groups.values()
-    ]
+    return _state_of_shared(kept, group, logs) if isinstance(group, SharedGroup) else _state_of(group, logs)
 
 
 def _state_of(group: Group, logs: list[tuple[int, int]]) -> GroupState:
