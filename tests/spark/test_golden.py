@@ -26,6 +26,9 @@ pytestmark = pytest.mark.slow
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 DATASETS: Final = ("v1", "v2/jsonl", "v2/parquet")
+ADDED: Final = frozenset({"stream_groups"})
+"""Tables that brokers began to write later: a dataset without them is read, too."""
+
 _TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 
 
@@ -63,7 +66,7 @@ def test_every_row_is_read_as_it_was_written(spark: SparkSession, dataset: str) 
         assert frame.columns == TABLES[table].fieldNames()
         rows = as_read(frame)
         assert sorted(rows, key=json.dumps) == sorted(as_written(table, lines), key=json.dumps)
-        assert rows or (dataset == "v1" and table != "sessions")
+        assert rows or table in ADDED or (dataset == "v1" and table != "sessions")
 
 
 @pytest.mark.parametrize("dataset", ["v1", "v2/parquet"])
