@@ -149,8 +149,9 @@ def _toml(value: object) -> str:
 
 
 def sentence_of(cls: type, name: str) -> str:
-    """The docstring of an option; empty if it has none."""
-    return " ".join(_sentences(cls).get(name, "").split())
+    """The docstring of an option, where it is defined: in the type or in one that it extends. Empty if it has none."""
+    owner = next((each for each in cls.__mro__ if name in each.__dict__.get("__annotations__", ())), cls)
+    return " ".join(_sentences(owner).get(name, "").split())
 
 
 @cache
