@@ -6,6 +6,7 @@ belong to absent options and sections.
 """
 
 import ast
+import inspect
 import textwrap
 from collections.abc import Iterator
 from functools import cache
@@ -150,7 +151,7 @@ def _toml(value: object) -> str:
 
 def sentence_of(cls: type, name: str) -> str:
     """The docstring of an option, where it is defined: in the type or in one that it extends. Empty if it has none."""
-    owner = next((each for each in cls.__mro__ if name in each.__dict__.get("__annotations__", ())), cls)
+    owner = next((each for each in cls.__mro__ if name in inspect.get_annotations(each)), cls)
     return " ".join(_sentences(owner).get(name, "").split())
 
 
