@@ -27,6 +27,9 @@ data_dir = ""
 password_file = "{home}/passwords"
 [[listeners]]
 port = {port}
+[[listeners]]
+port = {web_port}
+websocket = true
 [login_jail]
 exempt = ["127.0.0.1/32"]
 """
@@ -121,6 +124,64 @@ async def _oversized(port: int, number: int) -> None:
         writer.close()
 
 
+def _frame(data: bytes) -> bytes:
+    """A binary frame of WebSocket with an empty mask."""
+    size = len(data)
+    short = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack("!H", size)
+    return b"\x82" + (short if size < 65_536 else b"\xff" + struct.pack("!Q", size)) + bytes(4) + data
+
+
+async def _web(port: int, number: int, packets: bytes) -> None:
+    """A user with a right password who sends these bytes over and over, over WebSocket, also after its end."""
+    reader, writer = await _dial(port, f"127.0.2.{number + 1}")
+    try:
+        writer.write(UPGRADE)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(_frame(_connect(f"web{number}", PASSWORD)))
+        await reader.read(64)
+        while True:
+            writer.write(packets)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+async def _short_frames(port: int, number: int) -> None:
+    publish = _packet(0x30, _text(f"web/{number}") + bytes(40))
+    await _web(port, number, _frame(publish) * 10_000)
+
+
+async def _cut_frames(port: int, number: int) -> None:
+    publish = _packet(0x30, _text(f"web/{number}") + bytes(1_000))
+    await _web(port, number, b"".join(_frame(publish[at : at + 1]) for at in range(len(publish))) * 100)
+
+
+async def _too_long_frames(port: int, number: int) -> None:
+    await _web(port, number, _frame(_packet(0x30, _text(f"web/{number}") + bytes(1_048_576))))
+
+
+async def _full_queues(port: int, number: int) -> None:
+    """A client whose queue is full, which comes back, reads nothing and leaves."""
+    reader, writer = await _dial(port, f"127.0.2.{number % 200 + 1}")
+    try:
+        kept = _connect(f"away{number}", PASSWORD).replace(b"\x04\xc2\x00\x3c", b"\x04\xc0\x00\x3c", 1)
+        writer.write(kept + _packet(0x82, b"\x00\x01" + _text("queues/#") + b"\x01"))
+        await reader.readexactly(9)
+        if number == 0:
+            batch = b"".join(_packet(0x32, _text("queues/x") + struct.pack("!H", each) + bytes(200)) for each in IDS)
+            writer.write(batch)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+IDS: Final = range(1, 501)
+UPGRADE: Final = (
+    b"GET /mqtt HTTP/1.1\r\nHost: bench\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+)
+
 ATTACKS: Final[Mapping[str, tuple[Callable[[int, int], Awaitable[None]], int, str]]] = {
     "slow-loris": (_slow_loris, 1_000, "1000 connections, a byte of CONNECT in 0.1 s"),
     "half-open": (_half_open, 5_000, "5000 silent connections"),
@@ -128,7 +189,14 @@ ATTACKS: Final[Mapping[str, tuple[Callable[[int, int], Awaitable[None]], int, st
     "brute force": (_guess, 200, "200 addresses guess, one password at a time each"),
     "subscription bomb": (_subscriptions, 3, "3 users subscribe to 50,000 filters with wildcards each, and leave"),
     "oversized packets": (_oversized, 20, "20 connections announce 256 MB and send it"),
+    "full queues": (_full_queues, 500, "500 clients with full queues come back, read nothing and leave"),
+    "short frames": (_short_frames, 10, "10 WebSockets send a message of 40 bytes in each frame"),
+    "cut frames": (_cut_frames, 10, "10 WebSockets send messages of 1,000 bytes, a byte in each frame"),
+    "too long frames": (_too_long_frames, 10, "10 WebSockets send packets that are too long, and go on after the end"),
 }
+
+OVER_WEB: Final = ("short frames", "cut frames", "too long frames")
+"""The attacks over WebSocket."""
 
 
 async def _attack(name: str, port: int, seconds: float) -> None:
@@ -151,10 +219,10 @@ async def _attack(name: str, port: int, seconds: float) -> None:
 def run(*, seconds: float, compiled: bool) -> int:
     """Measure all attacks in turn and print a table; 1 if the polite lost anything."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        home, port = Path(folder), brokers.free_port()
+        home, port, web_port = Path(folder), brokers.free_port(), brokers.free_port()
         entry = format_entry(keys_of(PASSWORD, new_salt(), 15_000))
         (home / "passwords").write_text(f"user0:{entry}\nmallory:{entry}\n", encoding="utf-8")
-        (home / "mqttlite.toml").write_text(CONFIG.format(home=home, port=port), encoding="utf-8")
+        (home / "mqttlite.toml").write_text(CONFIG.format(home=home, port=port, web_port=web_port), encoding="utf-8")
         command = (sys.executable, "-P", "-m", "mqttlite", "serve", "-c", str(home / "mqttlite.toml"))
         source = native.tree() if compiled else native.ROOT
         spec = brokers.Spec(
@@ -168,13 +236,13 @@ def run(*, seconds: float, compiled: bool) -> int:
         broker = brokers.Broker(spec, home)
         broker.ready()
         try:
-            figures, made = _measure(port, seconds)
+            figures, made = _measure(port, web_port, seconds)
         finally:
             broker.stop()
     return _tell(figures, made)
 
 
-def _measure(port: int, seconds: float) -> tuple[dict[str, object], list[int]]:
+def _measure(port: int, web_port: int, seconds: float) -> tuple[dict[str, object], list[int]]:
     load = ("--mode", "fanin", "--pubs", "20", "--qos", "1", "--rate", "200", "--size", "64", "--secs", "600")
     where = ("--port", str(port), "--password", PASSWORD)
     polite = subprocess.Popen([str(build.loadgen()), *load, *where], stdout=subprocess.PIPE, text=True)
@@ -183,7 +251,8 @@ def _measure(port: int, seconds: float) -> tuple[dict[str, object], list[int]]:
         time.sleep(2 + seconds)
         polite.send_signal(signal.SIGUSR1)
         for name in ATTACKS:
-            attack = [sys.executable, "-m", "bench.attacks", name, str(port), str(seconds)]
+            to = web_port if name in OVER_WEB else port
+            attack = [sys.executable, "-m", "bench.attacks", name, str(to), str(seconds)]
             done = subprocess.run(attack, cwd=native.ROOT, capture_output=True, text=True, check=True)
             polite.send_signal(signal.SIGUSR1)
             made.append(int(done.stdout))

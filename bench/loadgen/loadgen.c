@@ -310,7 +310,7 @@ static struct {                         /* what one measured phase counts */
     struct hist lat, last, part;
 } st;
 
-enum { MAX_PARTS = 16 };
+enum { MAX_PARTS = 32 };
 static struct { uint64_t n; double p50, p99, max; } parts[MAX_PARTS];
 static int nparts;
 static volatile sig_atomic_t part_ends, run_ends;   /* SIGUSR1, SIGUSR2 */
