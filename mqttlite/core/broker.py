@@ -334,8 +334,7 @@ class Broker:
         if connection.throttle is not None:
             self.throttling.charge(connection, connection.throttle)
         if effects.meters_senders:
-            self.overload.credits.charge(connection, effects.work - work_before + connection.transport_work)
-            connection.transport_work = 0
+            self.overload.credits.charge(connection, effects.work - work_before)
         if effects.overflowed:
             self._closing.end_overflowed()
 

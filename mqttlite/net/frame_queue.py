@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import ITERATION_WORK, OVERLOADED_BYTES
 from mqttlite.net.link import MAX_DEFERRED_BYTES
@@ -43,11 +44,12 @@ class FrameQueue:
         """How many bytes may arrive for a WebSocket in the queue before its socket is not read."""
         return OVERLOADED_BYTES if self._effects.is_short else MAX_DEFERRED_BYTES
 
-    def charge(self, frames: int, size: int) -> int:
-        """Charge decoded frames with `size` bytes of payload to the budget; return their work."""
+    def charge(self, connection: Connection, frames: int, size: int) -> None:
+        """Charge decoded frames with `size` bytes of payload to the budget, and to their client in an overload."""
+        effects = self._effects
         work = FRAME_WORK * frames + size // BYTES_PER_WORK_UNIT
-        self._effects.work += work
-        return work
+        effects.work += work
+        connection.transport_work = work + (connection.transport_work if effects.meters_senders else 0)
 
     def put(self, decode_part: Callable[[], None]) -> None:
         """Call a WebSocket at its turn. If frames remain after it, the WebSocket queues itself again."""

@@ -24,6 +24,10 @@ from mqttlite.net.link import DISCARD_S, LINGER_S, Link, format_address
 from mqttlite.net.upgrade import HEAD_BYTES, Options, Refused, upgrade
 from mqttlite.wire.framer import packet_size
 
+MAX_LATE_FRAMES: Final = 1_024
+"""How many frames may arrive after our Close frame before we no longer look for the client's. What a client sent before
+it read ours is usually some messages."""
+
 MAX_EARLY_FRAMES: Final = 1_024
 """How many frames may arrive before CONNECT. Clients send CONNECT in one frame; one frame per byte still fits. A client
 that sends only empty frames is closed after a few milliseconds of work."""
@@ -76,8 +80,12 @@ class WebSocket(asyncio.Protocol):
         self._full = False
         self._early_frames = 0
         """How many frames arrived before CONNECT."""
+        self._late_frames = 0
+        """How many frames arrived after our Close."""
         self._is_deferred = False
-        """Whether it waits in the frame queue."""
+        """Whether frames wait for its turn in the frame queue, or for the link that paused reading."""
+        self._is_queued = False
+        """Whether it is in the frame queue."""
         self._deferred_bytes = 0
         """How many bytes arrived while it waits."""
         self._is_held = False
@@ -123,6 +131,8 @@ class WebSocket(asyncio.Protocol):
         self._deadline.cancel()
         if not self._is_deferred:  # deferred: first decode what the client sent before it left
             self._lose()
+        elif not self._is_queued:
+            self._defer()
 
     def _lose(self) -> None:
         self._deaf = True
@@ -201,7 +211,7 @@ class WebSocket(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _defer(self) -> None:
-        self._is_deferred = True
+        self._is_deferred = self._is_queued = True
         self._queue.put(self._go_on)
 
     def _decode(self, frames: Connection) -> None:
@@ -226,7 +236,7 @@ class WebSocket(asyncio.Protocol):
                 self._defer()
                 break
         payload = b"".join(payloads)
-        self.link.connection.transport_work = self._queue.charge(count, len(payload))
+        self._queue.charge(self.link.connection, count, len(payload))
         if payload:
             self._user.data_received(payload)
         self._answer_ping()
@@ -236,9 +246,18 @@ class WebSocket(asyncio.Protocol):
                 end = CloseConnection(Code.POLICY_VIOLATION, f"more than {MAX_EARLY_FRAMES} frames came before CONNECT")
         if end is not None:
             self._end(frames, end)
+        elif frames.state is not ConnectionState.OPEN:
+            self._late_frames += count
+            if self._late_frames > MAX_LATE_FRAMES:
+                self._deaf = True
+                self._part()
 
     def _go_on(self) -> None:
-        """Decode the next part. After the last one, report a socket that was lost meanwhile."""
+        """Decode the next part, unless the link paused reading. After the last one, report a socket that was lost
+        meanwhile."""
+        self._is_queued = False
+        if self._is_paused and not self.gone and not self.is_closing():
+            return
         self._is_deferred = False
         try:
             if not self._deaf and self._frames is not None:
@@ -318,6 +337,8 @@ class WebSocket(asyncio.Protocol):
     def resume_reading(self) -> None:
         """Read again, as soon as no waiting frames fill the buffer."""
         self._is_paused = False
+        if self._is_deferred and not self._is_queued:
+            self._defer()
         if not self._is_held and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -245,7 +245,7 @@ class Connection:
         self.much_bytes: int = LIGHT_BYTES
         """After a chunk of more bytes than this, its link may have to wait for its turn to be read again."""
         self.transport_work: int = 0
-        """The work of a WebSocket to decode the frames of the latest chunk, which sets it before each chunk."""
+        """The work of a WebSocket to decode its frames, since the client was last charged for its messages."""
         self.opened_at: Final = now
         self.last_heard: float = now
         """When the client last sent a packet, was accepted, or its link was read again, by the loop's clock."""

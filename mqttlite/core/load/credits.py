@@ -67,8 +67,8 @@ class Credits:
         self._held_at = -CREDIT_CALM_S
 
     def charge(self, connection: Connection, work: int) -> None:
-        """Charge a connection for the work that its packets caused. A client that only acknowledges messages is not
-        charged: slowing it would only make more messages wait."""
+        """Charge a connection for the work that its packets caused, and its transport before. A client that only
+        acknowledges messages is not charged: slowing it would only make more messages wait."""
         if connection.state == CLOSED or connection.identity.is_trusted:
             return
         messages = connection.received_qos0 + connection.received_qos1 + connection.received_qos2
@@ -77,6 +77,8 @@ class Credits:
             return
         now = self._effects.now
         account.messages = messages
+        work += connection.transport_work
+        connection.transport_work = 0
         if account.interval != self._interval:
             account.interval, account.spent = self._interval, 0.0
         account.spent += work

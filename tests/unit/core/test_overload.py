@@ -19,7 +19,7 @@ from mqttlite.core.reasons import CloseReason, HoldReason
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Ack, Publish
+from mqttlite.wire.packets import Ack, Pingreq, Publish
 from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import ReasonCode
 from tests.support.core_driver import START, Client, World
@@ -168,6 +168,8 @@ def test_the_work_of_a_transport_counts_as_its_clients() -> None:
     for _ in range(10):
         weigh(world, LIMITS.target_lag_s * 2)
         frames.connection.transport_work = 2_000
+        frames.send(Pingreq())
+        assert frames.connection.transport_work == 2_000, "it is charged with the next message"
         frames.publish("t", "x")
         plain.publish("t", "x")
         assert frames.connection.transport_work == 0

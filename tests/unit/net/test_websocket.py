@@ -14,7 +14,7 @@ from mqttlite.core.reasons import CloseReason
 from mqttlite.net.frame_queue import FRAME_WORK, PART_FRAMES, FrameQueue
 from mqttlite.net.link import DISCARD_S, MAX_DEFERRED_BYTES, Link
 from mqttlite.net.upgrade import Options
-from mqttlite.net.websocket import MAX_EARLY_FRAMES, FrameTransport, WebSocket, in_frames
+from mqttlite.net.websocket import MAX_EARLY_FRAMES, MAX_LATE_FRAMES, FrameTransport, WebSocket, in_frames
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Publish
@@ -345,8 +345,13 @@ async def test_in_short_iterations_one_part_at_a_time_is_decoded() -> None:
 async def test_the_link_is_told_how_much_work_its_frames_were() -> None:
     bench = Bench()
     bench.web.data_received(numbered(3) + bench.frames(BytesMessage(b"x" * 10_240)))
-    assert bench.mqtt.transport_work == 4 * FRAME_WORK + 20
-    assert bench.budget.effects.work == bench.mqtt.transport_work
+    work = 4 * FRAME_WORK + 20
+    assert bench.budget.effects.work == bench.mqtt.transport_work == work
+    bench.web.data_received(EMPTY)
+    assert bench.mqtt.transport_work == FRAME_WORK, "there is no overload"
+    bench.budget.effects.meters_senders = True
+    bench.web.data_received(EMPTY)
+    assert bench.mqtt.transport_work == 2 * FRAME_WORK
 
 
 @pytest.mark.parametrize("is_deaf", [True, False])
@@ -371,8 +376,42 @@ async def test_a_link_that_pauses_while_frames_wait_stays_paused() -> None:
     bench.mqtt.transport.pause_reading()
     await asyncio.sleep(0)
     assert "resume_reading" not in bench.socket.calls
+    assert len(bench.mqtt.received) == 4 * PART_FRAMES, "the frames wait as well"
     bench.mqtt.transport.resume_reading()
+    await asyncio.sleep(0)
     assert bench.socket.calls[-1] == "resume_reading"
+    assert len(bench.mqtt.received) > 4 * PART_FRAMES
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_frames_that_wait_for_a_link_are_decoded_at_the_end(is_lost: bool) -> None:
+    bench = Bench()
+    bench.web.data_received(numbered(PART_FRAMES + 1) + CLOSE)
+    bench.mqtt.transport.pause_reading()
+    await asyncio.sleep(0)
+    assert len(bench.mqtt.received) == 4 * PART_FRAMES
+    if is_lost:
+        bench.web.connection_lost(None)
+        await asyncio.sleep(0)
+        assert len(bench.mqtt.received) == 4 * PART_FRAMES + 4
+        assert bench.mqtt.calls == ["lost: the client closed its WebSocket with 1001"]
+    else:
+        bench.mqtt.transport.close()
+        bench.mqtt.transport.resume_reading()
+        await asyncio.sleep(0)
+        assert bench.socket.calls[-1] == "close"
+
+
+async def test_after_our_close_few_frames_are_searched_for_the_clients() -> None:
+    bench = Bench()
+    bench.mqtt.transport.close()
+    for _ in range(MAX_LATE_FRAMES):
+        bench.web.data_received(EMPTY)
+    await asyncio.sleep(0)
+    assert "write_eof" not in bench.socket.calls
+    bench.web.data_received(EMPTY)
+    await asyncio.sleep(0)
+    assert "write_eof" in bench.socket.calls
 
 
 async def test_a_link_that_resumes_while_too_much_waits_is_read_once_that_is_decoded() -> None:
