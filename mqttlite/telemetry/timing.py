@@ -48,7 +48,7 @@ class LoopLag:
         self._due = 0.0
 
     def start(self, interval_s: float = LAG_INTERVAL_S) -> None:
-        """Measure once, in so many seconds, and then again and again."""
+        """Measure after `interval_s`, and then again and again."""
         self._due = self._clock() + interval_s
         self._timer = asyncio.get_running_loop().call_later(interval_s, self._measure)
 

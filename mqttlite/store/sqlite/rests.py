@@ -28,7 +28,7 @@ class Rests:
         self._handled = 0
 
     def after(self, messages: int) -> None:
-        """So many messages more were handled: rest if it is time."""
+        """Count handled messages, and rest if it is time."""
         self._handled += messages
         if self._handled >= MESSAGES_BETWEEN_RESTS:
             self._handled = 0
