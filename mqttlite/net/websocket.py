@@ -349,6 +349,8 @@ class WebSocket(asyncio.Protocol):
         """Close our sending side and let the client close. Closing a socket with unread bytes could lose our last
         frame."""
         self._deadline.cancel()
+        if self.gone:
+            return
         self._deadline = self._loop.call_later(LINGER_S, self._transport.abort)
         if self._transport.can_write_eof():
             try:

@@ -103,6 +103,9 @@ class Intervals:
         """The first `MAX_GROUPS` of them get rows."""
         self._groups: dict[tuple[str, str], GroupReading] = {}
         """As they were at the end of the interval before."""
+        self._appended: dict[str, int] = {}
+        """How many messages each stream with a group had by then."""
+        self._has_swept = False
 
     # ------------------------------------------------------------------ what is noted meanwhile
 
@@ -151,6 +154,7 @@ class Intervals:
         links = list(self._links.values())
         groups = self.groups()[:MAX_GROUPS]
         former, self._groups = self._groups, {}
+        appended, self._appended = self._appended, {}
         left = _slices(links) + _slices(traffic) + _slices(latency) + _slices(drops) + _slices(groups)
         yield left
         for _ in _sliced(links, lambda link: self._look_at(link, start, now)):
@@ -161,10 +165,11 @@ class Intervals:
             _sliced(traffic, lambda counted: self._write_traffic(counted, start, now)),
             _sliced(latency, lambda entry: self._write_latency(*entry, start, now)),
             _sliced(drops, lambda entry: self._write_drop(*entry, start, now)),
-            _sliced(groups, lambda read: self._write_group(read(), former, start, now)),
+            _sliced(groups, lambda read: self._write_group(read(), former, appended, start, now)),
         ):
             left -= 1
             yield left
+        self._has_swept = True
 
     def _look_at(self, link: Link, start: float, now: float) -> None:
         connection = link.connection
@@ -245,13 +250,25 @@ class Intervals:
             )
 
     def _write_group(
-        self, group: GroupReading | None, former: Mapping[tuple[str, str], GroupReading], start: float, now: float
+        self,
+        group: GroupReading | None,
+        former: Mapping[tuple[str, str], GroupReading],
+        appended: Mapping[str, int],
+        start: float,
+        now: float,
     ) -> None:
         if group is None:
             return
         key = group.stream, group.group
         self._groups[key] = group
         before = former.get(key)
+        if before is not None:
+            had = before.appended
+        else:  # of a stream that is seen for the first time, it is not known what came in this interval
+            had = appended.get(group.stream, group.appended if self._has_swept else 0)
+        if had > group.appended:
+            had = 0  # the stream was deleted and made anew
+        self._appended[group.stream] = group.appended
         if before is not None and before.redeliveries + before.moves > group.redeliveries + group.moves:
             before = None  # it was deleted and made anew
         self._write(
@@ -265,7 +282,7 @@ class Intervals:
                 mode=group.mode,
                 members=group.members,
                 lag=group.lag,
-                appended=max(0, group.appended - (0 if before is None else before.appended)),
+                appended=group.appended - had,
                 under_way=group.under_way,
                 scheduled=group.scheduled,
                 redeliveries=group.redeliveries - (0 if before is None else before.redeliveries),

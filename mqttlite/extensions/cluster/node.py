@@ -182,6 +182,7 @@ class Node:
         try:
             database = self._database = self._disk.open()
         except NoRoom as error:
+            await self._give_back()  # another machine may have room
             await self._wait_for_room(error)
             return None
         if position_of(database) != (begin, self._log_id):

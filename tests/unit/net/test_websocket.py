@@ -402,6 +402,16 @@ async def test_frames_that_wait_for_a_link_are_decoded_at_the_end(is_lost: bool)
         assert bench.socket.calls[-1] == "close"
 
 
+async def test_frames_after_our_close_are_searched_no_more_when_the_socket_is_lost() -> None:
+    bench = Bench()
+    bench.mqtt.transport.close()
+    bench.web.data_received(2 * MAX_LATE_FRAMES * EMPTY)
+    bench.web.connection_lost(None)
+    while not bench.mqtt.calls:
+        await asyncio.sleep(0)
+    assert "write_eof" not in bench.socket.calls
+
+
 async def test_after_our_close_few_frames_are_searched_for_the_clients() -> None:
     bench = Bench()
     bench.mqtt.transport.close()

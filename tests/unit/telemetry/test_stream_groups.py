@@ -1,5 +1,7 @@
 """The dataset has a row for each group of a stream and interval."""
 
+import pytest
+
 from mqttlite.telemetry import intervals
 from mqttlite.telemetry.intervals import MAX_GROUPS, GroupReading, Intervals
 from mqttlite.telemetry.pseudonyms import Pseudonyms
@@ -43,9 +45,24 @@ def test_lags_are_those_of_the_end_and_counters_those_of_the_interval() -> None:
     assert [(each.lag, each.redeliveries, each.moves, each.appended) for each in (*first, *second, *third)] == [
         (5, 2, 1, 10),
         (7, 3, 0, 20),
-        (0, 1, 0, 40),
+        (0, 1, 0, 10),
     ]
     assert (first[0].interval_s, first[0].stream, first[0].group, first[0].mode) == (10.0, "s", "g", "shared")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "appended"),
+    [
+        pytest.param([], [reading(appended=1_000_010, group="new")], [0], id="of a stream that nobody read"),
+        pytest.param([reading(appended=90)], [reading(appended=95), reading(appended=95, group="new")], [5, 5], id="new"),
+        pytest.param([reading(appended=90)], [reading(appended=20)], [20], id="of a stream that was made anew"),
+    ],
+)
+def test_only_messages_of_the_interval_are_counted(
+    before: list[GroupReading | None], now: list[GroupReading | None], appended: list[int]
+) -> None:
+    _, rows = interval_rows(before, now)
+    assert [each.appended for each in rows] == appended
 
 
 def test_the_number_of_groups_is_limited() -> None:

@@ -79,3 +79,23 @@ async def test_a_machine_that_starts_on_a_full_disk_waits_for_room_and_says_so(
     turn.cancel()
     await asyncio.wait([turn])
     await machine.close()
+
+
+async def test_a_machine_whose_disk_is_full_at_its_turn_gives_the_lease_back_at_once(tmp_path: Path) -> None:
+    disk = FullDisk(tmp_path)
+    disk.has_room = True
+    machine = Node(ClusterOptions(servers=("nats://a",)), disk, MemoryServers().connect())
+
+    def fill() -> None:
+        disk.has_room = False
+
+    machine.on_follows = fill
+    machine.start()
+    turn = asyncio.create_task(machine.serve_next())
+    async with asyncio.timeout(10):
+        while machine.role != "cannot serve":
+            await asyncio.sleep(0.01)
+    assert not machine.turn.is_held
+    turn.cancel()
+    await asyncio.wait([turn])
+    await machine.close()
