@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mqttlite.extensions.streams.service import Streams
+from mqttlite.extensions.streams.states import GroupState
 from mqttlite.telemetry.figures import MAX_REPORTED, Values
 
 if TYPE_CHECKING:
@@ -16,11 +17,10 @@ def values(streams: Streams, archive: "Archive | None") -> Mapping[str, Values]:
     states = [streams.state(name) for name in heapq.nsmallest(MAX_REPORTED, streams.names)]
     labels = [{"stream": each.name} for each in states]
     archived = {} if archive is None else archive.figures()
-    groups = [
-        ({"stream": state.name, "group": each.name}, each)
-        for state in states
-        for each in heapq.nsmallest(MAX_REPORTED, streams.groups(state.name), key=lambda found: found.name)
-    ][:MAX_REPORTED]
+    groups: list[tuple[dict[str, str], GroupState]] = []
+    for state in states:
+        found = streams.groups(state.name, MAX_REPORTED - len(groups))
+        groups += [({"stream": state.name, "group": each.name}, each) for each in found]
     lags = [streams.lag(each.name) for each in states]
     return {
         "stream_messages": [(label, each.messages) for label, each in zip(labels, states, strict=True)],

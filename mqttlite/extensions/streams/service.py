@@ -354,9 +354,9 @@ class Streams:
         """The most messages that a reader has not finished. Raises `NoSuchStream`."""
         return lag_of(self._find(name))
 
-    def groups(self, name: str) -> list[GroupState]:
-        """Raises `NoSuchStream`."""
-        return groups_of(self._find(name))
+    def groups(self, name: str, most: int | None = None) -> list[GroupState]:
+        """All groups, or the first ones by name. Raises `NoSuchStream`."""
+        return groups_of(self._find(name), most)
 
     def group_readings(self) -> list[Callable[[], GroupReading | None]]:
         """The groups of all streams, each with what reads it later."""

@@ -1,5 +1,6 @@
 """The visible state of streams, readers and groups, and how it is found. Nothing here changes them."""
 
+import heapq
 from collections import Counter
 from dataclasses import dataclass
 
@@ -157,9 +158,10 @@ def lag_of(kept: KeptStream) -> int:
     return max((each.lag(logs) for each in (*alone, *(group.cursor for group in kept.groups.values()))), default=0)
 
 
-def groups_of(kept: KeptStream) -> list[GroupState]:
-    """Its groups."""
-    return [state_of_group(kept, each) for each in kept.groups.values()]
+def groups_of(kept: KeptStream, most: int | None = None) -> list[GroupState]:
+    """Its groups, or the first ones by name."""
+    names = kept.groups if most is None else heapq.nsmallest(most, kept.groups)
+    return [state_of_group(kept, kept.groups[each]) for each in names]
 
 
 def state_of_group(kept: KeptStream, group: Group | SharedGroup) -> GroupState:

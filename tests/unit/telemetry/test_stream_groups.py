@@ -54,7 +54,9 @@ def test_lags_are_those_of_the_end_and_counters_those_of_the_interval() -> None:
     ("before", "now", "appended"),
     [
         pytest.param([], [reading(appended=1_000_010, group="new")], [0], id="of a stream that nobody read"),
-        pytest.param([reading(appended=90)], [reading(appended=95), reading(appended=95, group="new")], [5, 5], id="new"),
+        pytest.param(
+            [reading(appended=9)], [reading(appended=14), reading(appended=14, group="new")], [5, 5], id="new"
+        ),
         pytest.param([reading(appended=90)], [reading(appended=20)], [20], id="of a stream that was made anew"),
     ],
 )
