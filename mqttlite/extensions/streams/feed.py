@@ -44,9 +44,11 @@ class Feed:
         "_is_loading",
         "_lagging",
         "_loads",
+        "_loads_from",
         "_owner",
         "_page",
         "_page_end",
+        "_page_first",
         "_stream",
         "is_new",
     )
@@ -60,11 +62,14 @@ class Feed:
         self._burst = 0
         self._page: Final[deque[Entry]] = deque()
         """Messages from the store, of the first partition in `_lagging`."""
+        self._page_first = 0
         self._page_end = 0
-        """The offset before which they are all that the partition has."""
+        """The offsets from and before which they are all that the partition has."""
         self._is_loading = False
         self._loads = 0
         """The partition of the page that is being read."""
+        self._loads_from = 0
+        """The offset from which it is read. The cursor may step back meanwhile."""
         self.is_new: bool = False
         """Whether the latest message came from memory, so that it may not be on disk yet."""
 
@@ -120,7 +125,8 @@ class Feed:
                 self._burst += 1
                 return entry
             following = self._page[0].offset if self._page else self._page_end
-            if following <= offset:
+            if not self._page_first <= offset < following:
+                self.forget_page()
                 self._want_page()
                 return None
             self._owner.on_passed(partition, place.jump(following), is_missing=True)
@@ -154,7 +160,7 @@ class Feed:
             self._is_loading = False
             self._owner.wake()
             return None
-        self._loads = partition.number
+        self._loads, self._loads_from = partition.number, first
         return LoadEntries(partition.key, first, partition.end, READ_AHEAD)
 
     def take_entries(self, entries: Entries) -> None:
@@ -169,10 +175,10 @@ class Feed:
         for offset, delivery in entries.found:
             memory.hold(delivery.message, ENTRY_BYTES)
             self._page.append(Entry(number, offset, delivery.message))
-        self._page_end = entries.following
+        self._page_first, self._page_end = self._loads_from, entries.following
 
     def forget_page(self) -> None:
         """Drop what was read ahead."""
-        self._page_end = 0
+        self._page_first = self._page_end = 0
         while self._page:
             self._stream.context.effects.memory.let_go(self._page.popleft().message, ENTRY_BYTES)

@@ -1,7 +1,7 @@
 """A stream keeps the messages of its topics, and each reader gets them from its own place on."""
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +17,7 @@ from mqttlite.extensions.streams import limits, readers, service
 from mqttlite.extensions.streams.errors import NoSuchStream, StreamExists, TooManyStreams
 from mqttlite.extensions.streams.keys import partition_of
 from mqttlite.extensions.streams.position import parse_position
+from mqttlite.extensions.streams.shared_options import SharedGroupOptions
 from mqttlite.filters import Filters
 from mqttlite.log.segments import Segments
 from mqttlite.store.memory import MemoryStore
@@ -529,6 +530,44 @@ def test_a_page_that_comes_late_is_put_where_it_belongs() -> None:
     answer(world, late)
     client = world.connect("r", auto_ack=False, **KEPT)
     assert got(client) == list("01234")
+    world.end()
+
+
+@pytest.mark.parametrize(
+    ("mode", "step_back"),
+    [
+        *[("reader", "loses"), ("reader", "is taken over")],
+        *[("ordered", "loses"), ("ordered", "is taken over"), ("ordered", "seeks")],
+        ("shared", "seeks"),
+    ],
+)
+def test_a_page_that_comes_late_does_not_undo_a_step_back(mode: str, step_back: str) -> None:
+    groups = (SharedGroupOptions(name="g"),) if mode == "shared" else ()
+    topic_filter = "$stream/s@earliest" if mode == "reader" else "$share/g/$stream/s@earliest"
+    world = StreamWorld([options(groups=groups)], MemoryStore(pages=True))
+    world.append("0", "1", "2")
+    fields: dict[str, Any] = {"receive_maximum": 3, **KEPT}
+    client = reader(world, topic_filter, **fields)
+    first, second, third = publishes(client.received())
+    world.append("3", "4", "5")
+    world.streams._kept["s"].stream.partitions[0].forget(3)
+    world.late_pages = []
+    ack(client, first)
+    assert (got(client), len(world.late_pages)) == ([], 1), "the page from the offset 3 on is asked for"
+    late, world.late_pages = world.late_pages, None
+    if step_back == "seeks":
+        world.streams.seek("s", "g", parse_position("0:1"))
+        world.settle()
+        ack(client, second, third)  # of before
+    else:
+        if step_back == "loses":
+            client.lose()
+        client = world.connect("r", auto_ack=False, **fields)
+    answer(world, late)
+    packets = publishes(client.received())
+    assert [each.payload for each in packets] == [b"1", b"2", b"3"]
+    ack(client, *packets)
+    assert got(client) == ["4", "5"]
     world.end()
 
 
