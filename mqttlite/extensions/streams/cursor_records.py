@@ -86,7 +86,7 @@ class CursorRecords:
         del self._expiries[group]
         days = GROUP_EXPIRY_S / 86_400
         _log.info(
-            "the group %s of the stream %s had no member for %d days and is deleted", group.name, group.stream, days
+            "the group %s of the stream %s was not used for %d days and is deleted", group.name, group.stream, days
         )
         self._delete_group(group.stream, group.name)
 

@@ -1,4 +1,4 @@
-"""Deletes a group that nobody has subscribed with for long, so that groups of programs that are gone do not add up."""
+"""Deletes a group that was not used for long, so that groups of programs that are gone do not add up."""
 
 from collections.abc import Callable
 from typing import Final, final

@@ -209,7 +209,7 @@ class Readers:
             found.append((group, reader if isinstance(reader, Reader) else None, position.offsets))
         for group, reader, offsets in found:
             if reader is None:
-                group.seek({partition: offset + 1 for partition, offset in offsets})
+                self._move(group, {partition: offset + 1 for partition, offset in offsets})
                 continue
             for partition, offset in offsets:
                 reader.finish_to(partition, offset)
@@ -280,19 +280,23 @@ class Readers:
     def seek(self, kept: KeptStream, name: str, position: Position) -> None:
         """Make a group go on from a position. Raises `NoSuchStream`, also for a missing partition, and `ValueError`."""
         group = find_group(kept, name)
-        if not group.subscriptions and isinstance(group, Group):
-            self._cursors.keep(group)
-            self._cursors.expire_later(group, self._context.now_us)
         if position.offsets and position.start is Start.LATEST:
             for number, offset in position.offsets:
                 end = find_partition(kept, number).end
                 if offset > end:
                     raise ValueError(f"the partition {number} of {kept.options.name} ends at {end}")
-            group.seek(dict(position.offsets))
+            self._move(group, dict(position.offsets))
             return
         positions, since = _begin_at(kept.stream, position)
         group.since = since
-        group.seek(dict(enumerate(positions)))
+        self._move(group, dict(enumerate(positions)))
+
+    def _move(self, group: Group | SharedGroup, positions: dict[int, int]) -> None:
+        """Make a group go on from offsets, by partition. It is in use: without subscriptions it expires later."""
+        if isinstance(group, Group) and not group.subscriptions:
+            self._cursors.keep(group)
+            self._cursors.expire_later(group, self._context.now_us)
+        group.seek(positions)
 
     def _expire(self, stream: str, name: str) -> None:
         self.delete_group(self._streams[stream], name)

@@ -2,11 +2,13 @@
 
 import pytest
 
+from mqttlite.core.authentication import NO_GRANTS
 from mqttlite.core.log_changes import Append, SaveRecord
 from mqttlite.core.message import Message
 from mqttlite.core.route.tally import POLICY_REFUSES
 from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.dedup import DEDUP_BLOCKS, DEDUP_IDS_OF_BLOCK, ID_MEMORY_BYTES, DedupWindow, digest_of
+from mqttlite.extensions.streams.limits import GROUP_EXPIRY_S
 from mqttlite.extensions.streams.once import DEDUP
 from mqttlite.extensions.streams.records import CURSOR
 from mqttlite.store.memory import MemoryStore
@@ -335,4 +337,36 @@ def test_a_message_that_is_too_large_finishes_nothing() -> None:
     code, _ = finish(client, "x" * 1_000, f"{GROUP} 0:0")
     assert code == POLICY_REFUSES
     assert world.streams.groups("in")[0].lag == 1
+    world.end()
+
+
+# ---------------------------------------------------------------------- of publishers without a session
+
+
+def ack_over_http(world: StreamWorld, *acks: str) -> tuple[int, str]:
+    """Publish to the stream `out` as an HTTP caller does. Return the code, and the refusal."""
+    properties = Properties(user_properties=[("acks", each) for each in acks])
+    publisher = world.broker.publisher("key", None, NO_GRANTS)
+    ticket = world.broker.publish(b"$stream/out", b"x", 1, False, world.now, properties, publisher)
+    world.settle()
+    return ticket.tally.code, ticket.tally.refusal
+
+
+def idle_group(world: StreamWorld, messages: int) -> None:
+    """Append messages for a group that has no member any more."""
+    client = worker(world)
+    client.disconnect()
+    world.append(*map(str, range(messages)), topic="work/a", key="k")
+
+
+def test_a_group_that_is_used_over_http_does_not_expire(store: MemoryStore) -> None:
+    world = StreamWorld([options("in", "work/#", keep_s=0), options("out", "done/#")], store)
+    idle_group(world, 3)
+    for offset in range(3):
+        world.advance(GROUP_EXPIRY_S * 0.6)
+        if offset == 2:
+            world = world.restart()
+        assert ack_over_http(world, f"{GROUP} 0:{offset}") == (0, ""), offset
+    world.advance(GROUP_EXPIRY_S + 1)
+    assert world.streams.groups("in") == []
     world.end()
