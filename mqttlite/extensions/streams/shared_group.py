@@ -95,6 +95,7 @@ class SharedMember:
 
     def on_gone(self) -> None:
         """Implements `Puller`: its messages go back to the group as they are returned."""
+        self.group.on_gone(self)
 
     def wake(self) -> None:
         """It may be able to take messages."""
@@ -105,6 +106,7 @@ class SharedMember:
         self.is_over = True
         self.stream.readers -= 1
         self.session.pull_no_more(self)
+        self.group.on_gone(self)
 
 
 @final
@@ -181,6 +183,8 @@ class SharedGroup(Job):
         self._feed.add(range(len(cursor.places)))
         self._ring: Final[deque[SharedMember]] = deque()
         """Members that may have room, in the order of their turns."""
+        self._present: Final[set[SharedMember]] = set()
+        """Members that had room since they connected: for them the group reads ahead."""
         self._changed: Final[set[int]] = set()
         """The partitions whose record is to be written."""
         self._retried: Final[list[dict[int, UnderWay[Entry]]]] = [{} for _ in cursor.places]
@@ -231,7 +235,15 @@ class SharedGroup(Job):
         if not member.in_ring and not member.is_over:
             member.in_ring = True
             self._ring.append(member)
+        if member.session.outbox is not None and not member.is_over:
+            self._present.add(member)
         self.wake()
+
+    def on_gone(self, member: SharedMember) -> None:
+        """A member is not connected, or has ended."""
+        self._present.discard(member)
+        if not self._present:
+            self._feed.forget_page()
 
     def _next_member(self) -> SharedMember | None:
         """The next member that can take a message."""
@@ -254,7 +266,7 @@ class SharedGroup(Job):
 
     def may_take(self) -> bool:
         """Implements `FeedOwner`."""
-        return not self.is_over and len(self._ring) > 0
+        return not self.is_over and len(self._present) > 0
 
     def on_passed(self, partition: Partition, messages: int, is_missing: bool) -> None:
         """Implements `FeedOwner`."""
@@ -277,7 +289,6 @@ class SharedGroup(Job):
         while True:
             member = self._next_member()
             if member is None:
-                self._feed.forget_page()
                 return
             if not has_budget(effects):
                 self.wake()

@@ -6,6 +6,7 @@ import pytest
 
 from mqttlite.core.log_changes import SaveRecord
 from mqttlite.core.message import Message
+from mqttlite.core.question import LoadEntries, LoadPage
 from mqttlite.extensions.streams import dead_places
 from mqttlite.extensions.streams.errors import NoSuchStream, WrongMode
 from mqttlite.extensions.streams.limits import MAX_UNDER_WAY
@@ -489,4 +490,58 @@ def test_a_record_that_cannot_be_read_delivers_again() -> None:
     world.settle()
     world = world.restart()
     assert got(member(world, "1")) == ["a", "b"]
+    world.end()
+
+
+class CountingWorld(StreamWorld):
+    """Counts what it reads from the store."""
+
+    reads = 0
+
+    def read(self, page: LoadPage | LoadEntries) -> object:
+        self.reads += 1
+        return super().read(page)
+
+
+def test_a_group_that_is_behind_reads_each_page_once_while_a_member_is_connected() -> None:
+    world = CountingWorld([shared()], MemoryStore(pages=True))
+    world.append(*map(str, range(40)))
+    first, second = member(world, "1", receive_maximum=2), member(world, "2", receive_maximum=2)
+    found: list[Publish] = []
+    for _ in range(12):
+        for each in (first, second):
+            packets = publishes(each.received())
+            found += packets
+            ack(each, *packets)
+    assert [int(each.payload) for each in found] == list(range(40))
+    assert world.reads == 1
+    world.end()
+
+
+def test_what_was_read_ahead_is_forgotten_when_the_last_member_goes() -> None:
+    world = CountingWorld([shared()], MemoryStore(pages=True))
+    world.append(*["x" * 1_000] * 40)
+    first, second = member(world, "1", receive_maximum=2), member(world, "2", receive_maximum=2)
+    memory = world.broker.effects.memory
+    first.lose()
+    assert memory.used > 30_000, "the other member goes on"
+    second.send(Unsubscribe(second.packet_id(), (GROUP.encode(),)))
+    assert memory.used < 20_000
+    assert world.reads == 1
+    first = member(world, "1", receive_maximum=5)
+    assert attempts(publishes(first.received())) == ["2"] * 2 + ["1"] * 3
+    assert world.reads == 2
+    world.end()
+
+
+def test_a_member_that_was_idle_and_connects_again_gets_messages_from_the_store() -> None:
+    world = StreamWorld([shared()], MemoryStore(pages=True))
+    world.append("a", "b")
+    client = member(world, "1", **KEPT)
+    ack(client, *publishes(client.received()))
+    client.lose()
+    client = world.connect("1", auto_ack=False, **KEPT)
+    world.streams.seek("s", "g", EARLIEST)
+    world.settle()
+    assert got(client) == ["a", "b"]
     world.end()
