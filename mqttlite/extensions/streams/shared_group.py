@@ -451,11 +451,13 @@ class SharedGroup(Job):
     def _end(self, entry: UnderWay[Entry], reason: str) -> None:
         """A message is done: it was acknowledged, or has expired."""
         place = entry.message
-        if entry.sequence in self._replayed:
+        is_replayed = entry.sequence in self._replayed
+        if is_replayed:
             self._replayed.discard(entry.sequence)
-            self._are_dead_changed |= self.dead.remove(place.partition, place.offset)
         else:
             self._pass(entry)
+        if is_replayed or not reason:  # also acknowledged after a seek to before it
+            self._are_dead_changed |= self.dead.remove(place.partition, place.offset)
         self._settle(entry, reason, "")
 
     def _pass(self, entry: UnderWay[Entry]) -> None:

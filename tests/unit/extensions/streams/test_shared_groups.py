@@ -545,3 +545,18 @@ def test_a_member_that_was_idle_and_connects_again_gets_messages_from_the_store(
     world.settle()
     assert got(client) == ["a", "b"]
     world.end()
+
+
+def test_a_dead_letter_that_is_acknowledged_after_a_seek_is_none() -> None:
+    world = StreamWorld([shared()], MemoryStore(pages=True))
+    client = member(world, "1")
+    dead(world, client, "a")
+    world.streams.seek("s", "g", EARLIEST)
+    world.settle()
+    assert state(world).dead_letters == 1
+    ack(client, *publishes(client.received()))
+    assert state(world).dead_letters == 0
+    assert not replay(world, 0)
+    world = world.restart()
+    assert state(world).dead_letters == 0
+    world.end()
