@@ -85,7 +85,18 @@ class Entry(Generic[M]):
 class Deliveries(Generic[M]):
     """`jitter` returns random numbers from 0 to 1."""
 
-    __slots__ = ("_jitter", "_lanes", "_leases", "_order", "_ready", "_timed", "entries", "leased", "scheduled")
+    __slots__ = (
+        "_jitter",
+        "_lanes",
+        "_last_due_at",
+        "_leases",
+        "_order",
+        "_ready",
+        "_timed",
+        "entries",
+        "leased",
+        "scheduled",
+    )
 
     def __init__(self, jitter: Callable[[], float]) -> None:
         self._jitter: Final = jitter
@@ -96,7 +107,10 @@ class Deliveries(Generic[M]):
         self._lanes: Final[dict[str, deque[Entry[M]]]] = {}
         """By ordering key, in order of sequence."""
         self._leases: Final[dict[int, Entry[M]]] = {}
-        """Leases with the queue's own deadline, which end in the order in which they began."""
+        """Leases with the queue's own deadline, which end in the order in which they began. One that ends before an
+        older one, as after a change of the deadline, is in `_timed`."""
+        self._last_due_at = 0.0
+        """When the last lease in `_leases` was to end, when it was made."""
         self._timed: list[tuple[float, int, Entry[M]]] = []
         """A heap of all other due times. Outdated entries are skipped."""
         self._order = 0
@@ -163,8 +177,9 @@ class Deliveries(Generic[M]):
         entry.state = LEASED
         entry.due_at = now + deadline_s
         self.leased += 1
-        if is_usual:
+        if is_usual and (not self._leases or entry.due_at >= self._last_due_at):
             self._leases[entry.sequence] = entry
+            self._last_due_at = entry.due_at
         else:
             self._add_timed(entry)
 

@@ -1,6 +1,6 @@
 """Deliveries of a shared cursor: the cases that a queue meets rarely."""
 
-from mqttlite.log.deliveries import BLOCKED, DONE, READY, Deliveries, Entry
+from mqttlite.log.deliveries import ARRIVAL_S, BLOCKED, DONE, READY, Deliveries, Entry
 
 
 def deliveries() -> Deliveries[str]:
@@ -36,3 +36,23 @@ def test_leases_that_are_extended_again_and_again_take_bounded_memory_and_end_in
     assert each.next_at() is not None
     assert each.take_due(2_999.9) is None
     assert each.take_due(3_000.0) is entry
+
+
+def test_a_lease_that_is_shorter_than_an_older_one_ends_before_it() -> None:
+    each = deliveries()
+    entries = [Entry(sequence, "m") for sequence in range(4)]
+    for entry in entries:
+        each.add(entry, 0.0)
+    old, short, equal, last = entries
+    each.lease(old, 0.0, 600.0, "c")
+    each.lease(short, 1.0, 1.0, "c")
+    each.start(short, 1, 1.5)
+    assert each.next_at() == 2.0, "it may be too early"
+    assert each.take_due(2.5) is None
+    assert each.take_due(2.5 + ARRIVAL_S) is short
+    each.lease(equal, 3.0, 597.0, "c")
+    assert each.take_due(600.0) is old
+    assert each.take_due(600.0) is equal
+    each.lease(last, 600.0, 1.0, "c")
+    assert not each._timed, "the older leases are over"
+    assert each.take_due(601.0) is last

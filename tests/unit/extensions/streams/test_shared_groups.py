@@ -560,3 +560,17 @@ def test_a_dead_letter_that_is_acknowledged_after_a_seek_is_none() -> None:
     world = world.restart()
     assert state(world).dead_letters == 0
     world.end()
+
+
+def test_a_shorter_deadline_holds_behind_an_older_lease() -> None:
+    world = StreamWorld([shared()])
+    client = member(world, "1")
+    world.streams.set_group("s", "g", SharedGroupSettings(ack_deadline_s=600, min_delay_s=0, max_delay_s=0))
+    world.append("old")
+    assert got(client) == ["old"]
+    world.streams.set_group("s", "g", SharedGroupSettings(ack_deadline_s=1, min_delay_s=0, max_delay_s=0))
+    world.append("new")
+    assert got(client) == ["new"]
+    world.advance(1 + 2 * ARRIVAL_S)
+    assert got(client) == ["new"]
+    world.end()
