@@ -55,7 +55,9 @@ async def test_a_result_and_what_it_was_made_of_are_one_request(rig: Rig, gatewa
         assert again.status_code == 200, "the answer was lost"
         other = await client.post(PUBLISH, params={"acks": f"{GROUP} 0:1"}, content=b"AB")
         assert "is finished" in other.json()["detail"], "another worker was faster"
-        message = {"topic": "$stream/out", "payload": "C", "encoding": "text", "qos": 1, "acks": [f"{GROUP} 0:2"]}
+        slow = await client.post(PUBLISH, params={"acks": f"{GROUP} 0:0-2"}, content=b"ABC")
+        assert (slow.status_code, "position of the group, which is 2" in slow.json()["detail"]) == (422, True)
+        message = {"topic": "$stream/out", "payload": "C", "encoding": "text", "qos": 1, "acks": [f"{GROUP} 0:2-2"]}
         bulk = await client.post("/api/v1/publish/bulk", json=[message, message])
         assert (bulk.json()["published"], bulk.json()["refused"]) == (1, 1), bulk.text
         assert await lag(gateway) == 0

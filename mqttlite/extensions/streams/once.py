@@ -1,13 +1,15 @@
 """What a publisher asks with a message so that it takes effect once: `dedup-id` and `acks`."""
 
-from typing import Final
+import re
+from typing import Final, NamedTuple
 
 from mqttlite.core.log_changes import LOG_MARK
 from mqttlite.core.message import NO_PROPERTIES, Message
 from mqttlite.extensions.dedup import DEDUP_ID, digest_of
 
 ACKS: Final = "acks"
-"""The user property with what the publisher has finished: the topic filter of its subscription, a space, positions."""
+"""The user property with what the publisher has finished: the topic filter of its subscription, a space, and what
+`parse_finished` takes."""
 
 DEDUP: Final = f"{LOG_MARK}$stream-dedup/"
 """Begins the names of the records of ids."""
@@ -16,6 +18,32 @@ _DEDUP_ID: Final = DEDUP_ID.encode()
 _ACKS: Final = ACKS.encode()
 _NO_ACKS: Final[list[str]] = []
 """Never added to."""
+
+_FINISHED: Final = re.compile(r"(?P<partition>[0-9]{1,4}):((?P<first>[0-9]{1,18})-)?(?P<last>[0-9]{1,18})")
+
+
+class Finished(NamedTuple):
+    """What a publisher has finished in a partition: all up to the offset `last`. With `first` it says that it began
+    there, so that another one has not finished a part of it meanwhile."""
+
+    text: str
+    partition: int
+    first: int | None
+    last: int
+
+
+def parse_finished(text: str) -> list[Finished]:
+    """What `0:17,1:20-22` means. Raises `ValueError` with a sentence."""
+    found: list[Finished] = []
+    for each in text.split(","):
+        parts = _FINISHED.fullmatch(each)
+        if parts is None:
+            raise ValueError(f"{text[:64]!r} is not of the form <partition>:<last>,… or <partition>:<first>-<last>,…")
+        first, last = parts["first"], int(parts["last"])
+        if first is not None and int(first) > last:
+            raise ValueError(f"{each} ends before it begins")
+        found.append(Finished(each, int(parts["partition"]), None if first is None else int(first), last))
+    return found
 
 
 def asked_with(message: Message) -> tuple[bytes, list[str]]:

@@ -23,6 +23,7 @@ from mqttlite.extensions.streams.errors import NoSuchStream, TooManyStreams, Wro
 from mqttlite.extensions.streams.group import Group
 from mqttlite.extensions.streams.limits import MAX_GROUPS, MAX_READERS, MAX_READERS_OF_CLIENT
 from mqttlite.extensions.streams.namespace import position_of, split_position
+from mqttlite.extensions.streams.once import Finished, parse_finished
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.position import Position, Start, parse_position
@@ -185,8 +186,9 @@ class Readers:
 
     def take_acks(self, source: Source, acks: list[str]) -> str:
         """Finish messages for a member of groups. Each of `acks` is the topic filter of a subscription, a space, and
-        the last finished offset of partitions (`0:17,1:22`). Return why not; then none is finished."""
-        found: list[tuple[Group, Reader | None, tuple[tuple[int, int], ...]]] = []
+        what is finished (`0:17,1:20-22`). Return why not; then none is finished."""
+        found: list[tuple[Group, Reader | None, dict[int, int]]] = []
+        named: set[tuple[Group, int]] = set()
         for each in acks:
             topic_filter, _, text = each.rpartition(" ")
             reader = self._reader_of(source, topic_filter)
@@ -195,26 +197,39 @@ class Readers:
                 return f"acks: the group of {topic_filter[:128]!r} is shared, and its members finish single messages"
             if group is None:
                 return f"acks: {topic_filter[:128]!r} is no subscription of this client in a group"
+            member = reader if isinstance(reader, Reader) else None
             try:
-                position = parse_position(text)
+                asked = parse_finished(text)
             except ValueError as error:
                 return f"acks: {error}"
-            if not position.offsets or position.start is not Start.LATEST:
-                return f"acks: {text[:64]!r} has no offsets: it is <partition>:<offset>,…"
-            for partition, offset in position.offsets:
-                if reader is None and self._is_refused(group, partition, offset):
-                    return f"acks: {partition}:{offset} is finished, of a member, or is not there yet"
-                if isinstance(reader, Reader) and reader.refuses(partition, offset):
-                    return f"acks: {partition}:{offset} is finished, of another member now, or was not sent to this one"
-            found.append((group, reader if isinstance(reader, Reader) else None, position.offsets))
+            for finished in asked:
+                if (group, finished.partition) in named:
+                    shown = f"the partition {finished.partition} of $stream/{group.stream}"
+                    return f"acks: {shown} is named twice for the group {group.name[:128]!r}"
+                named.add((group, finished.partition))
+                refusal = self._refusal(group, member, finished)
+                if refusal:
+                    return f"acks: {finished.text} {refusal}"
+            found.append((group, member, {finished.partition: finished.last for finished in asked}))
         for group, reader, offsets in found:
             if reader is None:
-                self._move(group, {partition: offset + 1 for partition, offset in offsets})
+                self._move(group, {partition: offset + 1 for partition, offset in offsets.items()})
                 continue
-            for partition, offset in offsets:
+            for partition, offset in offsets.items():
                 reader.finish_to(partition, offset)
             self._cursors.save_group(group)
         return ""
+
+    def _refusal(self, group: Group, member: Reader | None, finished: Finished) -> str:
+        """Why a member, or a publisher that is none, has not finished something; empty if it has."""
+        number, last = finished.partition, finished.last
+        if member is None and self._is_refused(group, number, last):
+            return "is finished, of a member, or is not there yet"
+        if member is not None and member.refuses(number, last):
+            return "is finished, of another member now, or was not sent to this one"
+        position = group.cursor.places[number].position
+        begins = (None, position, max(position, self._streams[group.stream].stream.partitions[number].first))
+        return "" if finished.first in begins else f"does not begin at the position of the group, which is {position}"
 
     def _group_without_reader(self, source: Source, topic_filter: str) -> Group | SharedGroup | None:
         """The group for a publisher that has no session, such as an HTTP caller, and so no subscription: it finishes

@@ -10,6 +10,7 @@ from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.dedup import DEDUP_BLOCKS, DEDUP_IDS_OF_BLOCK, ID_MEMORY_BYTES, DedupWindow, digest_of
 from mqttlite.extensions.streams.limits import GROUP_EXPIRY_S
 from mqttlite.extensions.streams.once import DEDUP
+from mqttlite.extensions.streams.position import parse_position
 from mqttlite.extensions.streams.records import CURSOR
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.packets import Ack, Publish
@@ -290,11 +291,12 @@ def test_a_member_without_the_partition_finishes_nothing_and_publishes_nothing(s
         ("$share/g/$stream/none 0:0", "acks: '$share/g/$stream/none' is no subscription"),
         ("$stream/in@earliest 0:0", "acks: '$stream/in@earliest' is no subscription"),
         ("$a/b/c/in@earliest 0:0", "acks: '$a/b/c/in@earliest' is no subscription"),
-        (f"{GROUP} noon", "acks: 'noon' is no position"),
-        (f"{GROUP} earliest", "acks: 'earliest' has no offsets"),
-        (f"{GROUP} earliest,0:0", "acks: 'earliest,0:0' has no offsets"),
+        (f"{GROUP} noon", "acks: 'noon' is not of the form <partition>:<last>,… or <partition>:<first>-<last>,…"),
+        (f"{GROUP} earliest,0:0", "acks: 'earliest,0:0' is not of the form"),
+        (f"{GROUP} 0:2-1", "acks: 0:2-1 ends before it begins"),
         (f"{GROUP} 2:0", "acks: 2:0 is finished, of another member now"),
         (f"{GROUP} 0:9", "acks: 0:9 is finished, of another member now"),
+        (f"{GROUP} 0:0-9", "acks: 0:0-9 is finished, of another member now"),
     ],
 )
 def test_wrong_acks_are_refused_with_a_sentence(acks: str, refusal: str) -> None:
@@ -369,4 +371,62 @@ def test_a_group_that_is_used_over_http_does_not_expire(store: MemoryStore) -> N
         assert ack_over_http(world, f"{GROUP} 0:{offset}") == (0, ""), offset
     world.advance(GROUP_EXPIRY_S + 1)
     assert world.streams.groups("in") == []
+    world.end()
+
+
+def test_of_two_workers_that_did_the_same_messages_the_second_is_refused_if_it_says_where_it_began() -> None:
+    world = StreamWorld([options("in", "work/#"), options("out", "done/#")])
+    idle_group(world, 20)
+    refused = (POLICY_REFUSES, "acks: 0:0-14 does not begin at the position of the group, which is 10")
+    assert ack_over_http(world, f"{GROUP} 0:0-9") == (0, "")
+    assert ack_over_http(world, f"{GROUP} 0:0-14") == refused
+    assert ack_over_http(world, f"{GROUP} 0:11-14")[0] == POLICY_REFUSES, "10 would be finished without a result"
+    assert (list(world.streams.groups("in")[0].positions), counts(world, "out")) == ([10], (1, 0))
+    assert ack_over_http(world, f"{GROUP} 0:10-14") == (0, "")
+    assert ack_over_http(world, f"{GROUP} 0:16") == (0, ""), "without a begin it is all up to there"
+    assert list(world.streams.groups("in")[0].positions) == [17]
+    world.end()
+
+
+def test_what_a_group_has_not_read_of_removed_messages_needs_no_result() -> None:
+    world = StreamWorld([options("in", "work/#", keep_bytes=2_000), options("out", "done/#")])
+    idle_group(world, 20)
+    (first,) = [each.first for each in world.streams._kept["in"].stream.partitions]
+    assert 0 < first < 19
+    assert ack_over_http(world, f"{GROUP} 0:{first - 1}-19")[0] == POLICY_REFUSES
+    assert ack_over_http(world, f"{GROUP} 0:{first}-{first}") == (0, "")
+    world.streams.seek("in", "g", parse_position("0:0"))
+    assert ack_over_http(world, f"{GROUP} 0:0-{first}") == (0, ""), "the worker took the position of the group"
+    assert ack_over_http(world, f"{GROUP} 0:{first + 1}-19") == (0, "")
+    world.end()
+
+
+def test_a_member_may_say_where_it_began() -> None:
+    world = StreamWorld([options("in", "work/#"), options("out", "done/#")])
+    world.append("1", "2", "3", topic="work/a")
+    client = worker(world)
+    assert got(client) == ["1", "2", "3"]
+    assert finish(client, "x", f"{GROUP} 0:0-0") == (0, "")
+    code, sentence = finish(client, "x", f"{GROUP} 0:0-1")
+    assert (code, sentence) == (
+        POLICY_REFUSES,
+        "acks: 0:0-1 does not begin at the position of the group, which is 1",
+    )
+    assert finish(client, "x", f"{GROUP} 0:1-2") == (0, "")
+    world.end()
+
+
+@pytest.mark.parametrize("second", [f"{GROUP} 0:4", "$share/g/$stream/in 0:4", f"{GROUP} 0:0-4"])
+def test_a_message_finishes_a_partition_once(second: str) -> None:
+    world = StreamWorld([options("in", "work/#"), options("out", "done/#")])
+    idle_group(world, 20)
+    refused = (POLICY_REFUSES, "acks: the partition 0 of $stream/in is named twice for the group 'g'")
+    assert ack_over_http(world, f"{GROUP} 0:9", second) == refused
+    assert ack_over_http(world, f"{GROUP} 0:9,0:4") == refused
+    client = worker(world)
+    assert client.subscribe("$share/g/$stream/in", qos=1) == b"\x01"
+    client.received()
+    code, sentence = finish(client, "x", f"{GROUP} 0:9,0:4")
+    assert (code, sentence) == refused
+    assert (list(world.streams.groups("in")[0].positions), counts(world, "out")) == ([0], (0, 0))
     world.end()
