@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from mqttlite.core.message import Delivery, Message, RawProperties
+from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.outbound.told_properties import MESSAGE_ID, PUBLISH_TIME, USER_PROPERTY, time_text, with_more
 from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.primitives import encode_utf8
@@ -64,6 +65,13 @@ class Entry:
             return self.message
         more = _ATTEMPT + encode_utf8(str(attempt))
         return self._with(more + _SKIPPED + encode_utf8(str(skipped)) if skipped else more)
+
+    def fitting(self, seen: Message, outbox: Outbox, identifiers: tuple[int, ...], now: float) -> Message:
+        """What a client gets of `seen`: if that is too large for it, the message without what was added."""
+        if not outbox.has_own_packets or seen is self.message:
+            return seen
+        size = Delivery(seen, 1, False, identifiers).packet_bytes(outbox.version, now)
+        return self.message if outbox.is_too_large(size) else seen
 
     def delivery(self, message: Message) -> Delivery:
         """The delivery at QoS 0 of what `seen` returned, without subscription identifier."""

@@ -288,11 +288,12 @@ class Reader(Job):
             self._skip(entry.partition, place)
             return
         effects.work += _WORK
-        message = self._seen(entry)
+        subscription, outbox = self.subscription, self._outbox
+        identifiers = (subscription.identifier,) if subscription.identifier else ()
+        seen = entry.seen(outbox.version, self._untold)
+        message = entry.fitting(seen, outbox, identifiers, effects.now)
         self._untold = 0
         effects.pending_bytes += message.size() + SENDING_BYTES
-        subscription = self.subscription
-        identifiers = (subscription.identifier,) if subscription.identifier else ()
         if subscription.qos == 0:
             delivery = Delivery(message, 0, False, identifiers) if identifiers else entry.delivery(message)
             session.deliver_qos0(delivery)
@@ -303,15 +304,6 @@ class Reader(Job):
                 place.send()
             else:  # the client cannot take it
                 self._skip(entry.partition, place)
-
-    def _seen(self, entry: Entry) -> Message:
-        """The message as the client gets it: without its place in the stream if it is too large with it."""
-        outbox = self._outbox
-        seen = entry.seen(outbox.version, self._untold)
-        if outbox.has_own_packets and seen is not entry.message:
-            size = Delivery(seen, 1, False).packet_bytes(outbox.version, self._effects.now)
-            return entry.message if outbox.is_too_large(size) else seen
-        return seen
 
     def _skip(self, partition: int, place: Place) -> None:
         """The message at the head is done."""

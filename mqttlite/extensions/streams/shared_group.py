@@ -381,11 +381,12 @@ class SharedGroup(Job):
         outbox.awaits_commit = True
         lease = _Lease(self, entry)
         effects.awaiting.append(lease)
-        message = place.seen_at_attempt(outbox.version, self._untold, entry.attempts)
+        identifiers = (subscription.identifier,) if subscription.identifier else ()
+        seen = place.seen_at_attempt(outbox.version, self._untold, entry.attempts)
+        message = place.fitting(seen, outbox, identifiers, effects.now)
         member.skipped += self._untold
         self._untold = 0
         effects.pending_bytes += message.size() + SENDING_BYTES
-        identifiers = (subscription.identifier,) if subscription.identifier else ()
         if subscription.qos == 0:
             if session.deliver_qos0(Delivery(message, 0, False, identifiers)):
                 self.fail(entry, entry.attempts, _TOO_LARGE)

@@ -56,3 +56,14 @@ def test_a_lease_that_is_shorter_than_an_older_one_ends_before_it() -> None:
     each.lease(last, 600.0, 1.0, "c")
     assert not each._timed, "the older leases are over"
     assert each.take_due(601.0) is last
+
+
+def test_a_ready_message_that_ends_is_not_taken() -> None:
+    each = deliveries()
+    entries = [Entry(sequence, "m") for sequence in range(2)]
+    for entry in entries:
+        assert each.add(entry, 0.0)
+        each.push(entry)
+    each.settle(entries[0])
+    assert each.pop() is entries[1]
+    assert each.pop() is None

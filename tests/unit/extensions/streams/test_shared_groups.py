@@ -574,3 +574,21 @@ def test_a_shorter_deadline_holds_behind_an_older_lease() -> None:
     world.advance(1 + 2 * ARRIVAL_S)
     assert got(client) == ["new"]
     world.end()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("identifier", [0, 200_000_000])
+def test_a_message_that_fits_only_without_what_is_added_is_given_without_it(qos: int, identifier: int) -> None:
+    told: dict[tuple[str, int], int] = {}
+    for size in range(50, 300, 5):
+        world = StreamWorld([shared()])
+        filters = {"member": GROUP, "reader": "$stream/s@earliest"}
+        connected = {name: world.connect(name, auto_ack=False, maximum_packet_size=size) for name in filters}
+        for name, client in connected.items():
+            client.subscribe(filters[name], qos=qos, identifier=identifier)
+        world.append("x" * 20)
+        for name, client in connected.items():
+            (packet,) = publishes(client.received())
+            told[name, size] = len(packet.properties.user_properties)
+    assert {told["member", 50], told["reader", 50]} == {0}
+    assert (told["member", 295], told["reader", 295]) == (5, 4)
