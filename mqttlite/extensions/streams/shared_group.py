@@ -188,11 +188,13 @@ class SharedGroup(Job):
         self._changed: Final[set[int]] = set()
         """The partitions whose record is to be written."""
         self._retried: Final[list[dict[int, UnderWay[Entry]]]] = [{} for _ in cursor.places]
-        """By partition and offset: what was sent more than once, or waits for its next attempt."""
+        """By partition and offset: what was sent more than once, or waits for its next attempt. Not what is replayed:
+        after a restart it is only a dead letter."""
         self._sent_before: Final[list[int]] = [0] * len(cursor.places)
         """By partition: what was sent before the start of the broker, once if it is not in `_attempted`."""
         self._attempted: Final[list[dict[int, tuple[int, float]]]] = [{} for _ in cursor.places]
-        """By partition and offset: the attempts before the start of the broker, and when the next one is due."""
+        """By partition and offset, in order: the attempts before the start of the broker, and when the next one is
+        due."""
         self._replayed: Final[set[int]] = set()
         """The sequences of dead letters that are delivered again."""
         self.dead: Final = DeadPlaces()
@@ -272,6 +274,14 @@ class SharedGroup(Job):
         """Implements `FeedOwner`."""
         self._untold += messages
         self._changed.add(partition.number)
+        attempted, head = self._attempted[partition.number], self.cursor.places[partition.number].head
+        passed: list[int] = []
+        for offset in attempted:
+            if offset >= head:
+                break
+            passed.append(offset)
+        for offset in passed:
+            del attempted[offset]
 
     def step(self) -> bool:
         """Implements `Job`."""
@@ -345,8 +355,12 @@ class SharedGroup(Job):
         self._bytes += self._effects.memory.hold(entry.message.message, ENTRY_BYTES)
         is_ready = self._deliveries.add(entry, self._effects.now, due_at)
         if entry.attempts > 1 or not is_ready:
-            self._retried[entry.message.partition][entry.message.offset] = entry
+            self._note_retried(entry)
         return is_ready
+
+    def _note_retried(self, entry: UnderWay[Entry]) -> None:
+        if entry.sequence not in self._replayed:
+            self._retried[entry.message.partition][entry.message.offset] = entry
 
     def _sequence(self, partition: int, offset: int) -> int:
         return offset * len(self.cursor.places) + partition
@@ -376,7 +390,7 @@ class SharedGroup(Job):
         place = entry.message
         if entry.attempts > 1:
             self.redeliveries += 1
-            self._retried[place.partition][place.offset] = entry
+            self._note_retried(entry)
         self._changed.add(place.partition)
         outbox.awaits_commit = True
         lease = _Lease(self, entry)
@@ -427,9 +441,8 @@ class SharedGroup(Job):
             delay = max(0.0, min(delay, expires_at + _BEYOND_S - now))  # it ends at its expiry
         self._deliveries.retry(entry, now, delay)
         if entry.state == SCHEDULED:
-            place = entry.message
-            self._retried[place.partition][place.offset] = entry
-            self._changed.add(place.partition)
+            self._note_retried(entry)
+            self._changed.add(entry.message.partition)
         self.wake()
 
     def _give_up(self, entry: UnderWay[Entry], cause: str, detail: str) -> None:
@@ -547,10 +560,12 @@ class SharedGroup(Job):
 
     def restore(self, partition: int, saved: SavedShare) -> None:
         """Take a record of the store: what was sent and not acknowledged is delivered again."""
-        self.cursor.places[partition] = place_of(saved)
+        place = self.cursor.places[partition] = place_of(saved)
         self._sent_before[partition] = saved.head
         ahead_us = self._stream.context.wall_ahead_us
-        for offset, attempts, due_us in saved.retried:
+        for offset, attempts, due_us in sorted(saved.retried):
+            if offset < place.position or (place.ahead is not None and offset in place.ahead):
+                continue
             due_at = (due_us - ahead_us) / 1e6 if due_us else 0.0
             self._attempted[partition][offset] = (attempts, due_at)
 

@@ -14,6 +14,7 @@ from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.position import EARLIEST, parse_position
 from mqttlite.extensions.streams.records import PART
 from mqttlite.extensions.streams.shared_options import SharedGroupOptions, SharedGroupSettings
+from mqttlite.extensions.streams.shared_record import decode_share
 from mqttlite.extensions.streams.states import GroupState
 from mqttlite.filters import Filters
 from mqttlite.log.deliveries import ARRIVAL_S
@@ -592,3 +593,53 @@ def test_a_message_that_fits_only_without_what_is_added_is_given_without_it(qos:
             told[name, size] = len(packet.properties.user_properties)
     assert {told["member", 50], told["reader", 50]} == {0}
     assert (told["member", 295], told["reader", 295]) == (5, 4)
+
+
+def saved(world: StreamWorld) -> list[int]:
+    """The offsets of the partition 0 with attempts in the store."""
+    world.settle()
+    found = [change for batch in world.store.load() for change in batch if isinstance(change, SaveRecord)]
+    share = decode_share([each.data for each in found if each.key == f"{PART}0/0"][-1])
+    assert share is not None
+    return sorted([offset for offset, *_ in share.retried])
+
+
+def test_the_attempts_of_what_is_passed_or_dead_are_forgotten() -> None:
+    world = StreamWorld([shared(keep_bytes=20_000)], MemoryStore(pages=True))
+    client = member(world, "1", **KEPT)
+    dead(world, client, "a")
+    assert replay(world, 0)
+    world.settle()
+    for _ in range(2):
+        refuse(client, *publishes(client.received()))
+        world.advance(9)
+    world.append(*map(str, range(20)))
+    again = publishes(client.received())
+    assert attempts(again)[0] == "3"
+    refuse(client, *reversed(again[1:]))
+    world = world.restart()
+    assert saved(world) == list(range(1, 21)), "a replay begins anew after a restart"
+    first = 0
+    while first < 2:
+        world.append("x" * 500)
+        first = world.streams.state("s").partitions[0].first
+    client = member(world, "1", **{**KEPT, "receive_maximum": 1})
+    assert len(got(client)) == 1
+    assert saved(world) == list(range(first, 21))
+    assert first < 20, "some are left"
+    world.end()
+
+
+def test_attempts_in_a_record_of_what_is_done_are_not_kept() -> None:
+    world = StreamWorld([shared()], MemoryStore(pages=True))
+    client = member(world, "1", **KEPT)
+    world.append(*"abcd")
+    ack(client, *publishes(client.received())[:1])
+    world.settle()
+    world.broker.effects.record(SaveRecord(f"{PART}0/0", b"[1,4,[[3,4]],[[3,2,0],[2,2,0],[0,2,0]]]"))
+    world.settle()
+    world = world.restart()
+    client = member(world, "1", receive_maximum=1, **KEPT)
+    assert got(client) == ["b"]
+    assert saved(world) == [1, 2]
+    world.end()
