@@ -99,7 +99,10 @@ class Cursor:
         """How many entries are not finished. `logs` are the first offset and the end of each partition."""
         total = 0
         for place, (first, end) in zip(self.places, logs, strict=True):
-            total += end - max(place.position, first)
+            first = max(place.position, first)
+            total += end - first
+            if place.ahead is not None:
+                total -= place.ahead.count(first, end)
         return total
 
     def go_back(self) -> None:

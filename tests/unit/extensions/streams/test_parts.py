@@ -259,6 +259,12 @@ def test_a_place_jumps_over_what_was_removed_and_counts_what_was_not_done() -> N
 
 def test_the_lag_of_a_cursor_counts_what_is_there() -> None:
     assert Cursor([5, 0]).lag([(0, 7), (3, 4)]) == 3
+    cursor = Cursor([0])
+    for _ in range(3):
+        cursor.places[0].send()
+    cursor.places[0].acknowledge(1)
+    assert cursor.lag([(0, 5)]) == 4, "1 is finished"
+    assert cursor.lag([(2, 5)]) == 3, "it was removed"
 
 
 def test_a_record_that_cannot_be_read_loses_no_message() -> None:

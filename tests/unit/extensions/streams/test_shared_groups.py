@@ -643,3 +643,12 @@ def test_attempts_in_a_record_of_what_is_done_are_not_kept() -> None:
     assert got(client) == ["b"]
     assert saved(world) == [1, 2]
     world.end()
+
+
+def test_the_lag_is_without_what_is_acknowledged_ahead() -> None:
+    world = StreamWorld([shared()])
+    client = member(world, "1")
+    world.append(*map(str, range(9)))
+    ack(client, *publishes(client.received())[1:])
+    assert (state(world).lag, state(world).under_way, state(world).positions) == (1, 1, [0])
+    world.end()
