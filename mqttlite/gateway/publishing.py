@@ -44,6 +44,10 @@ REFUSED: Final = 0x80
 MAX_ACKS: Final = 100
 """Of one message: as many groups in one commit."""
 
+_STREAM: Final = b"$stream/"
+_COMMAND: Final = b"$stream/$"
+"""The topics of streams, and of commands about them."""
+
 _ELSEWHERE: Final = {
     b"$queue": "$queue/…: over HTTP nothing is published to a queue; acknowledge with POST "
     "/v1/projects/{project}/subscriptions/{subscription}:acknowledge, and look after queues with /api/v1/queues and "
@@ -151,6 +155,11 @@ class Publishing:
 
     def offer(self, caller: Caller, draft: Draft) -> Ticket:
         """Hand a message to the core. Raises `Problem`."""
+        if draft.has_acks and (not draft.topic.startswith(_STREAM) or draft.topic.startswith(_COMMAND)):
+            topic = draft.topic.decode(errors="replace")[:200]
+            raise Problem(
+                Code.INVALID_VALUE, f"acks: only a message to $stream/<name> finishes others, not one to {topic!r}"
+            )
         try:
             return self._core.publish(
                 *(draft.topic, draft.payload, draft.qos, draft.retain, self._context.clock(), draft.properties),

@@ -64,6 +64,12 @@ async def test_a_result_and_what_it_was_made_of_are_one_request(rig: Rig, gatewa
         for wrong in (f"{GROUP} 0:3", f"{GROUP} 1:0", "$share/none/$stream/jobs 0:0", "work/a 0:0", f"{GROUP} x"):
             refused = await client.post(PUBLISH, params={"acks": wrong}, content=b"D")
             assert "acks: " in refused.json()["detail"], wrong
+        for topic in ("plain", "work/a", "$stream/$create/out2"):
+            elsewhere = await client.post(f"/topics/{topic}", params={"acks": f"{GROUP} 0:3"}, content=b"D")
+            assert elsewhere.status_code == 422, (topic, elsewhere.text)
+            assert "only a message to $stream/<name> finishes others" in elsewhere.json()["detail"], topic
+            message = {"topic": topic, "acks": [f"{GROUP} 0:3"]}
+            assert (await client.post("/api/v1/publish/bulk", json=[message])).json()["refused"] == 1, topic
         many = await client.post(PUBLISH, params={"acks": ["x"] * 101}, content=b"D")
         assert "100 at most" in many.json()["detail"]
     assert await results(gateway) == ["AB", "C"]
