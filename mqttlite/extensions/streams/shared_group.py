@@ -343,6 +343,12 @@ class SharedGroup(Job):
             place.skip()
             return None
         place.send()
+        if sequence in self._replayed:  # since a seek to before it: that delivery is this one
+            self._replayed.discard(sequence)
+            replayed = self._deliveries.entries[sequence]
+            if replayed.attempts > 1 or replayed.state == SCHEDULED:
+                self._note_retried(replayed)
+            return None
         attempts, due_at = known or (1 if offset < self._sent_before[partition] else 0, 0.0)
         entry: UnderWay[Entry] = UnderWay(sequence, found, "", 0, attempts)
         if self._add(entry, due_at):

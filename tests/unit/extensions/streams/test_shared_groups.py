@@ -652,3 +652,30 @@ def test_the_lag_is_without_what_is_acknowledged_ahead() -> None:
     ack(client, *publishes(client.received())[1:])
     assert (state(world).lag, state(world).under_way, state(world).positions) == (1, 1, [0])
     world.end()
+
+
+@pytest.mark.parametrize("window", [1, 1_000])
+def test_a_replay_that_a_seek_meets_is_the_delivery_of_its_message(window: int) -> None:
+    world = StreamWorld([shared()], MemoryStore(pages=True))
+    client = member(world, "1", **KEPT)
+    dead(world, client, "a")
+    dead(world, client, "b")
+    client.lose()
+    world.streams.seek("s", "g", EARLIEST)
+    assert replay(world, 0, "a")
+    assert replay(world, 1, "b")
+    client = world.connect("1", auto_ack=False, receive_maximum=window, **KEPT)
+    found: list[Publish] = []
+    while packets := publishes(client.received()):
+        found += packets
+        refuse(client, *packets)
+    assert [each.payload for each in found] == [b"a", b"b"]
+    assert saved(world) == [0, 1]
+    world.advance(9)
+    found = []
+    while packets := publishes(client.received()):
+        found += packets
+        ack(client, *packets)
+    assert attempts(found) == ["2", "2"]
+    assert (state(world).positions, state(world).under_way, state(world).dead_letters) == ([2], 0, 0)
+    world.end()
