@@ -20,8 +20,8 @@ LAG_INTERVAL_S: Final = OVERLOAD_INTERVAL_S
 """How often the lag of a loop that works is measured: often enough to find every stall that a person would notice."""
 
 IDLE_LAG_INTERVAL_S: Final = 0.25
-"""The same for an idle loop: ten timers a second took a third of the processor time of a broker with some hundred
-connections and a dozen messages a second."""
+"""The same for an idle loop, where a stall of half a second is found: ten timers a second took a third of the processor
+time of a broker with some hundred connections and a dozen messages a second."""
 
 HANGING_S: Final = 0.75
 """A commit that takes longer counts as failing, because a hanging disk raises nothing. The alarm is then raised within

@@ -295,7 +295,7 @@ async def test_rows_of_telemetry_are_counted(rig: Rig, tmp_path: Path) -> None:
 async def test_the_loop_s_lag_is_measured(rig: Rig) -> None:
     broker = await rig.broker(config())
     await until(lambda: of(broker).reports._lag.histogram.messages > 0)
-    time.sleep(0.25)  # noqa: ASYNC251 the stall is what is to be seen
+    time.sleep(0.5)  # noqa: ASYNC251 the stall is what is to be seen
     await until(lambda: of(broker).reports._lag.histogram.max_us > 100_000)
     assert (await status(broker))["loop_lag_s"]["max"] > 0.1
     found = {(each.name, each.labels.get("le")): each.value for each in await samples(broker)}

@@ -70,8 +70,11 @@ def reference() -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
 
 def test_the_columns_are_those_of_the_reference() -> None:
     pages = dict(reference())
-    assert pages.keys() == schema.TABLES.keys()
+    assert pages.keys() - schema.TABLES.keys() == {"stream_groups"}, "the fleet has no streams"
+    assert schema.TABLES.keys() <= pages.keys()
     for table, columns in pages.items():
+        if table not in schema.TABLES:
+            continue
         ours = [
             (field.name, str(field.type).replace("element", "item"), field.nullable) for field in schema.TABLES[table]
         ]
