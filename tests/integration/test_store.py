@@ -91,14 +91,15 @@ def delayed(number: int, payload: bytes = b"", due_at: float = 9.5, client_id: s
 
 
 def shown(changes: list[Change]) -> list[tuple[object, ...]]:
-    """What a change says, in a form that can be compared."""
+    """What a change says, in a form that can be compared. Times may be some milliseconds off, because the wall clock,
+    in which a store keeps them, may be corrected meanwhile."""
     rows: list[tuple[object, ...]] = []
     for change in changes:
         kind = type(change).__name__
         if isinstance(change, SaveRetained):
             rows.append((kind, change.message.topic, change.message.payload))
         elif isinstance(change, SaveSession):
-            rows.append((kind, change.client_id, change.expiry_interval, round(change.expires_at, 3)))
+            rows.append((kind, change.client_id, change.expiry_interval, round(change.expires_at, 2)))
             identity = change.identity
             rows.append((identity.username, change.version, identity.mount_point, identity.is_trusted))
         elif isinstance(change, SaveSubscription):
@@ -110,10 +111,10 @@ def shown(changes: list[Change]) -> list[tuple[object, ...]]:
             payload = change.delivery.message.payload
             rows.append((kind, change.client_id, change.sequence, change.packet_id, payload))
         elif isinstance(change, SaveWill):
-            rows.append((kind, change.client_id, change.will, round(change.due_at, 3)))
+            rows.append((kind, change.client_id, change.will, round(change.due_at, 2)))
         elif isinstance(change, SaveDelayed):
             rows.append((kind, change.number, change.message.topic, change.message.payload, change.message.qos))
-            rows.append((change.message.retain, round(change.due_at, 3), change.client_id))
+            rows.append((change.message.retain, round(change.due_at, 2), change.client_id))
         else:
             assert isinstance(change, (SaveReleased, SaveReceived))
             rows.append((kind, change.client_id, change.packet_id))
