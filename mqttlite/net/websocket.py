@@ -83,7 +83,7 @@ class WebSocket(asyncio.Protocol):
         self._late_frames = 0
         """How many frames arrived after our Close."""
         self._is_deferred = False
-        """Whether frames wait for its turn in the frame queue, or for the link that paused reading."""
+        """Whether frames wait: for its turn in the frame queue, or until its link reads again."""
         self._is_queued = False
         """Whether it is in the frame queue."""
         self._deferred_bytes = 0

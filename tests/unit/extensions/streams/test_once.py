@@ -388,7 +388,7 @@ def test_of_two_workers_that_did_the_same_messages_the_second_is_refused_if_it_s
     world.end()
 
 
-def test_what_a_group_has_not_read_of_removed_messages_needs_no_result() -> None:
+def test_removed_messages_that_a_group_has_not_read_need_no_result() -> None:
     world = StreamWorld([options("in", "work/#", keep_bytes=2_000), options("out", "done/#")])
     idle_group(world, 20)
     (first,) = [each.first for each in world.streams._kept["in"].stream.partitions]

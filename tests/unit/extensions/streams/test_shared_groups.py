@@ -394,7 +394,7 @@ def test_a_message_that_expires_between_attempts_ends() -> None:
 
 
 @pytest.mark.long
-def test_what_is_under_way_has_a_limit() -> None:
+def test_the_messages_under_way_have_a_limit() -> None:
     world = StreamWorld([shared()])
     members = [member(world, str(each)) for each in range(MAX_UNDER_WAY // 1_000 + 1)]  # each has a window of 1,000
     world.append(*map(str, range(MAX_UNDER_WAY + 2)))
@@ -519,7 +519,7 @@ def test_a_group_that_is_behind_reads_each_page_once_while_a_member_is_connected
     world.end()
 
 
-def test_what_was_read_ahead_is_forgotten_when_the_last_member_goes() -> None:
+def test_messages_read_ahead_are_forgotten_when_the_last_member_goes() -> None:
     world = CountingWorld([shared()], MemoryStore(pages=True))
     world.append(*["x" * 1_000] * 40)
     first, second = member(world, "1", receive_maximum=2), member(world, "2", receive_maximum=2)
