@@ -431,8 +431,9 @@ async def test_datasets_of_all_machines_have_each_message_once_with_the_machine(
     b = a.beside("b")
     for machine in (a, b):
         machine.telemetry = Options(directory=str(tmp_path / f"dataset-{machine.name}"), format="jsonl")
-        await machine.start()
+    await a.start()
     broker = await a.serves()
+    await b.start()
     await publish(broker, "1", "2", "3")
     await follows(b)
     await a.stop()
