@@ -57,6 +57,7 @@ BELOW: Final[dict[str, set[str]]] = {
             *PURE,
             "admin",
             "atomic_file",
+            "bans",
             "build",
             "catalogue",
             "cli",
@@ -68,6 +69,8 @@ BELOW: Final[dict[str, set[str]]] = {
         | {
             "gateway",
             "manifests",
+            "reports",
+            "rulings",
             "surroundings",
             *(f"extensions.{needed}" for needed in BUILT_IN[each.split(".")[1]].needs),
         }
@@ -121,6 +124,9 @@ BELOW: Final[dict[str, set[str]]] = {
     | set(PURE)
     | {"client", "config", "extensions", "manifests", "published", "server"},  # mqttlite/__init__.py, the public names
 }
+
+PAGES: Final = {each.partition(":")[0] for manifest in BUILT_IN.values() for each in manifest.pages}
+"""The modules of pages. They import the dashboard, and only the dashboard imports them."""
 
 MANIFESTS: Final = {
     "manifest", "options", "archive_options", "shared_options", "template", "push_target", "push_addresses", "built_in",
@@ -221,12 +227,9 @@ def offences() -> Iterator[str]:
             continue
         package = package_of(module)
         types = {each for each in imports_for_types(path) if package_of(each) in FEATURES}
+        allowed = BELOW.get(package, set()) | ({"extensions.dashboard"} if module in PAGES else set())
         for name in imports_of(path) - types:
-            if (
-                top(name) == "mqttlite"
-                and package_of(name) != package
-                and package_of(name) not in BELOW.get(package, set())
-            ):
+            if name in PAGES or (top(name) == "mqttlite" and package_of(name) not in {package, *allowed}):
                 yield f"{module} imports {name}"
 
 

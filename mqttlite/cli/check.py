@@ -149,7 +149,7 @@ def _served(config: Config) -> Iterator[str]:
         scheme = "HTTP" if config.http.tls is None else "HTTPS"
         below = f", below {config.http.mount_point}" if config.http.mount_point else ""
         where = f"port {gateway.port} of {in_words(gateway.host)}"
-        yield f"topics and the dashboard over {scheme} on {where}, for {_callers(config, gateway)}{below} (http)"
+        yield f"the gateway over {scheme} on {where}, for {_callers(config, gateway)}{below} (http)"
     if config.telemetry is not None:
         yield f"telemetry into {config.telemetry.directory}"
     if config.delivery_log is not None:

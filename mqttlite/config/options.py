@@ -303,7 +303,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     metrics: MetricsOptions | None = None
     """The HTTP port for metrics, health and status. Absent: none."""
     http: HttpOptions | None = None
-    """The HTTP gateway: API, dashboard, publish and subscribe. Absent: none."""
+    """The HTTP gateway: API, pages, publish and subscribe. Absent: none."""
     password_file: str | None = None
     """The password file, as written by `mqttlite passwd`. Absent: no passwords are checked."""
     allow_anonymous: bool = False

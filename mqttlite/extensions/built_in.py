@@ -12,6 +12,7 @@ from mqttlite.extensions.manifest import Manifest
 _NAMES: Final = (
     "bridge",
     "cluster",
+    "dashboard",
     "delayed",
     "mosquitto_import",
     "presence",

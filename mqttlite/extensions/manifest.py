@@ -36,9 +36,11 @@ class Manifest:
     errors: Mapping[str, str] = field(default_factory=dict)
     """References to the error formats (`gateway.problems.ErrorFormat`) of some of their paths, by prefix."""
     pages: tuple[str, ...] = ()
-    """References to functions that add pages to a `Dashboard`."""
+    """References to functions that add pages to a `Dashboard`. Only the dashboard imports their modules."""
     menu: tuple[tuple[str, str], ...] = ()
     """Of these the addresses and titles that stand in its menu."""
+    part_of: Mapping[str, str] = field(default_factory=dict)
+    """The others, and the page in the menu to which each belongs."""
     lookup: str = ""
     """A reference to a function that reads the schemas of the catalogue (`catalogue.entries.Lookup`) from a data
     directory. It raises `ConfigError`."""

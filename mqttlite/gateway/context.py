@@ -4,7 +4,7 @@
 loop.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ from mqttlite.core.question import Entries
 from mqttlite.event_hub import EventHub
 from mqttlite.explanations import Explanations
 from mqttlite.gateway.counters import HttpCounters
-from mqttlite.gateway.history import History
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.open_sessions import OpenSessions
 from mqttlite.gateway.tickets import Tickets
@@ -129,5 +128,5 @@ class GatewayContext(OperatorContext):
     not_ready: Callable[[], str]
     """Why no clients may connect, in a sentence; empty while they may."""
     counters: HttpCounters = field(default_factory=HttpCounters)
-    history: History = field(default_factory=History)
-    """The past of the overview's curves."""
+    jobs: list[Callable[[], Coroutine[None, None, None]]] = field(default_factory=list)
+    """They run while the gateway serves. A feature adds its own where it makes its routes."""

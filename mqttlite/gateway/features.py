@@ -29,7 +29,6 @@ from mqttlite.gateway.app import HttpApp
 from mqttlite.gateway.bodies import Bodies
 from mqttlite.gateway.caller import Callers
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard import router as dashboard
 from mqttlite.gateway.path_prefix import PathPrefix
 from mqttlite.gateway.routing import Route
 
@@ -40,7 +39,6 @@ FEATURES: Final[tuple[Callable[[GatewayContext], Routes], ...]] = (
     me.routes,
     topic_routes.routes,
     catalogue_routes.routes,
-    dashboard.routes,
     clients.routes,
     retained.routes,
     rule_routes.routes,

@@ -36,7 +36,7 @@ class Gateway:
     """Made by `assembly` where the config has a section `http`. Raises `ConfigError` for TLS files that do not fit."""
 
     def __init__(self, context: GatewayContext) -> None:
-        self._sampling: asyncio.Task[None] | None = None
+        self._jobs: list[asyncio.Task[None]] = []
         self.context: Final = context
         callers = Callers(context)
         self.app: Final[HttpApp] = build_app(context, callers)
@@ -97,18 +97,19 @@ class Gateway:
         if context.iam is not None and context.queueing is not None:
             context.iam.follow(context.queueing.queues)
         await self._server.start()
-        self._sampling = asyncio.get_running_loop().create_task(context.history.run(context.reports, context.snapshots))
+        loop = asyncio.get_running_loop()
+        self._jobs = [loop.create_task(each()) for each in context.jobs]
 
     async def stop_accepting(self) -> None:
         """No new requests; subscribers end with the core's connections, and pages that are open here."""
         self.app.stopping.set()
-        await self._stop_sampling()
+        await self._stop_jobs()
         await self._server.stop_accepting()
 
-    async def _stop_sampling(self) -> None:
-        if self._sampling is not None:
-            self._sampling.cancel()
-            await asyncio.wait([self._sampling])
+    async def _stop_jobs(self) -> None:
+        for each in self._jobs:
+            each.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
 
     async def emptied(self) -> None:
         """Wait until the last answer is sent."""
@@ -118,7 +119,7 @@ class Gateway:
 
     async def abort(self) -> None:
         """Close what is still open."""
-        await self._stop_sampling()
+        await self._stop_jobs()
         self.context.sessions.stop()
         await self._server.abort()
         await self._policies_forgotten()

@@ -36,8 +36,14 @@ from mqttlite.config.default_file import default_file
 from mqttlite.config.file import parse_config
 from mqttlite.wire.errors import TopicNameInvalid
 
+def read_now(url):
+    try:
+        return urllib.request.urlopen(url, timeout=30).read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+
 async def read(url):
-    return await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=30).read().decode())
+    return await asyncio.to_thread(read_now, url)
 
 async def look():
     raw = {"listeners": [{"port": 0}], "http": {"port": 0}, "metrics": {"port": 0}, "data_dir": sys.argv[2]}
@@ -47,7 +53,8 @@ async def look():
             await client.publish("a", b"hello", qos=1)
             received = (await anext(client.messages)).payload.decode()
         document = json.loads(await read(broker.gateway.urls[0] + "/openapi.json"))
-        page = await read(broker.gateway.urls[0] + "/")
+        url = broker.gateway.urls[0]
+        pages = {path: await read(url + path) for path in ("/", "/ui/clients", "/ui/assets/page.css")}
         metrics = await read(f"http://{broker.monitor.addresses[0]}/metrics")
         refused = []
         for topic in ("$delayed/1/a", "$stream/a", "$queue/q", "$dlq/q"):
@@ -55,7 +62,7 @@ async def look():
                 await broker.publish(topic, "x")
             except TopicNameInvalid:
                 refused.append(topic)
-    found = {"refused": refused, "received": received, "metrics": metrics, "page": page}
+    found = {"refused": refused, "received": received, "metrics": metrics, "pages": pages}
     return {**found, "routes": list(document["paths"])}
 
 def refusal(text):
@@ -160,12 +167,14 @@ def test_an_extension_goes_with_its_folder_and_its_line(
             shutil.move(tmp_path / each, folders / each)
         listed.write_text(text, encoding="utf-8")
     assert set(whole["commands"]) - set(found["commands"]) == {each for one in manifests for each in one.commands}
-    has_routes = name != "cluster" and any(each.routes or each.gateway_routes or each.pages for each in manifests)
-    # A cluster's routes are there only where there is a cluster.
+    has_routes = name not in {"cluster", "dashboard"} and any(each.routes or each.gateway_routes for each in manifests)
+    # A cluster's routes are there only where there is a cluster, and the document has no pages.
     assert bool(set(whole["routes"]) - set(found["routes"])) == has_routes
     figures = [each.name for one in manifests for each in one.figures]
     assert [each for each in figures if f"mqttlite_{each} " in found["metrics"]] == []
-    assert [address for one in manifests for address, _ in one.menu if f'{address}"' in found["page"]] == []
+    assert [address for one in manifests for address, _ in one.menu if f'{address}"' in found["pages"]["/"]] == []
+    shown = {each for each, page in found["pages"].items() if "there is nothing at this path" not in page}
+    assert shown == (set() if name == "dashboard" else set(whole["pages"]))
     assert ("$delayed/1/a" in found["refused"]) == (name == "delayed")
     assert ({"$queue/q", "$dlq/q"} <= set(found["refused"])) == (name == "queues")
     names = [each.rpartition(".")[2] for each in options]

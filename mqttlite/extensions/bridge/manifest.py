@@ -15,6 +15,7 @@ MANIFEST: Final = Manifest(
     routes=("mqttlite.extensions.bridge.routes:routes",),
     pages=("mqttlite.extensions.bridge.pages:add",),
     menu=(("/ui/bridges", "Bridges"),),
+    part_of={"/ui/bridge": "/ui/bridges"},
     figures=(
         Figure("gauge", "bridge_connected", "Whether a bridge is connected: 1 or 0."),
         Figure("gauge", "bridge_waiting", "Messages for the other broker that it has not acknowledged."),

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.extensions.bridge.routes import find, pause_bridge, remove_bridge, resume_bridge
+from mqttlite.extensions.dashboard.dashboard import Dashboard
+from mqttlite.extensions.dashboard.forms import field, form_of
+from mqttlite.extensions.dashboard.pages import redirect
 from mqttlite.gateway.caller import Caller, Role
-from mqttlite.gateway.dashboard.dashboard import Dashboard
-from mqttlite.gateway.dashboard.forms import field, form_of
-from mqttlite.gateway.dashboard.pages import redirect
 
 BRIDGES: Final = "/ui/bridges"
 BRIDGE: Final = "/ui/bridge"

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from mqttlite.extensions.cluster.lease import LEASE_S
 from mqttlite.extensions.cluster.routes import figures_of, state_of
 from mqttlite.extensions.cluster.status import Role as MachineRole
+from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.gateway.caller import Caller, Role
-from mqttlite.gateway.dashboard.dashboard import Dashboard
 
 CLUSTER: Final = "/ui/cluster"
 

@@ -15,6 +15,7 @@ MANIFEST: Final = Manifest(
     routes=(f"{_FOLDER}.routes:routes", f"{_FOLDER}.snapshot_routes:routes"),
     pages=(f"{_FOLDER}.pages:add",),
     menu=(("/ui/queues", "Queues"),),
+    part_of={"/ui/queue": "/ui/queues", "/ui/queue/dead-letter": "/ui/queues"},
     namespaces=(f"{_FOLDER}.namespace:QUEUES", f"{_FOLDER}.namespace:DEAD_LETTERS"),
     served=f"{_FOLDER}.commands:SERVED",
     right_of=f"{_FOLDER}.namespace:right_of",

@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.core.reasons import EXPIRED
+from mqttlite.extensions.dashboard.dashboard import Dashboard
+from mqttlite.extensions.dashboard.forms import field, form_of
+from mqttlite.extensions.dashboard.pages import redirect
 from mqttlite.extensions.queues.api import Refused
 from mqttlite.extensions.queues.outcomes import DEADLINE, DISCONNECTED, FILTERED, NACKED, OVERFLOW, TOO_LARGE
 from mqttlite.extensions.queues.routes import problem_of, without_query
 from mqttlite.gateway.caller import Caller, Role
-from mqttlite.gateway.dashboard.dashboard import Dashboard
-from mqttlite.gateway.dashboard.forms import field, form_of
-from mqttlite.gateway.dashboard.pages import redirect
 from mqttlite.gateway.problems import Code, Problem
 
 QUEUES: Final = "/ui/queues"

@@ -12,6 +12,7 @@ MANIFEST: Final = Manifest(
     routes=("mqttlite.extensions.schemas.routes:routes",),
     errors={"/registry": "mqttlite.extensions.schemas.routes:ERRORS"},
     pages=("mqttlite.extensions.schemas.page:add",),
+    part_of={"/ui/schema": "/ui/catalogue"},
     lookup="mqttlite.extensions.schemas.schemas:registry_in",
     figures=(
         Figure(

@@ -5,9 +5,9 @@ import json
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.schemas.registry import LATEST, RegistryError
 from mqttlite.gateway.caller import Caller, Role
-from mqttlite.gateway.dashboard.dashboard import Dashboard
 from mqttlite.gateway.problems import Code, Problem
 
 

@@ -17,6 +17,7 @@ MANIFEST: Final = Manifest(
     gateway_routes=("mqttlite.extensions.streams.event_routes:routes",),
     pages=("mqttlite.extensions.streams.pages:add",),
     menu=(("/ui/streams", "Streams"),),
+    part_of={"/ui/stream": "/ui/streams"},
     namespaces=("mqttlite.extensions.streams.namespace:STREAMS",),
     served="mqttlite.extensions.streams.stream_commands:SERVED",
     right_of="mqttlite.extensions.streams.namespace:right_of",

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.core.message import Message
+from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.history import read
 from mqttlite.extensions.streams.routes import first_offset, not_found
 from mqttlite.gateway.caller import Caller, Role
-from mqttlite.gateway.dashboard.dashboard import Dashboard
 
 STREAMS: Final = "/ui/streams"
 STREAM: Final = "/ui/stream"

@@ -21,16 +21,15 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
 from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic
+from mqttlite.extensions.dashboard import history, live, topic_levels, topic_watch, words
+from mqttlite.extensions.dashboard.history import History
+from mqttlite.extensions.dashboard.pages import CSP
 from mqttlite.extensions.push.options import PushOptions
 from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.extensions.queues.push_target import PushTarget, new_secret
 from mqttlite.extensions.streams.options import StreamOptions
-from mqttlite.gateway import history
 from mqttlite.gateway.browser_sessions import COOKIE, IDLE_S, BrowserSessions
 from mqttlite.gateway.caller import Role
-from mqttlite.gateway.dashboard import live, topic_levels, topic_watch, words
-from mqttlite.gateway.dashboard.pages import CSP
-from mqttlite.gateway.history import History
 from mqttlite.gateway.problems import Problem
 from mqttlite.security.api_keys import FILE_NAME, load
 from mqttlite.security.keys import keys_of

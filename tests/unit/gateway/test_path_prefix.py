@@ -31,7 +31,7 @@ VIEWS = (
     "/docs",
 )
 ADDRESS = re.compile(r'(?:href|src|action)="([^"]*)"')
-ASSETS = Path(__file__).parents[3] / "mqttlite" / "gateway" / "dashboard" / "assets"
+SCRIPTS = sorted((Path(__file__).parents[3] / "mqttlite" / "extensions").glob("*/assets/*.js"))
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -195,7 +195,8 @@ async def test_a_root_path_may_not_begin_as_own_paths_do(gateway_with_proxy: Gat
 
 def test_scripts_of_the_dashboard_ask_below_the_prefix() -> None:
     """Each address in a script begins with `root`, or is given to `listen`, which adds it."""
-    for script in ASSETS.glob("*.js"):
+    assert {"dashboard", "queues"} <= {script.parent.parent.name for script in SCRIPTS}
+    for script in SCRIPTS:
         for line in script.read_text().splitlines():
             for address in re.findall(r"""["'`](?:\$\{\w+\})?/(?:ui|api|topics|events)[^"'`]*""", line):
                 assert address.startswith("`${root}/") or "listen(" in line, f"{script.name}: {line}"

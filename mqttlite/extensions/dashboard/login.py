@@ -9,10 +9,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from mqttlite.extensions.dashboard.forms import form_of
+from mqttlite.extensions.dashboard.pages import Pages
 from mqttlite.gateway.caller import Callers, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.forms import form_of
-from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.problems import Problem
 from mqttlite.gateway.routing import Routes
 

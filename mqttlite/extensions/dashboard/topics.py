@@ -16,13 +16,13 @@ from mqttlite.admin import subscribed_at
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
 from mqttlite.core.route.subscription import Subscription
+from mqttlite.extensions.dashboard import topic_levels, words
+from mqttlite.extensions.dashboard.forms import field, form_of
+from mqttlite.extensions.dashboard.live import Live
+from mqttlite.extensions.dashboard.pages import Pages, redirect
+from mqttlite.extensions.dashboard.topic_watch import Seen, TopicWatch
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard import topic_levels, words
-from mqttlite.gateway.dashboard.forms import field, form_of
-from mqttlite.gateway.dashboard.live import Live
-from mqttlite.gateway.dashboard.pages import Pages, redirect
-from mqttlite.gateway.dashboard.topic_watch import Seen, TopicWatch
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import Draft, Publishing
 from mqttlite.gateway.routing import Routes

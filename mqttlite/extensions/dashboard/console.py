@@ -6,8 +6,8 @@ Invariant: it uses the same routes as any HTTP program, and does not bypass the 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.extensions.dashboard.pages import Pages
 from mqttlite.gateway.caller import Caller, Role
-from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.routing import Routes
 
 

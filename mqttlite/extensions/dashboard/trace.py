@@ -8,10 +8,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.extensions.dashboard.live import Live
+from mqttlite.extensions.dashboard.pages import Pages
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.live import Live
-from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed

@@ -6,18 +6,18 @@ Invariant: a page runs the scripts and styles of the package and no others, and 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from mqttlite.build import version
 from mqttlite.extensions.built_in import BUILT_IN
+from mqttlite.extensions.dashboard import words
 from mqttlite.gateway.caller import Caller, Role
-from mqttlite.gateway.dashboard import words
 from mqttlite.gateway.path_prefix import root_of
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes
@@ -30,7 +30,7 @@ ASSETS: Final = "/ui/assets"
 EXTENSIONS: Final = "/ui/x"
 """Below it are the pages of extensions that are not mqttlite's own."""
 
-_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 MENU: Final = (
     ("/", "Overview"),
@@ -48,15 +48,12 @@ MENU: Final = (
 PART_OF: Final = {
     "/ui/client": "/ui/clients",
     "/ui/topic": "/ui/topics",
-    "/ui/queue": "/ui/queues",
-    "/ui/queue/dead-letter": "/ui/queues",
-    "/ui/stream": "/ui/streams",
-    "/ui/bridge": "/ui/bridges",
-    "/ui/schema": "/ui/catalogue",
+    **{page: view for manifest in BUILT_IN.values() for page, view in manifest.part_of.items()},
 }
 """Pages that the menu does not name, and the view to which each belongs."""
 
-_PACKAGE: Final = "mqttlite.gateway.dashboard"
+_FOLDERS: Final = tuple(Path(__file__).parent.parent / name for name in BUILT_IN)
+"""Each extension has the templates and assets of its own pages."""
 
 
 @cache
@@ -64,7 +61,7 @@ def _templates() -> Environment:
     """The templates of all gateways of this process: each is compiled once."""
     made = Environment(
         autoescape=True,
-        loader=PackageLoader(_PACKAGE),
+        loader=FileSystemLoader([folder / "templates" for folder in _FOLDERS]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -136,8 +133,8 @@ def redirect(path: str, **query: str) -> RedirectResponse:
 def add_assets(route: Routes) -> None:
     """The scripts and styles, which are public; they are read once."""
     found: dict[str, tuple[bytes, str, str]] = {}
-    for each in files(_PACKAGE).joinpath("assets").iterdir():
-        kind = _TYPES.get(each.name.rpartition(".")[2])
+    for each in (path for folder in _FOLDERS for path in folder.glob("assets/*")):
+        kind = _TYPES.get(each.suffix)
         if kind is not None:
             content = each.read_bytes()
             found[each.name] = content, kind, f'"{hashlib.sha256(content).hexdigest()[:16]}"'

@@ -3,9 +3,9 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.extensions.dashboard.pages import EXTENSIONS, Pages
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.pages import EXTENSIONS, Pages
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes
 

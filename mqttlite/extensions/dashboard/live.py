@@ -1,7 +1,7 @@
 """Keeps open pages up to date with one event stream (SSE) for each.
 
 Each stream checks for news once a second, and all share one report. Without open pages nothing runs but
-`gateway.history`. Invariant: reports use at most `SHARE` of a processor, however many clients there are; and a page
+`history`. Invariant: reports use at most `SHARE` of a processor, however many clients there are; and a page
 whose caller loses its role gets nothing more within a second.
 """
 

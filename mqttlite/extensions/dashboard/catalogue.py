@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.catalogue.entries import Entry, catalogue
+from mqttlite.extensions.dashboard.pages import Pages
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.routing import Routes
 
 PAGE: Final = 100

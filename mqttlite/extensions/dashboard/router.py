@@ -9,9 +9,7 @@ from functools import partial
 from starlette.responses import Response
 
 from mqttlite.extensions.built_in import BUILT_IN, resolve
-from mqttlite.gateway.caller import Role
-from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard import (
+from mqttlite.extensions.dashboard import (
     access,
     bans,
     catalogue,
@@ -24,10 +22,13 @@ from mqttlite.gateway.dashboard import (
     topics,
     trace,
 )
-from mqttlite.gateway.dashboard.dashboard import Dashboard
-from mqttlite.gateway.dashboard.key_command import key_command
-from mqttlite.gateway.dashboard.live import Live
-from mqttlite.gateway.dashboard.pages import MENU, Pages, add_assets
+from mqttlite.extensions.dashboard.dashboard import Dashboard
+from mqttlite.extensions.dashboard.history import History
+from mqttlite.extensions.dashboard.key_command import key_command
+from mqttlite.extensions.dashboard.live import Live
+from mqttlite.extensions.dashboard.pages import MENU, Pages, add_assets
+from mqttlite.gateway.caller import Role
+from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Route, Routes
 
@@ -36,6 +37,8 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     """The pages, what they load, and what keeps them up to date."""
     pages = Pages(partial(key_command, context), context.extension_pages)
     live = Live(context)
+    history = History()
+    context.jobs.append(partial(history.run, context.reports, context.snapshots))
     streams = Routes()
     add_assets(streams)
     shown = Routes(on_problem=pages.problem)
@@ -46,7 +49,8 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     console.add(shown, pages)
     extension_page.add(shown, context, pages)
     listeners.add(shown, context, pages)
-    for view in (overview, clients, topics, trace):
+    overview.add(shown, streams, context, pages, live, history)
+    for view in (clients, topics, trace):
         view.add(shown, streams, context, pages, live)
 
     for manifest in BUILT_IN.values():

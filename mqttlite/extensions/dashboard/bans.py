@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.bans import BAN_KINDS, MAX_REASON, BanKind
+from mqttlite.extensions.dashboard.forms import field, form_of
+from mqttlite.extensions.dashboard.pages import Pages, redirect
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.clients import NewBan, put_ban
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.forms import field, form_of
-from mqttlite.gateway.dashboard.pages import Pages, redirect
 from mqttlite.gateway.parameters import convert
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from mqttlite.extensions.dashboard.live import Live
+from mqttlite.extensions.dashboard.pages import Pages
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.live import Live
-from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.routing import Routes
 
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.extensions.dashboard.pages import Pages
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.pages import Pages
 from mqttlite.gateway.routing import Routes
 from mqttlite.security.certificate_expiry import WARN_WITHIN, ends_of
 from mqttlite.telemetry.report import Report

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite import rulings
+from mqttlite.extensions.dashboard.forms import field, form_of
+from mqttlite.extensions.dashboard.pages import Pages, redirect
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.forms import field, form_of
-from mqttlite.gateway.dashboard.pages import Pages, redirect
 from mqttlite.gateway.key_routes import KeyChanges, NewKey
 from mqttlite.gateway.parameters import convert
 from mqttlite.gateway.problems import Code, Problem

@@ -19,12 +19,13 @@ from mqttlite.event_hub import (
     STOOD_STILL,
     STORE_FAILING,
 )
+from mqttlite.extensions.dashboard.history import History
+from mqttlite.extensions.dashboard.listeners import ends_shown
+from mqttlite.extensions.dashboard.live import Live
+from mqttlite.extensions.dashboard.pages import Pages
+from mqttlite.extensions.dashboard.words import seconds
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.listeners import ends_shown
-from mqttlite.gateway.dashboard.live import Live
-from mqttlite.gateway.dashboard.pages import Pages
-from mqttlite.gateway.dashboard.words import seconds
 from mqttlite.gateway.routing import Routes
 from mqttlite.telemetry.report import Report
 from mqttlite.telemetry.status import status
@@ -51,7 +52,7 @@ ALARMS: Final = {
 _NO_RULE: Final = Rule("", "")
 
 
-def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, live: Live) -> None:
+def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, live: Live, history: History) -> None:
     """The routes of this module."""
     encoded: tuple[Report, bytes] | None = None
     reports = context.reports
@@ -89,7 +90,7 @@ def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, l
         report = await live.report()
         ends = await ends_shown(context, report)
         return pages.render(
-            "overview.html", request, caller, status_now=await document(report), past=context.history.points(), **ends
+            "overview.html", request, caller, status_now=await document(report), past=history.points(), **ends
         )
 
     @streams.get("/ui/live", Role.VIEWER)

@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from mqttlite.admin import ClientDetails
 from mqttlite.bans import MAX_REASON
+from mqttlite.extensions.dashboard.bans import DURATIONS
+from mqttlite.extensions.dashboard.forms import field, form_of
+from mqttlite.extensions.dashboard.live import Live
+from mqttlite.extensions.dashboard.pages import Pages, redirect
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.dashboard.bans import DURATIONS
-from mqttlite.gateway.dashboard.forms import field, form_of
-from mqttlite.gateway.dashboard.live import Live
-from mqttlite.gateway.dashboard.pages import Pages, redirect
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes
 from mqttlite.telemetry.why import REASONS, Rule
