@@ -45,9 +45,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "admin_entries": {*PURE, "bans"},
     "admin_messages": {*PURE, "admin_entries"},
     "admin": {*PURE, "admin_entries", "admin_messages", "bans", "event_hub", "session_index"},
-    "rulings": {*PURE},
     "built_in_rules": {*PURE, "manifests", "security"},
-    "explanations": {*PURE, "config", "rulings"},
     "local_subscription": {"client", "net"} | set(PURE),
     "published": set(PURE),
     "manifests": {*PURE, "filters", "telemetry"},
@@ -70,7 +68,6 @@ BELOW: Final[dict[str, set[str]]] = {
             "gateway",
             "manifests",
             "reports",
-            "rulings",
             "surroundings",
             *(f"extensions.{needed}" for needed in BUILT_IN[each.split(".")[1]].needs),
         }
@@ -85,8 +82,8 @@ BELOW: Final[dict[str, set[str]]] = {
     "reports": {*PURE, "build", "certificate_watch", "event_hub", "net", "telemetry"},
     "gateway": ADAPTER_PACKAGES
     | set(PURE)
-    | {"admin", "atomic_file", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub", "explanations"}
-    | {"file_version", "manifests", "reports", "rulings", "surroundings"},
+    | {"admin", "atomic_file", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub"}
+    | {"file_version", "manifests", "reports", "surroundings"},
     "assembly": ADAPTER_PACKAGES
     | set(PURE)
     | {
@@ -96,7 +93,6 @@ BELOW: Final[dict[str, set[str]]] = {
         "certificate_watch",
         "config",
         "event_hub",
-        "explanations",
         "extensions",
         "gateway",
         "manifests",
@@ -117,7 +113,7 @@ BELOW: Final[dict[str, set[str]]] = {
     },
     "cli": ADAPTER_PACKAGES
     | set(PURE)
-    | {"build", "built_in_rules", "catalogue", "client", "config", "explanations", "manifests", "server"}
+    | {"build", "built_in_rules", "catalogue", "client", "config", "manifests", "server"}
     | {"surroundings"},
     "__main__": {"cli"},
     "": ADAPTER_PACKAGES

@@ -1,4 +1,4 @@
-"""Builds the interfaces for operators: the admin object, explanations, the admin socket and the metrics port."""
+"""Builds the interfaces for operators: the admin object, the admin socket and the metrics port."""
 
 import logging
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from mqttlite.admin import Admin
 from mqttlite.assembly.delivery import Delivery
 from mqttlite.assembly.logins import Logins
 from mqttlite.assembly.runtime import Runtime
-from mqttlite.explanations import Explanations
+from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.gateway.admin_socket import AdminSocket
 from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.reports import Reports
@@ -16,6 +16,7 @@ from mqttlite.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
+    from mqttlite.extensions.explain.explanations import Explanations
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.service import Streams
     from mqttlite.gateway.context import OperatorContext
@@ -43,7 +44,7 @@ class Administration:
             *(runtime.core, runtime.loop_driver.links, runtime.loop_driver.run, runtime.clock, runtime.wall.at),
             runtime.queue_reader.page,
         )
-        self.explanations: Final = Explanations(runtime.core, logins.explain, runtime.clock)
+        self.explanations: Final = _explanations(runtime, logins)
 
         def context() -> "OperatorContext":
             from mqttlite.gateway.context import OperatorContext  # imported by the listener, at its first connection
@@ -95,3 +96,11 @@ class Administration:
         if self.monitor is not None:
             for address in self.monitor.addresses:
                 _log.info("metrics, health and status are at http://%s", address)
+
+
+def _explanations(runtime: Runtime, logins: Logins) -> "Explanations | None":
+    if "explain" not in BUILT_IN:
+        return None
+    from mqttlite.extensions.explain.explanations import Explanations
+
+    return Explanations(runtime.core, logins.explain, runtime.clock)

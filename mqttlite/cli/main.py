@@ -18,7 +18,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "config": "Check a configuration file.",
     "check": "Explain who may do what, and what is weak.",
     "acl": "Say whether a client may read or write a topic.",
-    "explain": "Say what would become of a message or a subscription.",
     "pub": "Publish messages.",
     "sub": "Subscribe and print what arrives.",
     "rr": "Publish a request and print its answer.",

@@ -14,6 +14,7 @@ _NAMES: Final = (
     "cluster",
     "dashboard",
     "delayed",
+    "explain",
     "mosquitto_import",
     "presence",
     "pubsub",

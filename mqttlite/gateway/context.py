@@ -20,7 +20,6 @@ from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
 from mqttlite.event_hub import EventHub
-from mqttlite.explanations import Explanations
 from mqttlite.gateway.counters import HttpCounters
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.open_sessions import OpenSessions
@@ -40,6 +39,7 @@ from mqttlite.telemetry.snapshot import Snapshots
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
+    from mqttlite.extensions.explain.explanations import Explanations
     from mqttlite.extensions.pubsub.iam_policies import IamPolicies
     from mqttlite.extensions.queues.queueing import Queueing
     from mqttlite.extensions.schemas.service import SchemaRegistry
@@ -66,8 +66,8 @@ class OperatorContext:
     """The queues. None without that extension."""
     surroundings: Surroundings | None
     """What runs around the broker; None if it is alone."""
-    explanations: Explanations
-    """Predicts the outcome of messages and subscriptions."""
+    explanations: "Explanations | None"
+    """Predicts the outcome of messages and subscriptions. None without that extension."""
     read_page: Callable[[str, int, int], Awaitable[list[Delivery | None]]]
     """Reads messages of the store, by the name of a log, the first number and how many."""
     read_entries: Callable[[str, int, int, int], Awaitable[Entries]]

@@ -1,33 +1,30 @@
-"""`/api/v1/why`, `/explain`, `/telemetry/files`, `/config`, `/reload`: requests about neither a client nor a message.
+"""`/api/v1/why`, `/telemetry/files`, `/config`, `/reload`: requests about neither a client nor a message.
 
 Invariant: the configuration is shown without secrets, and files are those of the telemetry folder only.
 """
 
 import asyncio
-import base64
 import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import FileResponse, PlainTextResponse
 
-from mqttlite.explanations import PublishExplanation, SubscribeExplanation, properties_of
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
-from mqttlite.rulings import Answer as Ruling
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
 from mqttlite.telemetry.status import status
-from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
+from mqttlite.wire.errors import TopicFilterInvalid
 
 HIDDEN: Final = "(hidden)"
 
@@ -36,14 +33,6 @@ MAX_FILES: Final = 100_000
 
 _SECRET: Final = re.compile(r"password$|secret$|token$|_key$|^headers$")
 """Options whose values are secrets; those that name files are not."""
-
-
-MAX_EXPLAINED_BYTES: Final = 16 * 1_048_576
-"""The payload of a message to explain, which is made in memory."""
-
-Name = Annotated[str, Meta(max_length=MAX_TEXT)]
-Groups = Annotated[Sequence[str], Meta(max_length=100, description="Groups that the credentials name.")]
-Qos = Annotated[int, Meta(ge=0, le=2)]
 
 
 class Answer(msgspec.Struct):
@@ -140,55 +129,6 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         found = _answers(context).follow(request.filter, request.after)
         return Followed(sentences=found["sentences"], entries=found["entries"], latest=found["latest"])
 
-    @route.get("/explain/publish", Role.VIEWER, "Say what would become of a message")
-    async def explain_publish(
-        topic: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)],
-        client_id: Name = "",
-        user: Name | None = None,
-        groups: Groups = (),
-        qos: Qos = 0,
-        retain: bool = False,
-        payload_bytes: Annotated[int, Meta(ge=0, le=MAX_EXPLAINED_BYTES)] = 0,
-        payload: Annotated[str, Meta(max_length=MAX_TEXT, description="Schemas and filters look at it.")] | None = None,
-        payload_encoding: Literal["utf-8", "base64"] = "utf-8",
-        properties: Annotated[Sequence[str], Meta(max_length=100, description="User properties: NAME=VALUE.")] = (),
-        content_type: Name | None = None,
-    ) -> PublishExplanation:
-        """Nothing is published; a name that may not be is explained, too."""
-        return context.explanations.publish(
-            *(client_id, user, topic, payload_bytes),
-            payload=None if payload is None else _payload(payload, payload_encoding),
-            properties=properties_of(properties, content_type),
-            qos=qos,
-            retain=retain,
-            groups=groups,
-        )
-
-    @route.get("/explain/subscribe", Role.VIEWER, "Say what would become of a subscription")
-    async def explain_subscribe(
-        filter: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)],
-        client_id: Name = "",
-        user: Name | None = None,
-        groups: Groups = (),
-        qos: Qos = 0,
-    ) -> SubscribeExplanation:
-        """Explain a subscription without making it, even one that would be refused."""
-        return context.explanations.subscribe(client_id, user, filter, qos=qos, groups=groups)
-
-    @route.get("/explain/permission", Role.VIEWER, "Say what the rules decide")
-    async def explain_permission(
-        action: Literal["publish", "receive", "subscribe"],
-        topic: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)],
-        client_id: Name = "",
-        user: Name | None = None,
-        groups: Groups = (),
-    ) -> Ruling:
-        """Whether the rules in force let a client do it, and which of them decides."""
-        try:
-            return context.explanations.permission(action, topic, user, client_id, groups)
-        except (TopicFilterInvalid, TopicNameInvalid) as error:
-            raise Problem(Code.INVALID_TOPIC, f"topic: {error}") from None
-
     @route.get("/telemetry/files", Role.VIEWER, "List telemetry files")
     async def files(cursor: Cursor = "", limit: Limit = 100) -> TelemetryFiles:
         """Those that are complete: readers never see half a file."""
@@ -221,15 +161,6 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         return Accepted()
 
     return route.made
-
-
-def _payload(text: str, encoding: str) -> bytes:
-    if encoding == "utf-8":
-        return text.encode()
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        raise Problem(Code.INVALID_VALUE, "payload is no base64") from None
 
 
 def _answers(context: OperatorContext) -> Answers:

@@ -25,7 +25,7 @@ from mqttlite.core.authorizer import PUBLISH, RECEIVE, SUBSCRIBE
 from mqttlite.core.route.outlook import EXCLUDED
 from mqttlite.core.route.plan import PublishPlan
 from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
-from mqttlite.explanations import Explanations
+from mqttlite.extensions.explain.explanations import Explanations
 from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
 from mqttlite.security.dynamic_security.model import ACL_TYPES, DEFAULT_TYPES, Acl, Client, Group, Role, State, put
 from mqttlite.security.dynamic_security.rules import DynamicRules

@@ -9,7 +9,6 @@ from typing import Final, Literal, get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite import rulings
 from mqttlite.extensions.dashboard.forms import field, form_of
 from mqttlite.extensions.dashboard.pages import Pages, redirect
 from mqttlite.gateway.caller import Caller, Role
@@ -18,6 +17,7 @@ from mqttlite.gateway.key_routes import KeyChanges, NewKey
 from mqttlite.gateway.parameters import convert
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes
+from mqttlite.security import rulings
 from mqttlite.security.api_keys import KeyRole
 
 ACCESS: Final = "/ui/access"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from mqttlite import rulings
 from mqttlite.config.logins import Login
 from mqttlite.core.authentication import Grants
 from mqttlite.core.broker import Broker
@@ -16,6 +15,7 @@ from mqttlite.core.reasons import FILTER_MISMATCH
 from mqttlite.core.route.outlook import EXCLUDED, PlannedReceiver
 from mqttlite.core.route.plan import PublishPlan
 from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
+from mqttlite.security import rulings
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE, ReasonCode
 

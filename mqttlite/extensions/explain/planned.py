@@ -11,7 +11,7 @@ from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.logins import logins
 from mqttlite.config.options import ListenerOptions
 from mqttlite.core.broker import Broker
-from mqttlite.explanations import Explanations
+from mqttlite.extensions.explain.explanations import Explanations
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.password_file import PasswordFileError, load

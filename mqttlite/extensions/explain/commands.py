@@ -152,8 +152,8 @@ def _ask(action: str, options: dict[str, Any], what: dict[str, str], **more: Any
 
 def _ask_config(action: str, options: dict[str, Any], what: dict[str, str], more: dict[str, Any]) -> dict[str, Any]:
     """The answer of a configuration, as of a broker without clients."""
-    from mqttlite.cli.planned import explanations_of  # here, for it takes a while
-    from mqttlite.explanations import properties_of
+    from mqttlite.extensions.explain.explanations import properties_of
+    from mqttlite.extensions.explain.planned import explanations_of  # here, for it takes a while
 
     explanations = explanations_of(options["config_path"])
     who = (options["client_id"], options["user"])
