@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from mqttlite.extensions import Incoming as Incoming
     from mqttlite.extensions import Reject as Reject
     from mqttlite.extensions import Subscribing as Subscribing
+    from mqttlite.extensions.published import Published as Published
     from mqttlite.extensions.queues.options import QueueOptions as QueueOptions
     from mqttlite.extensions.queues.options import RetryOptions as RetryOptions
     from mqttlite.extensions.schemas.registry import Schema as Schema
-    from mqttlite.published import Published as Published
     from mqttlite.security.tls import TlsOptions as TlsOptions
     from mqttlite.server import Broker as Broker
     from mqttlite.wire.properties import Properties as Properties
@@ -46,7 +46,7 @@ _HOMES: Final = {
     "Message": "mqttlite.client",
     "MqttError": "mqttlite.client",
     "Properties": "mqttlite.wire.properties",
-    "Published": "mqttlite.published",
+    "Published": "mqttlite.extensions.published",
     "QueueOptions": "mqttlite.extensions.queues.options",
     "Reject": "mqttlite.extensions",
     "ConnectingClient": "mqttlite.extensions",

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from mqttlite import event_hub
-from mqttlite.admin import Admin
 from mqttlite.assembly import Assembly
 from mqttlite.assembly.extensions import Extensions
 from mqttlite.config import Config, ConfigError, LameDuckOptions, ListenerOptions
@@ -22,17 +21,18 @@ from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
 from mqttlite.extensions.extension import Extension
+from mqttlite.extensions.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
+from mqttlite.extensions.published import Published, check_properties
 from mqttlite.gateway.metrics_port import MetricsPort
-from mqttlite.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.loop_thread import LoopThread
-from mqttlite.published import Published, check_properties
+from mqttlite.operations.admin import Admin
+from mqttlite.operations.surroundings import Surroundings
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, MethodAuthenticator
 from mqttlite.store.memory import MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
-from mqttlite.surroundings import Surroundings
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.observer import Observer
 from mqttlite.wire.errors import TopicNameInvalid

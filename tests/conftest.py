@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from mqttlite import certificate_watch
 from mqttlite.assembly import runtime
+from mqttlite.operations import certificate_watch
 from mqttlite.security import live_rules, passwords
 from mqttlite.telemetry.timing import LoopLag
 from tests.support.examples import register

@@ -31,94 +31,33 @@ FEATURES: Final = {f"extensions.{each.parent.name}" for each in ROOT.glob("mqttl
 them; what others know of them is in `manifests`."""
 BELOW: Final[dict[str, set[str]]] = {
     **PURE,
-    "atomic_file": set(),
-    "file_version": set(),
+    "build": set(),
+    "files": set(),
     "event_hub": set(PURE),
-    **{each: {*PURE, "atomic_file", "event_hub", "file_version"} for each in ADAPTER_PACKAGES},
-    "telemetry": {*PURE, "atomic_file", "build", "event_hub", "file_version"},
-    **{each: {*PURE, "atomic_file", "event_hub", "file_version", "manifests"} for each in ("security",)},
+    **{each: {*PURE, "event_hub", "files"} for each in ADAPTER_PACKAGES},
+    "telemetry": {*PURE, "build", "event_hub", "files"},
+    "security": {*PURE, "event_hub", "files", "manifests"},
     "client": {"filters", "wire"},  # the broker and the client compile the same expressions
     "config": {*ADAPTER_PACKAGES, *PURE, "manifests"},
-    "build": set(),
-    "bans": set(),
-    "session_index": set(PURE),
-    "admin_entries": {*PURE, "bans"},
-    "admin_messages": {*PURE, "admin_entries"},
-    "admin": {*PURE, "admin_entries", "admin_messages", "bans", "event_hub", "session_index"},
-    "built_in_rules": {*PURE, "manifests", "security"},
-    "local_subscription": {"client", "net"} | set(PURE),
-    "published": set(PURE),
     "manifests": {*PURE, "filters", "telemetry"},
+    "operations": {*ADAPTER_PACKAGES, *PURE, "build", "config", "event_hub", "files"},
+    "catalogue": {*PURE, "config", "security"},
+    "gateway": {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "config", "event_hub", "files"}
+    | {"manifests", "operations"},
+    "extensions": {*PURE, "client", "config", "event_hub", "files", "net"},
     **{
-        each: {
-            *ADAPTER_PACKAGES,
-            *PURE,
-            "admin",
-            "atomic_file",
-            "bans",
-            "build",
-            "catalogue",
-            "cli",
-            "client",
-            "config",
-            "event_hub",
-            "extensions",
-        }
-        | {
-            "gateway",
-            "manifests",
-            "reports",
-            "surroundings",
-            *(f"extensions.{needed}" for needed in BUILT_IN[each.split(".")[1]].needs),
-        }
+        each: {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "cli", "client", "config", "event_hub", "extensions"}
+        | {"files", "gateway", "manifests", "operations"}
+        | {f"extensions.{needed}" for needed in BUILT_IN[each.split(".")[1]].needs}
         for each in FEATURES
     },
-    "extensions": {*PURE, "atomic_file", "config", "event_hub", "local_subscription", "published"},
-    "certificate_watch": {*PURE, "config", "file_version", "net", "security"},
-    "catalogue": {*PURE, "config", "security"},
-    "overload_watch": {*PURE, "event_hub"},
-    "standstill": {"event_hub"},
-    "surroundings": {*PURE, "config", "telemetry"},
-    "reports": {*PURE, "build", "certificate_watch", "event_hub", "net", "telemetry"},
-    "gateway": ADAPTER_PACKAGES
-    | set(PURE)
-    | {"admin", "atomic_file", "bans", "build", "catalogue", "certificate_watch", "config", "event_hub"}
-    | {"file_version", "manifests", "reports", "surroundings"},
-    "assembly": ADAPTER_PACKAGES
-    | set(PURE)
-    | {
-        "admin",
-        "built_in_rules",
-        "catalogue",
-        "certificate_watch",
-        "config",
-        "event_hub",
-        "extensions",
-        "gateway",
-        "manifests",
-    }
-    | {"overload_watch", "reports", "standstill", "surroundings", *FEATURES},
-    "server": ADAPTER_PACKAGES
-    | set(PURE)
-    | {
-        "admin",
-        "assembly",
-        "config",
-        "event_hub",
-        "extensions",
-        "gateway",
-        "local_subscription",
-        "published",
-        "surroundings",
-    },
-    "cli": ADAPTER_PACKAGES
-    | set(PURE)
-    | {"build", "built_in_rules", "catalogue", "client", "config", "manifests", "server"}
-    | {"surroundings"},
+    "assembly": {*ADAPTER_PACKAGES, *PURE, "catalogue", "config", "event_hub", "extensions", "gateway", "manifests"}
+    | {"operations", *FEATURES},
+    "server": {*ADAPTER_PACKAGES, *PURE, "assembly", "config", "event_hub", "extensions", "gateway", "operations"},
+    "cli": {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "client", "config", "manifests", "operations", "server"},
     "__main__": {"cli"},
-    "": ADAPTER_PACKAGES
-    | set(PURE)
-    | {"client", "config", "extensions", "manifests", "published", "server"},  # mqttlite/__init__.py, the public names
+    "": {*ADAPTER_PACKAGES, *PURE, "client", "config", "extensions", "manifests", "server"},
+    # mqttlite/__init__.py, the public names
 }
 
 PAGES: Final = {each.partition(":")[0] for manifest in BUILT_IN.values() for each in manifest.pages}
@@ -231,6 +170,12 @@ def offences() -> Iterator[str]:
 
 def test_every_package_has_its_layer() -> None:
     assert {package_of(module) for module in MODULES if top(module) == "mqttlite"} <= BELOW.keys()
+
+
+def test_what_stands_beside_the_packages_is_public_or_starts_the_program() -> None:
+    assert {path.stem for path in (ROOT / "mqttlite").glob("*.py")} == {
+        *("__init__", "__main__", "build", "event_hub", "server")
+    }
 
 
 def test_imports_point_down() -> None:

@@ -4,15 +4,15 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from mqttlite.admin import Admin
 from mqttlite.assembly.delivery import Delivery
 from mqttlite.assembly.logins import Logins
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.gateway.admin_socket import AdminSocket
 from mqttlite.gateway.metrics_port import MetricsPort
-from mqttlite.reports import Reports
-from mqttlite.surroundings import Surroundings
+from mqttlite.operations.admin import Admin
+from mqttlite.operations.reports import Reports
+from mqttlite.operations.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges

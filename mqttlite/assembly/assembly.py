@@ -30,9 +30,9 @@ from mqttlite.core.question import Authenticate
 from mqttlite.event_hub import BRIDGE_AWAY
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.link import LinkPort
+from mqttlite.operations.surroundings import Surroundings
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.topic_policies import TopicPolicies
-from mqttlite.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges

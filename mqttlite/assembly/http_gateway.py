@@ -17,8 +17,8 @@ from mqttlite.catalogue.entries import NoSchemas
 from mqttlite.config import Config, ConfigError
 from mqttlite.config.checks import answers_anybody, api_key_file, http_warnings, is_loopback, open_gateway
 from mqttlite.extensions.built_in import BUILT_IN
+from mqttlite.operations.surroundings import Surroundings
 from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
-from mqttlite.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges

@@ -7,7 +7,6 @@ from typing import Final
 
 from mqttlite.assembly.logins import Logins
 from mqttlite.assembly.runtime import Runtime
-from mqttlite.certificate_watch import CertificateFiles, CertificateWatch
 from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.config.checks import is_refused, open_listeners
 from mqttlite.config.quotas import BrokerQuotas
@@ -18,6 +17,7 @@ from mqttlite.net.handshake_turns import HandshakeTurns
 from mqttlite.net.link import LinkPort
 from mqttlite.net.listeners import Listener
 from mqttlite.net.proxy_protocol import Proxies
+from mqttlite.operations.certificate_watch import CertificateFiles, CertificateWatch
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.identity import identity_of
 

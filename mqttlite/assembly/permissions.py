@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from mqttlite.assembly.runtime import Runtime
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.config import ConfigError
 from mqttlite.config.checks import lets_bridges
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.extensions.built_in import turned_on
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.both_rules import BothRules
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityError, path_of
 from mqttlite.security.dynamic_security.control import TOPIC as CONTROL_TOPIC
 from mqttlite.security.dynamic_security.control import Port as ControlPort

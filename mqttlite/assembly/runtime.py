@@ -23,8 +23,8 @@ from mqttlite.net.link import LinkPort
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.memory_limit import usable_memory
 from mqttlite.net.queue_reader import QueueReader
-from mqttlite.overload_watch import OverloadWatch
-from mqttlite.standstill import StandstillWatch
+from mqttlite.operations.overload_watch import OverloadWatch
+from mqttlite.operations.standstill import StandstillWatch
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 from mqttlite.telemetry.wall import Wall
 

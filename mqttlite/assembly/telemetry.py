@@ -14,7 +14,7 @@ from mqttlite.assembly.runtime import Runtime
 from mqttlite.assembly.tracing import Tracing
 from mqttlite.event_hub import Listener
 from mqttlite.extensions.built_in import BUILT_IN
-from mqttlite.reports import Reports
+from mqttlite.operations.reports import Reports
 from mqttlite.security.topic_policies import TopicPolicies
 from mqttlite.telemetry.alarms import Alarms
 from mqttlite.telemetry.client_events import ClientEvents

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.config import ConfigError
 from mqttlite.event_hub import CoreTracer, Listener, NoMessages
-from mqttlite.reports import Reports
+from mqttlite.operations.reports import Reports
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.folder import make_directory

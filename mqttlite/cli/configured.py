@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.catalogue.entries import Lookup, NoSchemas
 from mqttlite.config import Config, ConfigError
 from mqttlite.config.checks import lets_bridges
@@ -18,6 +17,7 @@ from mqttlite.extensions.built_in import ALWAYS_ON, BUILT_IN, resolve, turned_on
 from mqttlite.extensions.manifest import Manifest
 from mqttlite.security.acl_file import load
 from mqttlite.security.both_rules import BothRules
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
 from mqttlite.security.dynamic_security.document import load as load_dynamic_security
 from mqttlite.security.dynamic_security.model import State

@@ -24,8 +24,8 @@ from mqttlite.config.checks import warnings
 from mqttlite.core.ports import Store
 from mqttlite.extensions.built_in import resolve, turned_on
 from mqttlite.net.service_manager import ServiceManager
+from mqttlite.operations.surroundings import RunningBroker, Serving, Surroundings
 from mqttlite.server import Broker
-from mqttlite.surroundings import RunningBroker, Serving, Surroundings
 from mqttlite.telemetry.log import Calm, LogQueue, writing_log
 
 _LEVELS = ("debug", "info", "warning", "error")

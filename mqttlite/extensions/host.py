@@ -7,10 +7,10 @@ from typing import Final, Protocol
 from mqttlite import event_hub
 from mqttlite.extensions.client_hook import ConnectHook, DisconnectHook, SubscribeHook
 from mqttlite.extensions.handler_sink import Handler
+from mqttlite.extensions.local_subscription import Callback, LocalSubscription
 from mqttlite.extensions.pages import Show
 from mqttlite.extensions.publish_hook import PublishHook
-from mqttlite.local_subscription import Callback, LocalSubscription
-from mqttlite.published import Published
+from mqttlite.extensions.published import Published
 from mqttlite.wire.properties import NONE, Properties
 
 Hook = PublishHook | ConnectHook | SubscribeHook | DisconnectHook

@@ -13,7 +13,7 @@ from mqttlite.core.source import BROKER, Source
 from mqttlite.extensions.hook_failures import HookFailed, HookFailures, in_time
 from mqttlite.extensions.incoming import Incoming, incoming, outgoing
 from mqttlite.extensions.publish_hook import PublishHook, Reject, Result
-from mqttlite.published import check_properties
+from mqttlite.extensions.published import check_properties
 from mqttlite.topics.names import check_name, matches
 
 FAILED: Final = 0x83

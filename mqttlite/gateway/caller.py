@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from starlette.requests import HTTPConnection
 
-from mqttlite.bans import BanKind, address_of
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.core.source import THE_PROGRAM, Source
@@ -26,6 +25,7 @@ from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.strangers import ADMITTED
 from mqttlite.net.address_key import address_key
 from mqttlite.net.local_host import is_local
+from mqttlite.operations.bans import BanKind, address_of
 from mqttlite.security.addresses import network_of
 from mqttlite.security.api_keys import PREFIX
 from mqttlite.security.authenticator import Credentials

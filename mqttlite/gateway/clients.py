@@ -12,14 +12,31 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from mqttlite.admin import Admin, BanEntry, ClientDetails, ClientEntry, QueuedMessage, Removal, payload_as_text
-from mqttlite.bans import MAX_BAN_S, MAX_BANS, MAX_REASON, BanKind, BanRefused, TooManyBans, address_in, address_of
 from mqttlite.gateway.caller import Caller, Callers, Role, SocketCallers
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.gateway.topic_routes import Done
+from mqttlite.operations.admin import (
+    Admin,
+    BanEntry,
+    ClientDetails,
+    ClientEntry,
+    QueuedMessage,
+    Removal,
+    payload_as_text,
+)
+from mqttlite.operations.bans import (
+    MAX_BAN_S,
+    MAX_BANS,
+    MAX_REASON,
+    BanKind,
+    BanRefused,
+    TooManyBans,
+    address_in,
+    address_of,
+)
 
 
 class Waiting(msgspec.Struct):

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from mqttlite.admin import Admin
 from mqttlite.catalogue.entries import Lookup
-from mqttlite.certificate_watch import CertificateWatch
 from mqttlite.config import Config
 from mqttlite.config.http import HttpOptions
 from mqttlite.core.authentication import Verdict
@@ -27,13 +25,15 @@ from mqttlite.gateway.tickets import Tickets
 from mqttlite.gateway.topics import Topics
 from mqttlite.net.listeners import Listener
 from mqttlite.net.loop_driver import LoopDriver
-from mqttlite.reports import Reports
+from mqttlite.operations.admin import Admin
+from mqttlite.operations.certificate_watch import CertificateWatch
+from mqttlite.operations.reports import Reports
+from mqttlite.operations.surroundings import Surroundings
 from mqttlite.security.api_keys import ApiKeys
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.dynamic_security import DynamicSecurity
 from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.passwords import PasswordAuthenticator
-from mqttlite.surroundings import Surroundings
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
 

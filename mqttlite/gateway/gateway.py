@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mqttlite.config import ConfigError
 from mqttlite.core.load.overload import BEGINS_AT, SLOW_SENDERS
-from mqttlite.file_version import version_of
+from mqttlite.files.file_version import version_of
 from mqttlite.gateway.app import HttpApp
 from mqttlite.gateway.caller import Callers
 from mqttlite.gateway.client_certificates import STATE, ClientCertificate

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
-from mqttlite.admin import MAX_PAGE, Page
+from mqttlite.operations.admin import MAX_PAGE, Page
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mqttlite.config.metrics import NO_LIBRARY, MetricsOptions
 from mqttlite.gateway.late_server import LateServer
 from mqttlite.net.endpoints import TcpEndpoint
-from mqttlite.reports import Reports
+from mqttlite.operations.reports import Reports
 
 if TYPE_CHECKING:
     from mqttlite.gateway.context import OperatorContext

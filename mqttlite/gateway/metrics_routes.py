@@ -11,12 +11,12 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from mqttlite.admin import MAX_PAGE, ClientDetails, ClientEntry, Page
 from mqttlite.config.metrics import NO_LIBRARY
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Route, Routes, ServedOn
+from mqttlite.operations.admin import MAX_PAGE, ClientDetails, ClientEntry, Page
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
 from mqttlite.telemetry.report import Report
 from mqttlite.telemetry.status import status

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from mqttlite.admin import Removal, RetainedEntry, payload_as_text
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
+from mqttlite.operations.admin import Removal, RetainedEntry, payload_as_text
 from mqttlite.wire.errors import TopicFilterInvalid
 
 Filter = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, description="A topic filter.")]

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite import atomic_file
+from mqttlite.files import atomic_file
 from mqttlite.gateway.problems import Code, Problem
 
 FILE_NAME: Final = "stream-tickets.json"

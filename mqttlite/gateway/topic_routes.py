@@ -14,12 +14,12 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from mqttlite.admin import subscribed_at
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.projects import project_of
 from mqttlite.gateway.routing import Route, Routes
+from mqttlite.operations.admin import subscribed_at
 from mqttlite.security.topic_policies import Access, TopicClass
 from mqttlite.security.topic_records import (
     DEFAULT_RETENTION_DAYS,

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from mqttlite.file_version import version_of
+from mqttlite.files.file_version import version_of
 from mqttlite.security import json_file
 
 FILE_NAME: Final = "api-keys.json"

@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from mqttlite.atomic_file import save
-from mqttlite.file_version import version_of
+from mqttlite.files.atomic_file import save
+from mqttlite.files.file_version import version_of
 from mqttlite.security.acl_file import AclFile, AclFileError, AclFileUnreadable, load, parse
 from mqttlite.security.rules import NO_PERMISSIONS, Rules
 from mqttlite.security.topic_policies import CheckOf, TopicPolicyOptions

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from scramp import ScramException, ScramMechanism
 
 from mqttlite.core.authentication import Verdict
-from mqttlite.file_version import NO_FILE, Version, version_of
+from mqttlite.files.file_version import NO_FILE, Version, version_of
 from mqttlite.security.addresses import network_of
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.fair_queue import FairQueue

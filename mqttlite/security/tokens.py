@@ -18,7 +18,7 @@ from jwt import PyJWS
 from jwt.algorithms import Algorithm as JwtAlgorithm
 
 from mqttlite.core.authentication import Grants, Verdict
-from mqttlite.file_version import Version, version_of
+from mqttlite.files.file_version import Version, version_of
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.token_keys import TokenKeys, load_keys, read_keys
 from mqttlite.security.token_options import TokenConfigError, TokenOptions

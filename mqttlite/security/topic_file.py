@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from mqttlite import atomic_file
+from mqttlite.files import atomic_file
 from mqttlite.security.topic_records import MAX_TOPICS_BYTES, TopicFileError, TopicRecord
 
 FILE_NAME: Final = "topics.json"

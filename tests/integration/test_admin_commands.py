@@ -16,12 +16,12 @@ from threading import Thread
 import pytest
 from click.testing import CliRunner, Result
 
-from mqttlite import admin, admin_messages
 from mqttlite.cli import asker, session_queue
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.core.limits import Limits
+from mqttlite.operations import admin, admin_messages
 from mqttlite.server import Broker
 from tests.integration.conftest import Rig
 from tests.support.device import until

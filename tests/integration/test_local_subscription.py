@@ -13,7 +13,7 @@ from mqttlite.client.errors import SubscribeRefused
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.connect.connection import Connection
 from mqttlite.core.limits import INLINE_FILTERS_BYTES, ITERATION_WORK, MAX_PENDING_BYTES, Limits
-from mqttlite.local_subscription import MESSAGES_AT_ONCE, LocalSubscription
+from mqttlite.extensions.local_subscription import MESSAGES_AT_ONCE, LocalSubscription
 from mqttlite.net.link import WRITE_BUFFER_BYTES
 from mqttlite.server import Broker
 from mqttlite.wire.errors import TopicFilterInvalid

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from mqttlite.admin import QueuedMessage
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.connect.capabilities import Capabilities
+from mqttlite.operations.admin import QueuedMessage
 from mqttlite.server import Broker
 from mqttlite.wire.packets import Ack
 from tests.integration.conftest import Rig

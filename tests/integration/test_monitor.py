@@ -16,7 +16,6 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mqttlite import reports
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.metrics import MetricsOptions
@@ -28,6 +27,7 @@ from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.extensions.routes.options import RouteOptions
 from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.net.endpoints import CannotListen
+from mqttlite.operations import reports
 from mqttlite.security.certificate_files import ends_at
 from mqttlite.security.tls import TlsOptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
@@ -579,7 +579,7 @@ async def test_writing_in_pieces_equals_writing_at_once(rig: Rig, monkeypatch: p
 
 def test_no_client_chooses_a_label() -> None:
     """A label for each client id would fill a Prometheus."""
-    package = Path(reports.__file__).parent
+    package = Path(reports.__file__).parent.parent
     files = (
         package / "telemetry" / "broker_figures.py",
         package / "extensions" / "schemas" / "schemas.py",

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from mqttlite import reports
 from mqttlite.cli import top, why
 from mqttlite.cli.ask import WrongUsage, place
 from mqttlite.cli.main import main
@@ -26,6 +25,7 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.metrics import MetricsOptions
 from mqttlite.core.connect.capabilities import Capabilities
+from mqttlite.operations import reports
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions

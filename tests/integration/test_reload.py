@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.certificate_watch import WARN_EVERY_S
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.metrics import MetricsOptions
+from mqttlite.operations.certificate_watch import WARN_EVERY_S
 from mqttlite.security.authority import revoke
 from mqttlite.security.certificate_files import ends_at
 from mqttlite.security.certificates import init, issue

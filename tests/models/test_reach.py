@@ -12,7 +12,6 @@ from random import Random
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
 from mqttlite.core.limits import Limits
 from mqttlite.core.route import routes
@@ -23,6 +22,7 @@ from mqttlite.core.sink import Sink
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filters
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import unmounted
 from mqttlite.wire.constants import V5, V311

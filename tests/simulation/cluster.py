@@ -24,8 +24,8 @@ from mqttlite.extensions.cluster.disk import POSITION, Database
 from mqttlite.extensions.cluster.engine.memory import MemoryServers, Outcome
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
+from mqttlite.operations.surroundings import RunningBroker, Surroundings
 from mqttlite.store.memory import MemoryStore
-from mqttlite.surroundings import RunningBroker, Surroundings
 
 MACHINES: Final = 3
 SESSION: Final = "s"

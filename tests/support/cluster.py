@@ -15,8 +15,8 @@ from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServer
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.readiness import problem_of
 from mqttlite.extensions.cluster.shared_files import SharedFiles
+from mqttlite.operations.surroundings import RunningBroker, Surroundings
 from mqttlite.server import Broker
-from mqttlite.surroundings import RunningBroker, Surroundings
 from mqttlite.telemetry import options as telemetry
 from tests.support.nats_servers import free_ports
 

@@ -11,9 +11,9 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.gateway.app import HttpApp
 from mqttlite.gateway.caller import Role
+from mqttlite.operations.surroundings import Surroundings
 from mqttlite.security.api_keys import FILE_NAME, KeyRole, add
 from mqttlite.server import Broker
-from mqttlite.surroundings import Surroundings
 from tests.support.device import until
 
 ROLES: tuple[KeyRole, ...] = ("user", "viewer", "operator", "admin")

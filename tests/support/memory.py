@@ -1,10 +1,10 @@
 """What the memory account still has when nothing is left to be kept: nothing, unless somebody did not let go."""
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.broker import Broker
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Message
 from mqttlite.core.retained.retained_store import RetainedStore
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.topics.retained import EMPTY_ENTRIES
 
 

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.event_hub import CoreTracer, EventHub, Link, Listener, NoMessages
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.telemetry.connection_log import ConnectionLog
 from mqttlite.wire.packets import Unsubscribe
 from tests.support.core_driver import World

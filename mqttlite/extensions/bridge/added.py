@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from mqttlite import atomic_file
 from mqttlite.config import ConfigError
 from mqttlite.extensions.bridge.options import BridgeOptions
+from mqttlite.files import atomic_file
 
 FILE_NAME: Final = "bridges.json"
 """Only the user of the broker may read it, for it has passwords. Backups contain it, as all `*.json`."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from mqttlite import atomic_file
 from mqttlite.config import ConfigError
 from mqttlite.core.broker import Broker
 from mqttlite.core.source import THE_BROKER
@@ -21,6 +20,7 @@ from mqttlite.extensions.bridge.errors import BridgeExists, BridgeIsConfigured, 
 from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import MAX_BRIDGES, BridgeOptions
 from mqttlite.extensions.bridge.rates import INTERVAL_S
+from mqttlite.files import atomic_file
 from mqttlite.net.link import LinkDriver
 from mqttlite.security.tls import TlsConfigError, client_context
 from mqttlite.telemetry.figures import MAX_REPORTED, Values

@@ -8,8 +8,8 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from mqttlite import atomic_file
 from mqttlite.extensions.bridge.options import Endpoint
+from mqttlite.files import atomic_file
 
 _log = logging.getLogger("mqttlite.bridge")
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from mqttlite.atomic_file import save
 from mqttlite.core.changes import Change
 from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
 from mqttlite.extensions.cluster.options import MARK_FILE
+from mqttlite.files.atomic_file import save
 from mqttlite.store.sqlite.backup import back_up, restore
 from mqttlite.store.sqlite.files import DATABASE, DamagedPicture, put_aside, remove
 from mqttlite.store.sqlite.store import SqliteStore

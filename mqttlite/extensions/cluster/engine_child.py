@@ -25,10 +25,10 @@ from typing import Final, TypeAlias, final
 
 import msgspec
 
-from mqttlite.atomic_file import save
 from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, split
 from mqttlite.extensions.cluster.engine.port import EngineUnfit
 from mqttlite.extensions.cluster.options import shown
+from mqttlite.files.atomic_file import save
 
 logger: Final = logging.getLogger("mqttlite.engine")
 

@@ -22,8 +22,8 @@ from mqttlite.extensions.cluster.replicated_store import ReplicatedStore
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 from mqttlite.extensions.cluster.standby import ForeignDataError
 from mqttlite.extensions.cluster.standby_port import StandbyPort
+from mqttlite.operations.surroundings import Run, RunningBroker
 from mqttlite.store.sqlite.files import make_directory
-from mqttlite.surroundings import Run, RunningBroker
 
 ENGINE_FOLDER: Final = "engine"
 """Where the server of the engine that runs on this machine keeps its files, in the data directory."""

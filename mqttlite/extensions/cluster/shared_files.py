@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.atomic_file import save
 from mqttlite.extensions.cluster import keys
 from mqttlite.extensions.cluster.engine.port import Engine, EngineError, FileDamaged, NoSuchFile
+from mqttlite.files.atomic_file import save
 from mqttlite.store.sqlite import beside
 
 PUT_S: Final = 1.0

@@ -8,7 +8,6 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.bans import BAN_KINDS, MAX_REASON, BanKind
 from mqttlite.extensions.dashboard.forms import field, form_of
 from mqttlite.extensions.dashboard.pages import Pages, redirect
 from mqttlite.gateway.caller import Caller, Role
@@ -17,6 +16,7 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.parameters import convert
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes
+from mqttlite.operations.bans import BAN_KINDS, MAX_REASON, BanKind
 
 BANS: Final = "/ui/bans"
 

@@ -8,8 +8,6 @@ from typing import Any, Final, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.admin import ClientDetails
-from mqttlite.bans import MAX_REASON
 from mqttlite.extensions.dashboard.bans import DURATIONS
 from mqttlite.extensions.dashboard.forms import field, form_of
 from mqttlite.extensions.dashboard.live import Live
@@ -18,6 +16,8 @@ from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes
+from mqttlite.operations.admin import ClientDetails
+from mqttlite.operations.bans import MAX_REASON
 from mqttlite.telemetry.why import REASONS, Rule
 
 PAGE: Final = 50

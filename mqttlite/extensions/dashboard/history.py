@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mqttlite.reports import Reports
+from mqttlite.operations.reports import Reports
 from mqttlite.telemetry.snapshot import Snapshots
 from mqttlite.telemetry.status import status
 

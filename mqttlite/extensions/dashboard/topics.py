@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.admin import subscribed_at
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
 from mqttlite.core.route.subscription import Subscription
@@ -25,6 +24,7 @@ from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import Draft, Publishing
 from mqttlite.gateway.routing import Routes
+from mqttlite.operations.admin import subscribed_at
 from mqttlite.security import rulings
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import TopicNameInvalid

@@ -5,13 +5,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from mqttlite.admin import DelayedEntry
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.gateway.topic_routes import Done
+from mqttlite.operations.admin import DelayedEntry
 
 
 def routes(context: OperatorContext) -> Sequence[Route]:

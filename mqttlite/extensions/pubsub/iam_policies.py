@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from mqttlite import atomic_file
 from mqttlite.extensions.pubsub.names import snapshot_resource
 from mqttlite.extensions.queues.resources import subscription_resource
 from mqttlite.extensions.queues.service import Queues
+from mqttlite.files import atomic_file
 from mqttlite.gateway.problems import Code, Problem
 
 _log = logging.getLogger("mqttlite.gateway")

@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from mqttlite.atomic_file import save
 from mqttlite.extensions.schemas.compare import Comparison, compare
 from mqttlite.extensions.schemas.parsed import ParsedSchema, SchemaError
 from mqttlite.extensions.schemas.parsing import parse
 from mqttlite.extensions.schemas.registry import Compatibility, Registry, RegistryError, Schema, Version
+from mqttlite.files.atomic_file import save
 
 FILE_NAME: Final = "schemas.json"
 

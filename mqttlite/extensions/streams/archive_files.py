@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from mqttlite import atomic_file
 from mqttlite.core.message import Message
 from mqttlite.extensions.streams.archive_names import FOLDER, File, file_name, find
 from mqttlite.extensions.streams.archive_options import ArchiveOptions
 from mqttlite.extensions.streams.stream import ORDERING_KEY
+from mqttlite.files import atomic_file
 
 HOUR_US: Final = 3_600_000_000
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mqttlite import atomic_file
 from mqttlite.extensions.streams.archive_names import File
 from mqttlite.extensions.streams.archive_rows import BrokenFile, Row, in_order, rows
 from mqttlite.extensions.streams.limits import MAX_APPENDED
+from mqttlite.files import atomic_file
 
 MAX_REQUEST_BYTES: Final = 1_048_576
 """About the most bytes of a request, but for one message that is larger: what is in memory at a time."""

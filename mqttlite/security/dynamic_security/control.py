@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mqttlite.atomic_file import save
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.core.source import Source
+from mqttlite.files.atomic_file import save
 from mqttlite.security.dynamic_security.command import Change, Command, CommandError
 from mqttlite.security.dynamic_security.commands import NAME_OF, SETS_PASSWORD, execute
 from mqttlite.security.dynamic_security.document import Json, dump, is_text, load, small_keys

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from mqttlite.atomic_file import save
+from mqttlite.files.atomic_file import save
 from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump
 from mqttlite.security.dynamic_security.model import (
     NO_PRIORITY,

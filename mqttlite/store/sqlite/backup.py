@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from mqttlite.atomic_file import save
+from mqttlite.files.atomic_file import save
 from mqttlite.store.sqlite import beside, files
 from mqttlite.store.sqlite.mark import SUFFIX
 

@@ -14,8 +14,8 @@ import pytest
 from mqttlite.cli import serve
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.extensions.manifest import Manifest
+from mqttlite.operations.surroundings import Run, RunningBroker
 from mqttlite.store.memory import MemoryStore
-from mqttlite.surroundings import Run, RunningBroker
 
 Serving = Callable[[Config, Run, asyncio.Event, Callable[[], None]], object]
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants, Verdict
 from mqttlite.core.authorizer import ANYBODY, PUBLISH
 from mqttlite.core.authorizer import OpenRules as OpenByDefault
 from mqttlite.core.connect.connection import CONNECTED
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.extensions.presence.topics import presence_subject
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Auth, Connect, Will
 from mqttlite.wire.properties import Properties

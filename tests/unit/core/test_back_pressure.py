@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import (
     DROP_OLDEST,
     ITERATION_WORK,
@@ -21,6 +20,7 @@ from mqttlite.core.route.outlook import PUBLISHER_WAITS
 from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.core.tracer import WINDOW_FULL
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish

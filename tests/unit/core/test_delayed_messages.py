@@ -2,13 +2,13 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.changes import Change, Enqueue, RemoveDelayed, SaveDelayed, SaveRetained
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import BATCH_MESSAGES, ITERATION_WORK, Limits
 from mqttlite.core.memory import DELAYED_BYTES, MESSAGE_BYTES
 from mqttlite.core.reasons import EXPIRED, NOT_AUTHORIZED, PURGED, QUEUE_FULL
 from mqttlite.core.route.delayed_messages import DELAYS_FULL
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.topics.namespaces import MAX_DELAY_S
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.encode import encode

@@ -7,7 +7,6 @@ from typing import Final
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants, Verdict
 from mqttlite.core.inbound.priority import LOW, OVERLOADED
 from mqttlite.core.limits import Limits
@@ -16,6 +15,7 @@ from mqttlite.core.load.rate_limits import Buckets, BucketTable, Rate
 from mqttlite.core.reasons import CREDENTIALS_EXPIRED, HoldReason
 from mqttlite.core.source import THE_BROKER, THE_PROGRAM, Source
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.packets import Ack, Connack, Disconnect
 from tests.support.core_driver import World
 from tests.support.rules import OpenRules

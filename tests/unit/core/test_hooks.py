@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.hook import UNCHANGED, Hook, HookAnswer
 from mqttlite.core.inbound.inbound import MANY_WAIT, Ticket
 from mqttlite.core.limits import DISCONNECT, MAX_WAITING_INSIDE, ROOM_LOOK_S, Limits
 from mqttlite.core.message import Message
 from mqttlite.core.reasons import HOOK_REJECTED, NOT_AUTHORIZED, PACKET_TOO_LARGE
 from mqttlite.core.source import CLIENT, THE_PROGRAM, Source
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
 from mqttlite.wire.properties import Properties

@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.inbound.back_pressure import NO_ROOM
 from mqttlite.core.inbound.inbound import MANY_WAIT, Ticket
@@ -24,6 +23,7 @@ from mqttlite.core.reasons import (
 from mqttlite.core.route.tally import QUOTA_EXCEEDED
 from mqttlite.core.route.topic_limits import TopicLimits
 from mqttlite.core.source import CLIENT, THE_BROKER, THE_PROGRAM, Source
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.properties import NONE, Properties
 from tests.support.core_driver import World
 from tests.support.rules import OpenRules

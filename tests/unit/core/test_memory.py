@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import CHUNK_BYTES, MESSAGE_BYTES, MemoryAccount, text_bytes
 from mqttlite.core.message import Message
 from mqttlite.core.reasons import BUFFER_FULL, QUEUE_FULL, CloseReason
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Will
 from mqttlite.wire.properties import Properties

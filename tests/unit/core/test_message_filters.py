@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.changes import SaveSession, SaveSubscription
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import FILTERED_RECEIVERS, ITERATION_WORK, MAX_COMBINATIONS, RETAINED_LOOKED_INTO, Limits
@@ -14,6 +13,7 @@ from mqttlite.core.message_filter import MessageFilter, StoredFilter
 from mqttlite.core.reasons import FILTER_MISMATCH
 from mqttlite.core.route.subscription import FilteredSubscription
 from mqttlite.filters import Filters
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import NEVER_EXPIRES, PUBACK, V5, V311
 from mqttlite.wire.encode import encode

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import DROP_OLDEST, Limits
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish, Will

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import CONNECT_WORK, ITERATION_WORK, Limits
 from mqttlite.extensions.namespaces import NAMESPACES
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.topics.namespaces import unmounted
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode

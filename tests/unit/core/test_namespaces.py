@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.route.subscription import Subscription
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.packets import Ack, Connack, Connect, Publish, Suback, Subscribe, Unsuback, Unsubscribe, Will

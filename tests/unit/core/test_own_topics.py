@@ -2,10 +2,10 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import MAX_OWN_RETAINED, Limits
 from mqttlite.core.memory import MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, CloseReason
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.topics.names import is_own
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.errors import TopicNameInvalid

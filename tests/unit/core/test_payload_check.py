@@ -2,11 +2,11 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.payload_check import PayloadViolation
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.extensions.queues.limits import MAX_INVALID
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
 from mqttlite.wire.properties import Properties

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import (
@@ -26,6 +25,7 @@ from mqttlite.core.route.shared_subscription import SharedSubscription
 from mqttlite.core.route.tally import Tally
 from mqttlite.core.session.session import Session
 from mqttlite.core.source import THE_BROKER
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode

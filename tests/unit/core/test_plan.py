@@ -5,7 +5,6 @@ from typing import Final
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.inbound.back_pressure import NO_ROOM
@@ -22,6 +21,7 @@ from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filters
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.packets import SubscriptionRequest
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, World

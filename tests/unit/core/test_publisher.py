@@ -1,9 +1,9 @@
 """Publishers that have no session, such as callers over HTTP; and who subscribes to a topic."""
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.limits import Limits
 from mqttlite.core.route.tally import NOT_AUTHORIZED_CODE, TOPIC_NAME_INVALID
+from mqttlite.security.built_in_rules import built_in_rules
 from tests.support.core_driver import World
 from tests.support.rules import OpenRules
 from tests.unit.core.test_sink import Recorder

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
 from mqttlite.core.limits import ITERATION_WORK
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.packets import Publish, Unsubscribe
 from tests.support.core_driver import World
 from tests.support.recorder import Recorder

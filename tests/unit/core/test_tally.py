@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.inbound.inbound import Ticket
 from mqttlite.core.limits import Limits
 from mqttlite.core.load.quotas import Quotas, Rates
@@ -14,6 +13,7 @@ from mqttlite.core.reasons import BUFFER_FULL, NOT_AUTHORIZED, PACKET_TOO_LARGE,
 from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import Source
 from mqttlite.core.topic_policy import TopicPolicy
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Ack, Publish
 from tests.support.core_driver import Client, World

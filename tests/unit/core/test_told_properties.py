@@ -2,12 +2,12 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.outbound.told_properties import time_text, told_properties, with_more
 from mqttlite.core.topic_policy import TopicPolicy
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import PUBLISH, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish

@@ -2,7 +2,6 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message, PublishBatch
@@ -10,6 +9,7 @@ from mqttlite.core.route.outlook import PlannedReceiver
 from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
 from mqttlite.core.topic_policy import TopicPolicy
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Suback, Subscribe, SubscriptionRequest, Will
 from mqttlite.wire.properties import Properties

@@ -2,7 +2,6 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.inbound.back_pressure import NO_ROOM
 from mqttlite.core.limits import ITERATION_WORK, MAX_ROOM_LOOKS, ROOM_LOOK_S, Limits
 from mqttlite.core.load.quotas import Quotas, Rates
@@ -11,6 +10,7 @@ from mqttlite.core.message import Message
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.filters import Filters
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import PUBACK, PUBREC, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish, SubscriptionRequest

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.limits import DELIVERY_WORK, Limits
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Ack, Publish

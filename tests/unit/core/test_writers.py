@@ -2,11 +2,11 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.identity import Identity
 from mqttlite.core.memory import WRITER_BYTES, text_bytes
 from mqttlite.core.source import CLIENT, THE_BROKER, THE_PROGRAM, Source
+from mqttlite.security.built_in_rules import built_in_rules
 from tests.support.core_driver import Client, World
 from tests.support.rules import OpenRules
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.event_hub import CoreTracer, EventHub, NoMessages
 from mqttlite.extensions.presence import members as topic_members
 from mqttlite.extensions.presence import presence as topic_presence
 from mqttlite.extensions.presence.presence import TopicPresence
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.telemetry.publish_queue import PublishQueue

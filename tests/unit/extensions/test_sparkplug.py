@@ -2,11 +2,11 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.authorizer import PUBLISH
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.extensions.sparkplug.sparkplug import right_of, subject_of, with_timestamp
+from mqttlite.security.built_in_rules import built_in_rules
 from tests.support.rules import OpenRules
 
 METRIC = b"\x12\x04\x0a\x02ab"

@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from mqttlite.bans import MAX_BANS
 from mqttlite.config import ListenerOptions
 from mqttlite.event_hub import Listener
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.operation_routes import _without_secrets
+from mqttlite.operations.bans import MAX_BANS
 from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
@@ -184,7 +184,7 @@ async def test_a_ban_that_cannot_be_says_why(gateway: GatewayUnderTest, monkeypa
     for kind, value in (*own, ("address", "::ffff:127.0.0.1"), ("address", "::FFFF:7f00:1")):
         answer = await operator.post(f"{API}/bans", json={**ban, "kind": kind, "value": value})
         assert answer.json()["code"] == "conflict", "nobody locks himself out"
-    monkeypatch.setattr("mqttlite.bans.MAX_BANS", 1)
+    monkeypatch.setattr("mqttlite.operations.bans.MAX_BANS", 1)
     assert (await operator.post(f"{API}/bans", json=ban)).status_code == 201
     answer = await operator.post(f"{API}/bans", json={**ban, "value": "d"})
     assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")

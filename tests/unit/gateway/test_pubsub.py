@@ -10,7 +10,6 @@ import httpx
 import msgspec
 import pytest
 
-from mqttlite import atomic_file
 from mqttlite.client import Client as MqttClient
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.http import HttpOptions
@@ -18,6 +17,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.extensions.pubsub import errors, iam_policies, subscriptions
 from mqttlite.extensions.push.options import PushOptions
 from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
+from mqttlite.files import atomic_file
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.problems import Code
 from mqttlite.security.api_keys import FILE_NAME, add

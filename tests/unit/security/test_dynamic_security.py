@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mqttlite.atomic_file import save
 from mqttlite.core.message import Message
 from mqttlite.core.route.tally import QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import CLIENT, Source
+from mqttlite.files.atomic_file import save
 from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.dynamic_security import DynamicSecurity, Options, document, model, passwords
 from mqttlite.security.dynamic_security.control import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.file_version import Version, version_of
+from mqttlite.files.file_version import Version, version_of
 from mqttlite.security import acl_file, live_rules
 from mqttlite.security.live_rules import LiveRules
 

@@ -7,11 +7,11 @@ import gc
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.topic_policy import NO_POLICY
 from mqttlite.security import rules as module
 from mqttlite.security.acl_file import parse
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.rule_tree import Node
 from mqttlite.security.rules import NO_PERMISSIONS, Rules

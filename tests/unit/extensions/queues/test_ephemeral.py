@@ -2,10 +2,10 @@
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.route.tally import DROPPED
 from mqttlite.core.topic_policy import EPHEMERAL, NO_POLICY, TopicPolicy
 from mqttlite.core.tracer import NO_SAMPLES
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Ack, Publish
 from tests.support.core_driver import Client, publishes

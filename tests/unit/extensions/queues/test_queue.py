@@ -4,7 +4,6 @@ from typing import Final
 
 import pytest
 
-from mqttlite.built_in_rules import built_in_rules
 from mqttlite.core.authentication import Grants
 from mqttlite.core.limits import ITERATION_WORK
 from mqttlite.core.log_changes import LOG_MARK, SaveRecord
@@ -15,6 +14,7 @@ from mqttlite.extensions.queues.limits import COMMIT_S, MAX_OUTSTANDING
 from mqttlite.extensions.queues.options import MIN_IDLE_S, DeliveryOptions, QueueOptions, RetryOptions
 from mqttlite.extensions.queues.requested import made_of
 from mqttlite.log.deliveries import ARRIVAL_S
+from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V311
 from mqttlite.wire.packets import Ack, Publish, Unsuback, Unsubscribe

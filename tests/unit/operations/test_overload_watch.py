@@ -6,7 +6,7 @@ import pytest
 
 from mqttlite.core.limits import OVERLOAD_INTERVAL_S, OverloadLimits
 from mqttlite.event_hub import EventHub, Listener, OverloadStage
-from mqttlite.overload_watch import OverloadWatch
+from mqttlite.operations.overload_watch import OverloadWatch
 from tests.support.core_driver import World
 
 

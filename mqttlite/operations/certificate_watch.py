@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker as Core
-from mqttlite.file_version import version_of
+from mqttlite.files.file_version import version_of
 from mqttlite.net.link import Link
 from mqttlite.net.listeners import Listener
 from mqttlite.net.tls import ServerContext

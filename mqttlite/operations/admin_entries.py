@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from mqttlite.bans import BanKind
+from mqttlite.operations.bans import BanKind
 from mqttlite.wire.properties import Properties
 
 T = TypeVar("T")

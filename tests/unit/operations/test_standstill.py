@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.event_hub import EventHub, Listener
-from mqttlite.standstill import CALM_S, STANDSTILL_S, StandstillWatch
+from mqttlite.operations.standstill import CALM_S, STANDSTILL_S, StandstillWatch
 
 
 class Alarms(Listener):

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mqttlite import admin, admin_messages
-from mqttlite.admin import Admin, Page, Removal
 from mqttlite.core.limits import KEPT_MESSAGES, Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.filters import Filters
+from mqttlite.operations import admin, admin_messages
+from mqttlite.operations.admin import Admin, Page, Removal
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import TopicFilterInvalid

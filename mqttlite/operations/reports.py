@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from mqttlite.build import is_compiled, version
-from mqttlite.certificate_watch import CertificateWatch
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING
 from mqttlite.event_hub import Listener as EventListener
 from mqttlite.net.listeners import Listener
+from mqttlite.operations.certificate_watch import CertificateWatch
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.extension_figures import ExtensionFigures

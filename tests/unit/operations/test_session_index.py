@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqttlite import session_index
-from mqttlite.session_index import SessionIndex
+from mqttlite.operations import session_index
+from mqttlite.operations.session_index import SessionIndex
 from tests.support.core_driver import World
 
 NAMES = st.sampled_from([f"{number}" for number in range(12)])

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from mqttlite.admin_entries import DelayedEntry, Page, Removal, RetainedEntry, RetainedMessage
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
+from mqttlite.operations.admin_entries import DelayedEntry, Page, Removal, RetainedEntry, RetainedMessage
 from mqttlite.topics.names import check_filter
 
 SLICE: Final = 500

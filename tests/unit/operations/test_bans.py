@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqttlite import bans
-from mqttlite.bans import MAX_BAN_S, MAX_REASON, BanKind, BanRefused, Bans, TooManyBans, address_of
+from mqttlite.operations import bans
+from mqttlite.operations.bans import MAX_BAN_S, MAX_REASON, BanKind, BanRefused, Bans, TooManyBans, address_of
 
 
 class Clock:

@@ -14,7 +14,13 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Literal
 
-from mqttlite.admin_entries import (
+from mqttlite.core.broker import Broker
+from mqttlite.core.connect.connection import Connection
+from mqttlite.core.message import Delivery
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
+from mqttlite.event_hub import Link, Listener
+from mqttlite.operations.admin_entries import (
     BanEntry,
     ClientDetails,
     ClientEntry,
@@ -27,15 +33,9 @@ from mqttlite.admin_entries import (
     RetainedMessage,
     SubscriptionEntry,
 )
-from mqttlite.admin_messages import MAX_PAGE, SLICE, MessageAdmin, published_at
-from mqttlite.bans import Ban, BanKind, Bans, address_of
-from mqttlite.core.broker import Broker
-from mqttlite.core.connect.connection import Connection
-from mqttlite.core.message import Delivery
-from mqttlite.core.route.subscription import Subscription
-from mqttlite.core.session.session import Session
-from mqttlite.event_hub import Link, Listener
-from mqttlite.session_index import SessionIndex
+from mqttlite.operations.admin_messages import MAX_PAGE, SLICE, MessageAdmin, published_at
+from mqttlite.operations.bans import Ban, BanKind, Bans, address_of
+from mqttlite.operations.session_index import SessionIndex
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
 
 MAX_SCANNED: Final = 20_000
