@@ -37,7 +37,7 @@ _log: Final = logging.getLogger("mqttlite.client")
 
 
 class Publisher(Protocol):
-    """The part of `Client` that requests use."""
+    """The part of `Client` that requests and responders use."""
 
     @property
     def connack_properties(self) -> Properties: ...

@@ -9,14 +9,14 @@ import inspect
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 from mqttlite.client.errors import ClientClosed, MqttError, RequestFailed
 from mqttlite.client.inbox import Inbox
 from mqttlite.client.inflight import Outgoing
-from mqttlite.client.message import Message, Payload, PublishOutcome, payload_bytes
+from mqttlite.client.message import Message, PublishOutcome, payload_bytes
 from mqttlite.client.queue_handlers import MAX_CONCURRENCY, is_async
-from mqttlite.client.requests import ERROR
+from mqttlite.client.requests import ERROR, Publisher
 from mqttlite.client.session import Session
 from mqttlite.client.topics import check_filter, check_name
 from mqttlite.wire.constants import V5
@@ -34,19 +34,6 @@ ReplyTo: TypeAlias = Callable[[Message], str]
 """Names the topic for the answer to a request that names none."""
 
 _log: Final = logging.getLogger("mqttlite.client")
-
-
-class Publisher(Protocol):
-    """The part of `Client` that a responder uses."""
-
-    async def publish(
-        self,
-        topic: str,
-        payload: Payload = b"",
-        qos: int = 0,
-        retain: bool = False,
-        properties: Properties | None = None,
-    ) -> PublishOutcome: ...
 
 
 @final
@@ -126,7 +113,7 @@ class Responder:
         answered = _Answered(request)
         try:
             await self._publish(request, payload, error, answered)
-        except (MqttError, ValueError) as failure:
+        except Exception as failure:  # of `reply_to`, too
             answered.set_exception(failure)
 
     async def _call(self, request: Message) -> Any:
@@ -170,7 +157,7 @@ class _Answered:
     def set_result(self, result: PublishOutcome, /) -> None:
         self._request.ack()
 
-    def set_exception(self, error: MqttError | ValueError, /) -> None:
+    def set_exception(self, error: Exception, /) -> None:
         if not isinstance(error, ClientClosed):
             _log.warning("The answer to a request at %s was not sent: %s", self._request.topic, error)
             self._request.ack()

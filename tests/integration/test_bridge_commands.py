@@ -17,7 +17,7 @@ from mqttlite.extensions.bridge.added import FILE_NAME, AddedBridges
 from mqttlite.extensions.bridge.bridges import ADDRESS_FILE, ID_FILE
 from mqttlite.extensions.bridge.errors import TooManyBridges
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTls, BridgeTopic
-from mqttlite.extensions.bridge.routes import pause_bridge
+from mqttlite.extensions.bridge.routes import problems
 from mqttlite.gateway.problems import Problem
 from mqttlite.server import Broker
 from tests.integration.conftest import Rig
@@ -146,7 +146,7 @@ async def test_a_bridge_is_added_kept_over_a_restart_and_removed(rig: Rig, direc
         assert (await run(directory, "rm", "added", "--yes")).stderr == "Error: There is no bridge 'added'.\n"
         assert state.messages == []
     async with Broker(parse_config({"listeners": [{"port": 0}], "data_dir": str(directory)})) as here:
-        assert bridges_of(here).names == []
+        assert bridges_of(here).states() == []
 
 
 def broker_id_of(directory: Path) -> str:
@@ -178,17 +178,17 @@ async def test_an_added_bridge_without_its_tls_file_is_away_at_the_next_start(ri
     found = bridges_of(here).get("lost").view()
     assert (found.state, "gone.crt: no such file" in found.reason) == ("away", True)
     await bridges_of(here).remove("lost")
-    assert (bridges_of(here).names, alarms.heard[1:]) == ([], [(False, "")])
+    assert (bridges_of(here).states(), alarms.heard[1:]) == ([], [(False, "")])
 
 
 async def test_a_bridge_that_is_removed_is_not_paused_or_resumed(rig: Rig) -> None:
     bridges = bridges_of(await start(rig))
     removed = await bridges.add(BridgeOptions(name="c", addresses=("127.0.0.1:1",), topics=TOPICS))
-    results = await asyncio.gather(
-        bridges.remove("c"), removed.pause(), removed.resume(), pause_bridge(bridges, "c"), return_exceptions=True
-    )
-    assert [type(each) for each in results] == [type(None), KeyError, KeyError, Problem]
-    assert bridges.names == []
+    results = await asyncio.gather(bridges.remove("c"), removed.pause(), removed.resume(), return_exceptions=True)
+    assert [type(each) for each in results] == [type(None), KeyError, KeyError]
+    assert bridges.states() == []
+    with pytest.raises(Problem, match="there is no bridge 'c'"), problems("c"):
+        await removed.pause()
 
 
 async def test_the_query_of_an_address_is_not_shown(rig: Rig) -> None:
@@ -233,7 +233,7 @@ async def test_a_wrong_file_adds_nothing(rig: Rig, directory: Path, tmp_path: Pa
     found = await run(directory, "add", str(file))
     assert found.exit_code != 0
     assert said in found.stderr
-    assert bridges_of(here).names == []
+    assert bridges_of(here).states() == []
     assert not (directory / FILE_NAME).exists()
 
 

@@ -214,6 +214,20 @@ async def test_a_message_that_asks_for_no_answer_is_handled_and_not_answered(bro
         assert not len(us.messages)
 
 
+async def test_a_request_whose_answer_has_no_topic_by_an_error_is_acknowledged(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    answering = client(broker, receive_maximum=1)
+    came = doubling(answering, reply_to=lambda request: {"double/b": "answers"}[request.topic])
+    async with asyncio.timeout(PATIENCE_S), answering, client(broker) as us:
+        await us.subscribe("answers")
+        await us.publish("double/a", "1", 1)
+        await us.publish("double/b", "2", 1)
+        assert (await anext(us.messages)).payload == b"4"
+    assert len(came) == 2
+    assert "The answer to a request at double/a was not sent: 'double/a'" in caplog.text
+
+
 async def test_at_most_so_many_are_answered_at_a_time(broker: Broker) -> None:
     answering, asking = client(broker), client(broker)
     running = highest = 0

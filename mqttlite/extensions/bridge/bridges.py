@@ -170,11 +170,6 @@ class Bridges:
             each.look_at_rates()
         self._measuring = asyncio.get_running_loop().call_later(INTERVAL_S, self._measure)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all bridges, in the order of the configuration."""
-        return list(self._bridges)
-
     def get(self, name: str) -> Bridge:
         """Raises `KeyError`."""
         return self._bridges[name]
@@ -186,15 +181,16 @@ class Bridges:
     def figures(self) -> Mapping[str, Values]:
         """The values of the figures of the first bridges, by the names in the manifest."""
         states = self.states()[:MAX_REPORTED]
-        labels = [{"bridge": each.name} for each in states]
+
+        def values(value: Callable[[BridgeState], float]) -> Values:
+            return [({"bridge": each.name}, value(each)) for each in states]
+
         return {
-            "bridge_connected": [
-                (label, each.state == "connected") for label, each in zip(labels, states, strict=True)
-            ],
-            "bridge_waiting": [(label, each.waiting) for label, each in zip(labels, states, strict=True)],
-            "bridge_sent": [(label, each.sent) for label, each in zip(labels, states, strict=True)],
-            "bridge_received": [(label, each.received) for label, each in zip(labels, states, strict=True)],
-            "bridge_connects": [(label, each.connects) for label, each in zip(labels, states, strict=True)],
+            "bridge_connected": values(lambda each: each.state == "connected"),
+            "bridge_waiting": values(lambda each: each.waiting),
+            "bridge_sent": values(lambda each: each.sent),
+            "bridge_received": values(lambda each: each.received),
+            "bridge_connects": values(lambda each: each.connects),
             "bridge_dropped": [
                 ({"bridge": each.name, "reason": reason}, count)
                 for each in states

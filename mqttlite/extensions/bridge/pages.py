@@ -8,7 +8,7 @@ from typing import Final, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.extensions.bridge.routes import find, pause_bridge, remove_bridge, resume_bridge
+from mqttlite.extensions.bridge.routes import problems
 from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.dashboard.forms import field, form_of
 from mqttlite.extensions.dashboard.pages import redirect
@@ -39,22 +39,26 @@ def add(dashboard: Dashboard) -> None:
     @shown.post(f"{BRIDGES}/remove", Role.ADMIN)
     async def remove(request: Request) -> Response:
         name = await _subject(request)
-        await remove_bridge(bridges, name)
+        with problems(name):
+            await bridges.remove(name)
         await context.commit()
         return redirect(BRIDGES)
 
     @shown.get(BRIDGE, Role.VIEWER)
     async def bridge(request: Request, caller: Caller, name: str, done: str = "") -> Response:
-        found = find(bridges, name).view()
+        with problems(name):
+            found = bridges.get(name).view()
         return pages.render(
             "bridge.html", request, caller, bridge=found, kinds=KINDS, notice_text=NOTICES.get(done, "")
         )
 
     @shown.post(f"{BRIDGE}/{{action}}", Role.OPERATOR)
     async def act(request: Request, action: Literal["pause", "resume"]) -> Response:
-        change = pause_bridge if action == "pause" else resume_bridge
-        found = await change(bridges, await _subject(request))
-        return redirect(BRIDGE, name=found.options.name, done=f"{action}d")
+        name = await _subject(request)
+        with problems(name):
+            bridge = bridges.get(name)
+            await (bridge.pause() if action == "pause" else bridge.resume())
+        return redirect(BRIDGE, name=name, done=f"{action}d")
 
 
 async def _subject(request: Request) -> str:
