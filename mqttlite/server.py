@@ -33,12 +33,12 @@ from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Authenticator, MethodAuthenticator
 from mqttlite.store.memory import MemoryStore
 from mqttlite.store.sqlite.store import SqliteStore
-from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.observer import Observer
 from mqttlite.wire.errors import TopicNameInvalid
 from mqttlite.wire.properties import NONE, Properties
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.dataset.dataset import Dataset
     from mqttlite.extensions.queues.service import Queues
     from mqttlite.extensions.schemas.service import SchemaRegistry
     from mqttlite.gateway.gateway import Gateway
@@ -204,9 +204,9 @@ class Broker:
         return self._assembly.gateway if self._is_up else None
 
     @property
-    def dataset(self) -> Dataset | None:
+    def dataset(self) -> "Dataset | None":
         """The telemetry writer; None without a section `telemetry`, and while the broker does not run."""
-        return self._assembly.telemetry.tracing.dataset if self._is_up else None
+        return self._assembly.telemetry.tracing.files if self._is_up else None
 
     @property
     def observer(self) -> Observer | None:

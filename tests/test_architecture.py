@@ -38,7 +38,7 @@ BELOW: Final[dict[str, set[str]]] = {
     "telemetry": {*PURE, "build", "event_hub", "files"},
     "security": {*PURE, "event_hub", "files", "manifests"},
     "client": {"filters", "wire"},  # the broker and the client compile the same expressions
-    "config": {*ADAPTER_PACKAGES, *PURE, "manifests"},
+    "config": {*ADAPTER_PACKAGES, *PURE, "files", "manifests"},
     "manifests": {*PURE, "filters", "telemetry"},
     "operations": {*ADAPTER_PACKAGES, *PURE, "build", "config", "event_hub", "files"},
     "catalogue": {*PURE, "config", "security"},

@@ -3,23 +3,19 @@
 Invariant: while nothing is traced, the core has a tracer only if a listener to events needs one.
 """
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from mqttlite.assembly.runtime import Runtime
-from mqttlite.config import ConfigError
 from mqttlite.event_hub import CoreTracer, Listener, NoMessages
+from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.operations.reports import Reports
-from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
-from mqttlite.telemetry.folder import make_directory
 from mqttlite.telemetry.observer import Observer
-from mqttlite.telemetry.options import TelemetryError
-from mqttlite.telemetry.pseudonyms import Pseudonyms, pseudonyms_of
 from mqttlite.telemetry.recent_events import RecentEvents
-from mqttlite.telemetry.rows import SessionRows
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.dataset.dataset import Dataset
+    from mqttlite.extensions.dataset.start import RunningDataset
     from mqttlite.extensions.queues.queueing import Queueing
     from mqttlite.extensions.streams.service import Streams
     from mqttlite.telemetry.queue_attempts import QueueAttempts
@@ -44,8 +40,7 @@ class Tracing:
         self._reports: Final = reports
         self._recent_events: Final = recent_events
         self._node: Final = node
-        self._pseudonyms = Pseudonyms()
-        self.dataset: Dataset | None = None
+        self._dataset: RunningDataset | None = None
         self.observer: Observer | None = None
         """Traces messages permanently; None without a dataset and delivery log."""
         self._follower: Observer | None = None
@@ -53,41 +48,46 @@ class Tracing:
 
     def open(self) -> None:
         """Open the files. Raises `ConfigError`."""
-        config, reports = self._runtime.config, self._reports
-        options = config.telemetry
-        if options is not None:
-            try:
-                make_directory(options)
-                self._pseudonyms = pseudonyms_of(options)
-                self.dataset = Dataset(options, self._runtime.broker_id)
-            except TelemetryError as error:
-                raise ConfigError(f"telemetry.{error.option}: {error}") from None
-        reports.dataset = self.dataset
-        if self.dataset is None and config.delivery_log is None:
+        runtime, reports = self._runtime, self._reports
+        config = runtime.config
+        if config.telemetry is not None:
+            from mqttlite.extensions.dataset.start import RunningDataset
+
+            dataset = self._dataset = RunningDataset(
+                *(config.telemetry, runtime.core, runtime.loop_driver.links, runtime.broker_id, runtime.wall),
+                clock=runtime.clock,
+                node=self._node,
+                groups=None if self._streams is None else self._streams.group_readings,
+            )
+            reports.of_extensions.show(BUILT_IN["dataset"].figures, dataset.figures)
+        reports.dataset = self.files
+        if self._dataset is None and config.delivery_log is None:
             return
         observer = self.observer = self._new_observer(config.delivery_log)
         reports.latency = lambda: observer.latency
         reports.oldest_unacknowledged_s = observer.oldest_unacknowledged_s
         self._show(observer)
-        observer.start(sum(listener.max_connections for listener in config.listeners))
+        observer.start()
+        if self._dataset is not None:
+            self._dataset.recorder.start(sum(listener.max_connections for listener in config.listeners))
+
+    @property
+    def files(self) -> "Dataset | None":
+        """The writer of the dataset; None if there is none."""
+        return None if self._dataset is None else self._dataset.dataset
 
     async def close(self, within_s: float) -> None:
         """Write the remaining rows. Call it after all connections are closed."""
         self._runtime.core.watch(None)
         if self.observer is not None:
             await self.observer.stop()
-        if self.dataset is not None:
-            await asyncio.to_thread(self.dataset.close, within_s)
+        if self._dataset is not None:
+            await self._dataset.close(within_s)
 
     def event_listeners(self) -> list[Listener]:
         """The listeners that write events."""
-        found: list[Listener] = []
-        if self.observer is not None:
-            found.append(self.observer)
-        if self.dataset is not None:
-            runtime = self._runtime
-            found.append(SessionRows(self.dataset, runtime.broker_id, runtime.wall, self._pseudonyms, self._node))
-        return found
+        found: list[Listener] = [] if self.observer is None else [self.observer]
+        return found if self._dataset is None else [*found, *self._dataset.listeners]
 
     def trace(self) -> None:
         """Set a tracer in the core if a listener needs the events that only tracers get."""
@@ -117,15 +117,11 @@ class Tracing:
     def _new_observer(self, delivery_log: DeliveryLogOptions | None) -> Observer:
         runtime = self._runtime
         return Observer(
-            *(runtime.core, runtime.loop_driver.links, runtime.broker_id, runtime.wall),
+            *(runtime.core, runtime.wall),
             clock=runtime.clock,
-            options=runtime.config.telemetry,
-            write=None if self.dataset is None else self.dataset.write,
-            names=self._pseudonyms,
+            recorder=None if self._dataset is None else self._dataset.recorder,
             delivery_log_options=delivery_log,
             recent_events=self._recent_events,
-            node=self._node,
-            groups=None if self._streams is None else self._streams.group_readings,
         )
 
     def _show(self, observer: Observer) -> None:

@@ -18,11 +18,11 @@ from mqttlite.config.data_dir import default_data_dir
 from mqttlite.config.file import Reading
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.metrics import MetricsOptions
+from mqttlite.config.options import TelemetryOptions
 from mqttlite.config.shape import Problem
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.security.tls import TlsOptions
-from mqttlite.telemetry.options import Options as TelemetryOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,7 +66,6 @@ _OPTIONS: Final = (
         help="Keep sessions, queued and retained messages in this folder.  [default: the user's folder for such data]",
     ),
     click.option("--no-persistence", is_flag=True, help="Keep them in memory: a restart loses them."),
-    click.option("--telemetry", metavar="DIR", help="Write telemetry into this folder."),
     click.option(
         "--metrics-port",
         type=_port,
@@ -82,17 +81,20 @@ _OPTIONS: Final = (
 )
 
 
-_CLUSTER: Final = click.option(
-    "--cluster",
-    metavar="URL,URL,…",
-    help="Be one machine of several, of which one serves, with these servers of NATS: nats://10.0.0.1:4222,…",
-)
-"""It is there if the extension is."""
+_OF_EXTENSIONS: Final = {
+    "cluster": click.option(
+        "--cluster",
+        metavar="URL,URL,…",
+        help="Be one machine of several, of which one serves, with these servers of NATS: nats://10.0.0.1:4222,…",
+    ),
+    "dataset": click.option("--telemetry", metavar="DIR", help="Write telemetry into this folder."),
+}
+"""Each is there if the extension is."""
 
 
 def config_flags(function: F) -> F:
     """Give a command the flags, in their order."""
-    for option in reversed((*_OPTIONS, *([_CLUSTER] if "cluster" in BUILT_IN else []))):
+    for option in reversed((*_OPTIONS, *(option for name, option in _OF_EXTENSIONS.items() if name in BUILT_IN))):
         function = option(function)
     return function
 

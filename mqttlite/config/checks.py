@@ -8,14 +8,15 @@ import ipaddress
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from mqttlite.config.data_dir import default_data_dir
 from mqttlite.config.options import Config, ListenerOptions
 from mqttlite.config.shape import Problem
-from mqttlite.extensions.built_in import BUILT_IN, refusal, resolve
+from mqttlite.extensions.built_in import BUILT_IN, refusal, resolve, turned_on
+from mqttlite.files.writable import why_unwritable
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.acl_file import load as load_acl
 from mqttlite.security.api_keys import FILE_NAME as API_KEY_FILE_NAME
@@ -30,11 +31,6 @@ from mqttlite.security.password_file import load as load_users
 from mqttlite.security.tls import TlsConfigError, client_context, server_context
 from mqttlite.security.token_options import TokenConfigError
 from mqttlite.security.topic_policies import policy_problems
-from mqttlite.telemetry import parquet
-from mqttlite.telemetry.folder import check_directory, why_unwritable
-from mqttlite.telemetry.options import Options as TelemetryOptions
-from mqttlite.telemetry.options import TelemetryError
-from mqttlite.telemetry.pseudonyms import check_key_file
 
 _EVERY_ADDRESS: Final = {
     "": "every address of this machine, for its host is empty",
@@ -241,8 +237,9 @@ def file_problems(config: Config) -> Iterator[Problem]:
                     yield Problem(f"bridges[{number}].tls", f": {error}")
     if config.dynamic_security is not None:
         yield from _dynamic_security_problems(config.dynamic_security, config.data_dir)
-    if config.telemetry is not None:
-        yield from _telemetry_problems(config.telemetry)
+    for each in turned_on(config):
+        if each.file_problems:
+            yield from resolve(each.file_problems)(config)
 
 
 def _data_dir_problems(data_dir: str | None) -> Iterator[Problem]:
@@ -305,19 +302,6 @@ def _socket_problem(path: Path) -> str:
     if path.exists() and not stat.S_ISSOCK(path.stat().st_mode):
         return f"{path}: there is a file which is not a socket; choose another path, or remove it"
     return ""
-
-
-def _telemetry_problems(options: TelemetryOptions) -> Iterator[Problem]:
-    checks: tuple[Callable[[TelemetryOptions], object], ...] = (
-        check_directory,
-        check_key_file,
-        lambda options: parquet.is_wanted(options.format),
-    )
-    for check in checks:
-        try:
-            check(options)
-        except TelemetryError as error:
-            yield Problem(f"telemetry.{error.option}", f": {error}")
 
 
 # ── warnings ─────────────────────────────────────────────────────────────────────────────────────────────────────────

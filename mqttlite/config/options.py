@@ -34,7 +34,6 @@ from mqttlite.security.token_options import TokenOptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.security.verified import CACHE_S
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.constants import NEVER_EXPIRES
@@ -54,6 +53,14 @@ if TYPE_CHECKING or not refusal("cluster"):
 else:
 
     class ClusterOptions(msgspec.Struct, frozen=True):
+        """Stands for the options of an extension that is missing."""
+
+
+if TYPE_CHECKING or not refusal("dataset"):
+    from mqttlite.extensions.dataset.options import TelemetryOptions as TelemetryOptions
+else:
+
+    class TelemetryOptions(msgspec.Struct, frozen=True):
         """Stands for the options of an extension that is missing."""
 
 
@@ -245,6 +252,7 @@ OWNERS: Final[Mapping[str, str]] = {
     "queues.push": "push",
     "routes": "routes",
     "sparkplug": "sparkplug",
+    "telemetry": "dataset",
     "stream_archive": "streams",
     "streams": "streams",
     "topic_policies.schema": "schemas",

@@ -13,6 +13,7 @@ _NAMES: Final = (
     "bridge",
     "cluster",
     "dashboard",
+    "dataset",
     "delayed",
     "explain",
     "mosquitto_import",

@@ -61,6 +61,8 @@ class Manifest:
     sentence; empty if it does not know the file."""
     conflicts: str = ""
     """A reference to a function that finds what is wrong with a `Config` as a whole: `config.shape.Problem`s."""
+    file_problems: str = ""
+    """The same for the files that its options name, without changing them, where it is turned on."""
     serving: str = ""
     """A reference to a function: how `mqttlite serve` runs the broker while the option `switch` is set. See
     `cli.serve.Serving`."""

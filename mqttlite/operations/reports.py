@@ -15,12 +15,11 @@ from mqttlite.event_hub import Listener as EventListener
 from mqttlite.net.listeners import Listener
 from mqttlite.operations.certificate_watch import CertificateWatch
 from mqttlite.telemetry.answers import Answers
-from mqttlite.telemetry.dataset import Dataset
 from mqttlite.telemetry.extension_figures import ExtensionFigures
 from mqttlite.telemetry.following import Following
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.log import lines_dropped
-from mqttlite.telemetry.report import Build, HttpFigures, ListenerState, Report
+from mqttlite.telemetry.report import Build, HttpFigures, ListenerState, Report, RowCounts
 from mqttlite.telemetry.snapshot import Snapshot, Snapshots
 from mqttlite.telemetry.timing import LoopLag, TimedStore
 
@@ -53,7 +52,7 @@ class Reports(EventListener):
         self.latency: Callable[[], Mapping[str, Histogram]] = dict
         """By stage, of the messages that were traced since the start."""
         self.oldest_unacknowledged_s: Callable[[], float] | None = None
-        self.dataset: Dataset | None = None
+        self.dataset: RowCounts | None = None
         """None where no telemetry is written."""
         self.hook_failures: Callable[[], Mapping[str, int]] = dict
         """How often each hook raised or was late."""

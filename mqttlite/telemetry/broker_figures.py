@@ -324,16 +324,6 @@ _OF_REPORT: Final[tuple[tuple[Figure, Callable[[Report], "Values | None"]], ...]
         _counter("log_lines_dropped", "Lines of the log that were dropped, for nobody read them in time."),
         lambda r: r.log_lines_dropped,
     ),
-    (
-        _counter("telemetry_rows_written", "Rows of the dataset that are in files."),
-        lambda r: [({"table": table}, rows) for table, rows in r.rows_written.items()] or None,
-    ),
-    (
-        _counter(
-            "telemetry_rows_dropped", "Rows of the dataset that were dropped, for the disk was too slow or failed."
-        ),
-        lambda r: [({"table": table}, rows) for table, rows in r.rows_dropped.items()] if r.rows_written else None,
-    ),
 )
 
 

@@ -1,19 +1,16 @@
-"""Records the attempts of queues: rows of `attempts` and `dead_letters`, and the attempts of traced messages.
+"""Records the attempts of queues: samples of them and of dead letters, and the attempts of traced messages.
 
-Implements `AttemptTracer`. Invariants: about `samples_per_s` rows a second of each kind are written, whatever queues
-do; at most `MAX_KEPT` attempts and `MAX_KEPT_BYTES` of traced messages are kept, and the oldest messages are dropped
-first.
+Implements `AttemptTracer`. Invariants: about `samples_per_s` samples a second of each kind are recorded, whatever
+queues do; at most `MAX_KEPT` attempts and `MAX_KEPT_BYTES` of traced messages are kept, and the oldest messages are
+dropped first.
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from mqttlite.core.connect.attempts import Attempt, GivenUp
-from mqttlite.telemetry.intervals import Write
-from mqttlite.telemetry.pseudonyms import Pseudonyms
+from mqttlite.telemetry.recorder import Recorder
 from mqttlite.telemetry.sampling import Sampler
-from mqttlite.telemetry.tables import AttemptRow, DeadLetterRow
 from mqttlite.telemetry.wall import Wall
 from mqttlite.telemetry.why import clock as time_of_day
 from mqttlite.telemetry.why import duration
@@ -24,9 +21,6 @@ MAX_KEPT_BYTES: Final = 8 * 1_048_576
 
 KEPT_BYTES: Final = 400
 """What one takes in memory beside the names in it."""
-
-BATCH: Final = 256
-"""Rows that are handed over together, each second at least: to wake the writer's thread costs more than a row."""
 
 MAX_DETAIL: Final = 200
 """Characters of what a consumer said."""
@@ -73,27 +67,17 @@ class _Kept(NamedTuple):
 
 
 class QueueAttempts:
-    """Without `write` it makes no rows, and is told of traced messages only."""
+    """Without a recorder it is told of traced messages only."""
 
     def __init__(
-        self,
-        broker_id: str,
-        wall: Wall,
-        names: Pseudonyms,
-        write: Write | None,
-        samples_per_s: float,
-        stopwatch: Callable[[], float],
-        seed: int | None = None,
+        self, wall: Wall, recorder: Recorder | None, stopwatch: Callable[[], float], seed: int | None = None
     ) -> None:
-        self._broker_id: Final = broker_id
         self._wall: Final = wall
-        self._names: Final = names
-        self._write: Final = write
-        per_s = 0.0 if write is None else samples_per_s
+        self._recorder: Final = recorder
+        per_s = 0.0 if recorder is None else recorder.samples_per_s
         self._ended: Final = _Samples(per_s, stopwatch, seed)
         self._failed: Final = _Samples(per_s, stopwatch, seed)
         self._given_up: Final = _Samples(per_s, stopwatch, seed)
-        self._rows: list[tuple[str, AttemptRow | DeadLetterRow]] = []
         self._kept: Final[dict[int, list[_Kept]]] = {}
         self._kept_attempts = 0
         self._kept_bytes = 0
@@ -106,71 +90,20 @@ class QueueAttempts:
     def on_attempt(self, attempt: Attempt, one_in: int) -> None:
         if attempt.message.trace:
             self._keep(attempt)
-        if not one_in:
-            return
-        message = attempt.message
-        held_s = attempt.ended_at - attempt.delivered_at
-        self._put(
-            "attempts",
-            AttemptRow(
-                broker_id=self._broker_id,
-                queue=attempt.queue,
-                message_id=str(message.number),
-                topic=self._names.topic(message.topic.decode(errors="replace")),
-                consumer=self._names.client_id(attempt.consumer or None),
-                ordering_key=self._names.client_id(attempt.key or None),
-                attempt=attempt.number,
-                delivered_at=self._wall.at(attempt.delivered_at),
-                ended_at=self._wall.at(attempt.ended_at),
-                outcome=attempt.outcome,
-                detail=self._detail(attempt.detail),
-                held_us=int(held_s * 1e6 + 0.5),
-                behind=attempt.behind,
-                one_in=one_in,
-            ),
-        )
+        if one_in and self._recorder is not None:
+            self._recorder.on_attempt(attempt, one_in)
 
     def on_given_up(self, letter: GivenUp) -> None:
         one_in = self._given_up.take()
-        if not one_in:
-            return
-        message = letter.message
-        at = self._wall.at
-        self._put(
-            "dead_letters",
-            DeadLetterRow(
-                broker_id=self._broker_id,
-                queue=letter.queue,
-                message_id=str(message.number),
-                topic=self._names.topic(message.topic.decode(errors="replace")),
-                cause=letter.cause,
-                detail=self._detail(letter.detail),
-                attempts=letter.attempts,
-                consumer=self._names.client_id(letter.consumer or None),
-                ordering_key=self._names.client_id(letter.key or None),
-                payload_bytes=len(message.payload),
-                published_at=datetime.fromtimestamp(message.number / 1e6, UTC),
-                first_at=at(letter.first_at) if letter.first_at else None,
-                last_at=at(letter.last_at) if letter.last_at else None,
-                at=at(letter.at),
-                one_in=one_in,
-            ),
-        )
+        if one_in and self._recorder is not None:
+            self._recorder.on_given_up(letter, one_in)
 
     # ------------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """Write rows and adapt the sampling; due about every second."""
+        """Adapt the sampling; due about every second."""
         for each in (self._ended, self._failed, self._given_up):
             each.hurry()
-        self.flush()
-
-    def flush(self) -> None:
-        """Hand over the rows that there are."""
-        rows, self._rows = self._rows, []
-        if self._write is not None:
-            for table, row in rows:
-                self._write(table, row)
 
     # ------------------------------------------------------------------ what is known of traced messages
 
@@ -204,14 +137,6 @@ class QueueAttempts:
             f"attempt {attempt.number} of queue {attempt.queue}: delivered {whom} at {time_of_day(at)},"
             f" {attempt.outcome} after {duration(held_s)}{detail}"
         )
-
-    def _detail(self, text: str) -> str | None:
-        return self._names.sentence(text)[:MAX_DETAIL] or None
-
-    def _put(self, table: str, row: AttemptRow | DeadLetterRow) -> None:
-        self._rows.append((table, row))
-        if len(self._rows) >= BATCH:
-            self.flush()
 
     def _keep(self, attempt: Attempt) -> None:
         kept = _Kept(

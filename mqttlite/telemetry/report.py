@@ -5,10 +5,20 @@ Invariant: it contains plain values; formatting them does not access the broker.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from mqttlite.telemetry.figures import Figure, Values
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.snapshot import Snapshot
+
+
+class RowCounts(Protocol):
+    """How many rows a dataset wrote and dropped, by table."""
+
+    @property
+    def written_rows(self) -> Mapping[str, int]: ...
+    @property
+    def dropped_rows(self) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

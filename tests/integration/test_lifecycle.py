@@ -15,11 +15,11 @@ import pytest
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.limits import Limits
 from mqttlite.core.log_changes import LOG_MARK, SaveRecord
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.net.link import Link
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Will
 from tests.integration.conftest import JumpingLoop, Rig

@@ -24,6 +24,7 @@ from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import DELAYED_BYTES, ENTRY_BYTES, MESSAGE_BYTES, RETAINED_BYTES
 from mqttlite.extensions.built_in import BUILT_IN
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.extensions.routes.options import RouteOptions
 from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.net.endpoints import CannotListen
@@ -37,7 +38,6 @@ from mqttlite.telemetry import metrics, snapshot
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.following import LEASE_S, MAX_FOLLOWED
 from mqttlite.telemetry.histograms import Histogram
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.snapshot import SLICE
 from mqttlite.telemetry.status import status as format_status
 from mqttlite.telemetry.sys_topics import Options as SysOptions
@@ -284,7 +284,7 @@ async def test_rows_of_telemetry_are_counted(rig: Rig, tmp_path: Path) -> None:
     broker = await rig.broker(config(telemetry=TelemetryOptions(directory=str(tmp_path))))
     device = await rig.device(broker.port, "device")
     await device.disconnect()
-    dataset = of(broker).reports.dataset
+    dataset = broker.dataset
     assert dataset is not None
     await until(lambda: dataset.written_rows["sessions"] == 1)
     assert await value(broker, "mqttlite_telemetry_rows_written_total", table="sessions") == 1
@@ -583,6 +583,7 @@ def test_no_client_chooses_a_label() -> None:
     files = (
         package / "telemetry" / "broker_figures.py",
         package / "extensions" / "schemas" / "schemas.py",
+        package / "extensions" / "dataset" / "start.py",
         package / "extensions" / "push" / "figures.py",
         package / "extensions" / "queues" / "figures.py",
     )

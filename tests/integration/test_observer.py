@@ -12,11 +12,11 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
 from mqttlite.core.limits import Limits
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.server import Broker
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.packets import Ack, Publish
 from tests.integration.conftest import Rig

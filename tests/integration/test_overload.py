@@ -12,8 +12,8 @@ import pytest
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import HoldReason
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.server import Broker
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack, Connack, Publish, Will

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.net.proxy_protocol import Options as ProxyOptions
 from mqttlite.security.tls import TlsOptions
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Disconnect
 from tests.integration.conftest import Rig

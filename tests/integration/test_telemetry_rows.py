@@ -11,10 +11,10 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.core.limits import Limits
+from mqttlite.extensions.dataset.options import TelemetryOptions
+from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
 from mqttlite.security.tls import TlsOptions, client_context
 from mqttlite.server import Broker
-from mqttlite.telemetry.options import Options as TelemetryOptions
-from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Publish, Will
 from tests.integration.conftest import Rig

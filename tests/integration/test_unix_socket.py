@@ -10,9 +10,9 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
 from mqttlite.config.checks import is_open
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.net.endpoints import CannotListen
 from mqttlite.server import Broker
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Disconnect
 from tests.integration.conftest import Rig

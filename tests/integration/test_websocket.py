@@ -16,13 +16,13 @@ from wsproto.frame_protocol import CloseReason as Code
 
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.limits import Limits
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.net.link import LINGER_S
 from mqttlite.net.upgrade import HEAD_BYTES
 from mqttlite.net.upgrade import Options as WebSocketOptions
 from mqttlite.net.websocket import WebSocket
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.wire.constants import V5, V31, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connack, Connect, Disconnect, Publish

@@ -27,9 +27,9 @@ from paho.mqtt.reasoncodes import ReasonCode as PahoReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from mqttlite import Broker, Config, ListenerOptions, TlsOptions
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.security.authenticator import Authenticator
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from tests.support.loops import new_event_loop
 
 PATIENCE_S: Final = 60.0

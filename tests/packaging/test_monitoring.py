@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.config.metrics import MetricsOptions
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.extensions.routes.options import RouteOptions
 from mqttlite.security.certificates import init
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from tests.interop.support import tool
 from tests.test_architecture import ROOT
 

@@ -87,6 +87,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     "sparkplug": "sparkplug = true",
     "stream_archive": "[stream_archive]\ndirectory = 'a'",
     "streams": "[[streams]]\nname = 's'",
+    "telemetry": "[telemetry]\ndirectory = 'a'",
     "topic_policies.schema": '[[topic_policies]]\nfilter = "a"\nschema = "s"',
     "topic_policies.schema_violation": '[[topic_policies]]\nfilter = "a"\nschema = "s"\nschema_violation = "count"',
     "topic_policies.presence": '[[topic_policies]]\nfilter = "a"\npresence = true',

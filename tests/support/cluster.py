@@ -15,9 +15,9 @@ from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServer
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.readiness import problem_of
 from mqttlite.extensions.cluster.shared_files import SharedFiles
+from mqttlite.extensions.dataset import options as telemetry
 from mqttlite.operations.surroundings import RunningBroker, Surroundings
 from mqttlite.server import Broker
-from mqttlite.telemetry import options as telemetry
 from tests.support.nats_servers import free_ports
 
 Leave: TypeAlias = Callable[[RunningBroker], Awaitable[None]]
@@ -36,7 +36,7 @@ class Machine:
         """The one that serves, or did last."""
         self.port: Final = free_ports(1)[0]
         """Where it serves."""
-        self.telemetry: telemetry.Options | None = None
+        self.telemetry: telemetry.TelemetryOptions | None = None
         """Of its broker."""
         self.listeners: list[Listener] = []
         """To the events of its broker."""

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mqttlite.telemetry import journal, parquet
-from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.parts import Disk
+from mqttlite.extensions.dataset import journal, parquet
+from mqttlite.extensions.dataset.dataset import Dataset
+from mqttlite.extensions.dataset.parts import Disk
 from tests.support.dataset import EVENT, opened, options, row
 
 SESSIONS = 4

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from mqttlite.telemetry.journal import Opened
-from mqttlite.telemetry.options import Options
-from mqttlite.telemetry.parts import Disk, Parts
-from mqttlite.telemetry.tables import EventRow, SessionRow
+from mqttlite.extensions.dataset.journal import Opened
+from mqttlite.extensions.dataset.options import TelemetryOptions
+from mqttlite.extensions.dataset.parts import Disk, Parts
+from mqttlite.extensions.dataset.tables import EventRow, SessionRow
 
 ENDED_AT = datetime(2026, 11, 21, 11, 59, 30, 250000, tzinfo=UTC)
 
@@ -119,8 +119,10 @@ def row(number: int, **changes: object) -> SessionRow:
     return msgspec.structs.replace(ROW, connection_id=number, **changes)
 
 
-def options(directory: Path, **changes: object) -> Options:
-    return msgspec.structs.replace(Options(directory=str(directory), format="jsonl", retry_after_s=0.001), **changes)
+def options(directory: Path, **changes: object) -> TelemetryOptions:
+    return msgspec.structs.replace(
+        TelemetryOptions(directory=str(directory), format="jsonl", retry_after_s=0.001), **changes
+    )
 
 
 def published(directory: Path) -> list[Path]:

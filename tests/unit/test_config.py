@@ -12,8 +12,8 @@ from mqttlite.config import Config, ConfigError, ListenerOptions, changed_option
 from mqttlite.config.checks import lets_bridges
 from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.security.tls import TlsOptions
-from mqttlite.telemetry.options import Options as TelemetryOptions
 from mqttlite.telemetry.sys_topics import Options as SysOptions
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "configuration.md"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mqttlite.config import Config
 from mqttlite.config.shape import Problem
-from mqttlite.telemetry.folder import why_unwritable
+from mqttlite.files.writable import why_unwritable
 
 
 def problems(config: Config) -> Iterator[Problem]:

@@ -60,7 +60,7 @@ from mqttlite.extensions.streams.states import (
     state_of_group,
 )
 from mqttlite.extensions.streams.stream import AppendOutcome, Stream
-from mqttlite.telemetry.intervals import GroupReading
+from mqttlite.telemetry.recorder import GroupReading
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
 
 _log = logging.getLogger("mqttlite.store")

@@ -20,8 +20,8 @@ from mqttlite.extensions.cluster.options import LEAST_LOG_BYTES
 from mqttlite.extensions.cluster.overview import look
 from mqttlite.extensions.cluster.record import encode_begin
 from mqttlite.extensions.cluster.standby import ForeignDataError
+from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.server import Broker
-from mqttlite.telemetry.options import Options
 from tests.support.cluster import Machine
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
@@ -430,7 +430,7 @@ async def test_datasets_of_all_machines_have_each_message_once_with_the_machine(
     a = Machine("a", servers, tmp_path / "a")
     b = a.beside("b")
     for machine in (a, b):
-        machine.telemetry = Options(directory=str(tmp_path / f"dataset-{machine.name}"), format="jsonl")
+        machine.telemetry = TelemetryOptions(directory=str(tmp_path / f"dataset-{machine.name}"), format="jsonl")
     await a.start()
     broker = await a.serves()
     await b.start()

@@ -5,7 +5,6 @@ from typing import Any
 
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.delivery_log import DeliveryLog, Options
-from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.queue_attempts import QueueAttempts
 from mqttlite.telemetry.tracing import DeliveryOutcome, MessageTracer, Traced, TraceListener
 from mqttlite.telemetry.wall import Wall
@@ -31,7 +30,7 @@ class Scenario(TraceListener):
         """The sessions of the broker, and their subscriptions."""
         self.retained: dict[bytes, tuple[int, int]] = {}
         self.cuts: dict[str, list[str]] = {}
-        self.attempts = QueueAttempts("run", self._wall, Pseudonyms(), None, 0, lambda: self.now)
+        self.attempts = QueueAttempts(self._wall, None, lambda: self.now)
         self.answers = Answers(
             *(self.delivery_log, self, self._wall, self.attempts),
             stopwatch=lambda: self.now,

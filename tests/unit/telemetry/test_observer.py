@@ -12,12 +12,12 @@ import pytest
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import ENTRY_BYTES, MESSAGE_BYTES
 from mqttlite.core.tracer import NO_SAMPLES
-from mqttlite.telemetry import intervals
+from mqttlite.extensions.dataset import intervals
+from mqttlite.extensions.dataset.intervals import SLICE
+from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
+from mqttlite.extensions.dataset.recorder import BATCH
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.histograms import STAGES
-from mqttlite.telemetry.intervals import SLICE
-from mqttlite.telemetry.observer import BATCH
-from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Unsubscribe
 from tests.support.core_driver import Client
@@ -32,7 +32,7 @@ async def watched(limits: Limits | None = None, **options: Any) -> AsyncIterator
     try:
         yield world
     finally:
-        await world.observer.stop()
+        await world.stop()
 
 
 def some(rows: list[dict[str, Any]], *columns: str) -> list[tuple[Any, ...]]:
@@ -58,7 +58,7 @@ async def test_connections_are_told_with_all_that_is_known_of_them() -> None:
         client = world.open(V311)
         world.advance(0.5)
         client.connect("c7", keep_alive=30, username="ann")
-        world.observer.on_connected(world.links[client.connection.number])
+        world.hub.on_connected(world.links[client.connection.number])
         world.advance(2)
         client.disconnect()
         world.connect("taken")
@@ -177,7 +177,7 @@ async def test_a_client_that_does_not_read_is_named_with_the_time_since_when() -
 
 async def test_a_standstill_is_an_event_with_its_length() -> None:
     async with watched() as world:
-        world.observer.on_stood_still(20.0)
+        world.hub.on_stood_still(20.0)
     _, stood_still, *_ = world.table("events")
     assert (stood_still["event"], stood_still["duration_s"]) == ("stood_still", 20.0)
 
@@ -301,8 +301,7 @@ async def test_a_connection_that_ends_while_an_interval_is_written_is_in_the_int
         for client in clients:
             client.publish("x")
         world.advance(10)
-        intervals = world.observer._intervals
-        assert intervals is not None
+        intervals = world.recorder.intervals
         sweep = intervals.sweep(world.now)
         next(sweep)
         next(sweep)
@@ -331,8 +330,7 @@ async def test_an_interval_is_written_in_slices() -> None:
         for number, client in enumerate(clients):
             client.publish(f"t/{number}")
         written: list[int] = []
-        intervals = world.observer._intervals
-        assert intervals is not None
+        intervals = world.recorder.intervals
         for _ in intervals.sweep(world.now):
             written.append(sum(map(len, world.rows.values())))
         assert max(after - before for before, after in itertools.pairwise(written)) <= SLICE
@@ -344,7 +342,7 @@ async def test_drops_beyond_the_limit_are_summed_up(beyond: int, monkeypatch: py
     monkeypatch.setattr(intervals, "MAX_DROPS", 4)
     async with watched() as world:
         for number in range(4 + beyond):
-            world.observer.on_dropped(0, f"c{number}", b"t", "queue_full", 10, "")
+            world.hub.on_dropped(0, f"c{number}", b"t", "queue_full", 10, "")
     rows = world.table("drops")
     assert sum(row["messages"] for row in rows) == 10 * (4 + beyond)
     assert some(rows, "client_id", "topic")[4:] == [(None, "#")] * (beyond > 0)
@@ -353,7 +351,7 @@ async def test_drops_beyond_the_limit_are_summed_up(beyond: int, monkeypatch: py
 async def test_topics_of_drops_beyond_the_limit_share_their_first_level() -> None:
     async with watched(max_topics=1) as world:
         for topic in (b"a", b"b/1", b"b/2", b""):
-            world.observer.on_dropped(0, "c7", topic, "queue_full", 1, "")
+            world.hub.on_dropped(0, "c7", topic, "queue_full", 1, "")
     assert some(world.table("drops"), "topic", "messages") == [("a", 1), ("b/#", 2), (None, 1)]
 
 
@@ -498,7 +496,7 @@ async def test_names_are_written_as_pseudonyms_where_that_is_wanted() -> None:
     async with watched(Limits(max_queued_messages=1), names=names) as world:
         client = world.open()
         client.connect("secret-id", username="secret-user", expiry=60)
-        world.observer.on_connected(world.links[client.connection.number])
+        world.hub.on_connected(world.links[client.connection.number])
         client.subscribe("secret/topic", qos=1)
         client.disconnect(4)
         publisher = world.connect("secret-publisher")
@@ -646,8 +644,8 @@ async def test_intervals_end_by_themselves_and_the_last_at_the_stop() -> None:
         while not world.table("traffic"):
             await asyncio.sleep(0.01)
     publisher.publish("y")
-    await world.observer.stop()
-    await world.observer.stop()
+    await world.stop()
+    await world.stop()
     assert some(world.table("traffic"), "topic", "messages_qos0") == [("x", 1), ("y", 1)]
 
 
@@ -661,7 +659,7 @@ async def test_a_stop_finishes_the_interval_that_was_being_written() -> None:
         while not world.table("activity"):
             await asyncio.sleep(0)
     assert len(world.table("activity")) < 3 * SLICE
-    await world.observer.stop()
+    await world.stop()
     assert len(world.table("activity")) == 3 * SLICE
     assert sum(row["messages_qos0"] for row in world.table("traffic")) == 3 * SLICE
 
@@ -677,11 +675,8 @@ async def test_an_interval_of_many_rows_is_spread_over_half_of_the_next(monkeypa
     world = Watched()
     link = world.links[world.connect("c7").connection.number]
     world.links.update((-number, link) for number in range(1, 100 * SLICE))
-    intervals = world.observer._intervals
-    assert intervals is not None
-    world.observer._sweep = intervals.sweep(world.now)
     monkeypatch.setattr(asyncio, "sleep", recorded)
-    await world.observer._finish_sweep(0.5)
+    await world.recorder.finish_sweep(world.recorder.intervals.sweep(world.now), 0.5)
     assert len(pauses) == 1 + 100
     assert 0 < pauses[0] < 0.5 / 100
     assert max(pauses) == 0.02, "and less than that is not rushed"

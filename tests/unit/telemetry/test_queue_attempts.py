@@ -6,10 +6,12 @@ import pytest
 
 from mqttlite.core.connect.attempts import Attempt
 from mqttlite.core.message import Message
+from mqttlite.extensions.dataset.options import TelemetryOptions
+from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
+from mqttlite.extensions.dataset.recorder import DatasetRecorder
+from mqttlite.extensions.dataset.tables import AttemptRow, DeadLetterRow, Row
 from mqttlite.telemetry import queue_attempts
-from mqttlite.telemetry.pseudonyms import Pseudonyms
 from mqttlite.telemetry.queue_attempts import QueueAttempts
-from mqttlite.telemetry.tables import AttemptRow, DeadLetterRow
 from mqttlite.telemetry.wall import Wall
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack, Publish
@@ -20,17 +22,20 @@ from tests.support.queues import QueueWorld, deliveries, options
 class Watched:
     """A queue, and the rows that telemetry makes of it."""
 
-    def __init__(self, names: Pseudonyms | None = None, per_s: float = 1_000, **fields: Any) -> None:
+    def __init__(self, names: Pseudonyms | None = None, per_s: int = 1_000, **fields: Any) -> None:
         self.world = QueueWorld([options(**fields)])
-        self.rows: list[AttemptRow | DeadLetterRow] = []
+        self.rows: list[Row] = []
         wall = Wall(self.world.now, wall_clock=lambda: self.world.now, steady_clock=lambda: 0.0)
-        self.attempts = QueueAttempts(
-            "run", wall, names or Pseudonyms(), lambda _, row: self.rows.append(row), per_s, lambda: self.world.now, 1
+        self.recorder = DatasetRecorder(
+            *(self.world.broker, {}, "run", wall, names or Pseudonyms(), lambda _, row: self.rows.append(row)),
+            TelemetryOptions(directory="nowhere", samples_per_s=per_s),
+            clock=lambda: self.world.now,
         )
+        self.attempts = QueueAttempts(wall, self.recorder, lambda: self.world.now, 1)
         self.world.queues.watch(self.attempts)
 
     def told(self) -> list[tuple[Any, ...]]:
-        self.attempts.flush()
+        self.recorder.flush()
         return [
             (row.attempt, row.consumer, row.outcome, row.held_us, row.ordering_key, row.behind)
             for row in self.rows
@@ -38,7 +43,7 @@ class Watched:
         ]
 
     def letters(self) -> list[DeadLetterRow]:
-        self.attempts.flush()
+        self.recorder.flush()
         return [row for row in self.rows if isinstance(row, DeadLetterRow)]
 
 
@@ -129,6 +134,7 @@ def test_of_a_flood_about_as_many_have_rows_as_was_asked_and_failures_are_counte
             world.queues.ack("q", [pulled.ack_id])
         world.advance(1.0)
         watched.attempts.tick()
+        watched.recorder.tick(0.0)
     rows = [row for row in watched.rows if isinstance(row, AttemptRow)]
     ended = [row for row in rows if row.outcome == "acknowledged"]
     assert 150 <= len(ended) <= 350
@@ -139,7 +145,7 @@ def test_of_a_flood_about_as_many_have_rows_as_was_asked_and_failures_are_counte
 
 def test_of_traced_messages_so_many_attempts_are_kept_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_attempts, "MAX_KEPT", 3)
-    attempts = QueueAttempts("run", Wall(0.0), Pseudonyms(), None, 0, lambda: 0.0)
+    attempts = QueueAttempts(Wall(0.0), None, lambda: 0.0)
 
     def attempt(trace: int, number: int, consumer: str = "c") -> None:
         message = Message(b"a", b"x", 1)

@@ -10,12 +10,13 @@ from mqttlite.core.connect.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.event_hub import CoreTracer, EventHub
+from mqttlite.extensions.dataset.options import TelemetryOptions
+from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
+from mqttlite.extensions.dataset.recorder import DatasetRecorder
+from mqttlite.extensions.dataset.tables import Row
 from mqttlite.filters import Filters
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from mqttlite.telemetry.observer import Observer
-from mqttlite.telemetry.options import Options
-from mqttlite.telemetry.pseudonyms import Pseudonyms
-from mqttlite.telemetry.tables import Row
 from mqttlite.telemetry.wall import Wall
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
@@ -56,16 +57,19 @@ class Watched(World):
         self.wall = Wall(START, wall_clock=lambda: self.wall_s, steady_clock=lambda: START)
         options.setdefault("interval_s", 1e6)
         self.hub = EventHub()
+        self._recorder = None
+        if dataset:
+            self._recorder = DatasetRecorder(
+                *(self.broker, self.links, BROKER, self.wall, names or Pseudonyms(), self.write),
+                TelemetryOptions(directory="nowhere", **options),
+                clock=lambda: self.now,
+            )
         self.observer = Observer(
             self.broker,
-            self.links,
-            BROKER,
             self.wall,
             clock=lambda: self.now,
             stopwatch=lambda: self.now,
-            options=Options(directory="nowhere", **options) if dataset else None,
-            write=self.write if dataset else None,
-            names=names,
+            recorder=self._recorder,
             delivery_log_options=delivery_log,
             seed=1,
         )
@@ -74,10 +78,24 @@ class Watched(World):
         self.rows.setdefault(table, []).append(row)
 
     def begin(self) -> "Watched":
-        self.observer.start(max_connections=99)
+        self.observer.start()
         self.hub.register(self.observer)
+        if self._recorder is not None:
+            self._recorder.start(max_connections=99)
+            self.hub.register(self._recorder)
+            self.hub.register(self._recorder.events)
         self.broker.watch(CoreTracer(self.hub, self.observer))
         return self
+
+    async def stop(self) -> None:
+        await self.observer.stop()
+        if self._recorder is not None:
+            await self._recorder.stop()
+
+    @property
+    def recorder(self) -> DatasetRecorder:
+        assert self._recorder is not None
+        return self._recorder
 
     def table(self, name: str) -> list[dict[str, Any]]:
         """The rows of a table as they would be in a file."""
@@ -86,9 +104,7 @@ class Watched(World):
 
     def interval(self) -> int:
         """End an interval; in how many steps."""
-        intervals = self.observer._intervals
-        assert intervals is not None
-        return sum(1 for _ in intervals.sweep(self.now))
+        return sum(1 for _ in self.recorder.intervals.sweep(self.now))
 
     def flood(self, client: Client, topic: str, payloads: Sequence[bytes], qos: int = 0) -> None:
         """Many messages in one chunk."""

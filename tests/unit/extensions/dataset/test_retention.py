@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.telemetry import parquet
-from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.parts import Disk
-from mqttlite.telemetry.retention import Retention
+from mqttlite.extensions.dataset import parquet
+from mqttlite.extensions.dataset.dataset import Dataset
+from mqttlite.extensions.dataset.parts import Disk
+from mqttlite.extensions.dataset.retention import Retention
 from tests.support.dataset import EVENT, FailingDisk, options, row, until
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from mqttlite.telemetry import parquet
-from mqttlite.telemetry.options import Options
-from mqttlite.telemetry.tables import SCHEMA_VERSION, TABLES
+from mqttlite.extensions.dataset import parquet
+from mqttlite.extensions.dataset.options import TelemetryOptions
+from mqttlite.extensions.dataset.tables import SCHEMA_VERSION, TABLES
 
 if sys.platform != "win32":
     import fcntl
@@ -112,7 +112,7 @@ class _Part:
 class Parts:
     """The files of one table, one open at a time. Time is an argument; one thread calls."""
 
-    def __init__(self, options: Options, table: str, broker_id: str, disk: Disk, as_parquet: bool) -> None:
+    def __init__(self, options: TelemetryOptions, table: str, broker_id: str, disk: Disk, as_parquet: bool) -> None:
         self.table: Final = table
         self._options: Final = options
         self._broker_id: Final = broker_id

@@ -6,14 +6,14 @@ continues; an interval has at most `MAX_DROPS` rows of drops, and as many topics
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sized
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from mqttlite.core.route.traffic import TopicTraffic, Traffic
 from mqttlite.event_hub import Link
+from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
+from mqttlite.extensions.dataset.tables import ActivityRow, DropRow, GroupRow, LatencyRow, Row, TrafficRow
 from mqttlite.telemetry.histograms import Histogram, Histograms, Key, Labels
-from mqttlite.telemetry.pseudonyms import Pseudonyms
-from mqttlite.telemetry.tables import ActivityRow, DropRow, GroupRow, LatencyRow, Row, TrafficRow
+from mqttlite.telemetry.recorder import GroupReading, ReadGroups
 from mqttlite.telemetry.wall import Wall
 
 SLICE: Final = 50
@@ -32,27 +32,6 @@ _T = TypeVar("_T")
 
 Write = Callable[[str, Row], None]
 """Takes a row of a table; neither waits nor raises."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupReading:
-    """A group of a stream as it is now. Counters are since the start of the broker."""
-
-    stream: str
-    group: str
-    mode: str
-    members: int
-    lag: int
-    appended: int
-    under_way: int
-    scheduled: int
-    redeliveries: int
-    moves: int
-    dead_letters: int
-
-
-ReadGroups = Callable[[], list[Callable[[], GroupReading | None]]]
-"""Lists the groups of all streams, each with what reads it; None for one that is gone."""
 
 
 class _Reading:

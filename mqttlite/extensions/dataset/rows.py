@@ -11,10 +11,10 @@ from mqttlite.core.connect.connection import Connection
 from mqttlite.core.limits import KEEP_ALIVE_FACTOR
 from mqttlite.core.reasons import CloseReason
 from mqttlite.event_hub import Link, Listener
-from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.journal import Opened
-from mqttlite.telemetry.pseudonyms import Pseudonyms
-from mqttlite.telemetry.tables import SessionRow
+from mqttlite.extensions.dataset.dataset import Dataset
+from mqttlite.extensions.dataset.journal import Opened
+from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
+from mqttlite.extensions.dataset.tables import SessionRow
 from mqttlite.telemetry.wall import Wall
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from mqttlite.telemetry.options import Options
-from mqttlite.telemetry.parts import Disk, hours_of, names_in
-from mqttlite.telemetry.tables import TABLES
+from mqttlite.extensions.dataset.options import TelemetryOptions
+from mqttlite.extensions.dataset.parts import Disk, hours_of, names_in
+from mqttlite.extensions.dataset.tables import TABLES
 
 _PART: Final = re.compile(r"part-[A-Za-z0-9_-]+-\d{6,}\.(jsonl|parquet)$")
 
@@ -24,7 +24,7 @@ _HOUR_S: Final = 3600
 class Retention:
     """One look at a time at all the files. What a folder held is remembered while the folder does not change."""
 
-    def __init__(self, options: Options, disk: Disk) -> None:
+    def __init__(self, options: TelemetryOptions, disk: Disk) -> None:
         self._directory: Final = Path(options.directory)
         self._keep_s: Final = options.keep_s
         self._keep_bytes: Final = options.keep_bytes

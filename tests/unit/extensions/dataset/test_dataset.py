@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.telemetry import dataset as dataset_module
-from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.parts import Disk, Parts, recover_files
-from mqttlite.telemetry.tables import SessionRow
+from mqttlite.extensions.dataset import dataset as dataset_module
+from mqttlite.extensions.dataset.dataset import Dataset
+from mqttlite.extensions.dataset.parts import Disk, Parts, recover_files
+from mqttlite.extensions.dataset.tables import SessionRow
 from tests.support.dataset import (
     ENDED_AT,
     EVENT,

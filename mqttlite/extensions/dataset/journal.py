@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.telemetry.parts import (
+from mqttlite.extensions.dataset.parts import (
     Disk,
     Growing,
     finish,
@@ -31,7 +31,7 @@ from mqttlite.telemetry.parts import (
     run_of,
     try_lock,
 )
-from mqttlite.telemetry.tables import SCHEMA_VERSION, SessionRow
+from mqttlite.extensions.dataset.tables import SCHEMA_VERSION, SessionRow
 
 SLACK_LINES: Final = 1_024
 """How many lines of ended sessions, in addition to the number of open ones, trigger a rewrite of the journal."""

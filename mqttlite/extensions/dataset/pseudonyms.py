@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, TypeVar
 
-from mqttlite.telemetry.options import Kind, Options, TelemetryError
+from mqttlite.extensions.dataset.options import Kind, TelemetryError, TelemetryOptions
 
 DIGITS: Final = 16
 """The hexadecimal digits of a pseudonym: the chance that two of a million names share one is 1 in 37 million."""
@@ -77,14 +77,14 @@ class Pseudonyms:
         )
 
 
-def pseudonyms_of(options: Options) -> Pseudonyms:
+def pseudonyms_of(options: TelemetryOptions) -> Pseudonyms:
     """As the options say. Raises `TelemetryError` for a key file that cannot be used."""
     if not options.pseudonymise or options.pseudonym_key_file is None:
         return Pseudonyms()
     return Pseudonyms(options.pseudonymise, _key_in(Path(options.pseudonym_key_file)))
 
 
-def check_key_file(options: Options) -> None:
+def check_key_file(options: TelemetryOptions) -> None:
     """Raises `TelemetryError` for a key file that cannot be used or made; changes nothing on the disk."""
     if not options.pseudonymise or options.pseudonym_key_file is None:
         return

@@ -12,12 +12,12 @@ import msgspec
 import pyarrow.parquet
 import pytest
 
-from mqttlite.telemetry import parquet
-from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.options import TelemetryError
-from mqttlite.telemetry.parquet import NotConvertible, convert
-from mqttlite.telemetry.parts import Disk
-from mqttlite.telemetry.tables import TABLES, DropRow, LatencyRow, Row, columns_of
+from mqttlite.extensions.dataset import parquet
+from mqttlite.extensions.dataset.dataset import Dataset
+from mqttlite.extensions.dataset.options import TelemetryError
+from mqttlite.extensions.dataset.parquet import NotConvertible, convert
+from mqttlite.extensions.dataset.parts import Disk
+from mqttlite.extensions.dataset.tables import TABLES, DropRow, LatencyRow, Row, columns_of
 from tests.support.dataset import ENDED_AT, EVENT, FailingDisk, left_open, options, row, until
 
 RUDE = '"numbers":{} "drops":{"a":1}, \\"numbers\\":{"b":2}} é\n\t\x01'

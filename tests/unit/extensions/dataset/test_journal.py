@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.telemetry import journal as journal_module
-from mqttlite.telemetry.dataset import Dataset
-from mqttlite.telemetry.journal import CRASHED, SLACK_LINES, Journal, Opened, recover
-from mqttlite.telemetry.parts import Disk
-from mqttlite.telemetry.tables import SessionRow
+from mqttlite.extensions.dataset import journal as journal_module
+from mqttlite.extensions.dataset.dataset import Dataset
+from mqttlite.extensions.dataset.journal import CRASHED, SLACK_LINES, Journal, Opened, recover
+from mqttlite.extensions.dataset.parts import Disk
+from mqttlite.extensions.dataset.tables import SessionRow
 from tests.support.dataset import ENDED_AT, FailingDisk, numbers, opened, options, published, row, until
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def begin(journal: Journal, *sessions: int) -> None:

@@ -2,10 +2,11 @@
 
 import pytest
 
-from mqttlite.telemetry import intervals
-from mqttlite.telemetry.intervals import MAX_GROUPS, GroupReading, Intervals
-from mqttlite.telemetry.pseudonyms import Pseudonyms
-from mqttlite.telemetry.tables import GroupRow, Row
+from mqttlite.extensions.dataset import intervals
+from mqttlite.extensions.dataset.intervals import MAX_GROUPS, Intervals
+from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
+from mqttlite.extensions.dataset.tables import GroupRow, Row
+from mqttlite.telemetry.recorder import GroupReading
 from mqttlite.telemetry.wall import Wall
 from tests.support.core_driver import publishes
 from tests.support.streams import StreamWorld, ack, options, reader

@@ -24,12 +24,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from mqttlite.telemetry import parquet
-from mqttlite.telemetry.journal import Journal, Opened, recover
-from mqttlite.telemetry.options import Options
-from mqttlite.telemetry.parts import Disk, Parts, recover_files
-from mqttlite.telemetry.retention import Retention
-from mqttlite.telemetry.tables import TABLES, TIME_COLUMNS, Row, SessionRow
+from mqttlite.extensions.dataset import parquet
+from mqttlite.extensions.dataset.journal import Journal, Opened, recover
+from mqttlite.extensions.dataset.options import TelemetryOptions
+from mqttlite.extensions.dataset.parts import Disk, Parts, recover_files
+from mqttlite.extensions.dataset.retention import Retention
+from mqttlite.extensions.dataset.tables import TABLES, TIME_COLUMNS, Row, SessionRow
 
 BATCH_ROWS: Final = 512
 """Encoded and written with one system call: enough to make the call cheap, few enough (about 512 KiB) to be held in
@@ -91,7 +91,7 @@ class Dataset:
 
     def __init__(
         self,
-        options: Options,
+        options: TelemetryOptions,
         broker_id: str,
         *,
         disk: Disk | None = None,

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from mqttlite.telemetry.options import TelemetryError
-from mqttlite.telemetry.tables import columns_of
+from mqttlite.extensions.dataset.options import TelemetryError
+from mqttlite.extensions.dataset.tables import columns_of
 
 BLOCK_BYTES: Final = 1024 * 1024
 """Of lines, read in one step: about 10 ms of work."""

@@ -10,10 +10,10 @@ from typing import Final
 from mqttlite.core.connect.connection import Connection
 from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
-from mqttlite.event_hub import Jailed, Link, OverloadStage
-from mqttlite.telemetry.intervals import Write
-from mqttlite.telemetry.pseudonyms import Pseudonyms
-from mqttlite.telemetry.tables import EventRow
+from mqttlite.event_hub import Jailed, Link, Listener, OverloadStage
+from mqttlite.extensions.dataset.intervals import Write
+from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
+from mqttlite.extensions.dataset.tables import EventRow
 from mqttlite.telemetry.wall import Wall
 from mqttlite.wire.constants import VERSION_NAMES
 
@@ -24,7 +24,7 @@ _OF_A_CLIENT: Final = (CloseReason.CLIENT_DISCONNECTED_WITH_WILL,)
 """Close reasons whose details are text from the client."""
 
 
-class Events:
+class Events(Listener):
     """`clock` shows the broker's seconds."""
 
     def __init__(
@@ -61,11 +61,10 @@ class Events:
     def clock_jumped(self, jumped_s: float) -> None:
         self._write_event("clock_jumped", None, self._clock(), duration_s=jumped_s)
 
-    def stood_still(self, duration_s: float) -> None:
-        """A standstill of the process is over."""
+    def on_stood_still(self, duration_s: float) -> None:
         self._write_event("stood_still", None, self._clock(), duration_s=duration_s)
 
-    def connected(self, link: Link) -> None:
+    def on_connected(self, link: Link) -> None:
         connection = link.connection
         self._write_event(
             "connected",
@@ -79,8 +78,7 @@ class Events:
             },
         )
 
-    def ended(self, link: Link) -> None:
-        """An accepted connection is over."""
+    def on_closed(self, link: Link) -> None:
         connection = link.connection
         self._write_event(
             _ENDS.get(connection.close_reason, "disconnected"),
@@ -92,8 +90,7 @@ class Events:
             duration_s=connection.ended_at - connection.connected_at,
         )
 
-    def refused(self, link: Link) -> None:
-        """A connection was never accepted."""
+    def on_refused(self, link: Link) -> None:
         connection = link.connection
         self._write_event(
             "refused",
@@ -104,8 +101,7 @@ class Events:
             detail=self._detail(connection) or "the client left before CONNECT",
         )
 
-    def jailed(self, jailed: Jailed) -> None:
-        """A login jail began."""
+    def on_jailed(self, jailed: Jailed) -> None:
         self._write_event(
             "login_jailed",
             None,
@@ -119,12 +115,10 @@ class Events:
             numbers={"failures": jailed.failures},
         )
 
-    def shed(self, link: Link, waiting_bytes: int) -> None:
-        """Memory was short, and messages waiting for a client were dropped."""
+    def on_shed(self, link: Link, waiting_bytes: int, messages: int) -> None:
         self._write_event("hoarder_shed", link, self._clock(), numbers={"waiting_bytes": waiting_bytes})
 
-    def overload(self, stage: OverloadStage) -> None:
-        """A stage of overload begins or ends."""
+    def on_overload(self, stage: OverloadStage) -> None:
         self._write_event(
             "overload_began" if stage.begins else "overload_ended",
             None,
@@ -134,10 +128,10 @@ class Events:
             numbers={"stage": stage.stage, "load_percent": round(100 * stage.load)},
         )
 
-    def subscribed(self, number: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
+    def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
         self._write_event(
             "subscribed",
-            self._links.get(number),
+            self._links.get(connection),
             self._clock(),
             topic_filter=self._names.topic(topic_filter.decode(errors="replace")),
             qos=qos if reason_code < 0x80 else None,
@@ -145,17 +139,17 @@ class Events:
             numbers={"existing": int(existing)},
         )
 
-    def unsubscribed(self, number: int, topic_filter: bytes) -> None:
+    def on_unsubscribed(self, connection: int, topic_filter: bytes) -> None:
         name = self._names.topic(topic_filter.decode(errors="replace"))
-        self._write_event("unsubscribed", self._links.get(number), self._clock(), topic_filter=name)
+        self._write_event("unsubscribed", self._links.get(connection), self._clock(), topic_filter=name)
 
-    def backpressure_began(self, number: int) -> None:
-        self._write_event("backpressure_began", self._links.get(number), self._clock())
+    def on_blocked(self, connection: int) -> None:
+        self._write_event("backpressure_began", self._links.get(connection), self._clock())
 
-    def backpressure_ended(self, number: int, duration_s: float, waiting_bytes: int) -> None:
+    def on_unblocked(self, connection: int, duration_s: float, waiting_bytes: int) -> None:
         self._write_event(
             "backpressure_ended",
-            self._links.get(number),
+            self._links.get(connection),
             self._clock(),
             duration_s=duration_s,
             numbers={"waiting_bytes": waiting_bytes},

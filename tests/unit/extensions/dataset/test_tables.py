@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.telemetry.tables import SCHEMA_VERSION, TABLES, TIME_COLUMNS, columns_of
+from mqttlite.extensions.dataset.tables import SCHEMA_VERSION, TABLES, TIME_COLUMNS, columns_of
 
-REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "telemetry.md"
+REFERENCE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "telemetry.md"
 
 
 def chapters() -> dict[str, str]:

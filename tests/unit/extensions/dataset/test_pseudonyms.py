@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.telemetry.options import Options, TelemetryError
-from mqttlite.telemetry.pseudonyms import MAX_CACHED, MIN_KEY_BYTES, Pseudonyms, pseudonyms_of
+from mqttlite.extensions.dataset.options import TelemetryError, TelemetryOptions
+from mqttlite.extensions.dataset.pseudonyms import MAX_CACHED, MIN_KEY_BYTES, Pseudonyms, pseudonyms_of
 
 KEY = b"k" * 32
 ALL = Pseudonyms(("client_ids", "usernames", "addresses", "topics"), KEY)
@@ -97,8 +97,8 @@ def test_no_more_pseudonyms_are_kept_than_the_limit_says() -> None:
 # ── the key ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def options(path: Path) -> Options:
-    return Options(directory="d", pseudonymise=("client_ids",), pseudonym_key_file=str(path))
+def options(path: Path) -> TelemetryOptions:
+    return TelemetryOptions(directory="d", pseudonymise=("client_ids",), pseudonym_key_file=str(path))
 
 
 def test_a_key_that_is_not_there_is_made_for_its_owner_alone_and_stays(tmp_path: Path) -> None:
@@ -131,5 +131,5 @@ def test_a_key_that_cannot_be_read_or_made_is_refused_by_its_path(tmp_path: Path
 
 def test_pseudonyms_without_a_key_file_are_refused() -> None:
     with pytest.raises(ValueError, match="pseudonymise needs pseudonym_key_file"):
-        Options(directory="d", pseudonymise=("topics",))
-    assert pseudonyms_of(Options(directory="d")).client_id("c") == "c"
+        TelemetryOptions(directory="d", pseudonymise=("topics",))
+    assert pseudonyms_of(TelemetryOptions(directory="d")).client_id("c") == "c"

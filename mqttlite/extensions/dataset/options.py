@@ -20,7 +20,7 @@ class TelemetryError(ValueError):
         self.option = option
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TelemetryOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the rows go, how they are made, and how much may wait."""
 
     directory: str

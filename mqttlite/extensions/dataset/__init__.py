@@ -1,0 +1,1 @@
+"""The dataset of telemetry (docs/reference/telemetry.md): rows of sessions, traffic, events and samples in files."""
