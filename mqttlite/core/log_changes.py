@@ -35,15 +35,20 @@ class RemoveRecord:
 
 @final
 class Append:
-    """A message joins the end of a log. With a `mark` it is taken at once, as by `Take`."""
+    """A message joins the end of a log. With a `mark` it is taken at once, as by `Take`.
 
-    __slots__ = ("delivery", "key", "mark", "offset")
+    Logs of one `family` are trimmed at about the same time, so a store may keep their messages together. Empty: the log
+    is trimmed on its own.
+    """
 
-    def __init__(self, key: str, offset: int, delivery: Delivery, mark: int = 0) -> None:
+    __slots__ = ("delivery", "family", "key", "mark", "offset")
+
+    def __init__(self, key: str, offset: int, delivery: Delivery, mark: int = 0, family: str = "") -> None:
         self.key: Final = key
         self.offset: Final = offset
         self.delivery: Final = delivery
         self.mark: Final = mark
+        self.family: Final = family
 
 
 @final

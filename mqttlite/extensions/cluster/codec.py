@@ -236,6 +236,7 @@ class _Decoder:
         return Enqueue(client_id, sequence, self._deliveries[delivery], packet_id)
 
     def _append(self, key: str, at: int, delivery: int, mark: int) -> Append:
+        # Without its family: where a picture keeps messages is its own affair.
         return Append(key, at, self._deliveries[delivery], mark)
 
     def _retained(self, data: bytes) -> SaveRetained:

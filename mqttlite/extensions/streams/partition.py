@@ -32,6 +32,7 @@ class Follower(Protocol):
 class Partition:
     __slots__ = (
         "_effects",
+        "_family",
         "clean",
         "clean_bytes",
         "clean_count",
@@ -49,10 +50,12 @@ class Partition:
         "tombstone_us",
     )
 
-    def __init__(self, stream: str, number: int, effects: Effects, segments: Segments) -> None:
+    def __init__(self, stream: str, number: int, effects: Effects, segments: Segments, is_compacted: bool) -> None:
         self.number: Final = number
         self.key: Final = f"{LOG_MARK}$stream/{stream}/{number}"
         """Its name in changes."""
+        self._family: Final = "" if is_compacted else f"$stream/{stream}"
+        """Compaction frees messages of one partition, and their place should not wait for those of others."""
         self._effects: Final = effects
         self.segments: Final = segments
         self.first: int = 0
@@ -93,7 +96,7 @@ class Partition:
         self.end += 1
         size = ENTRY_BYTES + message.memory_bytes
         self.size_bytes += size
-        effects.record(Append(self.key, offset, delivery))
+        effects.record(Append(self.key, offset, delivery, 0, self._family))
         effects.charge_change(message)
         if keeps:
             if self.tail is _NO_ENTRIES:

@@ -79,7 +79,8 @@ class Stream:
         most_bytes = max(share // SEGMENTS, min(USUAL_SEGMENT_BYTES, share // FEWEST_SEGMENTS))
         most_us = keep_s * 1_000_000 // SEGMENTS
         self.partitions: Final = [
-            Partition(name, number, context.effects, Segments(most_bytes, most_us)) for number in range(partitions)
+            Partition(name, number, context.effects, Segments(most_bytes, most_us), options.last_value)
+            for number in range(partitions)
         ]
         self._partition_of: Final[Callable[[bytes], int]] = cached_partitions(partitions, MAX_CACHED_KEYS)
         self._turn = 0

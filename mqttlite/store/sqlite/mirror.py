@@ -34,6 +34,7 @@ class SessionMirror:
         "_state",
         "changed",
         "due",
+        "family",
         "floor",
         "head",
         "key",
@@ -54,6 +55,8 @@ class SessionMirror:
     def __init__(self, key: str, number: int) -> None:
         self.key: Final = key
         """The client identifier, or the key of the record."""
+        self.family: str = ""
+        """Of the log, as the latest `Append` says; empty for a session."""
         self.number: Final = number
         self.head: int = 0
         """The sequence of the first waiting message."""

@@ -2,7 +2,8 @@
 
 There is one chunk for messages of several sessions, one for messages of single sessions that read (they are deleted
 soon), and separate chunks for messages that wait for one session, so that an absent client does not keep messages of
-others on disk. Invariant: the messages of a row are consecutive in its session and in its chunk.
+others on disk. Logs of one family share chunks, because a thousand small ones cost much more. Invariant: the messages
+of a row are consecutive in its session and in its chunk.
 """
 
 import sqlite3
@@ -20,6 +21,9 @@ from mqttlite.store.sqlite.rests import Rests
 
 CHUNK_BYTES: Final = 1_048_576
 """A longer chunk is continued in a new one, because reading a message reads its chunk from there on."""
+
+FAMILY_BYTES: Final = 16_384
+"""No other log begins in a longer chunk of its family: reading messages of a chunk reads it up to them."""
 
 _ROW: Final = struct.Struct("<9q")
 
@@ -76,13 +80,15 @@ _NO_CHUNK: Final = Chunk(0)
 class Runs:
     """The chunks and rows of one commit; `offset` is that of the wall clock."""
 
-    __slots__ = ("_offset", "_passing", "_rests", "_shared", "chunks", "latest", "next_chunk", "rows")
+    __slots__ = ("_families", "_offset", "_passing", "_rests", "_shared", "chunks", "latest", "next_chunk", "rows")
 
     def __init__(self, next_chunk: int, offset: float, rests: Rests) -> None:
         self._offset: Final = offset
         self._rests: Final = rests
         self._passing = _NO_CHUNK
         self._shared = _NO_CHUNK
+        self._families: Final[dict[str, Chunk]] = {}
+        """The latest chunk of each family of logs."""
         self.next_chunk: int = next_chunk
         self.latest: int = 0
         """The highest number of a message."""
@@ -92,21 +98,23 @@ class Runs:
     def add(self, mirrors: Iterable[SessionMirror]) -> None:
         """Add the new messages of these sessions."""
         with_new = [mirror for mirror in mirrors if mirror.new]
-        holders: dict[int, int] = {}
+        shared: set[Message] = set()
         if len(with_new) > 1:
+            seen: set[Message] = set()
             for mirror in with_new:
                 self._rests.after(len(mirror.new))
                 for delivery in mirror.new.values():
-                    key = id(delivery.message)
-                    holders[key] = holders.get(key, 0) + 1
-        places: dict[int, tuple[Chunk, int, int]] = {}
+                    (shared if delivery.message in seen else seen).add(delivery.message)
+        places: dict[Message, tuple[Chunk, int, int]] = {}
         for mirror in with_new:
-            self._add_session(mirror, holders, places)
+            self._add_session(mirror, shared, places)
 
     def _add_session(
-        self, mirror: SessionMirror, holders: dict[int, int], places: dict[int, tuple[Chunk, int, int]]
+        self, mirror: SessionMirror, shared: set[Message], places: dict[Message, tuple[Chunk, int, int]]
     ) -> None:
-        own = _NO_CHUNK
+        own = self._families.get(mirror.family, _NO_CHUNK)
+        if own.size >= FAMILY_BYTES:
+            own = _NO_CHUNK
         in_chunk = _NO_CHUNK
         first = following = start = end = size = 0
         like: Delivery | None = None
@@ -114,11 +122,11 @@ class Runs:
         for sequence, delivery in mirror.new.items():
             rests.after(1)
             message = delivery.message
-            if holders and holders[id(message)] > 1:
-                place = places.get(id(message))
+            if shared and message in shared:
+                place = places.get(message)
                 if place is None:
                     chunk = self._shared = self._with_room(self._shared)
-                    place = places[id(message)] = self._put(chunk, message)
+                    place = places[message] = self._put(chunk, message)
                 chunk, at, record_bytes = place
             else:
                 if sequence in mirror.passing:
@@ -141,6 +149,8 @@ class Runs:
             size += ENTRY_BYTES + message.memory_bytes
         if like is not None:
             self._add_row(mirror, first, following, in_chunk, start, end, like, size)
+        if mirror.family:
+            self._families[mirror.family] = own
 
     def _add_row(
         self,

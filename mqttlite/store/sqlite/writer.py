@@ -137,6 +137,7 @@ class Writer:
             elif isinstance(change, Append):
                 mirror = mirrors.get(change.key)
                 if mirror is not None and mirror.touched:
+                    mirror.family = change.family
                     mirror.enqueue(change.offset, change.delivery, change.mark)
                     continue
             self._apply(change)
@@ -192,6 +193,7 @@ class Writer:
         elif isinstance(change, Append):
             mirror = self._mirror(change.key)
             if mirror is not None:
+                mirror.family = change.family
                 mirror.enqueue(change.offset, change.delivery, change.mark)
         elif isinstance(change, Finish):
             mirror = self._mirror(change.key)

@@ -24,6 +24,7 @@ from mqttlite.store.memory import MemoryStore
 from mqttlite.store.sqlite.files import DATABASE
 from mqttlite.store.sqlite.records import Damaged, decode_record, encode_record
 from mqttlite.store.sqlite.salvage import Source, salvage
+from mqttlite.store.sqlite.statements import BLOB, BLOCK_ROWS, NUMBER, Inserter
 from mqttlite.store.sqlite.store import SqliteStore
 from tests.support.stores import everything, loaded
 
@@ -135,6 +136,39 @@ async def test_unneeded_messages_are_deleted_in_parts(tmp_path: Path) -> None:
     await store.commit([*append(501, 501), Take(LOG, 501, 1)])
     store.close()
     assert rows_in(tmp_path) == 2
+
+
+async def test_a_log_of_a_family_is_trimmed_without_the_others(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    logs = [f"\0log/{number}" for number in range(3)]
+    await disk.commit(*[SaveRecord(each, b"") for each in logs])
+    deliveries = [Delivery(Message(b"t", b"%d" % at, 1), 1, False) for at in range(6)]
+    await disk.commit(*[Append(logs[at % 3], at // 3, each, 0, "logs") for at, each in enumerate(deliveries)])
+    assert chunks_in(tmp_path) == 1
+    await disk.commit(MoveHead(logs[1], 2), RemoveRecord(logs[0]))
+    assert payloads_of(await disk.read()) == [b"2", b"5"]
+    await disk.commit(MoveHead(logs[2], 2))
+    await disk.commit()
+    assert chunks_in(tmp_path) == 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 7])
+def test_all_rows_of_a_statement_are_inserted_however_many_they_are(rows: int) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE found (id INTEGER PRIMARY KEY, name TEXT, data BLOB)")
+    inserter = Inserter("found", NUMBER + NUMBER + BLOB)
+    given = [(number, f"n{number}", bytes([number % 256]) * (number % 5)) for number in range(rows)]
+    inserter.run(connection, [(number, "former", b"former") for number in range(rows)])
+    inserter.run(connection, given)
+    assert connection.execute("SELECT * FROM found ORDER BY id").fetchall() == given
+    connection.close()
+
+
+def chunks_in(path: Path) -> int:
+    with sqlite3.connect(path / DATABASE) as connection:
+        (found,) = connection.execute("SELECT count(*) FROM chunks").fetchone()
+    connection.close()
+    return int(found)
 
 
 def rows_in(path: Path) -> int:

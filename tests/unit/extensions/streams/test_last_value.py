@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from mqttlite.core.log_changes import Compact
+from mqttlite.core.log_changes import Append, Compact
 from mqttlite.core.message import Message
 from mqttlite.core.route.tally import POLICY_REFUSES, QUOTA_EXCEEDED
 from mqttlite.core.source import THE_PROGRAM
@@ -83,6 +83,16 @@ def test_a_read_at_a_removed_offset_begins_at_the_next_and_says_so(store: Memory
 
 def skipped(packets: list[Publish]) -> list[str]:
     return [dict(each.properties.user_properties).get("stream-skipped", "") for each in packets]
+
+
+@pytest.mark.parametrize("last_value", [False, True])
+def test_partitions_that_are_compacted_are_not_kept_together(last_value: bool) -> None:
+    """Else the place of removed messages would stay taken by those of other partitions."""
+    world = world_with(MemoryStore(pages=True), last_value=last_value, partitions=2)
+    put(world, "x=1", "y=1", "z=1", "w=1")
+    families = {each.key: each.family for each in world.changes if isinstance(each, Append)}
+    assert (len(families), set(families.values())) == (2, {"" if last_value else "$stream/s"})
+    world.end()
 
 
 @pytest.mark.long
