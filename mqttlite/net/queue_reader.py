@@ -14,6 +14,11 @@ from mqttlite.core.ports import Store
 from mqttlite.core.question import Entries, LoadEntries, LoadPage
 from mqttlite.net.loop_driver import LoopDriver
 
+READS_AT_ONCE: Final = 2
+"""How many reads wait in the store's thread at the same time: it does one after the other, so a second one keeps it
+busy. A commit waits for all of them: with eight, a hundred readers of old messages delayed new ones by half a
+second."""
+
 RETRY_S: Final = 0.25
 """How long to wait before a failed read is retried."""
 
@@ -29,6 +34,7 @@ class QueueReader:
         self._loop_driver: Final = loop_driver
         self._answer: Final = answer
         self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._turns: Final = asyncio.Semaphore(READS_AT_ONCE)
 
     def read(self, question: LoadPage | LoadEntries) -> None:
         """Start a task that answers a question."""
@@ -46,12 +52,14 @@ class QueueReader:
     async def page(self, client_id: str, first: int, count: int) -> list[Delivery | None]:
         """Read a page to show it. Raises what the store raises."""
         await self._loop_driver.settled()
-        return await self._store.page(client_id, first, count)
+        async with self._turns:
+            return await self._store.page(client_id, first, count)
 
     async def entries(self, key: str, first: int, end: int, count: int) -> Entries:
         """Read messages of a log to show them. Raises what the store raises."""
         await self._loop_driver.settled()
-        return await self._store.entries(key, first, end, count)
+        async with self._turns:
+            return await self._store.entries(key, first, end, count)
 
     async def _read(self, question: LoadPage | LoadEntries) -> None:
         attempts = 0
@@ -69,8 +77,8 @@ class QueueReader:
 
     async def _ask(self, question: LoadPage | LoadEntries) -> object:
         if isinstance(question, LoadEntries):
-            await self._loop_driver.settled()
-            return await self._store.entries(question.key, question.first, question.end, question.count)
+            return await self.entries(question.key, question.first, question.end, question.count)
         if not question.is_committed:
             await self._loop_driver.settled()
-        return await self._store.page(question.client_id, question.first, question.count)
+        async with self._turns:
+            return await self._store.page(question.client_id, question.first, question.count)

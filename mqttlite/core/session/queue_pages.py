@@ -77,6 +77,11 @@ class QueuePages(Asker):
         self._entries_waiting.append(reader)
         self._ask()
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether more readers wait for their turns: then pages are to be short, because new messages wait for them."""
+        return bool(self._waiting) or bool(self._entries_waiting)
+
     def on_answer(self, question: Question, answer: object) -> None:
         if isinstance(question, LoadEntries):
             assert isinstance(answer, Entries)

@@ -11,7 +11,7 @@ from typing import Final, Protocol, final
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.question import Entries, LoadEntries
 from mqttlite.extensions.streams.entry import Entry
-from mqttlite.extensions.streams.limits import BURST, READ_AHEAD
+from mqttlite.extensions.streams.limits import BURST, READ_AHEAD, SHORT_READ_AHEAD
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.stream import Stream
 from mqttlite.log.cursor import Cursor
@@ -161,7 +161,8 @@ class Feed:
             self._owner.wake()
             return None
         self._loads, self._loads_from = partition.number, first
-        return LoadEntries(partition.key, first, partition.end, READ_AHEAD)
+        most = SHORT_READ_AHEAD if self._stream.context.pages.has_waiting else READ_AHEAD
+        return LoadEntries(partition.key, first, partition.end, most)
 
     def take_entries(self, entries: Entries) -> None:
         """Implements `EntryReader`."""

@@ -61,7 +61,9 @@ TAIL_BYTES: Final = 1_048_576
 asks the store for nothing."""
 
 READ_AHEAD: Final = 1_000
-"""The most messages that a reader gets from the store at a time."""
+SHORT_READ_AHEAD: Final = READ_AHEAD // 4
+"""The most messages that a reader gets from the store at a time, alone, and while others wait for their turns: the
+commits of new messages wait until a page is read."""
 
 BURST: Final = 64
 """How many messages a reader gets from one partition before it is the turn of the next one."""

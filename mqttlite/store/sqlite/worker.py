@@ -25,7 +25,7 @@ class Worker:
 
     def __init__(self, name: str, after: Callable[[], None], idle: Callable[[], float | None]) -> None:
         self._jobs: Final[queue.SimpleQueue[_Job | None]] = queue.SimpleQueue()
-        """The loop driver has one commit under way; pages are bounded by `MAX_PAGES_AT_ONCE` of the core."""
+        """The loop driver has one commit under way, and some reads (`READS_AT_ONCE`)."""
         self._after: Final = after
         self._idle: Final = idle
         self._thread: Final = threading.Thread(target=self._run, name=name, daemon=True)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from mqttlite.core.changes import LatestNumber, Stored
-from mqttlite.core.limits import Limits
+from mqttlite.core.limits import MAX_PAGES_AT_ONCE, Limits
 from mqttlite.core.log_changes import Append, SaveRecord, StoredLog
 from mqttlite.core.message import Message
 from mqttlite.core.question import Entries, LoadEntries, LoadPage
@@ -34,6 +34,27 @@ KEPT: Final = {"clean_start": False, "expiry": 1_000}
 @pytest.fixture(params=[False, True], ids=["memory", "pages"])
 def store(request: pytest.FixtureRequest) -> MemoryStore:
     return MemoryStore(pages=request.param)
+
+
+def test_a_reader_gets_less_at_a_time_while_others_wait_for_the_store() -> None:
+    """Commits of new messages wait until a page is read."""
+    world = StreamWorld([options()], MemoryStore(pages=True))
+    world.append("0", "1", "2", topic="a/b")
+    world.late_pages = []
+    clients = [reader(world, name=f"r{at}") for at in range(MAX_PAGES_AT_ONCE + 2)]
+    asked = world.late_pages
+    assert [each.count for each in asked] == [limits.READ_AHEAD] * MAX_PAGES_AT_ONCE
+    for _ in range(2):
+        question = asked.pop(0)
+        assert isinstance(question, LoadEntries)
+        world.broker.page_reads.on_answer(
+            question, world.store.read_entries(question.key, question.first, question.end, question.count)
+        )
+        world.settle()
+    last_two = asked[-2:]
+    assert [each.count for each in last_two] == [limits.SHORT_READ_AHEAD, limits.READ_AHEAD]
+    world.read_late_pages()
+    assert got(clients[-1]) == got(clients[-2]) == ["0", "1", "2"]
 
 
 def test_any_number_of_readers_get_all_messages_each_once(store: MemoryStore) -> None:
