@@ -25,6 +25,7 @@ from mqttlite.gateway.publishing import (
     checked,
     draft_of,
     with_acks,
+    with_user_properties,
 )
 from mqttlite.gateway.routing import Route, Routes
 from mqttlite.topics.names import check_name
@@ -134,12 +135,7 @@ class PublishRoutes:
                 )
             given = query_of(scope) if scope["query_string"] else {}
             if "dedup_id" in given:
-                named = ("dedup-id", given["dedup_id"][0])
-                properties = Properties(
-                    content_type=properties.content_type,
-                    user_properties=[*properties.user_properties, named],
-                    message_expiry_interval=expiry_s,
-                )
+                properties = with_user_properties(properties, [("dedup-id", given["dedup_id"][0])])
             if "acks" in given:
                 properties = with_acks(properties, given["acks"])
                 qos = max(qos, 1)  # the caller hears what became of them

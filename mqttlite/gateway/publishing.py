@@ -224,14 +224,17 @@ def with_acks(properties: Properties, acks: Sequence[str]) -> Properties:
     """The properties with what the caller has finished. Raises `Problem`."""
     if len(acks) > MAX_ACKS:
         raise Problem(Code.INVALID_VALUE, f"{len(acks)} acks: {MAX_ACKS} at most")
-    return checked(
-        Properties(
-            content_type=properties.content_type,
-            response_topic=properties.response_topic,
-            correlation_data=properties.correlation_data,
-            message_expiry_interval=properties.message_expiry_interval,
-            user_properties=[*properties.user_properties, *((ACKS, each) for each in acks)],
-        )
+    return checked(with_user_properties(properties, [(ACKS, each) for each in acks]))
+
+
+def with_user_properties(properties: Properties, more: Sequence[tuple[str, str]]) -> Properties:
+    """The properties of a caller's message with more user properties."""
+    return Properties(
+        content_type=properties.content_type,
+        response_topic=properties.response_topic,
+        correlation_data=properties.correlation_data,
+        message_expiry_interval=properties.message_expiry_interval,
+        user_properties=[*properties.user_properties, *more],
     )
 
 

@@ -52,6 +52,11 @@ RESERVES: Final = FEWEST_SEGMENTS
 """A full last-value stream takes messages that remove keys in a reserve of `keep_bytes` divided by this: as much as the
 largest segment, so that the open one ends, and its removals are compacted."""
 
+MAX_ACKS: Final = 100
+MAX_ACKS_CHARACTERS: Final = 32_768
+"""How many user properties `acks` come with a message, and how long they are together: the offsets of 1,000 partitions
+take 25,000 characters at most."""
+
 MAX_COMMAND_BYTES: Final = 32_768
 """The payload of a command: the offsets of 1,000 partitions take 25,000 bytes at most."""
 

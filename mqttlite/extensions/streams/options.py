@@ -71,3 +71,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError("groups names a group twice")
         if not 0 <= self.keep_tombstones_s <= MAX_KEEP_S:
             raise ValueError(f"keep_tombstones_s is {self.keep_tombstones_s}: it may be 0 to {MAX_KEEP_S}")
+
+    def is_below(self, mount_point: bytes) -> bool:
+        """Whether all topics of the stream are below a mount point."""
+        return all(each.encode().startswith(mount_point) for each in self.filters)

@@ -4,7 +4,6 @@ What streams there are, and their logs, is in `service`. Invariant: a group has 
 sent, and a reader of a kept session before the answer to its SUBSCRIBE.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +14,7 @@ from mqttlite.core.log_changes import RemoveRecord, SaveRecord
 from mqttlite.core.message_filter import FilterCompiler, MessageFilter, StoredFilter
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
-from mqttlite.core.source import Source
+from mqttlite.extensions.streams.acks import Acks
 from mqttlite.extensions.streams.context import StreamContext
 from mqttlite.extensions.streams.cursor_records import CursorRecords
 from mqttlite.extensions.streams.entry import END
@@ -23,8 +22,6 @@ from mqttlite.extensions.streams.errors import NoSuchStream, TooManyStreams, Wro
 from mqttlite.extensions.streams.group import Group
 from mqttlite.extensions.streams.limits import MAX_GROUPS, MAX_READERS, MAX_READERS_OF_CLIENT
 from mqttlite.extensions.streams.namespace import position_of, split_position
-from mqttlite.extensions.streams.once import Finished, parse_finished
-from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.position import Position, Start, parse_position
 from mqttlite.extensions.streams.reader import Reader
@@ -39,8 +36,6 @@ from mqttlite.topics.namespaces import ParsedTopic
 
 POSITION_PROPERTY: Final = "stream-offset"
 """The user property of a SUBSCRIBE that says where to begin, as EMQX's clients write it."""
-
-_OF_GROUP: Final = re.compile(r"\$share/(?P<group>[^/]+)/\$stream/(?P<stream>[^/@]+)(@[^/]+)?")
 
 END_PROPERTY: Final = END
 """The user property of a SUBSCRIBE that asks for a message when the reader has what is in the stream now."""
@@ -70,6 +65,7 @@ class Readers:
         self._attempts: AttemptTracer | None = None
         self._asked: _Asked | None = None
         self._cursors: Final = CursorRecords(core.effects, core.deadlines, lambda: context.now_us, self._expire)
+        self.acks: Final = Acks(core.permissions, streams, self._cursors.save_group, self._move)
         self._saved: dict[tuple[str, str], tuple[str, SavedCursor]] = {}
         self._saved_groups: list[tuple[str, SavedCursor]] = []
         self._saved_parts: dict[str, dict[str, bytes]] = {}
@@ -97,7 +93,7 @@ class Readers:
     ) -> str:
         """Whether a session may subscribe; else why not. `add` follows."""
         name = kept.options.name
-        if not is_below(kept.options, session.identity.mount_point):
+        if not kept.options.is_below(session.identity.mount_point):
             return f"$stream/…: {name} has messages of topics that are not below the mount point"
         if len(kept.readers) >= MAX_READERS:
             return f"$stream/…: {name} has {MAX_READERS} readers, which is the limit"
@@ -183,87 +179,6 @@ class Readers:
         for kept in self._streams.values():
             for reader in kept.readers.values():
                 reader.wake()
-
-    def take_acks(self, source: Source, acks: list[str]) -> str:
-        """Finish messages for a member of groups. Each of `acks` is the topic filter of a subscription, a space, and
-        what is finished (`0:17,1:20-22`). Return why not; then none is finished."""
-        found: list[tuple[Group, Reader | None, dict[int, int]]] = []
-        named: set[tuple[Group, int]] = set()
-        for each in acks:
-            topic_filter, _, text = each.rpartition(" ")
-            reader = self._reader_of(source, topic_filter)
-            group = self._group_without_reader(source, topic_filter) if reader is None else reader.group
-            if isinstance(group, SharedGroup):
-                return f"acks: the group of {topic_filter[:128]!r} is shared, and its members finish single messages"
-            if group is None:
-                return f"acks: {topic_filter[:128]!r} is no subscription of this client in a group"
-            member = reader if isinstance(reader, Reader) else None
-            try:
-                asked = parse_finished(text)
-            except ValueError as error:
-                return f"acks: {error}"
-            for finished in asked:
-                if (group, finished.partition) in named:
-                    shown = f"the partition {finished.partition} of $stream/{group.stream}"
-                    return f"acks: {shown} is named twice for the group {group.name[:128]!r}"
-                named.add((group, finished.partition))
-                refusal = self._refusal(group, member, finished)
-                if refusal:
-                    return f"acks: {finished.text} {refusal}"
-            found.append((group, member, {finished.partition: finished.last for finished in asked}))
-        for group, reader, offsets in found:
-            if reader is None:
-                self._move(group, {partition: offset + 1 for partition, offset in offsets.items()})
-                continue
-            for partition, offset in offsets.items():
-                reader.finish_to(partition, offset)
-            self._cursors.save_group(group)
-        return ""
-
-    def _refusal(self, group: Group, member: Reader | None, finished: Finished) -> str:
-        """Why a member, or a publisher that is none, has not finished something; empty if it has."""
-        number, last = finished.partition, finished.last
-        if member is None and self._is_refused(group, number, last):
-            return "is finished, of a member, or is not there yet"
-        if member is not None and member.refuses(number, last):
-            return "is finished, of another member now, or was not sent to this one"
-        position = group.cursor.places[number].position
-        begins = (None, position, max(position, self._streams[group.stream].stream.partitions[number].first))
-        return "" if finished.first in begins else f"does not begin at the position of the group, which is {position}"
-
-    def _group_without_reader(self, source: Source, topic_filter: str) -> Group | SharedGroup | None:
-        """The group for a publisher that has no session, such as an HTTP caller, and so no subscription: it finishes
-        messages in partitions that no member reads."""
-        if isinstance(source, Session):
-            return None
-        found = _OF_GROUP.fullmatch(topic_filter)
-        kept = None if found is None else self._streams.get(found["stream"])
-        if kept is None or not is_below(kept.options, source.identity.mount_point):
-            return None
-        if not self._core.permissions.may_subscribe(source, kept.stream.topic):
-            return None
-        return kept.groups.get(found["group"]) if found is not None else None
-
-    def _is_refused(self, group: Group, partition: int, offset: int) -> bool:
-        """Whether a publisher without a session cannot finish a message."""
-        kept = self._streams[group.stream]
-        if partition >= len(group.owners) or group.owners[partition] is not None:
-            return True
-        place = group.cursor.places[partition]
-        return (
-            not max(place.position, kept.stream.partitions[partition].first)
-            <= offset
-            < (kept.stream.partitions[partition].end)
-        )
-
-    def _reader_of(self, source: Source, topic_filter: str) -> Reader | SharedMember | None:
-        """The reader of a subscription of the client that publishes."""
-        levels = topic_filter.split("/", 4)
-        if len(levels) < 4:
-            return None
-        kept = self._streams.get(split_position(levels[3].encode())[0].decode())
-        found = None if kept is None else kept.readers.get((source.client_id, topic_filter.encode()))
-        return found if found is not None and found.session is source else None
 
     # ------------------------------------------------------------------ groups
 
@@ -513,11 +428,6 @@ def find_partition(kept: KeptStream, number: int) -> Partition:
 def stream_of(subscription: Subscription) -> str:
     """The name of the stream of a subscription."""
     return split_position(subscription.filter.split(b"/", 2)[1])[0].decode()
-
-
-def is_below(options: StreamOptions, mount_point: bytes) -> bool:
-    """Whether all topics of a stream are below a mount point."""
-    return all(each.encode().startswith(mount_point) for each in options.filters)
 
 
 def _has_others(group: Group | SharedGroup | None, filters: tuple[str, str]) -> bool:

@@ -34,7 +34,7 @@ from mqttlite.extensions.streams.once import DEDUP
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.position import Position
-from mqttlite.extensions.streams.readers import Readers, find_partition, find_shared, is_below, stream_of
+from mqttlite.extensions.streams.readers import Readers, find_partition, find_shared, stream_of
 from mqttlite.extensions.streams.records import (
     CURSOR,
     DEFINITION,
@@ -90,7 +90,7 @@ class Streams:
             core.has_pages,
             core.permissions,
             wall_ahead_us,
-            lambda source, acks: self._readers.take_acks(source, acks),
+            lambda source, acks: self._readers.acks.take(source, acks),
             self._look,
         )
         self._records: list[SaveRecord | Append | StoredLog] = []
@@ -386,7 +386,7 @@ class Streams:
         """Whether there is such a stream for a publisher: one below a mount point has those whose topics are all
         there."""
         kept = self._kept.get(name)
-        return kept is not None and is_below(kept.options, source.identity.mount_point)
+        return kept is not None and kept.options.is_below(source.identity.mount_point)
 
     def partitions(self, name: str) -> list[Partition]:
         """Raises `NoSuchStream`."""

@@ -8,7 +8,7 @@ from mqttlite.core.message import Message
 from mqttlite.core.route.tally import POLICY_REFUSES
 from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.dedup import DEDUP_BLOCKS, DEDUP_IDS_OF_BLOCK, ID_MEMORY_BYTES, DedupWindow, digest_of
-from mqttlite.extensions.streams.limits import GROUP_EXPIRY_S
+from mqttlite.extensions.streams.limits import GROUP_EXPIRY_S, MAX_ACKS, MAX_ACKS_CHARACTERS
 from mqttlite.extensions.streams.once import DEDUP
 from mqttlite.extensions.streams.position import parse_position
 from mqttlite.extensions.streams.records import CURSOR
@@ -206,9 +206,9 @@ def worker(world: StreamWorld, name: str = "w") -> Client:
     return reader(world, GROUP, name)
 
 
-def finish(client: Client, payload: str, acks: str, topic: str = "$stream/out", **more: str) -> tuple[int, str]:
+def finish(client: Client, payload: str, *acks: str, topic: str = "$stream/out", **more: str) -> tuple[int, str]:
     """Publish with acks. Return the code of PUBACK, and its sentence."""
-    told = [("acks", acks), *[(name.replace("_", "-"), value) for name, value in more.items()]]
+    told = [*[("acks", each) for each in acks], *[(name.replace("_", "-"), value) for name, value in more.items()]]
     properties = Properties(user_properties=told)
     client.send(Publish(topic.encode(), payload.encode(), 1, packet_id=client.packet_id(), properties=properties))
     (puback,) = [each for each in client.packets if isinstance(each, Ack)]
@@ -313,7 +313,7 @@ def test_wrong_acks_are_refused_with_a_sentence(acks: str, refusal: str) -> None
 def test_acks_are_for_messages_to_the_stream_itself() -> None:
     world = StreamWorld(streams())  # type: ignore[arg-type]
     client = worker(world)
-    code, sentence = finish(client, "x", f"{GROUP} 0:0", "done/a")
+    code, sentence = finish(client, "x", f"{GROUP} 0:0", topic="done/a")
     assert (code, sentence) == (
         POLICY_REFUSES,
         "acks: only a message to $stream/out itself is appended together with them",
@@ -413,6 +413,21 @@ def test_a_member_may_say_where_it_began() -> None:
         "acks: 0:0-1 does not begin at the position of the group, which is 1",
     )
     assert finish(client, "x", f"{GROUP} 0:1-2") == (0, "")
+    world.end()
+
+
+def test_so_many_acks_come_with_a_message_and_no_more() -> None:
+    """Each takes a look at the group, in the iteration of all clients."""
+    world = StreamWorld([options("in", "work/#"), options("out", "done/#")])
+    world.append("1", topic="work/a")
+    client = worker(world)
+    many = [f"{GROUP} 0:0"] * MAX_ACKS
+    assert finish(client, "x", *many)[1].endswith("is named twice for the group 'g'")
+    assert finish(client, "x", *many, f"{GROUP} 0:0")[1] == "acks: 101 of them, and 100 may come with a message"
+    text = f"{GROUP} ".ljust(MAX_ACKS_CHARACTERS, "0")
+    assert "is not of the form" in finish(client, "x", text)[1]
+    assert finish(client, "x", text + "0")[1] == "acks: 32769 characters, and 32768 may come with a message"
+    assert finish(client, "x", f"{GROUP} 0:0") == (0, "")
     world.end()
 
 
