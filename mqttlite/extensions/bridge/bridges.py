@@ -70,29 +70,22 @@ class Bridges:
             if each.name in self._bridges:
                 _log.warning("%s: bridge %s is in the configuration now, which holds", FILE_NAME, each.name)
             else:
-                self._bridges[each.name] = self._make_again(each)
+                self._bridges[each.name] = self._make(each, "admin", is_old=True)
 
-    def _make(self, options: BridgeOptions, origin: Origin) -> Bridge:
-        """Raises `ConfigError`."""
+    def _make(self, options: BridgeOptions, origin: Origin, *, is_old: bool = False) -> Bridge:
+        """Raises `ConfigError`. One that was added before this start is away without its TLS files, and can be
+        removed."""
+        tls, unusable = None, ""
         try:
-            return self._made(options, origin, _tls_context(options), "")
+            tls = _tls_context(options)
         except TlsConfigError as error:
-            raise ConfigError(f"bridges: {options.name}.tls: {error}") from None
-
-    def _make_again(self, options: BridgeOptions) -> Bridge:
-        """One that was added before this start. Without its TLS files it is away, and can be removed."""
-        try:
-            return self._made(options, "admin", _tls_context(options), "")
-        except TlsConfigError as error:
-            why = f"tls: {error} Then start the broker again, or remove the bridge."
-            return self._made(options, "admin", None, why)
-
-    def _made(self, options: BridgeOptions, origin: Origin, tls: ssl.SSLContext | None, unusable: str) -> Bridge:
+            if not is_old:
+                raise ConfigError(f"bridges: {options.name}.tls: {error}") from None
+            unusable = f"tls: {error} Then start the broker again, or remove the bridge."
         self._broker_id = self._broker_id or _broker_id(self._data_dir)
-        last = _last_address(options, self._data_dir)
         return Bridge(
             *(options, self._core, self._loop_driver, self._broker_id, tls, self._on_state),
-            last=last,
+            last=_last_address(options, self._data_dir),
             origin=origin,
             unusable=unusable,
         )
