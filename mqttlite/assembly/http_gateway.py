@@ -120,6 +120,7 @@ def build_gateway(
             reload=reload,
             passwords=logins.passwords,
             dynamic_security=permissions.dynamic_security,
+            control=lambda: permissions.control,
             not_ready=not_ready,
             extension_pages=extension_pages,
         )

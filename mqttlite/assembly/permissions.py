@@ -7,19 +7,17 @@ instead give the broker its own authorizer.
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqttlite.assembly.runtime import Runtime
 from mqttlite.config import ConfigError
 from mqttlite.config.checks import lets_bridges
 from mqttlite.core.authorizer import Authorizer
-from mqttlite.extensions.built_in import turned_on
+from mqttlite.extensions.built_in import BUILT_IN, turned_on
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.both_rules import BothRules
 from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityError, path_of
-from mqttlite.security.dynamic_security.control import TOPIC as CONTROL_TOPIC
-from mqttlite.security.dynamic_security.control import Port as ControlPort
 from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.rules import Rules
@@ -27,6 +25,9 @@ from mqttlite.security.topic_file import FILE_NAME as TOPIC_FILE_NAME
 from mqttlite.security.topic_file import load as load_topics
 from mqttlite.security.topic_policies import CheckOf, TopicPolicies
 from mqttlite.security.topic_records import TopicFileError, TopicRecord, policies_of
+
+if TYPE_CHECKING:
+    from mqttlite.extensions.dynamic_security.control import ControlTopic
 
 _log = logging.getLogger("mqttlite")
 
@@ -55,6 +56,8 @@ class Permissions:
         self._granted_topics: GrantedTopics | None = None
         self._both_rules: BothRules | None = None
         self.dynamic_security: Final = self._load_dynamic_security()
+        self.control: ControlTopic | None = None
+        """Executes its commands."""
         if self.dynamic_security is not None and authorizer is not None:
             raise ConfigError("dynamic_security: the program gives the broker an authorizer; one of both")
         data_dir = runtime.config.data_dir
@@ -79,15 +82,23 @@ class Permissions:
     ) -> None:
         """Start to serve the commands of dynamic security. `kick` ends the connections of users, and `connections` has
         the addresses of a user's connections, or of its one with a client identifier."""
-        if self.dynamic_security is not None:
-            port = ControlPort(self._respond, self._on_dynamic_security, kick, connections)
-            self._runtime.core.bind(CONTROL_TOPIC, self.dynamic_security.control(port))
-            self._on_dynamic_security()  # the file may have changed while the broker was down
+        dynamic = self.dynamic_security
+        if dynamic is None:
+            return
+        if "dynamic_security" in BUILT_IN:
+            from mqttlite.extensions.dynamic_security.control import TOPIC, ControlTopic, Port
+
+            port = Port(self._respond, self._on_dynamic_security, kick, connections)
+            self.control = ControlTopic(dynamic.path, dynamic.rules, dynamic.passwords, port)
+            self._runtime.core.bind(TOPIC, self.control)
+        self._on_dynamic_security()  # the file may have changed while the broker was down
 
     async def close(self) -> None:
         """Finish the commands that are under way."""
+        if self.control is not None:
+            await self.control.stop()
         if self.dynamic_security is not None:
-            await self.dynamic_security.stop()
+            self.dynamic_security.close()
 
     # ------------------------------------------------------------------ sources of the rules
 

@@ -15,6 +15,7 @@ _NAMES: Final = (
     "dashboard",
     "dataset",
     "delayed",
+    "dynamic_security",
     "explain",
     "mosquitto_import",
     "presence",

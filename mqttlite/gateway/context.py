@@ -39,6 +39,7 @@ from mqttlite.telemetry.snapshot import Snapshots
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
+    from mqttlite.extensions.dynamic_security.control import ControlTopic
     from mqttlite.extensions.explain.explanations import Explanations
     from mqttlite.extensions.pubsub.iam_policies import IamPolicies
     from mqttlite.extensions.queues.queueing import Queueing
@@ -123,6 +124,8 @@ class GatewayContext(OperatorContext):
     """The password files in use."""
     dynamic_security: DynamicSecurity | None
     """Users, groups and roles that are changed while the broker runs; None where the configuration has none."""
+    control: Callable[[], "ControlTopic | None"]
+    """Executes the commands that change them."""
     extension_pages: Mapping[str, tuple[str, Callable[[], str]]]
     """Title and content (HTML) of the pages of extensions, by name. They come while extensions start."""
     not_ready: Callable[[], str]

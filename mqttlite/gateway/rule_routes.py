@@ -1,21 +1,18 @@
 """`/api/v1/policies`, `/acl`, `/users` and `/groups`: who may do what, as far as the broker knows.
 
-Policies are changed as topics (`/topics`), the ACL and password files by `rule_changes`, and users, groups and roles by
-`/dynamic-security/commands`, where that is configured. Invariant: no answer has a password or a hash.
+Policies are changed as topics (`/topics`), the ACL and password files by `rule_changes`.
+Invariant: no answer has a password or a hash.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Meta
 
-from mqttlite.gateway.caller import Caller, Role
+from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
-from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Route, Routes
 from mqttlite.security.acl_file import DENY, READ, WRITE, Rule
-from mqttlite.security.dynamic_security.control import MAX_COMMANDS, Busy
 
 MAX_RULES = 10_000
 """Rules of an ACL file that one answer has, some megabyte."""
@@ -82,18 +79,6 @@ class Groups(msgspec.Struct):
     items: dict[str, list[str]]
 
 
-class Commands(msgspec.Struct, forbid_unknown_fields=True):
-    """Commands of Mosquitto's dynamic security, as `$CONTROL/dynamic-security/v1` takes them."""
-
-    commands: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MAX_COMMANDS)]
-
-
-class Responses(msgspec.Struct):
-    """One response for each command; one that failed has `error`."""
-
-    responses: list[dict[str, Any]]
-
-
 def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
     route = Routes("/api/v1", "rules")
@@ -138,23 +123,6 @@ def routes(context: GatewayContext) -> Sequence[Route]:
         if dynamic is not None:
             return Groups(items=dynamic.members_of_groups())
         return Groups(items={name: sorted(names) for name, names in context.live_rules.groups.items()})
-
-    @route.post("/dynamic-security/commands", Role.ADMIN, "Change users, groups and roles")
-    async def commands(request: Commands, caller: Caller) -> Responses:
-        """The answer comes when the change is on disk and in force."""
-        dynamic = context.dynamic_security
-        if dynamic is None:
-            raise Problem(
-                Code.NOT_AVAILABLE,
-                "the configuration has no section dynamic_security: users of password files are changed by "
-                "/api/v1/users/{user}, rules by /api/v1/acl/text, and groups in the configuration",
-            )
-        body = msgspec.json.encode({"commands": request.commands})
-        try:
-            responses = await dynamic.execute(body, caller.username or caller.how)
-        except Busy:
-            raise Problem(Code.BUSY, "too many requests wait; try again", headers={"Retry-After": "1"}) from None
-        return Responses(responses=responses)
 
     return route.made
 

@@ -1,5 +1,5 @@
-"""Clients, groups and roles that can be changed at run time, with the commands and file format of Mosquitto's dynamic
-security plugin. `assembly` creates a `DynamicSecurity` and connects it."""
+"""Clients, groups and roles that can be changed at run time, in the file format of Mosquitto's dynamic security plugin.
+The commands are an extension. `assembly` creates a `DynamicSecurity` and connects it."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -8,8 +8,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.security.dynamic_security.control import ControlTopic, Port
-from mqttlite.security.dynamic_security.document import DynamicSecurityError, Json, load
+from mqttlite.security.dynamic_security.document import DynamicSecurityError, load
 from mqttlite.security.dynamic_security.first_file import make
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
@@ -42,37 +41,24 @@ def path_of(options: Options, data_dir: str | None) -> Path | None:
 
 
 class DynamicSecurity:
-    """The rules, authenticators and commands over one file."""
+    """The rules and authenticators over one file. Commands change its `rules` and `passwords`."""
 
     def __init__(self, path: Path, options: Options, roles_in_use: Callable[[], Iterable[int]]) -> None:
         """`roles_in_use` is that of `DynamicRules`. Raises `DynamicSecurityError`."""
-        self._path: Final = path
+        self.path: Final = path
         if not path.exists():
             make(path, None if options.password_init_file is None else Path(options.password_init_file))
         state = load(path)
         for place in state.unknown_places:
             _log.warning("%s: %s is not known; it stays in the file", path, place)
         self.rules: Final = DynamicRules(state, roles_in_use)
-        self._passwords: Final = Passwords()
-        self.authenticator: Final = DynamicAuthenticator(self.rules, self._passwords)
-        self._control: ControlTopic | None = None
-
-    def control(self, port: Port) -> ControlTopic:
-        """The sink for the commands."""
-        self._control = ControlTopic(self._path, self.rules, self._passwords, port)
-        return self._control
-
-    async def execute(self, payload: bytes, who: str) -> list[Json]:
-        """The responses to commands sent over HTTP. Raises `Busy`."""
-        assert self._control is not None, "the broker runs"
-        return await self._control.execute(payload, who)
+        self.passwords: Final = Passwords()
+        self.authenticator: Final = DynamicAuthenticator(self.rules, self.passwords)
 
     def members_of_groups(self) -> dict[str, list[str]]:
         """The users of each group."""
         return {name: sorted(group.clients) for name, group in self.rules.state.groups.items()}
 
-    async def stop(self) -> None:
-        """Finish the request under way."""
-        if self._control is not None:
-            await self._control.stop()
-        self._passwords.close()
+    def close(self) -> None:
+        """Check no more passwords."""
+        self.passwords.close()

@@ -13,10 +13,7 @@ import pytest
 from mqttlite.core.message import Message
 from mqttlite.core.route.tally import QUOTA_EXCEEDED, Tally
 from mqttlite.core.source import CLIENT, Source
-from mqttlite.files.atomic_file import save
-from mqttlite.security.authenticator import Credentials, TooBusy
-from mqttlite.security.dynamic_security import DynamicSecurity, Options, document, model, passwords
-from mqttlite.security.dynamic_security.control import (
+from mqttlite.extensions.dynamic_security.control import (
     MAX_COMMANDS,
     MAX_REQUEST_BYTES,
     MAX_WAITING,
@@ -24,6 +21,9 @@ from mqttlite.security.dynamic_security.control import (
     ControlTopic,
     Port,
 )
+from mqttlite.files.atomic_file import save
+from mqttlite.security.authenticator import Credentials, TooBusy
+from mqttlite.security.dynamic_security import DynamicSecurity, Options, document, model, passwords
 from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump, load, parse
 from mqttlite.security.dynamic_security.model import MAX_ACLS, MAX_MEMBERSHIPS, Client, State
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
@@ -327,7 +327,7 @@ def test_the_first_start_makes_the_file(path: Path, how: str, monkeypatch: pytes
             assert await security.authenticator.authenticate(credentials(name, password.encode()))
 
     asyncio.run(main())
-    asyncio.run(security.stop())
+    security.close()
     assert set(security.rules.state.clients) == set(passwords)
     admin, anybody = security.rules.role_of("c", "admin"), security.rules.role_of("c", None)
     assert security.rules.may_publish(admin, b"$CONTROL/dynamic-security/v1")

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from mqttlite.security.dynamic_security import client_commands, group_commands, role_commands
-from mqttlite.security.dynamic_security.command import Command
+from mqttlite.extensions.dynamic_security import client_commands, group_commands, role_commands
+from mqttlite.extensions.dynamic_security.command import Command
 from mqttlite.security.dynamic_security.document import Json
 
 READERS: Final[dict[str, Callable[[Command], Json]]] = {

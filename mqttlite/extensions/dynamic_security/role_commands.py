@@ -3,8 +3,8 @@
 Invariant: a command that fails changes nothing.
 """
 
+from mqttlite.extensions.dynamic_security.command import Command, CommandError, acl_topic, sort_by_name
 from mqttlite.security.dynamic_security import model
-from mqttlite.security.dynamic_security.command import Command, CommandError, acl_topic, sort_by_name
 from mqttlite.security.dynamic_security.document import Json, role_tree
 from mqttlite.security.dynamic_security.model import DEFAULT_TYPE_OF, Acl, Role
 

@@ -2,8 +2,8 @@
 
 from functools import partial
 
+from mqttlite.extensions.dynamic_security.command import Command, CommandError, check_count, sort_by_name
 from mqttlite.security.dynamic_security import model
-from mqttlite.security.dynamic_security.command import Command, CommandError, check_count, sort_by_name
 from mqttlite.security.dynamic_security.document import Json, priorities_tree, texts_tree
 from mqttlite.security.dynamic_security.model import Client
 

@@ -1,7 +1,7 @@
 """The commands of `$CONTROL/dynamic-security/v1` for groups. Invariant: a command that fails changes nothing."""
 
+from mqttlite.extensions.dynamic_security.command import Command, CommandError, check_count, sort_by_name
 from mqttlite.security.dynamic_security import model
-from mqttlite.security.dynamic_security.command import Command, CommandError, check_count, sort_by_name
 from mqttlite.security.dynamic_security.document import Json, priorities_tree, texts_tree
 from mqttlite.security.dynamic_security.model import NO_PRIORITY, Group
 

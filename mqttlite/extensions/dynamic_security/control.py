@@ -18,9 +18,9 @@ from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.core.source import Source
+from mqttlite.extensions.dynamic_security.command import Change, Command, CommandError
+from mqttlite.extensions.dynamic_security.commands import NAME_OF, SETS_PASSWORD, execute
 from mqttlite.files.atomic_file import save
-from mqttlite.security.dynamic_security.command import Change, Command, CommandError
-from mqttlite.security.dynamic_security.commands import NAME_OF, SETS_PASSWORD, execute
 from mqttlite.security.dynamic_security.document import Json, dump, is_text, load, small_keys
 from mqttlite.security.dynamic_security.passwords import MAX_PASSWORD_BYTES, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
