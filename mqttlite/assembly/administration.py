@@ -17,6 +17,7 @@ from mqttlite.operations.surroundings import Surroundings
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.explain.explanations import Explanations
+    from mqttlite.extensions.nodes.nodes import Nodes
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.service import Streams
     from mqttlite.gateway.context import OperatorContext
@@ -35,6 +36,8 @@ class Administration:
         schemas: "Schemas | None",
         streams: "Streams | None",
         bridges: "Bridges | None",
+        nodes: "Nodes | None",
+        *,
         reports: Reports,
         reload: Callable[[], None],
         surroundings: Surroundings | None,
@@ -57,6 +60,7 @@ class Administration:
                 schemas=None if schemas is None else schemas.registry,
                 streams=streams,
                 bridges=bridges,
+                nodes=nodes,
                 queueing=delivery.queueing,
                 surroundings=surroundings,
                 explanations=self.explanations,

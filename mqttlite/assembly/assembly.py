@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from mqttlite.security.topic_policies import TopicPolicies
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
+    from mqttlite.extensions.nodes.nodes import Nodes
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.archive import Archive
     from mqttlite.extensions.streams.service import Streams
@@ -104,6 +106,7 @@ class Assembly:
                 self.core.restore(store.load(), runtime.clock())
         except RecordError as error:
             raise ConfigError(f"data_dir: {config.data_dir}: {error}") from None
+        self.nodes: Final = _nodes(runtime)
         self._archive: Final = _archive(runtime, self.streams)
         self._archiving: asyncio.Task[None] | None = None
         self._extensions: Final = extensions
@@ -122,13 +125,25 @@ class Assembly:
             self.telemetry.reports.of_extensions.show(BUILT_IN["routes"].figures, extensions.routes.figures)
         if self.bridges is not None:
             self.telemetry.reports.of_extensions.show(BUILT_IN["bridge"].figures, self.bridges.figures)
+        if self.nodes is not None:
+            self.telemetry.reports.of_extensions.show(BUILT_IN["nodes"].figures, self.nodes.figures)
         self.administration: Final = Administration(
-            *(runtime, self.logins, self._delivery, self.schemas, self.streams, self.bridges, self.telemetry.reports),
+            *(runtime, self.logins, self._delivery, self.schemas, self.streams, self.bridges, self.nodes),
+            reports=self.telemetry.reports,
             reload=reload,
             surroundings=surroundings,
         )
         self.gateway: Final = build_gateway(
-            *(runtime, self.schemas, self.streams, self.bridges, self.permissions, self.logins, self._delivery),
+            *(
+                runtime,
+                self.schemas,
+                self.streams,
+                self.bridges,
+                self.nodes,
+                self.permissions,
+                self.logins,
+                self._delivery,
+            ),
             *(self.network, self.telemetry, self.administration),
             not_ready=not_ready,
             reload=reload,
@@ -164,6 +179,8 @@ class Assembly:
         await self._extensions.start()
         if self.bridges is not None:
             self.bridges.start()
+        if self.nodes is not None:
+            await self.nodes.start()
         for each in self.listeners:
             await each.start()
         if self.gateway is not None:
@@ -199,6 +216,8 @@ class Assembly:
             await asyncio.wait(self._watches)
         if self.bridges is not None:
             await self.bridges.stop()
+        if self.nodes is not None:
+            await self.nodes.stop()
         await self.permissions.close()
         await self._extensions.stop()
         if self.queueing is not None:
@@ -243,6 +262,19 @@ def _bridges(runtime: Runtime) -> "Bridges | None":
         *(runtime.config.bridges, runtime.core, runtime.loop_driver, runtime.config.data_dir),
         on_alarm=partial(runtime.hub.on_alarm, BRIDGE_AWAY),
     )
+
+
+def _nodes(runtime: Runtime) -> "Nodes | None":
+    """Raises `ConfigError`."""
+    options = runtime.config.nodes
+    if options is None:
+        return None
+    from mqttlite.extensions.cluster.options import default_node
+    from mqttlite.extensions.nodes.connect import carrier_of
+    from mqttlite.extensions.nodes.nodes import Nodes
+
+    node = options.node or default_node(socket.gethostname())
+    return Nodes(node, options.keep_s, runtime.core, runtime.loop_driver, carrier_of(options))
 
 
 def _schemas(config: Config) -> "Schemas | None":

@@ -22,6 +22,7 @@ from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
+    from mqttlite.extensions.nodes.nodes import Nodes
     from mqttlite.extensions.pubsub.iam_policies import IamPolicies
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.service import Streams
@@ -35,6 +36,7 @@ def build_gateway(
     schemas: "Schemas | None",
     streams: "Streams | None",
     bridges: "Bridges | None",
+    nodes: "Nodes | None",
     permissions: Permissions,
     logins: Logins,
     delivery: Delivery,
@@ -100,6 +102,7 @@ def build_gateway(
             lookup=NoSchemas if schemas is None else schemas.lookup,
             streams=streams,
             bridges=bridges,
+            nodes=nodes,
             surroundings=surroundings,
             read_page=runtime.queue_reader.page,
             read_entries=runtime.queue_reader.entries,

@@ -63,7 +63,7 @@ class Runtime:
             filters=self.filters,
             overload_limits=config.overload,
             namespaces=NAMESPACES,
-            newest_retained=config.newest_retained,
+            newest_retained=config.newest_retained or config.nodes is not None,
         )
         self.core.permissions.on_denied = self._on_denied
         self.store: Final = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))

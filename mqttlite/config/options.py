@@ -64,6 +64,14 @@ else:
         """Stands for the options of an extension that is missing."""
 
 
+if TYPE_CHECKING or not refusal("nodes"):
+    from mqttlite.extensions.nodes.options import NodesOptions as NodesOptions
+else:
+
+    class NodesOptions(msgspec.Struct, frozen=True):
+        """Stands for the options of an extension that is missing."""
+
+
 if TYPE_CHECKING or not refusal("push"):
     from mqttlite.extensions.push.options import PushOptions
 else:
@@ -247,6 +255,7 @@ OWNERS: Final[Mapping[str, str]] = {
     "delivery": "queues",
     "bridges": "bridge",
     "cluster": "cluster",
+    "nodes": "nodes",
     "push": "push",
     "queues": "queues",
     "queues.push": "push",
@@ -340,6 +349,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether the broker is Sparkplug aware: it keeps birth certificates, and sets the timestamps of deaths."""
     cluster: ClusterOptions | None = None
     """Makes this broker one machine of several, of which one serves. Absent: it is alone."""
+    nodes: NodesOptions | None = None
+    """Makes this broker one of several that serve at the same time. Absent: it is the only one."""
     data_dir: str | None = None
     """The folder for persistent data: sessions, queued and retained messages. Empty: nothing is persistent. Absent:
     `mqttlite serve` uses the user's data folder, and a `Broker` in a program keeps everything in memory."""

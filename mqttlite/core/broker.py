@@ -5,7 +5,7 @@ The inputs are `open feed close · publish · answer tick`, with `block` and `un
 `Router.run`. Invariant: a `PeerError` ends the connection that caused it and reaches no other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, final
 
 from mqttlite.core.authentication import Grants
@@ -24,6 +24,7 @@ from mqttlite.core.inbound.held_message import HeldMessage
 from mqttlite.core.inbound.inbound import Inbound, Ticket
 from mqttlite.core.inbound.packet_handler import PacketHandler
 from mqttlite.core.inbound.packet_loop import PacketLoop
+from mqttlite.core.interest import HeldSuback, Interest
 from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import (
     CHUNK_BYTES_PER_WORK_UNIT,
@@ -52,6 +53,7 @@ from mqttlite.core.route.delayed_messages import DelayedMessages
 from mqttlite.core.route.due_messages import DueMessages
 from mqttlite.core.route.permissions import Permissions
 from mqttlite.core.route.plan import Planner
+from mqttlite.core.route.relayed import RETAINED_COPY
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.subscribe import Subscriptions
@@ -252,6 +254,43 @@ class Broker:
     def ask_about_subscriptions(self, hook: SubscriptionHook) -> None:
         """Have a hook asked about each subscription but the program's own before it is granted."""
         self._subscriptions.hook = hook
+
+    def tell_interest(self, interest: Interest) -> None:
+        """Count in `interest` what is subscribed, and keep each SUBACK there. Called once, after `restore`."""
+        self._routes.tell(interest)
+
+    def acknowledge_subscriptions(self, held: list[HeldSuback], now: float) -> None:
+        """Send SUBACKs that waited in `interest`, each when the changes until now are committed."""
+        self.effects.now = now
+        for each in held:
+            connection = self.connections.get(each.number)
+            if connection is not None and connection.state != CLOSED:
+                session = connection.session
+                outbox = connection.outbox
+                outbox.awaits_commit = outbox.awaits_commit or (session is not None and session.durable)
+                outbox.answer(each.frame)
+
+    def copy_retained(self, on_retained: Callable[[Message], None]) -> None:
+        """Have a function called with each message that is retained here, or removes one. Called once."""
+        self.router.on_retained = on_retained
+
+    def send_copies(self, client_id: str, now: float) -> None:
+        """Send all retained messages, and removals of such, to a session as copies, little by little."""
+        self.effects.now = now
+        session = self.sessions.get(client_id)
+        if session is not None:
+            session.deliver_retained([self.router.retained.copies(RETAINED_COPY)])
+
+    def send_copy(self, client_id: str, message: Message) -> None:
+        """Send a retained message to a connected session as a copy. For the function of `copy_retained`."""
+        session = self.sessions.get(client_id)
+        if session is None or session.outbox is None:
+            return
+        delivery = Delivery(message, message.qos, True, (RETAINED_COPY,))
+        if delivery.qos:
+            session.deliver(delivery)
+        else:
+            session.deliver_qos0(delivery)
 
     def watch(self, tracer: Tracer | None) -> None:
         """Set the tracer; None removes it. Call it between two inputs.

@@ -7,6 +7,7 @@ asks the questions and closes the links of the connections that ended.
 from typing import Final, final
 
 from mqttlite.core.changes import Change
+from mqttlite.core.interest import Interest
 from mqttlite.core.limits import CROWD, FILL_BYTES, ITERATION_WORK, LEAST_SHARE, SHORT_FILL_BYTES, SHORT_SHARE
 from mqttlite.core.memory import MemoryAccount
 from mqttlite.core.message import Message
@@ -58,6 +59,7 @@ class Effects(OutboxEffects):
         "has_jobs",
         "held_back",
         "holds",
+        "interest",
         "is_short",
         "meters_senders",
         "namespaces",
@@ -88,6 +90,8 @@ class Effects(OutboxEffects):
         """About how much memory the messages in `changes` take. The driver sets it to 0 when it takes them."""
         self.awaiting: list[AwaitsCommit] = []
         """The driver calls each entry once, when the changes recorded so far are committed."""
+        self.interest: Interest | None = None
+        """What is subscribed here; None if nobody outside is to know."""
         self._charged: Message | None = None
         self.crowds: list[tuple[int, int]] = []
         """Ranges in `dirty`: the outboxes that one message for many receivers made dirty."""

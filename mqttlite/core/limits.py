@@ -446,6 +446,10 @@ MAX_CLOCK_AHEAD_S: Final = 60.0
 """How far ahead the clock of another broker may be for the publish times of its retained messages to hold. Without it,
 one wrong clock, or one client, could keep a topic from changing for years."""
 
+MAX_HELD_SUBACKS: Final = 100_000
+"""SUBACKs that wait until other brokers know what is subscribed. Each takes a hundred bytes, and they wait for a second
+at most; a further one goes out at once."""
+
 MAX_OWN_RETAINED: Final = 13_000
 """The broker's own retained messages: the presence of up to 10,000 topics, a hundred broker metrics, up to two dozen
 metrics for each of a hundred queues, and messages of analysts below `$SYS/analytics`."""

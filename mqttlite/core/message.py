@@ -84,6 +84,7 @@ class Message(Holdable):
         "raw",
         "retain",
         "superseded",
+        "target",
         "topic",
         "trace",
         "writer",
@@ -119,6 +120,8 @@ class Message(Holdable):
         """Its number (`MessageNumbers`), if it is stored, traced, or reported to its publisher; else 0."""
         self.trace: int = NOT_TRACED
         """Its number if it is traced, else `NOT_TRACED`."""
+        self.target: int = 0
+        """For whom it is here, if it comes from a relay (`relayed`); 0: for whoever subscribes to its topic."""
         self.publisher: str = ""
         """The client identifier of its publisher; empty if that is not a client, and for a message from a store."""
         self.writer: Writer | None = None

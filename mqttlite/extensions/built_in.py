@@ -18,6 +18,7 @@ _NAMES: Final = (
     "dynamic_security",
     "explain",
     "mosquitto_import",
+    "nodes",
     "presence",
     "pubsub",
     "push",

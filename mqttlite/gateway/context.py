@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.dynamic_security.control import ControlTopic
     from mqttlite.extensions.explain.explanations import Explanations
+    from mqttlite.extensions.nodes.nodes import Nodes
     from mqttlite.extensions.pubsub.iam_policies import IamPolicies
     from mqttlite.extensions.queues.queueing import Queueing
     from mqttlite.extensions.schemas.service import SchemaRegistry
@@ -63,6 +64,8 @@ class OperatorContext:
     """None without that extension."""
     bridges: "Bridges | None"
     """None without that extension."""
+    nodes: "Nodes | None"
+    """The other nodes; None if this broker is no node."""
     queueing: "Queueing | None"
     """The queues. None without that extension."""
     surroundings: Surroundings | None

@@ -52,6 +52,9 @@ class LocalClient:
     publishes by `Broker.publish`, and no other client may take its session over."""
     hears_program: bool = False
     """Whether No Local lets through what other parts of the program publish."""
+    is_relay: bool = False
+    """Whether what it publishes was published at another broker: it then reaches no other relay, no shared subscription
+    and nothing that keeps messages, for the other broker has seen to that."""
     quotas: Quotas | None = None
     mount_point: bytes = b""
     is_told: bool = False
@@ -93,13 +96,20 @@ class LocalLink(LinkPort):
         """The offset of the next packet in the first frame."""
         self._unread_bytes = 0
 
-    def connect(self, client: LocalClient, receive_maximum: int) -> None:
+    def connect(self, client: LocalClient, receive_maximum: int, maximum_packet_size: int | None = None) -> None:
         """Open the connection of a client. Raises `ConnectionRefusedError` if the broker does not accept it, and
         `ValueError` for a client identifier that is no MQTT string."""
-        properties = Properties(receive_maximum=receive_maximum, session_expiry_interval=client.session_expiry_s)
+        properties = Properties(
+            receive_maximum=receive_maximum,
+            session_expiry_interval=client.session_expiry_s,
+            maximum_packet_size=maximum_packet_size,
+        )
         frame = encode(Connect(client.client_id, V5, client.clean_start, properties=properties), V5)
         peer = Peer(
-            Identity(client.username, client.mount_point, client.is_trusted, client.hears_program),
+            Identity(
+                *(client.username, client.mount_point, client.is_trusted, client.hears_program),
+                is_relay=client.is_relay,
+            ),
             capabilities=_TOLD if client.is_told else EVERYTHING,
             is_inside=True,
             quotas=client.quotas,
@@ -138,6 +148,19 @@ class LocalLink(LinkPort):
     def send(self, packet: Packet) -> None:
         """Pass a packet of the program to the core. Harmless after the end of the connection."""
         self._feed(encode(packet, V5))
+
+    def feed(self, packets: bytes) -> None:
+        """Pass encoded packets of the program to the core. Harmless after the end of the connection."""
+        self._feed(packets)
+
+    def take(self) -> bytes:
+        """All packets that the program has not read, encoded."""
+        frames = b"".join(self._frames)[self._at :]
+        self._frames = _NO_FRAMES
+        self._at = self._unread_bytes = 0
+        if self._paused:
+            self.resume_writing()
+        return frames
 
     def _feed(self, frame: bytes) -> None:
         self._broker.feed(self.connection, frame, self._loop.time())

@@ -557,7 +557,8 @@ async def test_metrics_follow_the_conventions_and_are_documented(rig: Rig, tmp_p
         for sample in family.samples:
             assert all(re.fullmatch(r"[a-z][a-z_]*", label) for label in sample.labels), sample
     assert len(names) == len(set(names))
-    around = {f"mqttlite_{each.name}{'_total' * (each.kind == 'counter')}" for each in BUILT_IN["cluster"].figures}
+    figures = [*BUILT_IN["cluster"].figures, *BUILT_IN["nodes"].figures]
+    around = {f"mqttlite_{each.name}{'_total' * (each.kind == 'counter')}" for each in figures}
     assert set(names) | around == documented
 
 

@@ -80,6 +80,7 @@ SECTIONS: Final[Mapping[str, str]] = {
     "delivery": "[delivery]\nmax_queues = 3",
     "bridges": "[[bridges]]\nname = 'b'\naddresses = ['a']\ntopics = [{pattern = 'a'}]",
     "cluster": "data_dir = 'a'\n[cluster]\nservers = ['nats://127.0.0.1:4222']",
+    "nodes": "[nodes]\nservers = ['nats://127.0.0.1:4222']",
     "push": "[push]\nallowed_hosts = ['a']",
     "queues": "[[queues]]\nname = 'q'",
     "queues.push": "[[queues]]\nname = 'q'\npush = {url = 'https://a.example/', secret = 'whsec_" + "A" * 43 + "='}",

@@ -104,6 +104,7 @@ class World:
         methods: frozenset[str] = frozenset(),
         is_trusted: bool = False,
         hears_program: bool = False,
+        is_relay: bool = False,
         is_inside: bool = False,
         quotas: Quotas | None = None,
         connect_limits: ConnectLimits | None = None,
@@ -112,7 +113,7 @@ class World:
     ) -> "Client":
         """A link that is up and has sent nothing; `version` is how the client encodes and decodes."""
         peer = Peer(
-            Identity(identity, mount_point, is_trusted, hears_program),
+            Identity(identity, mount_point, is_trusted, hears_program, is_relay),
             must_authenticate,
             capabilities,
             methods,

@@ -88,7 +88,7 @@ class Inbound:
         The broker's own messages are not shed, because they tell what goes on.
         """
         effects, message, source = self._effects, held.message, held.source
-        if route.hook is not None and not held.is_hooked:
+        if route.hook is not None and not held.is_hooked and not source.identity.is_relay:
             held.is_hooked = True
             if self._may_publish(route, message.topic, source):
                 self._ask(route.hook, held, route)

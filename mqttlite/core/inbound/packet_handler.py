@@ -281,9 +281,12 @@ class PacketHandler:
         topic = packet.topic
         properties = packet.properties
         expires_at = 0.0
+        target = 0
         if properties is not NONE:
             if properties.subscription_identifiers:
-                raise ProtocolError("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+                if not connection.identity.is_relay:
+                    raise ProtocolError("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+                target = properties.subscription_identifiers.pop()
             if properties.topic_alias is not None:
                 topic = self._unalias(connection, topic, properties.topic_alias)
                 properties.topic_alias = None
@@ -297,6 +300,7 @@ class PacketHandler:
         capabilities = connection.peer.capabilities
         check_publish(capabilities, packet.qos, packet.retain)
         message = Message(topic, packet.payload, packet.qos, packet.retain, properties, expires_at)
+        message.target = target
         fault = 0
         if capabilities.check_payload_format or len(packet.payload) > connection.topic_limits.max_payload_bytes:
             fault = self._fault(connection, topic, packet.payload, properties)

@@ -114,6 +114,10 @@ class PublishOrder:
         """Forget the removal that is worth least. There is one."""
         (self._vain if len(self._vain) else self._removals).drop_first()
 
+    def removals(self) -> list[Message]:
+        """The tombstones of removals that removed something."""
+        return self._removals.all()
+
     def restore(self, tombstone: Message) -> None:
         """Restore a tombstone that a store kept, or remove it there if it is needed no more."""
         if self.is_on and not tombstone.expired(self._effects.now):

@@ -160,6 +160,13 @@ class RetainedStore:
                     effects.pending_bytes += replay.put(message)
         return replay
 
+    def copies(self, identifier: int) -> RetainedReplay:
+        """A replay of all messages and removals, for another broker."""
+        replay = self.replay(b"#", 2, (identifier,), False)
+        for removal in self.order.removals():
+            replay.put(removal)
+        return replay
+
     def get(self, topic: bytes) -> Message | None:
         """The message of a topic, even if it has expired."""
         return self._kept(topic).get(topic)

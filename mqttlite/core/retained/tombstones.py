@@ -33,6 +33,10 @@ class Tombstones:
         tombstone = self._by_topic.get(topic)
         return None if tombstone is None or tombstone.expired(self._effects.now) else tombstone
 
+    def all(self) -> list[Message]:
+        """All of them, the oldest first."""
+        return list(self._by_topic.values())
+
     def add(self, tombstone: Message) -> None:
         """Remember a removal of a topic that has no tombstone."""
         self.restore(tombstone)

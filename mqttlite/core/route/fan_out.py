@@ -91,7 +91,7 @@ class _Delivering(FanOut):
         self._effects: Final = effects
         self._drops: Final = drops
         self._receivers: Final = receivers
-        self._sinks = sinks
+        self._sinks = _of_sessions(sinks) if sinks and source.identity.is_relay else sinks
         self._source: Final = source
         self._at_once: Final = at_once
         self._asks = False
@@ -211,6 +211,11 @@ class _Delivering(FanOut):
     def _count_unheard(self) -> None:
         """Count messages without subscribers; traced messages are reported one by one."""
         raise AssertionError("each kind has its own")
+
+
+def _of_sessions(sinks: list[Sink]) -> list[Sink]:
+    """The sinks that are sessions with message filters."""
+    return [each for each in sinks if isinstance(each, FilteredReceivers)]
 
 
 def count_unheard(message: Message, drops: Drops) -> None:

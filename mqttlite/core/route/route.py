@@ -70,14 +70,18 @@ class Receiver:
 
     def for_messages_of(self, source: Source) -> "Receiver | None":
         """This receiver, or its variant for the session's own messages. None if the session gets no messages of this
-        source. For the program's own sessions, the messages of the program are their own, unless they hear it."""
+        source. For the program's own sessions, the messages of the program are their own, unless they hear it; for
+        relays, those of all relays."""
         if not self.has_no_local:
             return self
         session = self.session
         if session is source:
             return self.own
         identity = session.identity
-        return self.own if source is THE_PROGRAM and identity.is_trusted and not identity.hears_program else self
+        if not identity.is_trusted:
+            return self
+        is_own = source.identity.is_relay if identity.is_relay else source is THE_PROGRAM and not identity.hears_program
+        return self.own if is_own else self
 
     def outlook(self, message: Message, source: Source, detail: str = "") -> PlannedReceiver:
         """Predict the outcome of a message for the session."""

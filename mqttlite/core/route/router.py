@@ -5,6 +5,7 @@
 counted with its reason.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from mqttlite.core.authorizer import PUBLISH
@@ -14,9 +15,11 @@ from mqttlite.core.jobs import Jobs
 from mqttlite.core.limits import CHECK_WORK, CHECKED_BYTES_PER_WORK_UNIT, CROWD, DELAY_WORK, OUTBOXES_PER_WORK_UNIT
 from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties, reframed
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, PAYLOAD_INVALID, QUEUE_FULL
+from mqttlite.core.retained.publish_order import published_us
 from mqttlite.core.retained.retained_store import RetainedStore
 from mqttlite.core.route.fan_out import BatchFanOut, FanOut, MessageFanOut, count_unheard
 from mqttlite.core.route.message_tracing import MessageTracing
+from mqttlite.core.route.relayed import RETAINED_COPY
 from mqttlite.core.route.route import Receiver, Route
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.subscription import NO_SINKS
@@ -37,6 +40,9 @@ from mqttlite.topics.namespaces import ParsedTopic
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.properties import NONE
 
+_DOLLAR: Final = 0x24
+"""Topics that begin with `$` are each broker's own."""
+
 
 class Delays(Protocol):
     """Keeps messages until they are due."""
@@ -48,7 +54,7 @@ class Delays(Protocol):
 
 @final
 class Router:
-    __slots__ = ("_effects", "_jobs", "_routes", "_tracing", "delays", "drops", "retained")
+    __slots__ = ("_effects", "_jobs", "_routes", "_tracing", "delays", "drops", "on_retained", "retained")
 
     def __init__(
         self,
@@ -64,6 +70,8 @@ class Router:
         self._tracing: Final = MessageTracing(routes, effects)
         self.retained: Final = retained
         self.drops: Final = drops
+        self.on_retained: Callable[[Message], None] | None = None
+        """Called with each message that was retained here, and by no copy; also with one that only removes another."""
         self.delays: Delays | None = None
         """Set once, before the first message. It publishes through this router."""
 
@@ -180,12 +188,12 @@ class Router:
                 message.number = self._effects.identify(limited)  # so that the publisher is told the number of the copy
             message = limited
         if message.retain and route.retains:  # [MQTT-3.3.1-8]
-            if self.retained.order.is_on:
-                message = self.retained.placed(message, source.dates_retained)
-            writer = source.writer() if self._routes.permissions.restricts else None
-            tally.is_durable = True
-            if message.retain and not self.retained.put(message, writer, source.dates_retained):
-                tally.code = QUOTA_EXCEEDED
+            if source.identity.is_relay:
+                if message.target == RETAINED_COPY:
+                    self._keep_copy(message, tally)
+                    return FanOut(tally)
+            else:
+                message = self._retain(message, source, tally)
         if not route.receivers and not route.sinks:
             tally.code = tally.code or NO_MATCHING_SUBSCRIBERS
             count_unheard(message, self.drops)
@@ -195,6 +203,30 @@ class Router:
         )
         self._jobs.start(fan_out)
         return fan_out
+
+    def _retain(self, message: Message, source: Source, tally: Tally) -> Message:
+        """Retain a message that is published here. Return it as it is delivered."""
+        if self.retained.order.is_on:
+            message = self.retained.placed(message, source.dates_retained)
+        writer = source.writer() if self._routes.permissions.restricts else None
+        tally.is_durable = True
+        if message.retain:
+            if not self.retained.put(message, writer, source.dates_retained):
+                tally.code = QUOTA_EXCEEDED
+            elif self.on_retained is not None and message.topic[0] != _DOLLAR:
+                self.on_retained(message)
+        return message
+
+    def _keep_copy(self, message: Message, tally: Tally) -> None:
+        """Retain a message that was retained at another broker, if it is newer than that of this one."""
+        tally.reached = 1  # so that it does not count as without subscribers
+        message = self.retained.placed(message, True)
+        kept = self.retained.get(message.topic)
+        is_there = kept is not None and (published_us(kept), kept.payload) == (published_us(message), message.payload)
+        if message.retain and not is_there:
+            tally.is_durable = True
+            if not self.retained.put(message, None, True):
+                tally.code = QUOTA_EXCEEDED
 
     def judge(self, route: Route, message: Message, source: Source) -> tuple[int, str]:
         """The reason code and sentence that refuse a message (not for `$delayed`); 0 if it may be published. Counts

@@ -10,6 +10,7 @@ from typing import Final, final
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.effects import Effects
 from mqttlite.core.hook import Hook, HookFinder
+from mqttlite.core.interest import Interest
 from mqttlite.core.limits import (
     COMPARED_PER_ITERATION,
     FOUND_WORK,
@@ -149,6 +150,14 @@ class Routes:
         """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
         self._tree.remove(topic_filter, self._bound.pop((topic_filter, id(sink))))
         self.forget(topic_filter)
+
+    def tell(self, interest: Interest) -> None:
+        """Count in `interest` what is subscribed, from now on. Called once."""
+        self._effects.interest = interest
+        for session in self._sessions.values():
+            for subscription in session.subscriptions.values():
+                if not subscription.share_name:
+                    interest.add(subscription.client_id, subscription.topic_filter, subscription.qos)
 
     def hook_with(self, hooks: HookFinder) -> None:
         """Set what finds the hooks of topics, and drop all routes. Called again when it has others."""
@@ -353,6 +362,11 @@ class Routes:
             self._tree.remove(topic_filter, replaced)
         self._tree.add(topic_filter, subscription)
         self.forget(topic_filter)
+        interest = self._effects.interest
+        if interest is not None:
+            interest.add(subscription.client_id, topic_filter, subscription.qos)
+            if replaced is not None:
+                interest.remove(replaced.client_id, topic_filter, replaced.qos)
 
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription that was added."""
@@ -426,6 +440,8 @@ class Routes:
         namespace = self.serves(topic_filter) if topic_filter[0] == _DOLLAR else None
         if namespace is None:
             self._tree.remove(topic_filter, subscription)
+            if self._effects.interest is not None:
+                self._effects.interest.remove(subscription.client_id, topic_filter, subscription.qos)
         else:
             namespace.remove(subscription)
 

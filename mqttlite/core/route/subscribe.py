@@ -293,18 +293,22 @@ class Subscriptions:
     def answer(
         self, connection: Connection, session: Session, packet_type: int, packet_id: int, outcome: Outcome
     ) -> None:
-        """Send the SUBACK or UNSUBACK. For a durable session it waits for the commit.
+        """Send the SUBACK or UNSUBACK. For a durable session it waits for the commit. Where others are told what is
+        subscribed, SUBACK waits for them, too.
 
         UNSUBACK has no reason string [MQTT-3.11.2-1] [MQTT-3.11.2-2]. Raises `PacketTooLarge`.
         """
         outbox = connection.outbox
-        outbox.awaits_commit = outbox.awaits_commit or session.durable
+        interest = self._effects.interest
         if packet_type == SUBSCRIBE:  # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
             frame = _suback(connection, packet_id, bytes(outcome.codes), outcome.reason)
             connection.check_size(frame, "SUBACK")
+            if interest is not None and not session.identity.is_relay and interest.hold(connection.number, frame):
+                return
         else:  # [MQTT-3.10.4-4] [MQTT-3.10.4-5]
             frame = encode(Unsuback(packet_id, bytes(outcome.codes)), connection.version)
             connection.check_size(frame, "UNSUBACK")
+        outbox.awaits_commit = outbox.awaits_commit or session.durable
         outbox.answer(frame)
 
     def _has_room_for_filter(self, session: Session, topic_filter: bytes) -> bool:

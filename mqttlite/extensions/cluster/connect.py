@@ -3,7 +3,7 @@ engine's."""
 
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mqttlite.config import ConfigError
 
@@ -34,7 +34,7 @@ async def connect(options: "ClusterOptions", *, creates: bool = True) -> "Engine
             servers=options.servers,
             cluster=options.name,
             login=login,
-            tls=_tls(options),
+            tls=tls_context("cluster", options),
             max_file_bytes=options.snapshot_bytes,
             system=system,
             monitoring=options.monitoring,
@@ -57,7 +57,21 @@ def engine_child(options: "ClusterOptions", folder: Path) -> "EngineChild | None
     return EngineChild(EngineChildOptions(options.servers, engine.address, options.name, folder, engine.secret, tls))
 
 
-def _tls(options: "ClusterOptions") -> ssl.SSLContext | None:
+class TlsFiles(Protocol):
+    """The options that say how to connect with TLS."""
+
+    @property
+    def servers(self) -> tuple[str, ...]: ...
+    @property
+    def ca_file(self) -> str | None: ...
+    @property
+    def cert_file(self) -> str | None: ...
+    @property
+    def key_file(self) -> str | None: ...
+
+
+def tls_context(section: str, options: TlsFiles) -> ssl.SSLContext | None:
+    """None where no server needs TLS. Raises `ConfigError`, which names the section."""
     if not any(each.startswith("tls://") for each in options.servers):
         return None
     try:
@@ -65,5 +79,5 @@ def _tls(options: "ClusterOptions") -> ssl.SSLContext | None:
         if options.cert_file is not None:
             context.load_cert_chain(options.cert_file, options.key_file)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"cluster: its certificates cannot be used: {error}. Name files in PEM") from None
+        raise ConfigError(f"{section}: its certificates cannot be used: {error}. Name files in PEM") from None
     return context

@@ -97,7 +97,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             ("monitoring", self.monitoring, ("http", "https"), "http://10.0.0.1:8222"),
         ):
             for address in addresses:
-                if not _is_address(address, schemes):
+                if not is_address(address, schemes):
                     raise ValueError(
                         f'{option} has {shown(address)!r}: write it like "{example}", with a port from 1 to 65535, and '
                         "an IPv6 address in brackets"
@@ -128,7 +128,8 @@ def default_node(host: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", host)[:64] or "-"
 
 
-def _is_address(url: str, schemes: tuple[str, ...]) -> bool:
+def is_address(url: str, schemes: tuple[str, ...]) -> bool:
+    """Whether it is an address of one of the schemes, with a host and a port."""
     try:
         parts = urlsplit(url)
         return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0

@@ -277,7 +277,7 @@ class NatsConnection:
 
     def _close_later(self, client: Client) -> None:
         """Close what is left of a connection. It may hang at a server that is stopped, so nobody waits for it."""
-        closing = asyncio.create_task(_close(client))
+        closing = asyncio.create_task(close(client))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
@@ -317,7 +317,7 @@ async def connect_to(options: NatsOptions, login: NatsLogin, url: str, broken: a
                 user_credentials=str(login.credentials) if login.credentials else None,
             )
     except BaseException:
-        await _close(client)
+        await close(client)
         raise
     return client
 
@@ -333,7 +333,7 @@ async def connect(options: NatsOptions, login: NatsLogin) -> NatsConnection:
     return connection
 
 
-async def _close(client: Client) -> None:
+async def close(client: Client) -> None:
     with suppress(TimeoutError, NatsError, OSError):
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await client.close()

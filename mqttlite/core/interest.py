@@ -1,0 +1,96 @@
+"""What is subscribed here, for others at which messages are published: each topic filter, with the highest QoS of its
+subscribers. A SUBACK waits here until they know.
+
+Shared subscriptions and those below `$` are not in it, nor those of relays, by which others listen here. Invariant:
+`take` gives each filter whose QoS has changed since the last call.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, final
+
+from mqttlite.core.limits import MAX_HELD_SUBACKS
+
+NOBODY: Final = -1
+"""In place of a QoS: the filter has no subscribers any more."""
+
+_DOLLAR: Final = 0x24
+_BITS: Final = 32
+"""For the number of subscribers of one QoS."""
+
+
+class HeldSuback(NamedTuple):
+    """A SUBACK for the connection with that number."""
+
+    number: int
+    frame: bytes
+
+
+@final
+class Interest:
+    """`relays` is how the client identifiers of relays begin. `on_news` is called when there is something to take, and
+    must not call back."""
+
+    __slots__ = ("_counts", "_held", "_news", "_on_news", "_relays")
+
+    def __init__(self, relays: str, on_news: Callable[[], None]) -> None:
+        self._relays: Final = relays
+        self._on_news: Final = on_news
+        self._counts: Final[dict[bytes, int]] = {}
+        """The subscribers of each filter: three numbers in one, by QoS."""
+        self._news: dict[bytes, int] = {}
+        """The filters whose QoS has changed, with the new one or `NOBODY`."""
+        self._held: list[HeldSuback] = []
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(self, client_id: str, topic_filter: bytes, qos: int) -> None:
+        """Count a subscription, unless it is none that others are to know."""
+        if topic_filter[0] != _DOLLAR and not client_id.startswith(self._relays):
+            before = self._counts.get(topic_filter, 0)
+            self._set(topic_filter, before, before + (1 << _BITS * qos))
+
+    def remove(self, client_id: str, topic_filter: bytes, qos: int) -> None:
+        """Count a subscription no longer that was added."""
+        if topic_filter[0] != _DOLLAR and not client_id.startswith(self._relays):
+            before = self._counts[topic_filter]
+            self._set(topic_filter, before, before - (1 << _BITS * qos))
+
+    def hold(self, number: int, frame: bytes) -> bool:
+        """Keep a SUBACK until others know what it answers. False if there are too many: then it goes out at once."""
+        if len(self._held) >= MAX_HELD_SUBACKS:
+            return False
+        self._held.append(HeldSuback(number, frame))
+        self._on_news()
+        return True
+
+    def take(self) -> tuple[dict[bytes, int], list[HeldSuback]]:
+        """The filters whose QoS has changed, with the new one or `NOBODY`; and the SUBACKs that wait until others know
+        them."""
+        news, self._news = self._news, {}
+        held, self._held = self._held, []
+        return news, held
+
+    def current(self) -> list[tuple[bytes, int]]:
+        """Each filter with the highest QoS of its subscribers."""
+        return [(topic_filter, _highest(counts)) for topic_filter, counts in self._counts.items()]
+
+    def _set(self, topic_filter: bytes, before: int, after: int) -> None:
+        if after:
+            self._counts[topic_filter] = after
+        else:
+            del self._counts[topic_filter]
+        qos = _highest(after)
+        if qos != _highest(before):
+            if not self._news:
+                self._on_news()
+            self._news[topic_filter] = qos
+
+
+def _highest(counts: int) -> int:
+    """The highest QoS of which there is a subscriber, or `NOBODY`."""
+    if counts >> 2 * _BITS:
+        return 2
+    if counts >> _BITS:
+        return 1
+    return 0 if counts else NOBODY

@@ -1,0 +1,1 @@
+"""Several brokers as one: what is published at one reaches the subscribers of all."""

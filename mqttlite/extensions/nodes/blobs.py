@@ -1,0 +1,84 @@
+"""What nodes send to each other.
+
+Two nodes are joined by a *connection*, which the one with the smaller name opens. On it each sends `Data` with the
+numbers 1, 2, 3, …: a missing number says that something was lost, and ends the connection. A blob that cannot be
+decoded is of another version, and is left alone.
+"""
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+VERSION: Final = 1
+"""Of these blobs. Nodes of different versions do not talk to each other."""
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello", array_like=True):
+    """To all nodes, once a second: the sender runs, or ends."""
+
+    version: int
+    node: str
+    run: int
+    """A number that the node has drawn at its start."""
+    is_leaving: bool = False
+
+
+class Open(msgspec.Struct, frozen=True, tag="open", array_like=True):
+    """A connection begins, or with `is_answer` is accepted."""
+
+    version: int
+    node: str
+    run: int
+    connection: int
+    """A number drawn by the node that opens it."""
+    is_answer: bool
+    is_new: bool
+    """Whether the sender has no session for the other one, so that its packet identifiers begin anew."""
+    receive_maximum: int
+    """The most messages of QoS 1 and 2 that the sender takes unacknowledged."""
+    max_packet_bytes: int
+    """The largest packet that the sender takes."""
+
+
+class Close(msgspec.Struct, frozen=True, tag="close", array_like=True):
+    """A connection has ended."""
+
+    node: str
+    connection: int
+    why: str
+    """A sentence about the sender."""
+
+
+class Data(msgspec.Struct, frozen=True, tag="data", array_like=True):
+    """A part of what one node tells the other."""
+
+    node: str
+    connection: int
+    number: int
+    taken: int
+    """The highest number that the sender has taken of the other one's."""
+    is_whole: bool
+    """Whether the filters up to here, with those in this blob, are all that the sender has."""
+    news: list[tuple[bytes, int]]
+    """Topic filters, each with the highest QoS of its subscribers at the sender; below 0, there are none any more."""
+    packets: bytes
+    """A piece of a row of MQTT 5.0 packets, cut at any place."""
+
+
+Blob: TypeAlias = Hello | Open | Close | Data
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final[msgspec.msgpack.Decoder[Blob]] = msgspec.msgpack.Decoder(Blob)
+
+
+def encode(blob: Blob) -> bytes:
+    """A blob as bytes."""
+    return _ENCODER.encode(blob)
+
+
+def decode(data: bytes) -> Blob | None:
+    """None for what is no blob of this version."""
+    try:
+        return _DECODER.decode(data)
+    except msgspec.DecodeError:  # also what has other fields
+        return None

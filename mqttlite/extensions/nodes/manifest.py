@@ -1,0 +1,24 @@
+"""What belongs to nodes."""
+
+from typing import Final
+
+from mqttlite.extensions.manifest import Command, Manifest
+from mqttlite.telemetry.figures import Figure
+
+MANIFEST: Final = Manifest(
+    needs=("cluster",),
+    commands={
+        "nodes": Command("List the other nodes.", "mqttlite.extensions.nodes.commands:command"),
+    },
+    routes=("mqttlite.extensions.nodes.routes:routes",),
+    switch="nodes",
+    conflicts="mqttlite.extensions.nodes.problems:problems",
+    figures=(
+        Figure("gauge", "nodes_connected", "Whether another node is connected: 1 or 0.", "nodes/connected"),
+        Figure("gauge", "nodes_waiting", "Messages for another node that it has not acknowledged.", "nodes/waiting"),
+        Figure("gauge", "nodes_filters", "Topic filters that are subscribed at another node."),
+        Figure("counter", "nodes_sent_bytes", "Bytes of MQTT packets for another node."),
+        Figure("counter", "nodes_received_bytes", "Bytes of MQTT packets from another node."),
+        Figure("counter", "nodes_connects", "How often another node has connected."),
+    ),
+)

@@ -1,0 +1,280 @@
+"""`Nodes`: this broker as one of several. It finds the others, and tells them what is subscribed here.
+
+Invariants: a node is told each change of a subscription, in order, behind all that was subscribed when the two
+connected; nothing that came from one node goes on to another.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from mqttlite.config import ConfigError
+from mqttlite.core.broker import Broker
+from mqttlite.core.interest import HeldSuback, Interest
+from mqttlite.core.message import Message
+from mqttlite.extensions.nodes.blobs import VERSION, Blob, Data, Hello, Open, decode, encode
+from mqttlite.extensions.nodes.carrier import Carrier, CarrierLost
+from mqttlite.extensions.nodes.peer import CLIENT_ID_PREFIX, NodeState, Peer
+from mqttlite.net.link import LinkDriver
+from mqttlite.telemetry.figures import Values
+
+HELLO_S: Final = 1.0
+"""How often a node says that it runs."""
+
+TICK_S: Final = 0.25
+"""How often a node looks whether others are silent."""
+
+FLUSH_S: Final = 0.001
+"""How long what is for other nodes waits for more: one blob of a thousand messages costs little more than one of a
+single message."""
+
+TOLD_S: Final = 1.0
+"""How long a SUBACK waits until other nodes know what is subscribed. A node that does not answer in time is named in
+the log, and learns it later."""
+
+MAX_NODES: Final = 64
+"""The most other nodes. Further ones are not talked to."""
+
+MAX_FILTERS: Final = 50_000
+"""The most topic filters that other nodes are told. With more they are told `#`: each message comes here then."""
+
+EVERYTHING: Final = b"#"
+
+_log = logging.getLogger("mqttlite.nodes")
+
+
+class _Waiting(NamedTuple):
+    """SUBACKs that wait until each connected node has taken so many news."""
+
+    counts: dict[str, int]
+    held: list[HeldSuback]
+    since: float
+
+
+class Nodes:
+    """`keep_s` as in the options."""
+
+    def __init__(self, node: str, keep_s: int, core: Broker, driver: LinkDriver, carrier: Carrier) -> None:
+        self.node: Final = node
+        self._run: Final = secrets.randbits(62) + 1
+        self._keep_s: Final = keep_s
+        self._core: Final = core
+        self._driver: Final = driver
+        self._carrier: Final = carrier
+        self._loop: Final = asyncio.get_running_loop()
+        self._is_woken: Final = asyncio.Event()
+        self._interest: Final = Interest(CLIENT_ID_PREFIX, self._is_woken.set)
+        self._is_widened = False
+        """Whether others are told `#` in place of all filters."""
+        self._peers: Final[dict[str, Peer]] = {}
+        self._waiting: Final[deque[_Waiting]] = deque()
+        self._late: Final[set[str]] = set()
+        """Nodes that did not take news in time, and are not waited for until they do."""
+        self._is_unknown: Final = asyncio.Event()
+        """A node has started, and may not have heard of this one."""
+        self._tasks: Final[list[asyncio.Task[None]]] = []
+        self._rivals: Final[set[int]] = set()
+        """The runs of other nodes with this name."""
+        self._is_over_full = False
+
+    # ------------------------------------------------------------------ start and stop
+
+    async def start(self) -> None:
+        """Begin. Raises `ConfigError` if the broker has no room for the sessions of other nodes."""
+        self._core.copy_retained(self._copy)
+        self._core.tell_interest(self._interest)
+        self._interest.take()
+        self._widen_if_many()
+        known = [each.client_id for each in self._core.sessions.values()]
+        for client_id in [each for each in known if each.startswith(CLIENT_ID_PREFIX)]:
+            peer = self._peer(client_id.removeprefix(CLIENT_ID_PREFIX))
+            if peer is None:
+                break
+            try:
+                peer.connect(1, self._core.limits.max_packet_bytes).leave()
+            except ConnectionRefusedError as error:
+                raise ConfigError(f"nodes: {peer.name!r} has no session here: {error}") from None
+        await self._carrier.open(self.node, self._on_bytes)
+        for work in (self._hello(), self._tick(), self._send()):
+            self._tasks.append(self._loop.create_task(work))
+
+    async def stop(self) -> None:
+        """Say goodbye. What waits for other nodes is kept."""
+        for peer in self._peers.values():
+            peer.end("This broker stops.", "It was stopped.")
+        await self._flush()
+        await self._say(is_leaving=True)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._carrier.close()
+        self._look()  # nobody is connected any more
+
+    # ------------------------------------------------------------------ what is subscribed here
+
+    def _tell(self) -> None:
+        """Tell all nodes what has changed. SUBACKs wait until they know it."""
+        news, held = self._interest.take()
+        if news and not self._is_widened:
+            self._widen_if_many()
+            told = [(EVERYTHING, 2)] if self._is_widened else list(news.items())
+            for peer in self._peers.values():
+                peer.tell(told)
+        if held:
+            counts = {
+                name: peer.news_told
+                for name, peer in self._peers.items()
+                if peer.is_connected and name not in self._late
+            }
+            self._waiting.append(_Waiting(counts, held, self._loop.time()))
+            self._look()
+
+    def _copy(self, message: Message) -> None:
+        """A message was retained here, or removed one."""
+        for peer in self._peers.values():
+            peer.copy(message)
+
+    def _widen_if_many(self) -> None:
+        if len(self._interest) > MAX_FILTERS and not self._is_widened:
+            self._is_widened = True
+            _log.warning(
+                "more than %d topic filters are subscribed here: other nodes send all messages to this one", MAX_FILTERS
+            )
+
+    def _filters(self) -> Iterable[tuple[bytes, int]]:
+        return [(EVERYTHING, 2)] if self._is_widened else self._interest.current()
+
+    def _look(self) -> None:
+        """Send the SUBACKs that need not wait any longer, in order."""
+        for name in [each for each in self._late if not self._lacks(each, self._peers[each].news_told)]:
+            self._late.discard(name)
+        now = self._loop.time()
+        while self._waiting:
+            first = self._waiting[0]
+            missing = [name for name, count in first.counts.items() if self._lacks(name, count)]
+            if missing and now - first.since < TOLD_S:
+                return
+            for name in missing:
+                if name not in self._late:
+                    self._late.add(name)
+                    _log.warning("node %s does not answer: subscriptions are acknowledged without it", name)
+            self._waiting.popleft()
+            self._core.acknowledge_subscriptions(first.held, now)
+            self._driver.wake()
+
+    def _lacks(self, name: str, count: int) -> bool:
+        """Whether a node is connected, and has not taken so many news."""
+        peer = self._peers[name]
+        return peer.is_connected and peer.news_taken < count
+
+    # ------------------------------------------------------------------ from other nodes
+
+    def _on_bytes(self, data: bytes) -> None:
+        blob = decode(data)
+        if blob is None or blob.node == self.node:
+            self._on_own(blob)
+            return
+        now = self._loop.time()
+        if isinstance(blob, Hello):
+            self._on_hello(blob, now)
+            return
+        peer = self._peer(blob.node)
+        if peer is None or (isinstance(blob, Open) and blob.version != VERSION):
+            return
+        if isinstance(blob, Data):
+            peer.on_data(blob, now)
+        elif isinstance(blob, Open):
+            peer.on_open(blob, now)
+        else:
+            peer.on_close(blob)
+        self._look()
+
+    def _on_hello(self, blob: Hello, now: float) -> None:
+        if blob.version != VERSION:
+            return
+        peer = self._peer(blob.node)
+        if peer is not None and peer.on_hello(blob.run, blob.is_leaving, now):
+            self._is_unknown.set()
+
+    def _on_own(self, blob: Blob | None) -> None:
+        """What this node sent to all, or another one of its name."""
+        if isinstance(blob, Hello) and blob.run != self._run and not blob.is_leaving and blob.run not in self._rivals:
+            self._rivals.add(blob.run)
+            _log.error("there are two nodes with the name %s: give each its own (nodes.node)", self.node)
+
+    def _peer(self, name: str) -> Peer | None:
+        """None if there are too many."""
+        peer = self._peers.get(name)
+        if peer is None:
+            if len(self._peers) >= MAX_NODES:
+                if not self._is_over_full:
+                    self._is_over_full = True
+                    _log.error("there are more than %d other nodes: %s and others are left out", MAX_NODES, name)
+                return None
+            peer = self._peers[name] = Peer(
+                *(name, self.node, self._run, self._core, self._driver, self._keep_s),
+                wake=self._is_woken.set,
+                filters=self._filters,
+                draw=lambda: secrets.randbits(62) + 1,
+            )
+        return peer
+
+    # ------------------------------------------------------------------ to other nodes
+
+    async def _hello(self) -> None:
+        while True:
+            self._is_unknown.clear()
+            await self._say(is_leaving=False)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HELLO_S):
+                    await self._is_unknown.wait()
+
+    async def _say(self, *, is_leaving: bool) -> None:
+        with suppress(CarrierLost):  # the carrier logs it, and the next one comes soon
+            await self._carrier.send_all(encode(Hello(VERSION, self.node, self._run, is_leaving)))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self._loop.time()
+            for peer in self._peers.values():
+                peer.tick(now)
+            self._look()
+
+    async def _send(self) -> None:
+        while True:
+            await self._is_woken.wait()
+            await asyncio.sleep(FLUSH_S)
+            self._is_woken.clear()
+            await self._flush()
+
+    async def _flush(self) -> None:
+        self._tell()
+        for peer in list(self._peers.values()):
+            for blob in peer.blobs(self._loop.time()):
+                with suppress(CarrierLost):  # the other node sees the gap
+                    await self._carrier.send(peer.name, encode(blob))
+
+    # ------------------------------------------------------------------ figures
+
+    def states(self) -> list[NodeState]:
+        """Each other node that was heard of, or for which something waits, by name."""
+        return [self._peers[name].view() for name in sorted(self._peers)]
+
+    def figures(self) -> Mapping[str, Values]:
+        """The values of the figures in the manifest."""
+        states = self.states()
+        labels = [{"node": each.name} for each in states]
+        return {
+            "nodes_connected": [(label, each.state == "connected") for label, each in zip(labels, states, strict=True)],
+            "nodes_waiting": [(label, each.waiting) for label, each in zip(labels, states, strict=True)],
+            "nodes_filters": [(label, each.filters) for label, each in zip(labels, states, strict=True)],
+            "nodes_sent_bytes": [(label, each.sent_bytes) for label, each in zip(labels, states, strict=True)],
+            "nodes_received_bytes": [(label, each.received_bytes) for label, each in zip(labels, states, strict=True)],
+            "nodes_connects": [(label, each.connects) for label, each in zip(labels, states, strict=True)],
+        }

@@ -1,0 +1,525 @@
+"""One other node: what is subscribed there, what waits for it, and the connection to it.
+
+What waits is in a kept session of this broker, `$node/<name>`, whose subscriptions are the topic filters of the other
+node. Both nodes have one for the other, and while they are connected, what the broker here writes to that session is
+read by the broker there as if it came from its session for this node, and the other way round: messages and
+acknowledgements, under the same packet identifiers. So a message of QoS 1 or 2 stays in the session here until the
+other node has it on disk, and comes again after a loss; one of QoS 2 comes once.
+
+Invariant: while a connection is open, the other node has got each byte up to `Data` number `taken`, in order; a gap
+ends the connection.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from mqttlite.core.broker import Broker
+from mqttlite.core.interest import NOBODY
+from mqttlite.core.message import Message
+from mqttlite.core.session.session import Session
+from mqttlite.extensions.nodes.blobs import VERSION, Blob, Close, Data, Open
+from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
+from mqttlite.net.link import LinkDriver
+from mqttlite.net.local_link import LocalClient, LocalLink
+from mqttlite.wire.constants import CONNACK, PUBCOMP, PUBREL, SUBACK, UNSUBACK
+from mqttlite.wire.framer import packet_size
+from mqttlite.wire.packets import Ack, Subscribe, SubscriptionRequest, Unsubscribe
+
+CLIENT_ID_PREFIX: Final = "$node/"
+"""The client identifier of the session for a node begins with it; the name follows."""
+
+SILENT_S: Final = 3.0
+"""A node of which nothing is heard for so long is away."""
+
+KEEP_ALIVE_S: Final = 0.5
+"""How long a connection is silent at most."""
+
+OPEN_AGAIN_S: Final = 1.0
+"""How long a node waits for the answer when it opens a connection."""
+
+UNDER_WAY_BYTES: Final = 4 * 1_048_576
+"""How many bytes the other node may have to take. More wait in the session, as for a slow client."""
+
+UNHANDLED_BYTES: Final = 1_048_576
+"""While the broker has more bytes of the other node to handle, it is not told that they are taken."""
+
+NEWS_BYTES: Final = 65_536
+"""About how many bytes of topic filters are in one blob: some milliseconds of work for the other node."""
+
+SHORT_FILTERS_BYTES: Final = 700
+"""About how many bytes of topic filters are in one SUBSCRIBE. The broker handles a longer one later, in parts."""
+
+_ANSWERS: Final = frozenset({CONNACK, SUBACK, UNSUBACK})
+"""Packets of the broker to its own session, which the other node must not get."""
+
+State = Literal["connected", "away"]
+
+_log = logging.getLogger("mqttlite.nodes")
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+    """How another node stands."""
+
+    name: str
+    state: State
+    reason: str
+    """Why it is away, as a sentence; empty while it is connected."""
+    waiting: int
+    """Messages of QoS 1 and 2 that it has not acknowledged."""
+    filters: int
+    """Topic filters that are subscribed there."""
+    sent_bytes: int
+    received_bytes: int
+    """Bytes of MQTT packets since the start of this broker."""
+    connects: int
+    """How often the two have connected since then."""
+
+
+class _UnderWay(NamedTuple):
+    number: int
+    size: int
+    news: int
+    """As in `Peer.news_told`, with those in it."""
+
+
+class Peer:
+    """It is given what comes from the node, and `tick`; after each `wake` its `blobs` are sent."""
+
+    def __init__(
+        self,
+        name: str,
+        me: str,
+        run: int,
+        core: Broker,
+        driver: LinkDriver,
+        keep_s: int,
+        wake: Callable[[], None],
+        filters: Callable[[], Iterable[tuple[bytes, int]]],
+        draw: Callable[[], int],
+    ) -> None:
+        """`run` is that of this node; `filters` are what is subscribed here; `draw` draws a number; `wake` has `blobs`
+        called soon."""
+        self.name: Final = name
+        self.is_connected: bool = False
+        self.reason: str = "It was not heard of since this broker started."
+        self.sent_bytes: int = 0
+        self.received_bytes: int = 0
+        self.connects: int = 0
+        self.news_told: int = 0
+        """How many filters it was told since the connection began."""
+        self.news_taken: int = 0
+        """How many of them it has taken."""
+        self._me: Final = me
+        self._run: Final = run
+        self._core: Final = core
+        self._driver: Final = driver
+        self._keep_s: Final = keep_s
+        self._wake: Final = wake
+        self._filters: Final = filters
+        self._draw: Final = draw
+        self._its_run = 0
+        self._heard_at = -SILENT_S
+        self._data_at = 0.0
+        """When something came on the connection."""
+        self._connection = 0
+        """The number of the connection that is open, or that this node tries to open."""
+        self._opened_at = -OPEN_AGAIN_S
+        self._link: LocalLink | None = None
+        self._control: Final[list[Blob]] = []
+        """Blobs that go out first."""
+        self._news: Final[deque[tuple[bytes, int]]] = deque()
+        self._whole_after = 0
+        """After how many news it has all filters."""
+        self._is_whole_told = False
+        self._packets = b""
+        """What the other node is to get, in pieces."""
+        self._number = 0
+        self._under_way: Final[deque[_UnderWay]] = deque()
+        self._under_way_bytes = 0
+        self._received = 0
+        """The number of the latest blob from the other node."""
+        self._taken = 0
+        """The number of the latest one that is handled."""
+        self._owed = 0
+        """The number of the latest blob from it that said something: an answer alone is not answered."""
+        self._told_taken = 0
+        self._said_at = 0.0
+        self._speaks = False
+        """Whether the next blob is sent even if it is empty."""
+        self._answers_due = 0
+        """How many packets of `_ANSWERS` and of `_forgotten` the broker still writes."""
+        self._subacks: Final[deque[tuple[int, int]]] = deque()
+        """Numbers of blobs with news, each with how many SUBACKs say that these and those before are on disk."""
+        self._subacks_seen = 0
+        self._subacks_asked = 0
+        self._forgotten: Final[set[int]] = set()
+        """Packet identifiers whose next PUBCOMP answers what this module sent."""
+        self._stale: Final[set[bytes]] = set()
+        """Subscriptions of an earlier connection that were not told again."""
+        self._packet_id = 0
+        self._dropped = 0
+        """How many messages its session here had dropped when all retained messages were sent."""
+
+    @property
+    def client_id(self) -> str:
+        """That of the session for it."""
+        return CLIENT_ID_PREFIX + self.name
+
+    @property
+    def waiting(self) -> int:
+        """Messages of QoS 1 and 2 that it has not acknowledged."""
+        session = self._core.sessions.get(self.client_id)
+        if session is None:
+            return 0
+        return len(session.queue) + len(session.window.inflight) + len(session.window.resend)
+
+    @property
+    def subscriptions(self) -> int:
+        """Topic filters that are subscribed there."""
+        session = self._core.sessions.get(self.client_id)
+        return 0 if session is None else len(session.subscriptions)
+
+    def view(self) -> NodeState:
+        """How it stands now."""
+        return NodeState(
+            name=self.name,
+            state="connected" if self.is_connected else "away",
+            reason="" if self.is_connected else self.reason,
+            waiting=self.waiting,
+            filters=self.subscriptions,
+            sent_bytes=self.sent_bytes,
+            received_bytes=self.received_bytes,
+            connects=self.connects,
+        )
+
+    # ------------------------------------------------------------------ the connection
+
+    def on_hello(self, run: int, is_leaving: bool, now: float) -> bool:
+        """It runs, or ends. Return whether it has started since it was heard of."""
+        if is_leaving:
+            if run == self._its_run:
+                self._heard_at = now - SILENT_S
+                self.end("It was stopped.")
+            return False
+        has_started = run != self._its_run
+        if has_started:
+            self.end("It started again.")
+            self._its_run = run
+        self._heard_at = now
+        self._open_if_due(now)
+        return has_started
+
+    def _open_if_due(self, now: float) -> None:
+        """The node with the smaller name opens the connection."""
+        if self._link is None and self._me < self.name and now - self._opened_at >= OPEN_AGAIN_S:
+            self._opened_at = now
+            self._connection = self._draw()
+            self._put(self._open(is_answer=False))
+
+    def on_open(self, blob: Open, now: float) -> None:
+        """A connection that it opens, or that it accepts."""
+        self._heard_at = now
+        self._its_run = blob.run
+        if blob.is_answer:
+            if self._link is None and blob.connection == self._connection:
+                self._begin(blob, now)
+            return
+        self.end("It has opened a new connection.")
+        self._control.clear()
+        self._connection = blob.connection
+        self._put(self._open(is_answer=True))
+        self._begin(blob, now)
+
+    def on_close(self, blob: Close) -> None:
+        """It has ended the connection."""
+        if blob.connection == self._connection and self._link is not None:
+            self._leave(blob.why)
+
+    def end(self, why: str, told: str = "") -> None:
+        """End the connection, if there is one, and tell the other node: sentences."""
+        if self._link is not None:
+            self._put(Close(self._me, self._connection, told or f"It ended the connection: {why}"))
+            self._leave(why)
+
+    def _open(self, *, is_answer: bool) -> Open:
+        limits = self._core.limits
+        is_new = self._core.sessions.get(self.client_id) is None
+        return Open(
+            VERSION,
+            *(self._me, self._run, self._connection, is_answer, is_new),
+            receive_maximum=limits.receive_maximum,
+            max_packet_bytes=limits.max_packet_bytes,
+        )
+
+    def _begin(self, other: Open, now: float) -> None:
+        try:
+            link = self._link = self.connect(other.receive_maximum, other.max_packet_bytes)
+        except ConnectionRefusedError as error:
+            self.reason = f"This broker has no room for its session: {error}"
+            self._put(Close(self._me, self._connection, self.reason))
+            return
+        self.is_connected = True
+        self.connects += 1
+        self._number = self._received = self._taken = self._told_taken = self._owed = 0
+        self.news_told = self.news_taken = 0
+        self._answers_due = 1
+        self._subacks_seen = self._subacks_asked = 0
+        self._subacks.clear()
+        self._said_at = self._data_at = now
+        session = link.connection.session
+        assert session is not None, "it is connected"
+        self._stale.update(session.subscriptions)
+        if other.is_new:  # a message under one of these identifiers is a new one
+            for packet_id in session.received.all():
+                self._forgotten.add(packet_id)
+                self._answers_due += 1
+                link.send(Ack(PUBREL, packet_id))
+        self.tell(self._filters())
+        self._whole_after = self.news_told
+        self._is_whole_told = False
+        self._send_copies(session, now)
+        _log.info("node %s is connected", self.name)
+        self._wake()
+
+    def _send_copies(self, session: Session, now: float) -> None:
+        """Send it all retained messages."""
+        self._dropped = _dropped(session)
+        self._core.send_copies(self.client_id, now)
+        self._driver.wake()
+
+    def copy(self, message: Message) -> None:
+        """Send it a message that was retained here, while it is connected. Otherwise it gets all when it is."""
+        if self.is_connected:
+            self._core.send_copy(self.client_id, message)
+
+    def connect(self, receive_maximum: int, max_packet_bytes: int) -> LocalLink:
+        """Connect to the session here. Raises `ConnectionRefusedError` if the broker has no room for it."""
+        link = LocalLink(self._core, self._driver, self._wake, "node", "local", self.name)
+        client = LocalClient(
+            client_id=self.client_id,
+            clean_start=False,
+            session_expiry_s=self._keep_s,
+            is_trusted=True,
+            is_relay=True,
+        )
+        link.connect(client, receive_maximum, max_packet_bytes)
+        return link
+
+    def _leave(self, why: str) -> None:
+        """The connection has ended. The session stays."""
+        link, self._link = self._link, None
+        assert link is not None, "there is a connection"
+        if not link.gone:
+            link.leave()
+        self.is_connected = False
+        self.reason = why
+        self._news.clear()
+        self._packets = b""
+        self._under_way.clear()
+        self._under_way_bytes = 0
+        self._forgotten.clear()
+        self._stale.clear()
+        _log.warning("node %s is away: %s", self.name, why)
+        self._wake()
+
+    def tick(self, now: float) -> None:
+        """Called several times a second."""
+        link = self._link
+        if link is None:
+            if now - self._heard_at < SILENT_S:
+                self._open_if_due(now)
+            return
+        if link.gone:
+            self.end(link.connection.close_detail or "The broker ended the session.")
+        elif now - self._data_at >= SILENT_S:
+            self.end(f"It was silent for {SILENT_S:g} s.")
+        else:
+            self._take(link)
+            session = link.connection.session
+            if session is not None and _dropped(session) > self._dropped and not link.connection.outbox.blocked:
+                self._send_copies(session, now)  # a copy may have been among them
+            if now - self._said_at >= KEEP_ALIVE_S:
+                self._speaks = True
+                self._wake()
+
+    # ------------------------------------------------------------------ to the other node
+
+    def tell(self, news: Iterable[tuple[bytes, int]]) -> None:
+        """Tell it what is subscribed here."""
+        if self._link is not None:
+            before = len(self._news)
+            self._news.extend(news)
+            self.news_told += len(self._news) - before
+            self._wake()
+
+    def blobs(self, now: float) -> Iterable[Blob]:
+        """What is to be sent now."""
+        control, self._control[:] = list(self._control), ()
+        yield from control
+        link = self._link
+        if link is None:
+            return
+        self._read(link)
+        self._take(link)
+        while self._link is link and self._has_more():
+            yield self._next(now)
+            self._read(link)
+        if link.gone and self._link is link:
+            self.end(link.connection.close_detail or "The broker ended the session.")
+            control, self._control[:] = list(self._control), ()
+            yield from control
+
+    def _has_more(self) -> bool:
+        """Whether there is something to say, and room for it."""
+        if self._news or self._packets or not self._is_whole_told:
+            return self._under_way_bytes < UNDER_WAY_BYTES
+        return self._speaks or self._told_taken < min(self._taken, self._owed)
+
+    def _next(self, now: float) -> Data:
+        news: list[tuple[bytes, int]] = []
+        size = 0
+        while self._news and size < NEWS_BYTES:
+            each = self._news.popleft()
+            size += len(each[0])
+            news.append(each)
+        packets, self._packets = self._packets[:MAX_BLOB_BYTES], self._packets[MAX_BLOB_BYTES:]
+        self._number += 1
+        told = self.news_told - len(self._news)
+        is_whole = not self._is_whole_told and told >= self._whole_after
+        self._is_whole_told |= is_whole
+        size += len(packets)
+        self._under_way.append(_UnderWay(self._number, size, told))
+        self._under_way_bytes += size
+        self.sent_bytes += len(packets)
+        self._told_taken = self._taken
+        self._said_at = now
+        self._speaks = False
+        return Data(self._me, self._connection, self._number, self._taken, is_whole, news, packets)
+
+    def _read(self, link: LocalLink) -> None:
+        """Take what the broker has written, if there is room for it."""
+        if not self._packets and self._under_way_bytes < UNDER_WAY_BYTES:
+            packets = link.take()
+            self._packets = self._without_answers(packets) if self._answers_due else packets
+
+    def _without_answers(self, packets: bytes) -> bytes:
+        kept: list[bytes] = []
+        start = 0
+        while start < len(packets):
+            end = start + packet_size(packets, start)
+            kind = packets[start] >> 4
+            if kind in _ANSWERS:
+                self._answers_due -= 1
+                self._subacks_seen += kind == SUBACK
+            elif kind == PUBCOMP and (packet_id := _packet_id(packets, start)) in self._forgotten:
+                self._answers_due -= 1
+                self._forgotten.discard(packet_id)
+            else:
+                kept.append(packets[start:end])
+            start = end
+        return b"".join(kept)
+
+    # ------------------------------------------------------------------ from the other node
+
+    def on_data(self, blob: Data, now: float) -> None:
+        """A part of what it tells."""
+        link = self._link
+        if link is None or blob.connection != self._connection:  # it has missed the end
+            self._put(Close(self._me, blob.connection, "It does not know the connection any more."))
+            return
+        self._data_at = now
+        if blob.number != self._received + 1:
+            self.end(f"Blob {self._received + 1} was lost.")
+            return
+        self._received = blob.number
+        if blob.news or blob.packets or blob.is_whole:
+            self._owed = blob.number
+        self._on_taken(blob.taken)
+        self._hear(link, blob)
+        if blob.packets:
+            self.received_bytes += len(blob.packets)
+            link.feed(blob.packets)
+        if link.gone:
+            self.end(link.connection.close_detail or "The broker ended the session.")
+        else:
+            self._take(link)
+
+    def _on_taken(self, number: int) -> None:
+        under_way = self._under_way
+        while under_way and under_way[0].number <= number:
+            first = under_way.popleft()
+            self._under_way_bytes -= first.size
+            self.news_taken = first.news
+        self._wake()
+
+    def _take(self, link: LocalLink) -> None:
+        """Tell the other node what was handled: its news are on disk, and the broker is not behind."""
+        while self._subacks and self._subacks[0][1] <= self._subacks_seen:
+            self._subacks.popleft()
+        handled = self._subacks[0][0] - 1 if self._subacks else self._received
+        if self._taken < handled and link.connection.framer.kept_bytes <= UNHANDLED_BYTES:
+            self._taken = handled
+            self._wake()
+
+    def _hear(self, link: LocalLink, blob: Data) -> None:
+        """Subscribe to what is subscribed there."""
+        requests: list[SubscriptionRequest] = []
+        size = 0
+        gone: list[bytes] = []
+        for topic_filter, qos in blob.news:
+            self._stale.discard(topic_filter)
+            if qos == NOBODY:
+                gone.append(topic_filter)
+                continue
+            requests.append(_request(topic_filter, qos))
+            size += len(topic_filter)
+            if size > SHORT_FILTERS_BYTES:
+                self._subscribe(link, requests)
+                requests, size = [], 0
+        if requests:
+            self._subscribe(link, requests)
+        if blob.news:
+            self._subacks.append((blob.number, self._subacks_asked))
+        if blob.is_whole:
+            gone += self._stale
+            self._stale.clear()
+        if gone:
+            self._answers_due += 1
+            link.send(Unsubscribe(self._next_packet_id(), tuple(gone)))
+
+    def _subscribe(self, link: LocalLink, requests: list[SubscriptionRequest]) -> None:
+        self._answers_due += 1
+        self._subacks_asked += 1
+        link.send_at_once(Subscribe(self._next_packet_id(), tuple(requests)))
+
+    def _next_packet_id(self) -> int:
+        self._packet_id = self._packet_id % 65_535 + 1
+        return self._packet_id
+
+    def _put(self, blob: Blob) -> None:
+        self._control.append(blob)
+        self._wake()
+
+
+def _request(topic_filter: bytes, qos: int) -> SubscriptionRequest:
+    """With No Local, so that nothing goes on to another node, and RETAIN as published. Retained messages go another
+    way."""
+    return SubscriptionRequest(topic_filter, qos, no_local=True, retain_as_published=True, retain_handling=2)
+
+
+def _dropped(session: Session) -> int:
+    """How many messages were dropped for a session."""
+    outbox = session.outbox
+    return sum(session.drops.values()) + (0 if outbox is None else sum(outbox.drops.values()))
+
+
+def _packet_id(packets: bytes, start: int) -> int:
+    """That of the acknowledgement that begins there."""
+    at = start + 2
+    while packets[at - 1] > 0x7F:
+        at += 1
+    return packets[at] << 8 | packets[at + 1]

@@ -1,0 +1,107 @@
+"""Three nodes and the server of NATS between them, each in a process that is killed or stands still, at any time."""
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mqttlite import Client
+from tests.faults.test_bridges_killed import LATEST_S, Process
+from tests.support.nats_servers import NatsServers, free_ports
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 8
+
+
+async def publish(client: Client, topic: str, qos: int, published: list[str], is_over: asyncio.Event) -> None:
+    """Publish numbers until it is over; each counts when it is acknowledged."""
+    number = 0
+    while not is_over.is_set():
+        payloads = [f"{topic} {each}" for each in range(number, number + 20)]
+        number += 20
+        await asyncio.gather(*(client.publish(topic, each, qos=qos, timeout=120) for each in payloads))
+        published += payloads
+
+
+async def read(client: Client, found: list[str]) -> None:
+    async for message in client.messages:
+        found.append(message.payload.decode())
+
+
+async def test_nothing_is_lost_between_nodes_and_nothing_repeated_at_qos_2(tmp_path: Path) -> None:
+    chance = random.Random(20_261_130)
+    servers = NatsServers(tmp_path, number=1)
+    servers.wait_ready()
+    ports = free_ports(3)
+    nodes = [
+        Process(
+            *(tmp_path, name, port),
+            f'[nodes]\nservers = ["{servers.urls[0]}"]\nnode = "{name}"\n',
+        )
+        for name, port in zip("abc", ports, strict=True)
+    ]
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(240):
+        stack.callback(servers.close)
+        for node in nodes:
+            await node.start()
+            stack.push_async_callback(node.kill)
+        is_over = asyncio.Event()
+        published: list[list[str]] = [[], [], []]
+        found: list[list[str]] = [[], [], []]
+        clients = [
+            await stack.enter_async_context(
+                Client(
+                    *("127.0.0.1", port),
+                    client_id=f"{kind}{at}",
+                    clean_start=False,
+                    session_expiry_interval=1_000,
+                    min_reconnect_delay=0.1,
+                    max_reconnect_delay=0.5,
+                )
+            )
+            for kind in ("writer", "reader")
+            for at, port in enumerate(ports)
+        ]
+        writers, readers = clients[:3], clients[3:]
+        for reader in readers:
+            await reader.subscribe("t/#", qos=2)
+        reading = [asyncio.create_task(read(client, to)) for client, to in zip(readers, found, strict=True)]
+        writing = [
+            asyncio.create_task(publish(client, f"t/{at}", at % 2 + 1, published[at], is_over))
+            for at, client in enumerate(writers)
+        ]
+        for number in range(ROUNDS):
+            await asyncio.sleep(chance.random() * 2)
+            if number % 4 == 3:
+                if chance.random() < 0.5:
+                    servers.kill(0)
+                    await asyncio.sleep(chance.random() * 2)
+                    servers.start(0)
+                else:
+                    servers.pause(0)
+                    await asyncio.sleep(chance.random() * 5)
+                    servers.resume(0)
+                continue
+            node = nodes[number % 3]
+            await node.kill()
+            await asyncio.sleep(chance.random())
+            await node.start()
+        is_over.set()
+        await asyncio.gather(*writing)
+        wanted = Counter(each for some in published for each in some)
+        assert len(wanted) > 100
+        async with asyncio.timeout(LATEST_S):
+            while any(not wanted.keys() <= set(each) for each in found):
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        once = set(published[1])
+        for each in found:
+            twice = [payload for payload, times in Counter(each).items() if times > 1 and payload in once]
+            assert not twice
+            assert set(each) == wanted.keys()
+        for task in reading:
+            task.cancel()

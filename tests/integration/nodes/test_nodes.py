@@ -1,0 +1,537 @@
+"""Several brokers that are nodes of one: what is published at one reaches the subscribers of all."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqttlite import Client, Message
+from mqttlite.cli.main import main
+from mqttlite.config.file import parse_config
+from mqttlite.extensions.nodes import nodes as nodes_module
+from mqttlite.extensions.nodes.blobs import VERSION, Close, Data, Hello, Open, encode
+from mqttlite.extensions.nodes.nodes import Nodes
+from mqttlite.extensions.nodes.peer import Peer
+from mqttlite.server import Broker
+from mqttlite.wire.properties import Properties
+from tests.integration.conftest import Rig
+from tests.support.air import Air
+from tests.support.device import until
+from tests.support.inside import assembly_of, core_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
+
+QUIET_S = 0.2
+"""How long nothing may come before a test believes that nothing comes."""
+
+
+@pytest.fixture
+def air(monkeypatch: pytest.MonkeyPatch) -> Air:
+    """What carries the blobs of all nodes of a test."""
+    air = Air()
+    monkeypatch.setattr("mqttlite.extensions.nodes.connect.carrier_of", lambda _options: air.carrier())
+    return air
+
+
+class Fleet:
+    """The nodes of a test."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+
+    async def start(self, name: str, data_dir: Path | None = None, **options: Any) -> Broker:
+        """A node that has found those that run."""
+        return await self._rig.enter(broker_of(name, data_dir, **options))
+
+    async def together(self, *names: str) -> list[Broker]:
+        """Nodes that are all connected."""
+        brokers = [await self.start(name) for name in names]
+        await connected(*brokers)
+        return brokers
+
+
+@pytest.fixture
+def fleet(rig: Rig, air: Air) -> Fleet:
+    return Fleet(rig)
+
+
+def broker_of(name: str, data_dir: Path | None = None, keep_s: int = 100, **options: Any) -> Broker:
+    nodes = {"servers": ["nats://127.0.0.1:4222"], "node": name, "keep_s": keep_s}
+    raw: dict[str, Any] = {"listeners": [{"port": 0}], "nodes": nodes, **options}
+    if data_dir is not None:
+        raw["data_dir"] = str(data_dir)
+    return Broker(parse_config(raw))
+
+
+def nodes_of(broker: Broker) -> Nodes:
+    found = assembly_of(broker).nodes
+    assert found is not None
+    return found
+
+
+def peer_of(broker: Broker, name: str) -> Peer:
+    """What a node knows of another one."""
+    return nodes_of(broker)._peers[name]
+
+
+async def connected(*brokers: Broker) -> None:
+    """Wait until each knows all others."""
+    others = len(brokers) - 1
+    await until(
+        lambda: all(
+            [each.state for each in nodes_of(broker).states()].count("connected") == others for broker in brokers
+        )
+    )
+
+
+class Reader:
+    """What a client gets, in order."""
+
+    def __init__(self, client: Client) -> None:
+        self.messages: list[Message] = []
+        self._task = asyncio.create_task(self._read(client))
+
+    async def _read(self, client: Client) -> None:
+        async for message in client.messages:
+            self.messages.append(message)
+
+    @property
+    def payloads(self) -> list[str]:
+        return [each.payload.decode() for each in self.messages]
+
+    async def gets(self, *payloads: str) -> None:
+        """Wait for these, and see that no others come."""
+        await until(lambda: len(self.messages) >= len(payloads))
+        await asyncio.sleep(QUIET_S)
+        assert sorted(self.payloads) == sorted(payloads)
+
+
+def client_of(broker: Broker, client_id: str = "", **options: Any) -> Client:
+    return Client("127.0.0.1", broker.port, client_id=client_id, **options)
+
+
+def kept_client(broker: Broker, client_id: str) -> Client:
+    """One whose session stays."""
+    return client_of(broker, client_id, clean_start=False, session_expiry_interval=1_000)
+
+
+async def retained(broker: Broker) -> dict[str, tuple[str, int]]:
+    """The retained messages, with their QoS."""
+    store = core_of(broker).router.retained
+    search = store.search(b"#")
+    return {each.topic.decode(): (each.payload.decode(), each.qos) for each in search.take(len(search))}
+
+
+# ---------------------------------------------------------------------- messages
+
+
+async def test_a_message_reaches_the_subscribers_of_all_nodes_once(fleet: Fleet) -> None:
+    a, b, c = await fleet.together("a", "b", "c")
+    async with client_of(a) as one, client_of(b) as two, client_of(c) as three:
+        await one.subscribe("t/#", qos=2)
+        await two.subscribe("t/+", qos=2)
+        await two.subscribe("t/1", qos=1)
+        await three.subscribe("#", qos=2)
+        readers = [Reader(each) for each in (one, two, three)]
+        wanted: list[str] = []
+        for name, client in (("one", one), ("two", two), ("three", three)):
+            for qos in (0, 1, 2):
+                wanted.append(f"{name} {qos}")
+                await client.publish("t/1", wanted[-1], qos=qos, properties=Properties(user_properties=[("k", "v")]))
+        for reader in readers:
+            await reader.gets(*wanted)
+            for message in reader.messages:
+                assert message.qos == int(message.payload[-1:])
+                assert ("k", "v") in message.properties.user_properties
+
+
+async def test_each_publishers_messages_stay_in_order(fleet: Fleet) -> None:
+    a, b = await fleet.together("a", "b")
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("#", qos=2)
+        reader = Reader(subscriber)
+        for qos in (0, 1, 2):
+            for number in range(300):
+                await publisher.publish(f"t/{qos}", f"{number}", qos=qos)
+        await until(lambda: len(reader.messages) == 900)
+    for qos in (0, 1, 2):
+        numbers = [int(each.payload) for each in reader.messages if each.topic == f"t/{qos}"]
+        assert numbers == list(range(300))
+
+
+async def test_after_suback_a_message_published_at_another_node_arrives(fleet: Fleet, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    air.max_delay_s = 0.02
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        reader = Reader(subscriber)
+        for number in range(30):
+            await subscriber.subscribe(f"t/{number}")
+            await publisher.publish(f"t/{number}", f"{number}")
+        await reader.gets(*(f"{number}" for number in range(30)))
+
+
+async def test_a_node_without_a_subscriber_gets_no_byte(fleet: Fleet) -> None:
+    a, b = await fleet.together("a", "b")
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t")
+        await subscriber.subscribe("$share/g/#")
+        await publisher.publish("t", "x", qos=1)
+        await until(lambda: peer_of(a, "b").sent_bytes > 0)
+        await asyncio.sleep(QUIET_S)
+        before = peer_of(a, "b").sent_bytes
+        for qos in (0, 1, 2):
+            await publisher.publish("u", "x" * 1_000, qos=qos)
+        await subscriber.unsubscribe("t")
+        await until(lambda: peer_of(a, "b").subscriptions == 0)
+        await publisher.publish("t", "x" * 1_000, qos=1)
+        await asyncio.sleep(QUIET_S)
+        assert peer_of(a, "b").sent_bytes == before
+
+
+async def test_a_message_larger_than_a_blob_arrives(fleet: Fleet) -> None:
+    a, b = await fleet.together("a", "b")
+    payload = bytes(range(256)) * 4_000
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t", qos=1)
+        reader = Reader(subscriber)
+        await publisher.publish("t", payload, qos=1)
+        await until(lambda: len(reader.messages) == 1)
+        assert reader.messages[0].payload == payload
+
+
+async def test_a_message_too_large_for_another_node_is_dropped_for_it_alone(fleet: Fleet) -> None:
+    a = await fleet.start("a")
+    b = await fleet.start("b", limits={"max_packet_bytes": 2_000})
+    await connected(a, b)
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t", qos=1)
+        reader = Reader(subscriber)
+        await publisher.publish("t", "x" * 5_000, qos=1)
+        await publisher.publish("t", "small", qos=1)
+        await reader.gets("small")
+        assert peer_of(a, "b").is_connected
+
+
+# ---------------------------------------------------------------------- nodes that come and go
+
+
+async def test_messages_wait_for_a_node_that_is_away(fleet: Fleet, air: Air, tmp_path: Path) -> None:
+    a = await fleet.start("a")
+    async with broker_of("b", tmp_path) as b:
+        await connected(a, b)
+        async with kept_client(b, "s") as subscriber:
+            await subscriber.subscribe("t", qos=2)
+    async with client_of(a) as publisher:
+        await publisher.publish("t", "0", qos=0)
+        await publisher.publish("t", "1", qos=1)
+        await publisher.publish("t", "2", qos=2)
+    (state,) = nodes_of(a).states()
+    assert (state.state, state.reason, state.waiting, state.filters) == ("away", "It was stopped.", 2, 1)
+    async with broker_of("b", tmp_path) as b, kept_client(b, "s") as subscriber:
+        await Reader(subscriber).gets("1", "2")
+
+
+async def test_messages_wait_over_a_restart_of_both(air: Air, tmp_path: Path) -> None:
+    async with broker_of("a", tmp_path / "a") as a:
+        async with broker_of("b", tmp_path / "b") as b:
+            await connected(a, b)
+            async with kept_client(b, "s") as subscriber:
+                await subscriber.subscribe("t", qos=2)
+        async with client_of(a) as publisher:
+            await publisher.publish("t", "1", qos=1)
+            await publisher.publish("t", "2", qos=2)
+    async with broker_of("a", tmp_path / "a") as a:
+        assert [each.waiting for each in nodes_of(a).states()] == [2]
+        async with broker_of("b", tmp_path / "b") as b, kept_client(b, "s") as subscriber:
+            await Reader(subscriber).gets("1", "2")
+
+
+async def test_what_waits_for_a_node_that_does_not_come_back_is_dropped_in_the_end(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    a = await fleet.start("a", keep_s=1)
+    async with broker_of("b", tmp_path) as b:
+        await connected(a, b)
+        async with kept_client(b, "s") as subscriber:
+            await subscriber.subscribe("t", qos=1)
+    async with client_of(a) as publisher:
+        await publisher.publish("t", "1", qos=1)
+        assert peer_of(a, "b").waiting == 1
+        await until(lambda: peer_of(a, "b").waiting == 0)
+        assert peer_of(a, "b").subscriptions == 0
+
+
+@pytest.mark.parametrize("name", ["a", "c"])
+async def test_a_node_that_has_lost_everything_loses_no_new_message(fleet: Fleet, name: str) -> None:
+    """Its packet identifiers begin anew, and must not look like repetitions."""
+    b = await fleet.start("b")
+    async with client_of(b) as subscriber:
+        await subscriber.subscribe("#", qos=2)
+        reader = Reader(subscriber)
+        for life in range(3):
+            async with broker_of(name) as other:
+                await connected(b, other)
+                async with client_of(other) as publisher:
+                    for number in range(5):
+                        await publisher.publish("t", f"{life} {number}", qos=2)
+                    await until(lambda life=life: len(reader.messages) == 5 * life + 5)  # type: ignore[misc]
+        await reader.gets(*(f"{life} {number}" for life in range(3) for number in range(5)))
+
+
+async def test_a_lost_blob_loses_no_message(fleet: Fleet, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t", qos=2)
+        reader = Reader(subscriber)
+        air.loss = 0.1
+        for number in range(60):
+            await publisher.publish("t", f"{number}", qos=2)
+        air.loss = 0.0
+        await reader.gets(*(f"{number}" for number in range(60)))
+    assert peer_of(a, "b").connects > 1
+
+
+async def test_nodes_that_do_not_hear_each_other_go_on_alone_and_together_again(
+    fleet: Fleet, air: Air, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttlite.extensions.nodes.peer.SILENT_S", 0.4)
+    a, b = await fleet.together("a", "b")
+    async with client_of(a) as one, client_of(b) as two:
+        await one.subscribe("t", qos=1)
+        await two.subscribe("t", qos=1)
+        here, there = Reader(one), Reader(two)
+        air.cut.add(frozenset("ab"))
+        await until(lambda: not peer_of(a, "b").is_connected and not peer_of(b, "a").is_connected)
+        assert peer_of(a, "b").reason == "It was silent for 0.4 s."
+        await one.publish("t", "a", qos=1)
+        await two.publish("t", "b", qos=1)
+        await until(lambda: (here.payloads, there.payloads) == (["a"], ["b"]))
+        air.cut.clear()
+        await here.gets("a", "b")
+        await there.gets("a", "b")
+
+
+async def test_a_subscription_waits_a_second_at_most_for_a_node_that_does_not_answer(
+    fleet: Fleet, air: Air, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b, _c = await fleet.together("a", "b", "c")
+    air.cut.add(frozenset("bc"))
+    loop = asyncio.get_running_loop()
+    async with client_of(b) as subscriber, client_of(a) as publisher:
+        for least_s, most_s in ((0.5, 2.0), (0.0, 0.5)):
+            began = loop.time()
+            await subscriber.subscribe(f"t/{least_s}", qos=1)
+            assert least_s <= loop.time() - began < most_s
+        reader = Reader(subscriber)
+        await publisher.publish("t/0.0", "x")
+        await reader.gets("x")
+    said = [each.message for each in caplog.records if "does not answer" in each.message]
+    assert said == ["node c does not answer: subscriptions are acknowledged without it"]
+
+
+async def test_a_node_that_is_slow_holds_up_nobody_and_gets_all_that_is_kept(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttlite.extensions.nodes.peer.UNHANDLED_BYTES", -1)
+    a, b = await fleet.together("a", "b")
+    peer_of(b, "a")._subacks.clear()
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await asyncio.wait_for(subscriber.subscribe("t", qos=1), 3)
+        reader = Reader(subscriber)
+        for number in range(100):
+            await publisher.publish("t", f"{number} {'x' * 100_000}", qos=1)
+        assert peer_of(a, "b")._under_way_bytes < 5_000_000
+        monkeypatch.setattr("mqttlite.extensions.nodes.peer.UNHANDLED_BYTES", 1_000_000)
+        await until(lambda: len(reader.messages) == 100)
+
+
+# ---------------------------------------------------------------------- retained messages
+
+
+async def test_all_nodes_have_all_retained_messages(fleet: Fleet) -> None:
+    a = await fleet.start("a")
+    async with client_of(a) as client:
+        await client.publish("old", "1", qos=1, retain=True)
+        await client.publish("gone", "2", retain=True)
+        await client.publish("gone", "", retain=True)
+    b = await fleet.start("b")
+    await connected(a, b)
+    async with client_of(b) as client:
+        for qos in (0, 1, 2):
+            await client.publish(f"new/{qos}", "3", qos=qos, retain=True)
+        await client.publish("old", "4", retain=True)
+    wanted = {"old": ("4", 0), **{f"new/{qos}": ("3", qos) for qos in (0, 1, 2)}}
+
+    async def is_so() -> bool:
+        return await retained(a) == await retained(b) == wanted
+
+    async with asyncio.timeout(10):
+        while not await is_so():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_retained_message_is_delivered_once_at_each_node_and_not_again_when_nodes_meet(
+    fleet: Fleet, air: Air
+) -> None:
+    a, b = await fleet.together("a", "b")
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t", qos=1, retain_as_published=True)
+        reader = Reader(subscriber)
+        await publisher.publish("t", "x", qos=1, retain=True)
+        await reader.gets("x")
+        assert reader.messages[0].retain
+        peer_of(a, "b").end("for a test")
+        await until(lambda: peer_of(a, "b").connects == 2 and peer_of(a, "b").is_connected)
+        await reader.gets("x")
+
+
+async def test_removals_and_changes_while_a_node_is_away_reach_it(air: Air, fleet: Fleet, tmp_path: Path) -> None:
+    a = await fleet.start("a")
+    async with broker_of("b", tmp_path) as b:
+        await connected(a, b)
+        async with client_of(a) as client:
+            await client.publish("stays", "1", qos=1, retain=True)
+            await client.publish("goes", "1", qos=1, retain=True)
+            await client.publish("changes", "1", qos=1, retain=True)
+            async with asyncio.timeout(10):
+                while len(await retained(b)) < 3:
+                    await asyncio.sleep(0.01)
+    async with client_of(a) as client:
+        await client.publish("goes", "", retain=True)
+        await client.publish("changes", "2", retain=True)
+    async with broker_of("b", tmp_path) as b:
+        async with asyncio.timeout(10):
+            while await retained(b) != {"stays": ("1", 1), "changes": ("2", 0)}:
+                await asyncio.sleep(0.01)
+        assert await retained(a) == await retained(b)
+
+
+async def test_a_copy_that_was_dropped_is_made_up_for(fleet: Fleet) -> None:
+    a, b = await fleet.together("a", "b")
+    session = core_of(a).sessions.get("$node/b")
+    assert session is not None
+    session.drop("queue_full", 1, b"t")
+    core_of(a).router.on_retained = None
+    async with client_of(a) as client:
+        await client.publish("t", "x", retain=True)
+        async with asyncio.timeout(10):
+            while not await retained(b):
+                await asyncio.sleep(0.01)
+
+
+# ---------------------------------------------------------------------- limits and mistakes
+
+
+async def test_with_very_many_filters_everything_is_asked_for(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nodes_module, "MAX_FILTERS", 3)
+    a, b = await fleet.together("a", "b")
+    async with client_of(b) as subscriber, client_of(a) as publisher:
+        for number in range(6):
+            await subscriber.subscribe(f"t/{number}", qos=2)
+        reader = Reader(subscriber)
+        for number in range(6):
+            await publisher.publish(f"t/{number}", f"{number}", qos=2)
+        await reader.gets(*"012345")
+        assert peer_of(a, "b").subscriptions == 4
+        late = await fleet.start("c")
+        await connected(a, b, late)
+        await until(lambda: peer_of(late, "b").subscriptions == 1)
+    assert any("other nodes send all messages" in each.message for each in caplog.records)
+
+
+async def test_many_filters_are_told_in_parts(fleet: Fleet) -> None:
+    b = await fleet.start("b")
+    async with client_of(b) as subscriber:
+        filters = [f"{number:05}/{'x' * 100}" for number in range(3_000)]
+        for at in range(0, 3_000, 500):
+            await asyncio.gather(*(subscriber.subscribe(each) for each in filters[at : at + 500]))
+        a = await fleet.start("a")
+        await connected(a, b)
+        await until(lambda: peer_of(a, "b").subscriptions == 3_000)
+
+
+async def test_more_nodes_than_may_be_are_left_out(
+    fleet: Fleet, air: Air, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(nodes_module, "MAX_NODES", 1)
+    await fleet.together("a", "b")
+    for _ in range(2):
+        air.send("z", "a", encode(Hello(VERSION, "z", 1)))
+    await until(lambda: any("more than 1 other nodes" in each.message for each in caplog.records))
+    assert len([each for each in caplog.records if "more than 1 other nodes" in each.message]) == 1
+
+
+async def test_two_nodes_of_one_name_are_named(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    await fleet.start("a")
+    await fleet.start("a")
+    await until(lambda: any("two nodes with the name a" in each.message for each in caplog.records))
+
+
+async def test_what_is_no_blob_or_of_another_version_changes_nothing(fleet: Fleet, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    for data in (
+        b"",
+        b"\x93nonsense",
+        encode(Hello(VERSION + 1, "z", 1)),
+        encode(Open(VERSION + 1, "z", 1, 1, False, True, 1, 1)),
+        encode(Close("b", 1, "no such connection")),
+        encode(Data("b", 1, 7, 0, False, [], b"")),
+    ):
+        air.send("z", "a", data)
+    await asyncio.sleep(QUIET_S)
+    assert [each.state for each in nodes_of(a).states() if each.name == "b"] == ["connected"]
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t")
+        reader = Reader(subscriber)
+        await publisher.publish("t", "x")
+        await reader.gets("x")
+
+
+async def test_packets_that_are_none_end_the_connection_and_it_comes_back(fleet: Fleet, air: Air) -> None:
+    a, _b = await fleet.together("a", "b")
+    peer = peer_of(a, "b")
+    air.send("b", "a", encode(Data("b", peer._connection, peer._received + 1, 0, False, [], b"\x00\x00\x00")))
+    await until(lambda: peer.connects == 2 and peer.is_connected)
+    assert "malformed" in peer.reason.lower() or peer.reason
+
+
+async def test_a_broker_without_room_for_a_session_says_so(fleet: Fleet, air: Air) -> None:
+    a = await fleet.start("a", limits={"max_sessions": 1})
+    async with client_of(a, "only"):
+        await fleet.start("b")
+        await until(lambda: any("no room" in each.reason for each in nodes_of(a).states()))
+
+
+# ---------------------------------------------------------------------- seen
+
+
+async def test_nodes_are_listed(fleet: Fleet, air: Air, tmp_path: Path) -> None:
+    a = await fleet.start("a", tmp_path, metrics={"port": 0})
+    b = await fleet.start("b")
+    await connected(a, b)
+    async with client_of(b) as subscriber, client_of(a) as publisher:
+        await subscriber.subscribe("t", qos=1)
+        await publisher.publish("t", "x", qos=1)
+        await until(lambda: peer_of(a, "b").waiting == 0 and peer_of(a, "b").sent_bytes > 0)
+        await until(lambda: peer_of(a, "b").received_bytes > 0)
+        listed = (await run(tmp_path, "ls")).stdout
+        state = json.loads((await run(tmp_path, "ls", "--json")).stdout)["items"][0]
+        assert listed == f"b\tconnected\t1\t0\t{state['sent_bytes']}\t{state['received_bytes']}\t-\n"
+        figures = nodes_of(a).figures()
+        assert figures["nodes_connected"] == [({"node": "b"}, True)]
+        assert figures["nodes_filters"] == [({"node": "b"}, 1)]
+
+
+async def run(directory: Path, *arguments: str) -> Result:
+    words = ("nodes", arguments[0], "--data-dir", str(directory), *arguments[1:])
+    return await asyncio.to_thread(CliRunner().invoke, main, words, catch_exceptions=False)
+
+
+async def test_a_broker_that_is_no_node_has_none(rig: Rig, tmp_path: Path) -> None:
+    await rig.enter(Broker(parse_config({"listeners": [{"port": 0}], "data_dir": str(tmp_path)})))
+    assert (await run(tmp_path, "ls")).stdout == ""

@@ -1,0 +1,80 @@
+"""Carries blobs between nodes in one process: with delays, losses and cuts, in the order in which they were sent."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from mqttlite.extensions.nodes.carrier import CarrierLost
+
+
+class Air:
+    """`max_delay_s` is the longest way; with `loss`, a blob is lost with this probability."""
+
+    def __init__(self, chance: random.Random | None = None, max_delay_s: float = 0.0) -> None:
+        self._chance: Final = chance or random.Random(0)
+        self.max_delay_s = max_delay_s
+        self.loss = 0.0
+        self.cut: set[frozenset[str]] = set()
+        """Pairs of nodes that do not hear each other."""
+        self.without: set[str] = set()
+        """Nodes without a connection."""
+        self.blobs: list[tuple[str, str, bytes]] = []
+        """What was sent from one node to another."""
+        self._hears: Final[dict[str, Callable[[bytes], None]]] = {}
+        self._latest: Final[dict[tuple[str, str], float]] = {}
+
+    def carrier(self) -> "AirCarrier":
+        """One for a node."""
+        return AirCarrier(self)
+
+    def join(self, node: str, on_blob: Callable[[bytes], None]) -> None:
+        self._hears[node] = on_blob
+
+    def leave(self, node: str, on_blob: Callable[[bytes], None]) -> None:
+        """A node is gone, unless it has joined again."""
+        if self._hears.get(node) is on_blob:
+            del self._hears[node]
+
+    def send(self, sender: str, node: str, blob: bytes) -> None:
+        self.blobs.append((sender, node, blob))
+        hears = self._hears.get(node)
+        if hears is None or frozenset((sender, node)) in self.cut or self._chance.random() < self.loss:
+            return
+        loop = asyncio.get_running_loop()
+        way = sender, node
+        at = max(self._latest.get(way, 0.0) + 1e-6, loop.time() + self._chance.random() * self.max_delay_s)
+        self._latest[way] = at
+        loop.call_at(at, self._arrive, node, hears, blob)
+
+    def _arrive(self, node: str, hears: Callable[[bytes], None], blob: bytes) -> None:
+        if self._hears.get(node) is hears and node not in self.without:
+            hears(blob)
+
+    def everybody(self) -> list[str]:
+        return list(self._hears)
+
+
+class AirCarrier:
+    """Implements `Carrier`."""
+
+    def __init__(self, air: Air) -> None:
+        self._air: Final = air
+        self._node = ""
+        self._on_blob: Callable[[bytes], None] = lambda _blob: None
+
+    async def open(self, node: str, on_blob: Callable[[bytes], None]) -> None:
+        self._node, self._on_blob = node, on_blob
+        self._air.join(node, on_blob)
+
+    async def send(self, node: str, blob: bytes) -> None:
+        if self._node in self._air.without:
+            raise CarrierLost("it is cut off")
+        self._air.send(self._node, node, blob)
+
+    async def send_all(self, blob: bytes) -> None:
+        for node in self._air.everybody():
+            await self.send(node, blob)
+
+    async def close(self) -> None:
+        self._air.leave(self._node, self._on_blob)

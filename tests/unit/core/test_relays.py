@@ -1,0 +1,345 @@
+"""Messages that a relay brings were published at another broker; and what is subscribed here, for others to know."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from mqttlite.core.changes import SaveRetained
+from mqttlite.core.interest import NOBODY, HeldSuback, Interest
+from mqttlite.core.limits import MAX_HELD_SUBACKS, Limits
+from mqttlite.core.route.relayed import RETAINED_COPY
+from mqttlite.filters import Filters
+from mqttlite.wire.constants import V5
+from mqttlite.wire.packets import Ack, Disconnect, Publish, Suback, Subscribe, SubscriptionRequest
+from mqttlite.wire.properties import Properties
+from mqttlite.wire.reason_codes import ReasonCode
+from tests.support.core_driver import Client, World, publishes, request
+from tests.unit.core.test_hooks import Hooks
+from tests.unit.core.test_publish_order import at
+from tests.unit.core.test_sink import Recorder
+
+RELAYS: Final = "$other/"
+
+
+def relay(world: World, name: str, *filters: str, qos: int = 2) -> Client:
+    """The session of another broker here, which subscribes to what is subscribed there."""
+    client = world.open(V5, is_trusted=True, is_relay=True)
+    client.connect(f"{RELAYS}{name}", clean_start=False, expiry=1_000)
+    if filters:
+        client.subscribe(*(request(each, qos, no_local=True, retain_as_published=True) for each in filters))
+    return client
+
+
+def copy(client: Client, topic: str, payload: str, seconds: float, qos: int = 1) -> int:
+    """A copy of a retained message that was published so many seconds after the beginning; the code of its PUBACK."""
+    properties = Properties(subscription_identifiers=[RETAINED_COPY], user_properties=at(seconds)["user_properties"])
+    client.send(Publish(topic.encode(), payload.encode(), qos, True, False, client.packet_id(), properties))
+    answer = client.received()[-1]
+    assert isinstance(answer, Ack)
+    return answer.reason_code
+
+
+def kept(world: World, topic: str) -> str | None:
+    """The payload of the retained message of a topic."""
+    found = world.broker.router.retained.get(topic.encode())
+    return None if found is None else found.payload.decode()
+
+
+# ---------------------------------------------------------------------- what relays bring
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("burst", [1, 3])
+def test_a_relayed_message_reaches_sessions_and_no_other_relay(qos: int, burst: int) -> None:
+    world = World()
+    reader = world.connect("s")
+    reader.subscribe("t", qos=qos)
+    first, second = relay(world, "a", "t", "+"), relay(world, "b", "t", "#")
+    packets = [Publish(b"t", b"x", qos, packet_id=first.packet_id() if qos else 0) for _ in range(burst)]
+    first.send(*packets)
+    assert reader.payloads() == ["x"] * burst
+    assert first.payloads() == second.payloads() == []
+    reader.publish("t", "here", qos=qos)
+    assert first.payloads() == second.payloads() == ["here"]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_relayed_message_reaches_no_group_and_no_sink_but_sessions_with_filters(qos: int) -> None:
+    world = World(filters=Filters())
+    member, careful = world.connect("m"), world.connect("f")
+    member.subscribe("$share/g/t", qos=1)
+    assert careful.subscribe("t", qos=1, where="payload > 6") == bytes([1])
+    sink = Recorder()
+    world.broker.bind(b"t", sink)
+    source = relay(world, "a")
+    source.publish("t", "7", qos=qos)
+    source.publish("t", "5", qos=qos)
+    assert (member.payloads(), careful.payloads(), sink.messages) == ([], ["7"], [])
+    careful.publish("t", "7", qos=qos)
+    assert member.payloads() == ["7"]
+    assert len(sink.messages) == 1
+
+
+def test_no_hook_is_asked_again_about_a_relayed_message() -> None:
+    world = World()
+    hooks = Hooks(world)
+    reader = world.connect("s")
+    reader.subscribe("h/#")
+    relay(world, "a").publish("h/1", "x", qos=1)
+    assert (reader.payloads(), hooks.asked) == (["x"], [])
+    reader.publish("h/1", "y", qos=1)
+    assert len(hooks.asked) == 1
+
+
+def test_a_client_that_is_no_relay_may_not_name_a_target() -> None:
+    client = World().connect("c")
+    client.send(Publish(b"t", b"x", properties=Properties(subscription_identifiers=[RETAINED_COPY])))
+    assert client.closed
+    (last,) = client.received()
+    assert isinstance(last, Disconnect)
+    assert last.reason_code == ReasonCode.PROTOCOL_ERROR
+
+
+# ---------------------------------------------------------------------- retained messages
+
+
+def test_a_relayed_message_is_delivered_with_retain_and_is_not_retained() -> None:
+    world = World(newest_retained=True)
+    reader = world.connect("s")
+    reader.subscribe(request("t", retain_as_published=True))
+    relay(world, "a").publish("t", "x", qos=1, retain=True)
+    (packet,) = publishes(reader.received())
+    assert packet.retain
+    assert kept(world, "t") is None
+
+
+def test_a_copy_is_retained_and_delivered_to_nobody() -> None:
+    world = World(newest_retained=True)
+    reader = world.connect("s")
+    reader.subscribe("#")
+    assert copy(relay(world, "a"), "t", "x", 1) == 0
+    assert reader.payloads() == []
+    assert kept(world, "t") == "x"
+    later = world.connect("later")
+    later.subscribe("t")
+    (packet,) = publishes(later.received())
+    assert not packet.properties.subscription_identifiers
+
+
+def test_the_newer_of_two_copies_is_retained_and_the_same_one_is_not_written_again() -> None:
+    world = World(newest_retained=True)
+    source = relay(world, "a")
+    for payload, seconds in (("new", 5), ("old", 4)):
+        assert copy(source, "t", payload, seconds) == 0
+        assert kept(world, "t") == "new"
+    world.changes.clear()
+    assert copy(source, "t", "new", 5) == 0
+    assert not [each for each in world.changes if isinstance(each, SaveRetained)]
+    assert copy(source, "t", "newer", 6) == 0
+    assert kept(world, "t") == "newer"
+
+
+def test_a_copy_of_a_removal_removes_and_an_older_message_does_not_come_back() -> None:
+    world = World(newest_retained=True)
+    source = relay(world, "a")
+    copy(source, "t", "x", 5)
+    copy(source, "t", "", 7)
+    assert kept(world, "t") is None
+    copy(source, "t", "x", 6)
+    assert kept(world, "t") is None
+
+
+def test_a_copy_for_which_there_is_no_room_is_refused() -> None:
+    world = World(Limits(max_retained_messages=1), newest_retained=True)
+    source = relay(world, "a")
+    assert copy(source, "t", "x", 5) == 0
+    assert copy(source, "u", "x", 5) == ReasonCode.QUOTA_EXCEEDED
+
+
+def test_each_message_that_is_retained_here_is_told_and_none_of_a_relay() -> None:
+    told: list[tuple[str, str]] = []
+    world = World(Limits(max_retained_messages=2), newest_retained=True)
+    world.broker.copy_retained(lambda message: told.append((message.topic.decode(), message.payload.decode())))
+    client = world.connect("c")
+    client.publish("t", "1", retain=True)
+    client.publish("t", "2", qos=1)
+    client.publish("u", "3", qos=2, retain=True)
+    client.publish("no/room", "4", retain=True)
+    client.publish("$own", "5", retain=True)
+    client.publish("t", "", retain=True)
+    copy(relay(world, "a"), "t", "6", 1_000)
+    assert told == [("t", "1"), ("u", "3"), ("t", "")]
+
+
+def test_a_session_gets_copies_of_all_retained_messages_and_removals() -> None:
+    world = World(newest_retained=True)
+    client = world.connect("c")
+    client.publish("t", "x", qos=1, retain=True)
+    client.publish("gone", "x", retain=True)
+    client.publish("gone", "", retain=True)
+    other = relay(world, "a")
+    world.broker.send_copies(f"{RELAYS}a", world.now)
+    world.broker.send_copies("nobody", world.now)
+    world.settle()
+    found = publishes(other.received())
+    assert {each.topic: each.payload for each in found} == {b"t": b"x", b"gone": b""}
+    for each in found:
+        assert each.retain
+        assert each.properties.subscription_identifiers == [RETAINED_COPY]
+        assert dict(each.properties.user_properties)["mqttlite-published"]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_session_gets_a_copy_while_it_is_connected(qos: int) -> None:
+    world = World(newest_retained=True)
+    world.broker.copy_retained(lambda message: world.broker.send_copy(f"{RELAYS}a", message))
+    client = world.connect("c")
+    client.publish("t", "before", qos=qos, retain=True)
+    other = relay(world, "a")
+    client.publish("t", "x", qos=qos, retain=True)
+    (found,) = publishes(other.received())
+    assert (found.payload, found.qos, found.properties.subscription_identifiers) == (b"x", qos, [RETAINED_COPY])
+    other.lose()
+    client.publish("t", "away", qos=qos, retain=True)
+    assert not world.session(f"{RELAYS}a").queued
+
+
+# ---------------------------------------------------------------------- what is subscribed here
+
+
+class Told:
+    """Takes the news of a broker, and then sends each SUBACK that waits for that."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.calls = 0
+        self.held: list[HeldSuback] = []
+        self.interest = Interest(RELAYS, self._on_news)
+        world.broker.tell_interest(self.interest)
+
+    def _on_news(self) -> None:
+        self.calls += 1
+
+    def take(self) -> dict[bytes, int]:
+        """The news since the last call."""
+        news, self.held = self.interest.take()
+        self.world.broker.acknowledge_subscriptions(self.held, self.world.now)
+        self.world.settle()
+        return news
+
+
+def subscribe(client: Client, *filters: str, qos: int = 0) -> None:
+    """Send SUBSCRIBE, and wait for no answer."""
+    client.send(Subscribe(client.packet_id(), tuple(SubscriptionRequest(each.encode(), qos) for each in filters)))
+
+
+def test_the_first_and_last_subscriber_of_a_filter_are_news_and_the_highest_qos() -> None:
+    world = World()
+    told = Told(world)
+    clients = [world.connect(each, expiry=9 if each == "c" else None) for each in "abc"]
+    steps: list[tuple[Callable[[], object], int | None]] = [
+        (lambda: subscribe(clients[0], "t/+", qos=1), 1),
+        (lambda: subscribe(clients[1], "t/+", qos=0), None),
+        (lambda: subscribe(clients[2], "t/+", qos=2), 2),
+        (lambda: subscribe(clients[2], "t/+", qos=2), None),
+        (lambda: subscribe(clients[2], "t/+", qos=0), 1),
+        (clients[0].disconnect, 0),
+        (clients[1].disconnect, None),
+        (lambda: world.broker.unsubscribe("c", b"t/+", world.now), NOBODY),
+    ]
+    for number, (step, news) in enumerate(steps):
+        step()
+        assert told.take() == ({} if news is None else {b"t/+": news}), number
+    assert len(told.interest) == 0
+    assert told.interest.current() == []
+
+
+def test_what_is_new_is_told_once_until_it_is_taken() -> None:
+    world = World()
+    client = world.connect("c", expiry=9)
+    client.subscribe("a", "b", "c")
+    told = Told(world)
+    told.take()
+    for name in (b"a", b"b"):
+        world.broker.unsubscribe("c", name, world.now)
+    assert told.calls == 2, "what was there at the beginning was new, too"
+    assert told.take() == {b"a": NOBODY, b"b": NOBODY}
+    world.broker.unsubscribe("c", b"c", world.now)
+    assert told.calls == 3
+
+
+def test_what_was_subscribed_before_is_known() -> None:
+    world = World()
+    client = world.connect("c")
+    client.subscribe("t", qos=2)
+    client.subscribe("$share/g/t", "$SYS/#")
+    relay(world, "a", "#")
+    told = Told(world)
+    assert told.interest.current() == [(b"t", 2)]
+    client.disconnect()
+    assert len(told.interest) == 0
+
+
+def test_relays_and_groups_and_own_topics_are_no_news() -> None:
+    world = World()
+    told = Told(world)
+    client = world.connect("c")
+    subscribe(client, "$share/g/t", "$SYS/#", qos=1)
+    other = relay(world, "a", "#")
+    assert told.take() == {}
+    other.lose()
+    client.disconnect()
+    world.broker.end_session(f"{RELAYS}a", world.now)
+    world.settle()
+    assert told.take() == {}
+
+
+@pytest.mark.parametrize("filters", [1, 400])
+def test_suback_waits_until_others_know(filters: int) -> None:
+    world = World()
+    told = Told(world)
+    client = world.connect("c")
+    subscribe(client, *(f"{number}" for number in range(filters)))
+    assert client.received() == []
+    client.publish("0", "x")
+    assert client.payloads() == ["x"]
+    assert len(told.take()) == filters
+    (suback,) = client.received()
+    assert isinstance(suback, Suback)
+    assert suback.reason_codes == bytes(filters)
+
+
+def test_a_suback_for_a_client_that_is_gone_is_dropped() -> None:
+    world = World()
+    told = Told(world)
+    client = world.connect("c")
+    subscribe(client, "t")
+    client.lose()
+    assert told.take() == {b"t": NOBODY}
+    assert len(told.held) == 1
+
+
+@pytest.mark.parametrize("expiry", [0, 100])
+def test_a_suback_that_waited_also_waits_for_the_commit_of_a_kept_session(expiry: int) -> None:
+    world = World()
+    told = Told(world)
+    client = world.connect("c", expiry=expiry)
+    subscribe(client, "t")
+    _news, held = told.interest.take()
+    world.broker.acknowledge_subscriptions(held, world.now)
+    assert client.connection.outbox.awaits_commit is (expiry > 0)
+    world.settle()
+
+
+def test_suback_of_a_relay_waits_for_nobody() -> None:
+    world = World()
+    Told(world)
+    assert relay(world, "a").subscribe("t") == bytes([0])
+
+
+def test_more_subacks_than_may_wait_go_out_at_once() -> None:
+    world = World()
+    told = Told(world)
+    assert all(told.interest.hold(0, b"x") for _ in range(MAX_HELD_SUBACKS))
+    assert world.connect("c").subscribe("t") == bytes([0])
