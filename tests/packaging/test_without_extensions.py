@@ -29,8 +29,10 @@ import asyncio, json, pathlib, sys, tomllib, urllib.request
 import mqttlite
 assert pathlib.Path(mqttlite.__file__).is_relative_to(sys.argv[1]), mqttlite.__file__
 
+from click.testing import CliRunner
+
 from mqttlite import Broker, Client, ListenerOptions
-from mqttlite.cli.main import COMMANDS
+from mqttlite.cli.main import COMMANDS, main
 from mqttlite.config import ConfigError
 from mqttlite.config.default_file import default_file
 from mqttlite.config.file import parse_config
@@ -72,9 +74,13 @@ def refusal(text):
         return str(error)
     return ""
 
-found = {"commands": list(COMMANDS), "default": default_file(), **asyncio.run(look())}
+flags = CliRunner().invoke(main, ["serve", "--help"]).output
+found = {"commands": list(COMMANDS), "flags": flags, "default": default_file(), **asyncio.run(look())}
 print(json.dumps({**found, "refusals": [refusal(each) for each in sys.argv[3:]]}))
 """
+
+FLAGS: Final = {"cluster": "--cluster", "dataset": "--telemetry"}
+"""Those of `mqttlite serve` that belong to an extension."""
 
 SECTIONS: Final[Mapping[str, str]] = {
     "delivery": "[delivery]\nmax_queues = 3",
@@ -177,6 +183,9 @@ def test_an_extension_goes_with_its_folder_and_its_line(
     assert [address for one in manifests for address, _ in one.menu if f'{address}"' in found["pages"]["/"]] == []
     shown = {each for each, page in found["pages"].items() if "there is nothing at this path" not in page}
     assert shown == (set() if name == "dashboard" else set(whole["pages"]))
+    assert [each for each, flag in FLAGS.items() if flag not in found["flags"]] == [
+        each for each in FLAGS if each in gone
+    ]
     assert ("$delayed/1/a" in found["refused"]) == (name == "delayed")
     assert ({"$queue/q", "$dlq/q"} <= set(found["refused"])) == (name == "queues")
     names = [each.rpartition(".")[2] for each in options]
