@@ -9,17 +9,17 @@ from typing import Final, final
 
 @final
 class Bisection:
-    """Finds the first entry with at least `number`, between the offsets `low` and `high`. `high_number` is that of an
-    entry at `high` or behind it; 0 if it is not known."""
+    """Finds the first entry with at least `number`, between the offsets `low` and `high`. `high_number` is about that
+    of one at `high` or behind it, 0 if it is not known; `low_number` about that of one at `low`, -1 if it is not."""
 
     __slots__ = ("_high_number", "_is_halved", "_low_number", "_middle", "high", "low", "number")
 
-    def __init__(self, number: int, low: int, high: int, high_number: int = 0) -> None:
+    def __init__(self, number: int, low: int, high: int, high_number: int = 0, low_number: int = -1) -> None:
         self.number: Final = number
         self.low: int = low
         """Where the entry is, once the search is over."""
         self.high: int = high
-        self._low_number = -1
+        self._low_number = low_number
         self._high_number = high_number
         self._is_halved = True
         self._middle = 0

@@ -5,7 +5,7 @@ Invariant: segments follow each other without gaps, and the last one is open.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 MAX_SEGMENTS: Final = 512
 """When a log has more, each two neighbours become one, except the open one."""
@@ -26,6 +26,15 @@ class Segment:
         self.number: Final = number
         self.last: int = last
         self.size_bytes: int = size_bytes
+
+
+class Stretch(NamedTuple):
+    """The offsets from `low` to `high`, and about the numbers of the entries there."""
+
+    low: int
+    high: int
+    low_number: int
+    high_number: int
 
 
 @final
@@ -135,15 +144,17 @@ class Segments:
             self._segments[self._at(offset)].size_bytes += left
         return sum([each.size_bytes for each in self._segments])
 
-    def around(self, number: int, end: int) -> tuple[int, int]:
-        """The offsets between which the first entry with at least this number is, the second one included. `end` is
-        that of the log."""
+    def around(self, number: int, end: int) -> Stretch:
+        """Where the first entry with at least this number is. `end` is that of the log."""
         segments = self._segments
         at = bisect_right([each.number for each in segments], number)
         if at == 0:
             first = segments[0].first if segments else end
-            return first, first
-        return segments[at - 1].first, segments[at].first if at < len(segments) else end
+            return Stretch(first, first, number, number)
+        segment = segments[at - 1]
+        if at < len(segments):
+            return Stretch(segment.first, segments[at].first, segment.number, segments[at].number)
+        return Stretch(segment.first, end, segment.number, segment.last)
 
     def _merge(self) -> None:
         *closed, latest = self._segments

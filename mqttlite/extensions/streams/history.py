@@ -38,7 +38,8 @@ async def read(
 async def first_since(partition: Partition, number: int, entries: ReadEntries) -> int:
     """The offset of the first message that was published at a time (microseconds of Unix time) or later; the end if
     there is none."""
-    search = Bisection(number, *partition.segments.around(number, partition.end))
+    around = partition.segments.around(number, partition.end)
+    search = Bisection(number, around.low, around.high, around.high_number, around.low_number)
     while not search.is_over:
         probe = await entries(partition.key, search.next_offset(), search.high, 1)
         if probe.found:

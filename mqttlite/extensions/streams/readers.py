@@ -449,7 +449,7 @@ def _begin_at(stream: Stream, position: Position) -> tuple[list[int], int]:
         case Start.EARLIEST:
             begins = [each.first for each in partitions]
         case Start.TIME:
-            begins = [each.segments.around(position.time_us, each.end)[0] for each in partitions]
+            begins = [each.segments.around(position.time_us, each.end).low for each in partitions]
         case Start.LATEST:
             begins = [each.end for each in partitions]
     for number, offset in position.offsets:

@@ -2,9 +2,14 @@
 
 import pytest
 
+from mqttlite.core.effects import Effects
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.question import Entries
+from mqttlite.extensions.streams.history import first_since
 from mqttlite.extensions.streams.keys import cached_partitions, murmur2, partition_of
 from mqttlite.extensions.streams.namespace import STREAMS, right_of
 from mqttlite.extensions.streams.options import StreamOptions
+from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.position import EARLIEST, LATEST, Position, Start, parse_position
 from mqttlite.extensions.streams.records import (
     SavedSegments,
@@ -140,21 +145,41 @@ def test_segments_begin_by_size_and_by_time() -> None:
     assert begins == [True, False, True, False, True, False, True]
     assert segments.rows() == [(0, 1, 2, 10), (2, 3, 4, 10), (4, 102, 103, 10), (6, 250, 250, 5)]
     assert [segments.around(number, 7) for number in (0, 1, 3, 101, 102, 300)] == [
-        (0, 0),
-        (0, 2),
-        (2, 4),
-        (2, 4),
-        (4, 6),
-        (6, 7),
+        (0, 0, 0, 0),
+        (0, 2, 1, 3),
+        (2, 4, 3, 102),
+        (2, 4, 3, 102),
+        (4, 6, 102, 250),
+        (6, 7, 250, 250),
     ]
     assert [segments.ends_before(number) for number in (2, 3)] == [False, True]
     assert (len(segments), segments.first, segments.oldest) == (4, 0, 1)
 
 
+async def test_a_time_is_found_in_a_long_log_with_few_reads() -> None:
+    """Each waits for the store, and for the commits before it."""
+    rows = [(first, 10 * first, 10 * first + 49_990, 1) for first in range(0, 1_000_000, 5_000)]
+    partition = Partition("s", 0, Effects(), Segments(1, 0), False)
+    partition.restore(0, 1_000_000, len(rows), SavedSegments(segments=rows), 0)
+    reads: list[int] = []
+
+    async def entries(key: str, first: int, end: int, count: int) -> Entries:
+        reads.append(first)
+        message = Message(b"t", b"", 1)
+        message.number = 10 * first
+        return Entries([(first, Delivery(message, 1, False))], first + 1)
+
+    for number in (7_777_770, 7_777_761, 9_999_990, 10):
+        reads.clear()
+        assert await first_since(partition, number, entries) == -(-number // 10)
+        assert len(reads) <= 4
+    assert await first_since(partition, 9_999_991, entries) == 1_000_000
+
+
 def test_a_log_without_entries_has_no_segment() -> None:
     segments = Segments(most_bytes=10, most_us=100)
     assert (segments.ends_before(1_000), segments.oldest, segments.first) == (False, 0, -1)
-    assert segments.around(5, 3) == (3, 3)
+    assert segments.around(5, 3) == (3, 3, 5, 5)
 
 
 def test_two_segments_become_one_when_there_are_too_many_except_the_open_one() -> None:
