@@ -12,7 +12,7 @@ from msgspec import Meta
 from mqttlite.core.outbound.told_properties import time_text
 from mqttlite.extensions.streams.dead_places import DeadPlace
 from mqttlite.extensions.streams.errors import NoSuchStream, TooManyStreams, WrongMode
-from mqttlite.extensions.streams.history import ReadEntries, read
+from mqttlite.extensions.streams.history import ReadEntries, has, read
 from mqttlite.extensions.streams.position import parse_places
 from mqttlite.extensions.streams.routes import not_found
 from mqttlite.extensions.streams.service import Streams
@@ -101,7 +101,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     async def dead_letters(name: str, group: str) -> Listed[StreamDeadLetter]:
         """Where they are in the stream, and why members did not take them, the oldest first."""
         _, letters = letters_of(name, group)
-        return Listed(items=[_shown(streams, name, each) for each in letters], cursor=None)
+        return Listed(items=[await _shown(streams, name, each, entries) for each in letters], cursor=None)
 
     @route.post(f"{_LETTERS}/replay", Role.ADMIN, "Deliver dead letters again")
     async def replay(name: str, group: str, chosen: LetterPlaces) -> Replayed:
@@ -152,7 +152,11 @@ def _chosen(letters: list[DeadPlace], places: str) -> list[DeadPlace]:
     return [each for each in letters if (each.partition, each.offset) in wanted]
 
 
-def _shown(streams: Streams, name: str, letter: DeadPlace) -> StreamDeadLetter:
+async def _shown(streams: Streams, name: str, letter: DeadPlace, entries: ReadEntries) -> StreamDeadLetter:
+    try:
+        is_kept = await has(streams.partition(name, letter.partition), letter.offset, entries)
+    except NoSuchStream as error:  # it was deleted while another one was read
+        raise not_found(error) from None
     return StreamDeadLetter(
         partition=letter.partition,
         offset=letter.offset,
@@ -160,5 +164,5 @@ def _shown(streams: Streams, name: str, letter: DeadPlace) -> StreamDeadLetter:
         detail=letter.detail,
         attempts=letter.attempts,
         died_at=time_text(letter.died_us),
-        is_kept=letter.offset >= streams.partition(name, letter.partition).first,
+        is_kept=is_kept,
     )

@@ -35,6 +35,14 @@ async def read(
     return found, offset
 
 
+async def has(partition: Partition, offset: int, entries: ReadEntries) -> bool:
+    """Whether a partition still has a message. Where it is compacted, only the store knows."""
+    if not partition.first <= offset < partition.clean:
+        return partition.first <= offset < partition.end
+    found, _ = await entries(partition.key, offset, offset + 1, 1)
+    return bool(found)
+
+
 async def first_since(partition: Partition, number: int, entries: ReadEntries) -> int:
     """The offset of the first message that was published at a time (microseconds of Unix time) or later; the end if
     there is none."""

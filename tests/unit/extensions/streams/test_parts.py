@@ -5,7 +5,7 @@ import pytest
 from mqttlite.core.effects import Effects
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.question import Entries
-from mqttlite.extensions.streams.history import first_since
+from mqttlite.extensions.streams.history import first_since, has
 from mqttlite.extensions.streams.keys import cached_partitions, murmur2, partition_of
 from mqttlite.extensions.streams.namespace import STREAMS, right_of
 from mqttlite.extensions.streams.options import StreamOptions
@@ -174,6 +174,24 @@ async def test_a_time_is_found_in_a_long_log_with_few_reads() -> None:
         assert await first_since(partition, number, entries) == -(-number // 10)
         assert len(reads) <= 4
     assert await first_since(partition, 9_999_991, entries) == 1_000_000
+
+
+async def test_what_a_compacted_log_still_has_is_asked_of_the_store() -> None:
+    partition = Partition("s", 0, Effects(), Segments(1, 0), False)
+    partition.restore(1, 7, 7, SavedSegments(), 0)
+    partition.restore_clean(SavedSegments(clean=5))
+    asked: list[int] = []
+
+    async def entries(key: str, first: int, end: int, count: int) -> Entries:
+        asked.append(first)
+        delivery = Delivery(Message(b"t", b"", 1), 1, False)
+        return Entries([(3, delivery)] if first <= 3 < end else [], end)
+
+    assert [await has(partition, offset, entries) for offset in range(9)] == [
+        *(False, False, False, True, False),
+        *(True, True, True, False),
+    ]
+    assert asked == [1, 2, 3, 4]
 
 
 def test_a_log_without_entries_has_no_segment() -> None:
