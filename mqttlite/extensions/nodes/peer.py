@@ -44,6 +44,9 @@ OPEN_AGAIN_S: Final = 1.0
 UNDER_WAY_BYTES: Final = 4 * 1_048_576
 """How many bytes the other node may have to take. More wait in the session, as for a slow client."""
 
+ANSWER_BYTES: Final = UNDER_WAY_BYTES // 8
+"""After so many bytes of packets the other node is told that they are taken. After topic filters it is told at once."""
+
 UNHANDLED_BYTES: Final = 1_048_576
 """While the broker has more bytes of the other node to handle, it is not told that they are taken."""
 
@@ -145,7 +148,9 @@ class Peer:
         self._taken = 0
         """The number of the latest one that is handled."""
         self._owed = 0
-        """The number of the latest blob from it that said something: an answer alone is not answered."""
+        """The number of the latest blob from it that is to be answered soon."""
+        self._unanswered_bytes = 0
+        """The bytes of packets since then."""
         self._told_taken = 0
         self._said_at = 0.0
         self._speaks = False
@@ -267,7 +272,7 @@ class Peer:
         self._number = self._received = self._taken = self._told_taken = self._owed = 0
         self.news_told = self.news_taken = 0
         self._answers_due = 1
-        self._subacks_seen = self._subacks_asked = 0
+        self._subacks_seen = self._subacks_asked = self._unanswered_bytes = 0
         self._subacks.clear()
         self._said_at = self._data_at = now
         session = link.connection.session
@@ -436,8 +441,10 @@ class Peer:
             self.end(f"Blob {self._received + 1} was lost.")
             return
         self._received = blob.number
-        if blob.news or blob.packets or blob.is_whole:
+        self._unanswered_bytes += len(blob.packets)
+        if blob.news or blob.is_whole or self._unanswered_bytes >= ANSWER_BYTES:
             self._owed = blob.number
+            self._unanswered_bytes = 0
         self._on_taken(blob.taken)
         self._hear(link, blob)
         if blob.packets:
