@@ -20,7 +20,7 @@ from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.air import Air
 from tests.support.device import until
-from tests.support.inside import assembly_of, core_of
+from tests.support.inside import assembly_of, core_of, loop_driver_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
 
@@ -312,6 +312,37 @@ async def test_nodes_that_do_not_hear_each_other_go_on_alone_and_together_again(
         air.cut.clear()
         await here.gets("a", "b")
         await there.gets("a", "b")
+
+
+async def test_a_node_that_has_missed_the_end_of_a_connection_learns_of_it(fleet: Fleet) -> None:
+    a, b = await fleet.together("a", "b")
+    peer_of(b, "a")._leave("A test ended it without a word.")
+    await until(lambda: peer_of(a, "b").connects == 2 and peer_of(a, "b").is_connected)
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t")
+        reader = Reader(subscriber)
+        await publisher.publish("t", "x")
+        await reader.gets("x")
+
+
+async def test_a_subscription_is_on_the_disk_of_another_node_before_suback(
+    fleet: Fleet, air: Air, tmp_path: Path
+) -> None:
+    b = await fleet.start("b")
+    async with broker_of("a", tmp_path) as a:
+        await connected(a, b)
+        async with client_of(b) as subscriber:
+            commits = loop_driver_of(a).commits
+            await asyncio.sleep(QUIET_S)
+            assert not commits.is_under_way
+            commits.is_under_way = True  # as if the disk were slow
+            waiting = asyncio.create_task(subscriber.subscribe("t", qos=1))
+            await until(lambda: peer_of(a, "b").subscriptions == 1)
+            await asyncio.sleep(QUIET_S)
+            assert not waiting.done()
+            commits.is_under_way = False
+            loop_driver_of(a).run()
+            await waiting
 
 
 async def test_a_subscription_waits_a_second_at_most_for_a_node_that_does_not_answer(
