@@ -184,7 +184,6 @@ class Broker:
             Admission(connections, self._connecting, self._closing, self.questions, deadlines, effects, limits),
             self._closing,
             effects,
-            limits,
         )
 
     def restore(self, batches: Iterable[list[Change]], now: float) -> None:

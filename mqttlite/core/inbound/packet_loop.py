@@ -19,7 +19,6 @@ from mqttlite.core.limits import (
     MAX_PENDING_BYTES,
     PACKET_WORK,
     SHORT_PACKET_WORK,
-    Limits,
 )
 from mqttlite.core.reasons import CloseReason
 from mqttlite.core.route.subscribe import Subscriptions
@@ -39,7 +38,6 @@ class PacketLoop:
         "_closing",
         "_connecting",
         "_effects",
-        "_max_packet_bytes",
         "_packet_handler",
         "_subscriptions",
     )
@@ -52,7 +50,6 @@ class PacketLoop:
         admission: Admission,
         closing: Closing,
         effects: Effects,
-        limits: Limits,
     ) -> None:
         self._packet_handler: Final = packet_handler
         self._subscriptions: Final = subscriptions
@@ -60,7 +57,6 @@ class PacketLoop:
         self._admission: Final = admission
         self._closing: Final = closing
         self._effects: Final = effects
-        self._max_packet_bytes: Final = limits.max_packet_bytes
 
     def walk(self, connection: Connection, data: bytes) -> int:
         """Handle the complete packets in `data`. Return where the first unhandled packet begins."""
@@ -91,7 +87,7 @@ class PacketLoop:
                     length = at + size - body
             stop = body + length
             if stop > end or stop - at > largest:
-                if stop > end or stop - at > self._max_packet_bytes or not self._may_continue(connection):
+                if stop > end or stop - at > connection.framer.max_packet_size or not self._may_continue(connection):
                     return at
                 self._on_packet(connection, first, data[body:stop])
                 at = stop

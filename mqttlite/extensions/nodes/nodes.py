@@ -29,8 +29,8 @@ TICK_S: Final = 0.25
 """How often a node looks whether others are silent."""
 
 FLUSH_S: Final = 0.001
-"""How long what is for other nodes waits for more: one blob of a thousand messages costs little more than one of a
-single message."""
+"""The least time between two blobs for a node: one of a thousand messages costs little more than one of a single
+message."""
 
 TOLD_S: Final = 1.0
 """How long a SUBACK waits until other nodes know what is subscribed. A node that does not answer in time is named in
@@ -247,10 +247,12 @@ class Nodes:
             self._look()
 
     async def _send(self) -> None:
+        latest = 0.0
         while True:
             await self._is_woken.wait()
-            await asyncio.sleep(FLUSH_S)
+            await asyncio.sleep(max(0.0, latest + FLUSH_S - self._loop.time()))
             self._is_woken.clear()
+            latest = self._loop.time()
             await self._flush()
 
     async def _flush(self) -> None:

@@ -44,6 +44,10 @@ OPEN_AGAIN_S: Final = 1.0
 UNDER_WAY_BYTES: Final = 4 * 1_048_576
 """How many bytes the other node may have to take. More wait in the session, as for a slow client."""
 
+MORE_BYTES: Final = 131_072
+"""By how much a packet from another node may be larger than `limits.max_packet_bytes`: that node has added properties,
+or a mount point to its topic."""
+
 ANSWER_BYTES: Final = UNDER_WAY_BYTES // 8
 """After so many bytes of packets the other node is told that they are taken. After topic filters it is told at once."""
 
@@ -311,7 +315,10 @@ class Peer:
             is_trusted=True,
             is_relay=True,
         )
-        link.connect(client, receive_maximum, max_packet_bytes)
+        limit = self._core.limits.max_packet_bytes
+        # Without a Maximum Packet Size, many messages are written at once.
+        link.connect(client, receive_maximum, max_packet_bytes if max_packet_bytes < limit else None)
+        link.connection.framer.max_packet_size = limit + MORE_BYTES
         return link
 
     def _leave(self, why: str) -> None:

@@ -16,6 +16,9 @@ from mqttlite.extensions.nodes.blobs import VERSION, Close, Data, Hello, Open, e
 from mqttlite.extensions.nodes.nodes import Nodes
 from mqttlite.extensions.nodes.peer import Peer
 from mqttlite.server import Broker
+from mqttlite.wire.constants import V311
+from mqttlite.wire.encode import encode as encode_packet
+from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.support.air import Air
@@ -202,6 +205,22 @@ async def test_a_message_larger_than_a_blob_arrives(fleet: Fleet) -> None:
         assert reader.messages[0].payload == payload
 
 
+async def test_the_largest_message_arrives_though_it_grows_on_the_way(fleet: Fleet) -> None:
+    a = await fleet.start("a", limits={"max_packet_bytes": 5_000})
+    b = await fleet.start("b", limits={"max_packet_bytes": 5_000})
+    await connected(a, b)
+    async with client_of(a, version="3.1.1") as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t", qos=1)
+        reader = Reader(subscriber)
+        payload = "x" * (5_000 - len(encode_packet(Publish(b"t", b"", 1, packet_id=1), V311)) - 1)
+        await publisher.publish("t", payload, qos=1, retain=True)
+        await reader.gets(payload)
+        async with asyncio.timeout(10):
+            while not await retained(b):
+                await asyncio.sleep(0.01)
+    assert peer_of(a, "b").connects == 1
+
+
 async def test_a_message_too_large_for_another_node_is_dropped_for_it_alone(fleet: Fleet) -> None:
     a = await fleet.start("a")
     b = await fleet.start("b", limits={"max_packet_bytes": 2_000})
@@ -247,6 +266,20 @@ async def test_messages_wait_over_a_restart_of_both(air: Air, tmp_path: Path) ->
         assert [each.waiting for each in nodes_of(a).states()] == [2]
         async with broker_of("b", tmp_path / "b") as b, kept_client(b, "s") as subscriber:
             await Reader(subscriber).gets("1", "2")
+
+
+async def test_what_a_node_has_not_subscribed_to_again_is_forgotten(fleet: Fleet, tmp_path: Path) -> None:
+    a = await fleet.start("a")
+    async with broker_of("b", tmp_path) as b:
+        await connected(a, b)
+        async with client_of(b) as subscriber:
+            await subscriber.subscribe("t")
+            nodes_of(b)._carrier._air.cut.add(frozenset("ab"))  # type: ignore[attr-defined]
+            await until(lambda: peer_of(a, "b").subscriptions == 1)
+    nodes_of(a)._carrier._air.cut.clear()  # type: ignore[attr-defined]
+    async with broker_of("b", tmp_path) as b:
+        await connected(a, b)
+        await until(lambda: peer_of(a, "b").subscriptions == 0)
 
 
 async def test_what_waits_for_a_node_that_does_not_come_back_is_dropped_in_the_end(
@@ -318,6 +351,7 @@ async def test_a_node_that_has_missed_the_end_of_a_connection_learns_of_it(fleet
     a, b = await fleet.together("a", "b")
     peer_of(b, "a")._leave("A test ended it without a word.")
     await until(lambda: peer_of(a, "b").connects == 2 and peer_of(a, "b").is_connected)
+    assert peer_of(a, "b").reason == "It does not know the connection any more."
     async with client_of(a) as publisher, client_of(b) as subscriber:
         await subscriber.subscribe("t")
         reader = Reader(subscriber)
