@@ -59,7 +59,7 @@ from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.subscribe import Subscriptions
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.route.subscription_check import SubscriptionCheck
-from mqttlite.core.route.tally import Tally
+from mqttlite.core.route.tally import DROPPED, Tally
 from mqttlite.core.route.topic_limits import TopicLimits
 from mqttlite.core.route.traffic import Traffic
 from mqttlite.core.session.backlogs import Backlogs
@@ -268,6 +268,8 @@ class Broker:
                 outbox = connection.outbox
                 outbox.awaits_commit = outbox.awaits_commit or (session is not None and session.durable)
                 outbox.answer(each.frame)
+                if session is not None and (replays := self._subscriptions.replays(each.wanted)):
+                    session.deliver_retained(replays)
 
     def copy_retained(self, on_retained: Callable[[Message], None]) -> None:
         """Have a function called with each message that is retained here, or removes one. Called once."""
@@ -280,16 +282,14 @@ class Broker:
         if session is not None:
             session.deliver_retained([self.router.retained.copies(RETAINED_COPY)])
 
-    def send_copy(self, client_id: str, message: Message) -> None:
-        """Send a retained message to a connected session as a copy. For the function of `copy_retained`."""
+    def send_copy(self, client_id: str, message: Message) -> bool:
+        """Send a retained message to a connected session as a copy; false if it is dropped. For the function of
+        `copy_retained`."""
         session = self.sessions.get(client_id)
         if session is None or session.outbox is None:
-            return
+            return False
         delivery = Delivery(message, message.qos, True, (RETAINED_COPY,))
-        if delivery.qos:
-            session.deliver(delivery)
-        else:
-            session.deliver_qos0(delivery)
+        return session.deliver(delivery) != DROPPED if delivery.qos else not session.deliver_qos0(delivery)
 
     def watch(self, tracer: Tracer | None) -> None:
         """Set the tracer; None removes it. Call it between two inputs.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, final
 
 from mqttlite.core.limits import MAX_HELD_SUBACKS
+from mqttlite.core.message_filter import MessageFilter
 
 NOBODY: Final = -1
 """In place of a QoS: the filter has no subscribers any more."""
@@ -18,11 +19,22 @@ _BITS: Final = 32
 """For the number of subscribers of one QoS."""
 
 
+class Wanted(NamedTuple):
+    """The retained messages of a subscription, which are sent after its SUBACK."""
+
+    topic_filter: bytes
+    qos: int
+    identifiers: tuple[int, ...]
+    where: MessageFilter | None
+
+
 class HeldSuback(NamedTuple):
-    """A SUBACK for the connection with that number."""
+    """A SUBACK for the connection with that number. Retained messages are looked for after it: meanwhile others may
+    have sent more."""
 
     number: int
     frame: bytes
+    wanted: list[Wanted]
 
 
 @final
@@ -30,10 +42,12 @@ class Interest:
     """`relays` is how the client identifiers of relays begin. `on_news` is called when there is something to take, and
     must not call back."""
 
-    __slots__ = ("_counts", "_held", "_news", "_on_news", "_relays")
+    __slots__ = ("_counts", "_held", "_news", "_on_news", "relays", "size_bytes")
 
     def __init__(self, relays: str, on_news: Callable[[], None]) -> None:
-        self._relays: Final = relays
+        self.relays: Final = relays
+        self.size_bytes: int = 0
+        """The bytes of all topic filters."""
         self._on_news: Final = on_news
         self._counts: Final[dict[bytes, int]] = {}
         """The subscribers of each filter: three numbers in one, by QoS."""
@@ -46,21 +60,21 @@ class Interest:
 
     def add(self, client_id: str, topic_filter: bytes, qos: int) -> None:
         """Count a subscription, unless it is none that others are to know."""
-        if topic_filter[0] != _DOLLAR and not client_id.startswith(self._relays):
+        if topic_filter[0] != _DOLLAR and not client_id.startswith(self.relays):
             before = self._counts.get(topic_filter, 0)
             self._set(topic_filter, before, before + (1 << _BITS * qos))
 
     def remove(self, client_id: str, topic_filter: bytes, qos: int) -> None:
         """Count a subscription no longer that was added."""
-        if topic_filter[0] != _DOLLAR and not client_id.startswith(self._relays):
+        if topic_filter[0] != _DOLLAR and not client_id.startswith(self.relays):
             before = self._counts[topic_filter]
             self._set(topic_filter, before, before - (1 << _BITS * qos))
 
-    def hold(self, number: int, frame: bytes) -> bool:
+    def hold(self, number: int, frame: bytes, wanted: list[Wanted]) -> bool:
         """Keep a SUBACK until others know what it answers. False if there are too many: then it goes out at once."""
         if len(self._held) >= MAX_HELD_SUBACKS:
             return False
-        self._held.append(HeldSuback(number, frame))
+        self._held.append(HeldSuback(number, frame, wanted))
         self._on_news()
         return True
 
@@ -76,10 +90,13 @@ class Interest:
         return [(topic_filter, _highest(counts)) for topic_filter, counts in self._counts.items()]
 
     def _set(self, topic_filter: bytes, before: int, after: int) -> None:
+        if not before:
+            self.size_bytes += len(topic_filter)
         if after:
             self._counts[topic_filter] = after
         else:
             del self._counts[topic_filter]
+            self.size_bytes -= len(topic_filter)
         qos = _highest(after)
         if qos != _highest(before):
             if not self._news:

@@ -155,6 +155,9 @@ class Connecting:
             self._limit_topics_of_user(connection, packet, quotas.topics)
         permissions = self._routes.permissions
         known = self._sessions.known(client_id)
+        interest = self._effects.interest
+        if interest is not None and client_id.startswith(interest.relays) and not connection.identity.is_trusted:
+            raise ClientIdentifierNotValid(f"client identifiers that begin with {interest.relays} are the broker's own")
         if known is not None and permissions.is_anothers(known.username, connection.username):
             raise ClientIdentifierNotValid("the client identifier is in use by another user's session")
         if known is not None and known.identity.is_trusted and not connection.identity.is_trusted:

@@ -375,8 +375,8 @@ class PacketHandler:
         """Whether a message can be published now. If not, it waits or was refused. Asks only where something can be in
         the way, because most messages find a broker with room."""
         effects = self._effects
-        if not (effects.sheds_low_priority or effects.filling or route.is_gated):
-            return True
+        if session.identity.is_relay or not (effects.sheds_low_priority or effects.filling or route.is_gated):
+            return True  # behind a message of a relay wait those of all clients of another broker
         return self._inbound.takes(_HeldPublish(self, connection, session, message, receipt), route)
 
     def publish(self, connection: Connection, message: Message, receipt: Receipt | None) -> None:

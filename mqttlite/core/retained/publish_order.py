@@ -115,8 +115,8 @@ class PublishOrder:
         (self._vain if len(self._vain) else self._removals).drop_first()
 
     def removals(self) -> list[Message]:
-        """The tombstones of removals that removed something."""
-        return self._removals.all()
+        """All tombstones."""
+        return self._removals.all() + self._vain.all()
 
     def restore(self, tombstone: Message) -> None:
         """Restore a tombstone that a store kept, or remove it there if it is needed no more."""

@@ -276,7 +276,7 @@ class Router:
         """The authorizer's verdict, cached by the route."""
         if route.refusal or route.delayed is not None:
             return False
-        if source.kind != CLIENT:
+        if source.kind != CLIENT or source.identity.is_relay:
             return True
         if route.is_limited and source.topic_limits.excludes(topic):
             return False

@@ -15,6 +15,7 @@ from mqttlite.core.connect.closing import Closing
 from mqttlite.core.connect.connection import ITS_FILTERS, NOTHING, Connection
 from mqttlite.core.effects import Effects
 from mqttlite.core.hook import SubscriptionHook
+from mqttlite.core.interest import Wanted
 from mqttlite.core.jobs import Job, Jobs
 from mqttlite.core.limits import (
     EXPRESSIONS_PER_STEP,
@@ -58,13 +59,15 @@ _RETAIN_NEVER: Final = 2
 class Outcome:
     """The results of one SUBSCRIBE or UNSUBSCRIBE so far."""
 
-    __slots__ = ("codes", "reason", "retained", "used_up", "waiting")
+    __slots__ = ("codes", "reason", "retained", "used_up", "waiting", "wanted")
 
     def __init__(self, waiting: int) -> None:
         self.codes: Final = bytearray()
         """One reason code for each filter."""
         self.retained: Final[list[RetainedReplay]] = []
         """The replays of retained messages, which begin after the answer."""
+        self.wanted: Final[list[Wanted]] = []
+        """Those that are made when the answer has waited for others."""
         self.waiting: int = waiting
         """How many retained messages wait for the session."""
         self.reason: str = ""
@@ -195,7 +198,7 @@ class Subscriptions:
             if code == 0:
                 code = granted_qos(request.qos, parts)  # [MQTT-3.8.4-7]
                 at_once = outcome.waiting < RETAINED_WAITING
-                replay = self._subscribe(session, request, parts, identifier, at_once, message_filter)
+                replay = self._subscribe(session, request, parts, identifier, at_once, message_filter, outcome)
                 if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace an earlier one
                     outcome.retained.append(replay)
                     outcome.waiting += len(replay)
@@ -233,7 +236,7 @@ class Subscriptions:
         known = topic_filter in session.subscriptions
         if is_filtered and not parts.has_members and not self._has_room_for_filter(session, topic_filter):
             return _QUOTA_EXCEEDED
-        if not known:
+        if not known and not session.identity.is_relay:
             if len(session.subscriptions) >= self._limits.max_subscriptions:
                 return _QUOTA_EXCEEDED
             if self._effects.memory.room_for(session.held_bytes) < 0:
@@ -303,8 +306,10 @@ class Subscriptions:
         if packet_type == SUBSCRIBE:  # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
             frame = _suback(connection, packet_id, bytes(outcome.codes), outcome.reason)
             connection.check_size(frame, "SUBACK")
-            if interest is not None and not session.identity.is_relay and interest.hold(connection.number, frame):
-                return
+            if interest is not None and not session.identity.is_relay:
+                if interest.hold(connection.number, frame, outcome.wanted):
+                    return
+                outcome.retained.extend(self.replays(outcome.wanted))
         else:  # [MQTT-3.10.4-4] [MQTT-3.10.4-5]
             frame = encode(Unsuback(packet_id, bytes(outcome.codes)), connection.version)
             connection.check_size(frame, "UNSUBACK")
@@ -325,6 +330,7 @@ class Subscriptions:
         identifier: int,
         at_once: bool,
         message_filter: MessageFilter | None,
+        outcome: Outcome,
     ) -> RetainedReplay | None:
         topic_filter = request.topic_filter
         wants_retained = _wants_retained(session, request, parts)
@@ -348,7 +354,15 @@ class Subscriptions:
         if not wants_retained:
             return None
         identifiers = (identifier,) if identifier else ()
+        if self._effects.interest is not None and not session.identity.is_relay:
+            outcome.wanted.append(Wanted(topic_filter, qos, identifiers, message_filter))
+            return None
         return self._router.retained.replay(topic_filter, qos, identifiers, at_once, message_filter)
+
+    def replays(self, wanted: Sequence[Wanted]) -> list[RetainedReplay]:
+        """Of the retained messages of now."""
+        retained = self._router.retained
+        return [retained.replay(each.topic_filter, each.qos, each.identifiers, True, each.where) for each in wanted]
 
 
 @final

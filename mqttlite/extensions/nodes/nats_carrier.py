@@ -20,9 +20,12 @@ from mqttlite.extensions.cluster.engine.nats.connection import (
 )
 from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
 from mqttlite.extensions.cluster.options import shown
-from mqttlite.extensions.nodes.carrier import CarrierLost
+from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES, CarrierLost
 
 _log = logging.getLogger("mqttlite.nodes")
+
+LEAST_PAYLOAD_BYTES: Final = 2 * MAX_BLOB_BYTES
+"""What NATS must carry: a blob, and the topic filters in it."""
 
 MAX_UNHANDLED: Final = 0
 """nats-py drops messages at a limit of bytes; ours are bounded by what a node may have under way. 0: no limit."""
@@ -90,6 +93,8 @@ class NatsCarrier:
         self, client: Client, broken: asyncio.Event, subjects: tuple[str, ...], receive: Callable[[Msg], object]
     ) -> None:
         """Use a connection until it breaks. A server that does not answer a ping raises."""
+        if client.max_payload < LEAST_PAYLOAD_BYTES:
+            raise CarrierLost(f"its max_payload is {client.max_payload}, and {LEAST_PAYLOAD_BYTES} at least are needed")
         for subject in subjects:
             await client.subscribe(subject, cb=receive, pending_bytes_limit=MAX_UNHANDLED)  # type: ignore[arg-type]
         await client.flush(PING_TIMEOUT_S)  # type: ignore[arg-type]

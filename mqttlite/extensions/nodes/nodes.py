@@ -18,6 +18,7 @@ from mqttlite.core.interest import HeldSuback, Interest
 from mqttlite.core.message import Message
 from mqttlite.extensions.nodes.blobs import VERSION, Blob, Data, Hello, Open, decode, encode
 from mqttlite.extensions.nodes.carrier import Carrier, CarrierLost
+from mqttlite.extensions.nodes.options import is_name
 from mqttlite.extensions.nodes.peer import CLIENT_ID_PREFIX, NodeState, Peer
 from mqttlite.net.link import LinkDriver
 from mqttlite.telemetry.figures import Values
@@ -36,11 +37,20 @@ TOLD_S: Final = 1.0
 """How long a SUBACK waits until other nodes know what is subscribed. A node that does not answer in time is named in
 the log, and learns it later."""
 
+ANSWER_S: Final = 0.25
+"""How long a start waits for the answer of nodes that run."""
+
+MEET_S: Final = 2.0
+"""How long it waits at most until they are connected, and each knows all topic filters of the other."""
+
 MAX_NODES: Final = 64
 """The most other nodes. Further ones are not talked to."""
 
 MAX_FILTERS: Final = 50_000
 """The most topic filters that other nodes are told. With more they are told `#`: each message comes here then."""
+
+MAX_FILTERS_BYTES: Final = 16 * 1_048_576
+"""The same for their bytes."""
 
 EVERYTHING: Final = b"#"
 
@@ -72,13 +82,13 @@ class Nodes:
         """Whether others are told `#` in place of all filters."""
         self._peers: Final[dict[str, Peer]] = {}
         self._waiting: Final[deque[_Waiting]] = deque()
-        self._late: Final[set[str]] = set()
-        """Nodes that did not take news in time, and are not waited for until they do."""
+        self._late: Final[dict[str, int]] = {}
+        """Nodes that did not take news in time, and are not waited for until they have taken so many."""
         self._is_unknown: Final = asyncio.Event()
         """A node has started, and may not have heard of this one."""
         self._tasks: Final[list[asyncio.Task[None]]] = []
-        self._rivals: Final[set[int]] = set()
-        """The runs of other nodes with this name."""
+        self._rival = 0
+        """The run of the latest other node with this name."""
         self._is_over_full = False
 
     # ------------------------------------------------------------------ start and stop
@@ -89,11 +99,14 @@ class Nodes:
         self._core.tell_interest(self._interest)
         self._interest.take()
         self._widen_if_many()
-        known = [each.client_id for each in self._core.sessions.values()]
-        for client_id in [each for each in known if each.startswith(CLIENT_ID_PREFIX)]:
-            peer = self._peer(client_id.removeprefix(CLIENT_ID_PREFIX))
-            if peer is None:
-                break
+        for session in list(self._core.sessions.values()):
+            if not session.client_id.startswith(CLIENT_ID_PREFIX):
+                continue
+            name = session.client_id.removeprefix(CLIENT_ID_PREFIX)
+            peer = self._peer(name) if session.identity.is_trusted and is_name(name) else None
+            if peer is None:  # of a client, from a time when this broker was no node; or there are too many
+                self._core.end_session(session.client_id, self._loop.time())
+                continue
             try:
                 peer.connect(1, self._core.limits.max_packet_bytes).leave()
             except ConnectionRefusedError as error:
@@ -101,6 +114,14 @@ class Nodes:
         await self._carrier.open(self.node, self._on_bytes)
         for work in (self._hello(), self._tick(), self._send()):
             self._tasks.append(self._loop.create_task(work))
+        await self._meet()
+
+    async def _meet(self) -> None:
+        """Wait for the nodes that run, a while: then clients that connect here are heard at all of them."""
+        give_up_at = self._loop.time() + MEET_S
+        await asyncio.sleep(ANSWER_S)
+        while self._loop.time() < give_up_at and not all(each.has_met for each in self._peers.values()):
+            await asyncio.sleep(FLUSH_S)
 
     async def stop(self) -> None:
         """Say goodbye. What waits for other nodes is kept."""
@@ -140,10 +161,14 @@ class Nodes:
             peer.copy(message)
 
     def _widen_if_many(self) -> None:
-        if len(self._interest) > MAX_FILTERS and not self._is_widened:
+        interest = self._interest
+        is_much = len(interest) > MAX_FILTERS or interest.size_bytes > MAX_FILTERS_BYTES
+        if is_much and not self._is_widened:
             self._is_widened = True
             _log.warning(
-                "more than %d topic filters are subscribed here: other nodes send all messages to this one", MAX_FILTERS
+                "more than %d topic filters, or %d bytes of them, are subscribed here: until it starts again, other "
+                "nodes send all messages to this one",
+                *(MAX_FILTERS, MAX_FILTERS_BYTES),
             )
 
     def _filters(self) -> Iterable[tuple[bytes, int]]:
@@ -151,8 +176,8 @@ class Nodes:
 
     def _look(self) -> None:
         """Send the SUBACKs that need not wait any longer, in order."""
-        for name in [each for each in self._late if not self._lacks(each, self._peers[each].news_told)]:
-            self._late.discard(name)
+        for name in [name for name, count in self._late.items() if not self._lacks(name, count)]:
+            del self._late[name]
         now = self._loop.time()
         while self._waiting:
             first = self._waiting[0]
@@ -161,7 +186,7 @@ class Nodes:
                 return
             for name in missing:
                 if name not in self._late:
-                    self._late.add(name)
+                    self._late[name] = first.counts[name]
                     _log.warning("node %s does not answer: subscriptions are acknowledged without it", name)
             self._waiting.popleft()
             self._core.acknowledge_subscriptions(first.held, now)
@@ -169,14 +194,16 @@ class Nodes:
 
     def _lacks(self, name: str, count: int) -> bool:
         """Whether a node is connected, and has not taken so many news."""
-        peer = self._peers[name]
-        return peer.is_connected and peer.news_taken < count
+        peer = self._peers.get(name)
+        return peer is not None and peer.is_connected and peer.news_taken < count
 
     # ------------------------------------------------------------------ from other nodes
 
     def _on_bytes(self, data: bytes) -> None:
         blob = decode(data)
-        if blob is None or blob.node == self.node:
+        if blob is None or not is_name(blob.node):
+            return
+        if blob.node == self.node:
             self._on_own(blob)
             return
         now = self._loop.time()
@@ -187,7 +214,10 @@ class Nodes:
         if peer is None or (isinstance(blob, Open) and blob.version != VERSION):
             return
         if isinstance(blob, Data):
-            peer.on_data(blob, now)
+            try:
+                peer.on_data(blob, now)
+            except ValueError as error:  # no topic filter, or no QoS
+                peer.end(f"It sent what is not valid: {error}.")
         elif isinstance(blob, Open):
             peer.on_open(blob, now)
         else:
@@ -201,16 +231,17 @@ class Nodes:
         if peer is not None and peer.on_hello(blob.run, blob.is_leaving, now):
             self._is_unknown.set()
 
-    def _on_own(self, blob: Blob | None) -> None:
+    def _on_own(self, blob: Blob) -> None:
         """What this node sent to all, or another one of its name."""
-        if isinstance(blob, Hello) and blob.run != self._run and not blob.is_leaving and blob.run not in self._rivals:
-            self._rivals.add(blob.run)
+        if isinstance(blob, Hello) and blob.run not in (self._run, self._rival) and not blob.is_leaving:
+            self._rival = blob.run
             _log.error("there are two nodes with the name %s: give each its own (nodes.node)", self.node)
 
     def _peer(self, name: str) -> Peer | None:
         """None if there are too many."""
         peer = self._peers.get(name)
         if peer is None:
+            self._forget_lost()
             if len(self._peers) >= MAX_NODES:
                 if not self._is_over_full:
                     self._is_over_full = True
@@ -223,6 +254,13 @@ class Nodes:
                 draw=lambda: secrets.randbits(62) + 1,
             )
         return peer
+
+    def _forget_lost(self) -> None:
+        """If there are too many, forget nodes that are away and for which nothing waits any more."""
+        if len(self._peers) >= MAX_NODES:
+            for name in [name for name, each in self._peers.items() if each.is_lost]:
+                del self._peers[name]
+                self._late.pop(name, None)
 
     # ------------------------------------------------------------------ to other nodes
 

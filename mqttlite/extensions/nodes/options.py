@@ -10,6 +10,11 @@ from mqttlite.extensions.cluster.options import MAX_SERVERS, is_address, shown
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+def is_name(name: str) -> bool:
+    """Whether it may be the name of a node."""
+    return _NAME.fullmatch(name) is not None
+
+
 class NodesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Makes this broker one of several, of which each serves its own clients."""
 

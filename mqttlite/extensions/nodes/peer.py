@@ -19,8 +19,8 @@ import msgspec
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.interest import NOBODY
+from mqttlite.core.memory import NO_LIMIT
 from mqttlite.core.message import Message
-from mqttlite.core.session.session import Session
 from mqttlite.extensions.nodes.blobs import VERSION, Blob, Close, Data, Open
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.net.link import LinkDriver
@@ -37,6 +37,9 @@ SILENT_S: Final = 3.0
 
 KEEP_ALIVE_S: Final = 0.5
 """How long a connection is silent at most."""
+
+COPY_AGAIN_S: Final = 10.0
+"""How often all retained messages are sent at most, because one could not be."""
 
 OPEN_AGAIN_S: Final = 1.0
 """How long a node waits for the answer when it opens a connection."""
@@ -56,6 +59,10 @@ UNHANDLED_BYTES: Final = 1_048_576
 
 NEWS_BYTES: Final = 65_536
 """About how many bytes of topic filters are in one blob: some milliseconds of work for the other node."""
+
+NEWS_WAITING_BYTES: Final = 4 * 1_048_576
+"""How many bytes of topic filters may wait for a node, beside those of the beginning. With more the connection ends,
+and the next one begins with what is subscribed then."""
 
 SHORT_FILTERS_BYTES: Final = 700
 """About how many bytes of topic filters are in one SUBSCRIBE. The broker handles a longer one later, in parts."""
@@ -139,9 +146,13 @@ class Peer:
         self._control: Final[list[Blob]] = []
         """Blobs that go out first."""
         self._news: Final[deque[tuple[bytes, int]]] = deque()
+        self._news_bytes = 0
+        self._most_news_bytes = 0
         self._whole_after = 0
         """After how many news it has all filters."""
         self._is_whole_told = False
+        self._is_whole_heard = False
+        """Whether all topic filters of the other node are known."""
         self._packets = b""
         """What the other node is to get, in pieces."""
         self._number = 0
@@ -170,8 +181,11 @@ class Peer:
         self._stale: Final[set[bytes]] = set()
         """Subscriptions of an earlier connection that were not told again."""
         self._packet_id = 0
-        self._dropped = 0
-        """How many messages its session here had dropped when all retained messages were sent."""
+        self._lacks_copies = False
+        """Whether a copy of a retained message was dropped since all were sent."""
+        self._copied_at = 0.0
+        self._is_new = False
+        """Whether the session here has begun since the other node was told so and has answered."""
 
     @property
     def client_id(self) -> str:
@@ -185,6 +199,19 @@ class Peer:
         if session is None:
             return 0
         return len(session.queue) + len(session.window.inflight) + len(session.window.resend)
+
+    @property
+    def has_met(self) -> bool:
+        """Whether it does not run, or each of the two knows what was subscribed at the other when they connected."""
+        if self._its_run == 0:
+            return True
+        is_known_there = self._is_whole_told and self.news_taken >= self._whole_after
+        return self.is_connected and self._is_whole_heard and is_known_there
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is away, and nothing waits for it any more."""
+        return not self.is_connected and self._core.sessions.get(self.client_id) is None
 
     @property
     def subscriptions(self) -> int:
@@ -256,10 +283,10 @@ class Peer:
 
     def _open(self, *, is_answer: bool) -> Open:
         limits = self._core.limits
-        is_new = self._core.sessions.get(self.client_id) is None
+        self._is_new |= self._core.sessions.get(self.client_id) is None
         return Open(
             VERSION,
-            *(self._me, self._run, self._connection, is_answer, is_new),
+            *(self._me, self._run, self._connection, is_answer, self._is_new),
             receive_maximum=limits.receive_maximum,
             max_packet_bytes=limits.max_packet_bytes,
         )
@@ -287,23 +314,26 @@ class Peer:
                 self._forgotten.add(packet_id)
                 self._answers_due += 1
                 link.send(Ack(PUBREL, packet_id))
+        self._most_news_bytes = NO_LIMIT
         self.tell(self._filters())
+        self._most_news_bytes = self._news_bytes + NEWS_WAITING_BYTES
         self._whole_after = self.news_told
-        self._is_whole_told = False
-        self._send_copies(session, now)
+        self._is_whole_told = self._is_whole_heard = False
+        self._send_copies(now)
         _log.info("node %s is connected", self.name)
         self._wake()
 
-    def _send_copies(self, session: Session, now: float) -> None:
+    def _send_copies(self, now: float) -> None:
         """Send it all retained messages."""
-        self._dropped = _dropped(session)
+        self._lacks_copies = False
+        self._copied_at = now
         self._core.send_copies(self.client_id, now)
         self._driver.wake()
 
     def copy(self, message: Message) -> None:
         """Send it a message that was retained here, while it is connected. Otherwise it gets all when it is."""
-        if self.is_connected:
-            self._core.send_copy(self.client_id, message)
+        if self.is_connected and not self._core.send_copy(self.client_id, message):
+            self._lacks_copies = True
 
     def connect(self, receive_maximum: int, max_packet_bytes: int) -> LocalLink:
         """Connect to the session here. Raises `ConnectionRefusedError` if the broker has no room for it."""
@@ -330,6 +360,7 @@ class Peer:
         self.is_connected = False
         self.reason = why
         self._news.clear()
+        self._news_bytes = 0
         self._packets = b""
         self._under_way.clear()
         self._under_way_bytes = 0
@@ -351,9 +382,8 @@ class Peer:
             self.end(f"It was silent for {SILENT_S:g} s.")
         else:
             self._take(link)
-            session = link.connection.session
-            if session is not None and _dropped(session) > self._dropped and not link.connection.outbox.blocked:
-                self._send_copies(session, now)  # a copy may have been among them
+            if self._lacks_copies and now - self._copied_at >= COPY_AGAIN_S:
+                self._send_copies(now)
             if now - self._said_at >= KEEP_ALIVE_S:
                 self._speaks = True
                 self._wake()
@@ -363,10 +393,13 @@ class Peer:
     def tell(self, news: Iterable[tuple[bytes, int]]) -> None:
         """Tell it what is subscribed here."""
         if self._link is not None:
-            before = len(self._news)
-            self._news.extend(news)
-            self.news_told += len(self._news) - before
+            for each in news:
+                self._news.append(each)
+                self._news_bytes += len(each[0])
+                self.news_told += 1
             self._wake()
+            if self._news_bytes > self._most_news_bytes:
+                self.end("It did not take topic filters as fast as they changed.")
 
     def blobs(self, now: float) -> Iterable[Blob]:
         """What is to be sent now."""
@@ -398,6 +431,7 @@ class Peer:
             each = self._news.popleft()
             size += len(each[0])
             news.append(each)
+        self._news_bytes -= size
         packets, self._packets = self._packets[:MAX_BLOB_BYTES], self._packets[MAX_BLOB_BYTES:]
         self._number += 1
         told = self.news_told - len(self._news)
@@ -452,6 +486,7 @@ class Peer:
         if blob.news or blob.is_whole or self._unanswered_bytes >= ANSWER_BYTES:
             self._owed = blob.number
             self._unanswered_bytes = 0
+        self._is_new &= blob.taken == 0
         self._on_taken(blob.taken)
         self._hear(link, blob)
         if blob.packets:
@@ -475,7 +510,9 @@ class Peer:
         while self._subacks and self._subacks[0][1] <= self._subacks_seen:
             self._subacks.popleft()
         handled = self._subacks[0][0] - 1 if self._subacks else self._received
-        if self._taken < handled and link.connection.framer.kept_bytes <= UNHANDLED_BYTES:
+        framer = link.connection.framer
+        is_behind = framer.kept_bytes > UNHANDLED_BYTES and not framer.missing_bytes
+        if self._taken < handled and not is_behind:
             self._taken = handled
             self._wake()
 
@@ -501,6 +538,7 @@ class Peer:
         if blob.is_whole:
             gone += self._stale
             self._stale.clear()
+            self._is_whole_heard = True
         if gone:
             self._answers_due += 1
             link.send(Unsubscribe(self._next_packet_id(), tuple(gone)))
@@ -523,12 +561,6 @@ def _request(topic_filter: bytes, qos: int) -> SubscriptionRequest:
     """With No Local, so that nothing goes on to another node, and RETAIN as published. Retained messages go another
     way."""
     return SubscriptionRequest(topic_filter, qos, no_local=True, retain_as_published=True, retain_handling=2)
-
-
-def _dropped(session: Session) -> int:
-    """How many messages were dropped for a session."""
-    outbox = session.outbox
-    return sum(session.drops.values()) + (0 if outbox is None else sum(outbox.drops.values()))
 
 
 def _packet_id(packets: bytes, start: int) -> int:

@@ -9,5 +9,9 @@ from mqttlite.config.shape import Problem
 
 def problems(config: Config) -> Iterator[Problem]:
     """Of the section `nodes`."""
-    if config.nodes is not None and find_spec("nats") is None:
+    if config.nodes is None:
+        return
+    if config.cluster is not None and not config.nodes.node:
+        yield Problem("nodes.node", " is missing: the machines of a cluster are one node, with one name on all of them")
+    if find_spec("nats") is None:
         yield Problem("nodes", " needs the client of NATS, which is not installed: pip install 'mqttlite[cluster]'")

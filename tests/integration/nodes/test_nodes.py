@@ -205,6 +205,89 @@ async def test_a_message_larger_than_a_blob_arrives(fleet: Fleet) -> None:
         assert reader.messages[0].payload == payload
 
 
+async def test_a_message_larger_than_what_may_be_under_way_arrives(fleet: Fleet) -> None:
+    a = await fleet.start("a", limits={"max_packet_bytes": 16_000_000})
+    b = await fleet.start("b", limits={"max_packet_bytes": 16_000_000})
+    await connected(a, b)
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t", qos=1)
+        reader = Reader(subscriber)
+        await publisher.publish("t", b"x" * 6_000_000, qos=1)
+        await publisher.publish("t", b"small", qos=1)
+        await until(lambda: [len(each.payload) for each in reader.messages] == [6_000_000, 5])
+    assert peer_of(a, "b").connects == 1
+
+
+async def test_rules_for_topics_are_asked_at_the_node_of_the_publisher_alone(fleet: Fleet, tmp_path: Path) -> None:
+    rules = tmp_path / "acl"
+    rules.write_text("topic read #\nuser u\ntopic readwrite #\n")
+    options: dict[str, Any] = {"acl_file": str(rules), "allow_anonymous": True}
+    a, b = await fleet.start("a", **options), await fleet.start("b", **options)
+    await connected(a, b)
+    async with client_of(b) as subscriber:
+        await subscriber.subscribe("t", qos=1)
+        reader = Reader(subscriber)
+        await a.publish("t", b"x", qos=1, retain=True)
+        await reader.gets("x")
+        assert await retained(b) == {"t": ("x", 1)}
+
+
+async def test_a_session_of_a_client_under_the_name_of_one_for_a_node_ends_at_the_start(
+    fleet: Fleet, rig: Rig, tmp_path: Path
+) -> None:
+    alone = Broker(parse_config({"listeners": [{"port": 0}], "data_dir": str(tmp_path)}))
+    async with alone, kept_client(alone, "$node/b") as client:
+        await client.subscribe("#", qos=1)
+    a, b = await fleet.start("a", tmp_path), await fleet.start("b")
+    await connected(a, b)
+    assert peer_of(a, "b").subscriptions == 0
+
+
+async def test_a_node_that_starts_lets_clients_in_when_it_has_met_the_others(fleet: Fleet, air: Air) -> None:
+    air.max_delay_s = 0.05
+    a = await fleet.start("a")
+    async with client_of(a) as subscriber:
+        await subscriber.subscribe("t", qos=1)
+        reader = Reader(subscriber)
+        b = await fleet.start("b")
+        async with client_of(b) as publisher:
+            await publisher.publish("t", "x", qos=1)
+        await reader.gets("x")
+
+
+async def test_a_node_whose_first_answer_was_lost_says_again_that_it_is_new(fleet: Fleet, air: Air) -> None:
+    _a, b = await fleet.together("a", "b")
+    peer = peer_of(b, "a")
+    await until(lambda: not peer._is_new)
+    core_of(b).end_session("$node/a", asyncio.get_running_loop().time())
+    assert [peer._open(is_answer=True).is_new for _ in range(2)] == [True, True]
+
+
+async def test_topic_filters_that_change_faster_than_they_are_taken_end_the_connection(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = await fleet.together("a", "b")
+    peer = peer_of(b, "a")
+    peer.tell([(b"x" * 60_000, 0)] * 60)
+    assert peer.is_connected
+    peer.tell([(b"x" * 60_000, 0)] * 60)
+    assert not peer.is_connected
+    await until(lambda: peer.is_connected)
+    assert peer_of(a, "b").subscriptions == 0
+
+
+async def test_nodes_that_are_lost_make_room_for_others(
+    fleet: Fleet, air: Air, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes_module, "MAX_NODES", 1)
+    a = await fleet.start("a")
+    air.send("gone", "a", encode(Hello(VERSION, "gone", 1)))
+    await until(lambda: "gone" in nodes_of(a)._peers)
+    b = await fleet.start("b")
+    await connected(a, b)
+    assert list(nodes_of(a)._peers) == ["b"]
+
+
 async def test_the_largest_message_arrives_though_it_grows_on_the_way(fleet: Fleet) -> None:
     a = await fleet.start("a", limits={"max_packet_bytes": 5_000})
     b = await fleet.start("b", limits={"max_packet_bytes": 5_000})
@@ -476,10 +559,9 @@ async def test_removals_and_changes_while_a_node_is_away_reach_it(air: Air, flee
 
 async def test_a_copy_that_was_dropped_is_made_up_for(fleet: Fleet) -> None:
     a, b = await fleet.together("a", "b")
-    session = core_of(a).sessions.get("$node/b")
-    assert session is not None
-    session.drop("queue_full", 1, b"t")
     core_of(a).router.on_retained = None
+    peer_of(a, "b")._lacks_copies = True
+    peer_of(a, "b")._copied_at = -1_000.0
     async with client_of(a) as client:
         await client.publish("t", "x", retain=True)
         async with asyncio.timeout(10):
@@ -506,7 +588,7 @@ async def test_with_very_many_filters_everything_is_asked_for(
         late = await fleet.start("c")
         await connected(a, b, late)
         await until(lambda: peer_of(late, "b").subscriptions == 1)
-    assert any("other nodes send all messages" in each.message for each in caplog.records)
+    assert any("nodes send all messages to this one" in each.message for each in caplog.records)
 
 
 async def test_many_filters_are_told_in_parts(fleet: Fleet) -> None:
@@ -546,6 +628,7 @@ async def test_what_is_no_blob_or_of_another_version_changes_nothing(fleet: Flee
         encode(Open(VERSION + 1, "z", 1, 1, False, True, 1, 1)),
         encode(Close("b", 1, "no such connection")),
         encode(Data("b", 1, 7, 0, False, [], b"")),
+        encode(Hello(VERSION, "no name\r\n", 1)),
     ):
         air.send("z", "a", data)
     await asyncio.sleep(QUIET_S)
@@ -563,6 +646,14 @@ async def test_packets_that_are_none_end_the_connection_and_it_comes_back(fleet:
     air.send("b", "a", encode(Data("b", peer._connection, peer._received + 1, 0, False, [], b"\x00\x00\x00")))
     await until(lambda: peer.connects == 2 and peer.is_connected)
     assert "malformed" in peer.reason.lower() or peer.reason
+
+
+@pytest.mark.parametrize("news", [(b"a/#/b", 0), (b"t", 9), (b"x" * 70_000, 0)])
+async def test_topic_filters_that_are_none_end_the_connection(fleet: Fleet, air: Air, news: tuple[bytes, int]) -> None:
+    a, _b = await fleet.together("a", "b")
+    peer = peer_of(a, "b")
+    air.send("b", "a", encode(Data("b", peer._connection, peer._received + 1, 0, False, [news], b"")))
+    await until(lambda: peer.connects == 2 and peer.is_connected)
 
 
 async def test_a_broker_without_room_for_a_session_says_so(fleet: Fleet, air: Air) -> None:

@@ -10,14 +10,16 @@ from mqttlite.core.interest import NOBODY, HeldSuback, Interest
 from mqttlite.core.limits import MAX_HELD_SUBACKS, Limits
 from mqttlite.core.route.relayed import RETAINED_COPY
 from mqttlite.filters import Filters
-from mqttlite.wire.constants import V5
+from mqttlite.wire.constants import PUBACK, V5
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Suback, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import ReasonCode
 from tests.support.core_driver import Client, World, publishes, request
 from tests.unit.core.test_hooks import Hooks
+from tests.unit.core.test_permissions import Writers, world_with
 from tests.unit.core.test_publish_order import at
 from tests.unit.core.test_sink import Recorder
+from tests.unit.core.test_topic_overflow import away, world_of
 
 RELAYS: Final = "$other/"
 
@@ -193,7 +195,8 @@ def test_a_session_gets_copies_of_all_retained_messages_and_removals() -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_session_gets_a_copy_while_it_is_connected(qos: int) -> None:
     world = World(newest_retained=True)
-    world.broker.copy_retained(lambda message: world.broker.send_copy(f"{RELAYS}a", message))
+    sent: list[bool] = []
+    world.broker.copy_retained(lambda message: sent.append(world.broker.send_copy(f"{RELAYS}a", message)))
     client = world.connect("c")
     client.publish("t", "before", qos=qos, retain=True)
     other = relay(world, "a")
@@ -203,6 +206,7 @@ def test_a_session_gets_a_copy_while_it_is_connected(qos: int) -> None:
     other.lose()
     client.publish("t", "away", qos=qos, retain=True)
     assert not world.session(f"{RELAYS}a").queued
+    assert sent == [False, True, False]
 
 
 # ---------------------------------------------------------------------- what is subscribed here
@@ -341,5 +345,69 @@ def test_suback_of_a_relay_waits_for_nobody() -> None:
 def test_more_subacks_than_may_wait_go_out_at_once() -> None:
     world = World()
     told = Told(world)
-    assert all(told.interest.hold(0, b"x") for _ in range(MAX_HELD_SUBACKS))
-    assert world.connect("c").subscribe("t") == bytes([0])
+    assert all(told.interest.hold(0, b"x", []) for _ in range(MAX_HELD_SUBACKS))
+    client = world.connect("c")
+    client.publish("t", "x", retain=True)
+    assert client.subscribe("t") == bytes([0])
+    assert client.payloads() == ["x"]
+
+
+def test_a_retained_message_that_came_while_a_suback_waited_is_sent_after_it() -> None:
+    world = World(newest_retained=True)
+    told = Told(world)
+    client = world.connect("c")
+    subscribe(client, "t")
+    copy(relay(world, "a"), "t", "x", 1)
+    assert client.received() == []
+    told.take()
+    suback, message = client.received()
+    assert isinstance(suback, Suback)
+    assert isinstance(message, Publish)
+    assert (message.payload, message.retain) == (b"x", True)
+
+
+def test_only_the_program_may_be_a_relay() -> None:
+    world = World()
+    client = world.open(V5)
+    Told(world)
+    connack = client.connect(f"{RELAYS}a")
+    assert connack is not None
+    assert connack.reason_code == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert relay(world, "a").subscribe("t") == bytes([0])
+
+
+def test_the_limit_of_subscriptions_of_one_session_is_not_for_relays() -> None:
+    world = World(Limits(max_subscriptions=2))
+    assert world.connect("c").subscribe("a", "b", "c") == bytes([0, 0, 0x97])
+    assert relay(world, "a").subscribe("a", "b", "c") == bytes([0, 0, 0])
+
+
+def test_the_bytes_of_topic_filters_are_counted() -> None:
+    interest = Interest(RELAYS, lambda: None)
+    interest.add("a", b"12345", 0)
+    interest.add("b", b"12345", 1)
+    interest.add("a", b"1", 0)
+    assert interest.size_bytes == 6
+    interest.remove("a", b"12345", 0)
+    assert interest.size_bytes == 6
+    interest.remove("b", b"12345", 1)
+    assert interest.size_bytes == 1
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_rules_were_asked_where_a_relayed_message_was_published(qos: int) -> None:
+    world = world_with(Writers())
+    reader = world.connect("s")
+    reader.subscribe("#")
+    assert world.connect("c").publish("private/1", "no", qos=qos) is not None
+    relay(world, "a").publish("private/1", "x", qos=qos)
+    assert reader.payloads() == ["x"]
+
+
+def test_a_relayed_message_waits_for_no_slow_receiver() -> None:
+    world = world_of("block", Limits(max_queued_messages=2))
+    away(world)
+    source = relay(world, "a")
+    for _ in range(3):
+        source.publish("t", "x", qos=1)
+    assert [each.packet_type for each in source.received() if isinstance(each, Ack)] == [PUBACK] * 3

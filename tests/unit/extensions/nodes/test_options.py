@@ -52,6 +52,13 @@ def test_without_the_client_of_nats_the_section_is_refused(monkeypatch: pytest.M
     parse_config({})
 
 
+def test_machines_of_a_cluster_need_a_name_for_their_node(tmp_path: Path) -> None:
+    raw: dict[str, Any] = {"data_dir": str(tmp_path), "cluster": {"servers": ["nats://127.0.0.1:4222"]}}
+    with pytest.raises(ConfigError, match=r"nodes\.node is missing: the machines of a cluster are one node"):
+        parse_config({**raw, "nodes": GOOD})
+    parse_config({**raw, "nodes": {**GOOD, "node": "a"}})
+
+
 def test_credentials_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nodes\.credentials_file: .*nothing"):
         carrier_of(parse(credentials_file=str(tmp_path / "nothing")))
