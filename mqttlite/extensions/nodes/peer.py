@@ -67,6 +67,9 @@ and the next one begins with what is subscribed then."""
 SHORT_FILTERS_BYTES: Final = 700
 """About how many bytes of topic filters are in one SUBSCRIBE. The broker handles a longer one later, in parts."""
 
+UNSUBSCRIBED_AT_ONCE: Final = 10
+"""How many topic filters are in one UNSUBSCRIBE: each may have 64 KiB, and a packet must have room for them."""
+
 _ANSWERS: Final = frozenset({CONNACK, SUBACK, UNSUBACK})
 """Packets of the broker to its own session, which the other node must not get."""
 
@@ -155,6 +158,8 @@ class Peer:
         """Whether all topic filters of the other node are known."""
         self._packets = b""
         """What the other node is to get, in pieces."""
+        self._is_cut = False
+        """Whether the latest piece may have ended within a packet: the other node can add none of its own there."""
         self._number = 0
         self._under_way: Final[deque[_UnderWay]] = deque()
         self._under_way_bytes = 0
@@ -362,6 +367,7 @@ class Peer:
         self._news.clear()
         self._news_bytes = 0
         self._packets = b""
+        self._is_cut = False
         self._under_way.clear()
         self._under_way_bytes = 0
         self._forgotten.clear()
@@ -427,12 +433,13 @@ class Peer:
     def _next(self, now: float) -> Data:
         news: list[tuple[bytes, int]] = []
         size = 0
-        while self._news and size < NEWS_BYTES:
+        while self._news and size < NEWS_BYTES and not self._is_cut:
             each = self._news.popleft()
             size += len(each[0])
             news.append(each)
         self._news_bytes -= size
         packets, self._packets = self._packets[:MAX_BLOB_BYTES], self._packets[MAX_BLOB_BYTES:]
+        self._is_cut = len(self._packets) > 0
         self._number += 1
         told = self.news_told - len(self._news)
         is_whole = not self._is_whole_told and told >= self._whole_after
@@ -521,7 +528,7 @@ class Peer:
         requests: list[SubscriptionRequest] = []
         size = 0
         gone: list[bytes] = []
-        for topic_filter, qos in blob.news:
+        for topic_filter, qos in dict(blob.news).items():  # of several changes of a filter, the last holds
             self._stale.discard(topic_filter)
             if qos == NOBODY:
                 gone.append(topic_filter)
@@ -539,9 +546,9 @@ class Peer:
             gone += self._stale
             self._stale.clear()
             self._is_whole_heard = True
-        if gone:
+        for at in range(0, len(gone), UNSUBSCRIBED_AT_ONCE):
             self._answers_due += 1
-            link.send(Unsubscribe(self._next_packet_id(), tuple(gone)))
+            link.send(Unsubscribe(self._next_packet_id(), tuple(gone[at : at + UNSUBSCRIBED_AT_ONCE])))
 
     def _subscribe(self, link: LocalLink, requests: list[SubscriptionRequest]) -> None:
         self._answers_due += 1

@@ -13,6 +13,7 @@ from mqttlite.cli.main import main
 from mqttlite.config.file import parse_config
 from mqttlite.extensions.nodes import nodes as nodes_module
 from mqttlite.extensions.nodes.blobs import VERSION, Close, Data, Hello, Open, encode
+from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.extensions.nodes.nodes import Nodes
 from mqttlite.extensions.nodes.peer import Peer
 from mqttlite.server import Broker
@@ -260,7 +261,9 @@ async def test_a_node_whose_first_answer_was_lost_says_again_that_it_is_new(flee
     peer = peer_of(b, "a")
     await until(lambda: not peer._is_new)
     core_of(b).end_session("$node/a", asyncio.get_running_loop().time())
-    assert [peer._open(is_answer=True).is_new for _ in range(2)] == [True, True]
+    assert peer._open(is_answer=True).is_new
+    peer.connect(1, 1_000_000).leave()
+    assert peer._open(is_answer=True).is_new
 
 
 async def test_topic_filters_that_change_faster_than_they_are_taken_end_the_connection(
@@ -274,6 +277,38 @@ async def test_topic_filters_that_change_faster_than_they_are_taken_end_the_conn
     assert not peer.is_connected
     await until(lambda: peer.is_connected)
     assert peer_of(a, "b").subscriptions == 0
+
+
+async def test_of_several_changes_of_a_filter_the_last_holds(fleet: Fleet, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    peer = peer_of(b, "a")
+    peer.tell([(b"t", -1), (b"t", 1), (b"u", 1), (b"u", -1)])
+    await until(lambda: peer_of(a, "b").subscriptions == 1)
+    session = core_of(a).sessions.get("$node/b")
+    assert session is not None
+    assert list(session.subscriptions) == [b"t"]
+
+
+async def test_topic_filters_are_told_between_packets_and_not_within_one(fleet: Fleet) -> None:
+    a, _b = await fleet.together("a", "b")
+    peer = peer_of(a, "b")
+    peer._packets = bytes(MAX_BLOB_BYTES + 10)
+    peer.tell([(b"t", 0)])
+    assert peer._next(0.0).news == [(b"t", 0)]
+    peer.tell([(b"u", 0)])
+    assert peer._next(0.0).news == []
+    assert peer._next(0.0).news == [(b"u", 0)]
+
+
+async def test_very_many_filters_that_are_gone_are_forgotten(fleet: Fleet, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    peer = peer_of(b, "a")
+    filters = [f"{number:02}".encode() + b"x" * 60_000 for number in range(60)]
+    peer.tell([(each, 0) for each in filters])
+    await until(lambda: peer_of(a, "b").subscriptions == 60)
+    peer.end("A test ended it.")
+    await until(lambda: peer.is_connected and peer_of(a, "b").subscriptions == 0)
+    assert peer.connects == 2
 
 
 async def test_nodes_that_are_lost_make_room_for_others(
