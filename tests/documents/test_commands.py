@@ -35,6 +35,7 @@ FOREIGN: Final = frozenset(
         "mosquitto_ctrl",
         "mosquitto_pub",
         "mosquitto_sub",
+        "nats-server",
         "node-red",
         "npm",
         "openssl",

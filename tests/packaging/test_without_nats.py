@@ -1,4 +1,4 @@
-"""A broker without a cluster never imports NATS's client, which is an extra."""
+"""A broker without a cluster and without other nodes never imports NATS's client, which is an extra."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 from tests.test_architecture import MODULES, ROOT, imports_of, top
 
-ADAPTER = "mqttlite.extensions.cluster.engine.nats"
+ADAPTERS = ("mqttlite.extensions.cluster.engine.nats", "mqttlite.extensions.nodes.nats_carrier")
 
 LOOK = """
 import sys
@@ -17,10 +17,10 @@ print([name for name in sys.modules if name.split(".")[0] in ("nats", "nkeys")])
 
 
 @pytest.mark.long
-def test_only_the_adapter_imports_nats() -> None:
+def test_only_the_adapters_import_nats() -> None:
     found = [module for module, path in MODULES.items() if "nats" in map(top, imports_of(path))]
     assert found
-    assert [module for module in found if not module.startswith(ADAPTER)] == []
+    assert [module for module in found if not module.startswith(ADAPTERS)] == []
 
 
 @pytest.mark.slow
