@@ -1,17 +1,14 @@
 """A broker for each test, and each test over TCP and over TLS where it takes a `line`; and Node for MQTT.js."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from mqttlite.security import certificates
 from tests.interop.peers import Agent
 from tests.interop.support import JS, Line, RunningBroker, tool
-
-INSTALL_S: Final = 300.0
+from tests.support.npm import install
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,13 +41,7 @@ def line(request: pytest.FixtureRequest, broker: RunningBroker) -> Line:
 @pytest.fixture(scope="session")
 def mqttjs() -> Path:
     """The packages of package-lock.json, installed where they are not."""
-    npm = tool("npm", package="npm")
-    installed, lock = JS / "node_modules" / ".package-lock.json", JS / "package-lock.json"
-    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-        command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        done = subprocess.run(command, cwd=JS, capture_output=True, text=True, timeout=INSTALL_S, check=False)
-        assert done.returncode == 0, done.stderr
-        installed.touch()
+    install(JS, JS / "node_modules" / ".package-lock.json")
     return JS / "node_modules" / "mqtt"
 
 
