@@ -172,7 +172,7 @@ def test_every_package_has_its_layer() -> None:
     assert {package_of(module) for module in MODULES if top(module) == "mqttlite"} <= BELOW.keys()
 
 
-def test_what_stands_beside_the_packages_is_public_or_starts_the_program() -> None:
+def test_modules_beside_the_packages_are_public_or_start_the_program() -> None:
     assert {path.stem for path in (ROOT / "mqttlite").glob("*.py")} == {
         *("__init__", "__main__", "build", "event_hub", "server")
     }

@@ -141,17 +141,13 @@ class LocalLink(LinkPort):
         effects = self._broker.effects
         work, pending_bytes = effects.work, effects.pending_bytes
         effects.work = effects.pending_bytes = 0
-        self._feed(frame)
+        self.feed(frame)
         effects.work += work
         effects.pending_bytes += pending_bytes
 
     def send(self, packet: Packet) -> None:
         """Pass a packet of the program to the core. Harmless after the end of the connection."""
-        self._feed(encode(packet, V5))
-
-    def feed(self, packets: bytes) -> None:
-        """Pass encoded packets of the program to the core. Harmless after the end of the connection."""
-        self._feed(packets)
+        self.feed(encode(packet, V5))
 
     def take(self) -> bytes:
         """All packets that the program has not read, encoded."""
@@ -162,8 +158,9 @@ class LocalLink(LinkPort):
             self.resume_writing()
         return frames
 
-    def _feed(self, frame: bytes) -> None:
-        self._broker.feed(self.connection, frame, self._loop.time())
+    def feed(self, packets: bytes) -> None:
+        """Pass encoded packets of the program to the core. Harmless after the end of the connection."""
+        self._broker.feed(self.connection, packets, self._loop.time())
         self._loop_driver.wake()
 
     def receive(self) -> Packet | None:

@@ -229,6 +229,14 @@ class LocalSession:
             self.link.leave(ends_session=True)
 
 
+def waiting_in(core: Broker, client_id: str) -> int:
+    """How many messages of QoS 1 and 2 a kept session has that its consumer has not acknowledged; 0 without one."""
+    session = core.sessions.get(client_id)
+    if session is None:
+        return 0
+    return len(session.queue) + len(session.window.inflight) + len(session.window.resend)
+
+
 def encoded_filter(name: str, namespaces: Namespaces) -> bytes:
     """A topic filter in bytes. Raises `TopicFilterInvalid`, because an invalid one would end the connection."""
     encoded = name.encode()

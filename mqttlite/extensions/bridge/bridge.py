@@ -34,7 +34,7 @@ from mqttlite.extensions.bridge.relay import Figures, Relay
 from mqttlite.extensions.bridge.topic_map import TopicMap
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient
-from mqttlite.net.local_session import LocalSession
+from mqttlite.net.local_session import LocalSession, waiting_in
 from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connack, Disconnect, Subscribe, SubscriptionRequest
@@ -199,10 +199,7 @@ class Bridge:
     @property
     def waiting(self) -> int:
         """Messages for the other broker that it has not acknowledged."""
-        session = self._core.sessions.get(self.client_id)
-        if session is None:
-            return 0
-        return len(session.queue) + len(session.window.inflight) + len(session.window.resend)
+        return waiting_in(self._core, self.client_id)
 
     def view(self) -> BridgeState:
         """How it stands now."""

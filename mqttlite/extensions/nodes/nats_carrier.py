@@ -15,6 +15,7 @@ from mqttlite.extensions.cluster.engine.nats.connection import (
     PING_S,
     PING_TIMEOUT_S,
     RECONNECT_S,
+    TOO_MANY,
     close,
     connect_to,
 )
@@ -26,9 +27,6 @@ _log = logging.getLogger("mqttlite.nodes")
 
 LEAST_PAYLOAD_BYTES: Final = 2 * MAX_BLOB_BYTES
 """What NATS must carry: a blob, and the topic filters in it."""
-
-MAX_UNHANDLED: Final = 0
-"""nats-py drops messages at a limit of bytes; ours are bounded by what a node may have under way. 0: no limit."""
 
 
 class NatsCarrier:
@@ -96,7 +94,7 @@ class NatsCarrier:
         if client.max_payload < LEAST_PAYLOAD_BYTES:
             raise CarrierLost(f"its max_payload is {client.max_payload}, and {LEAST_PAYLOAD_BYTES} at least are needed")
         for subject in subjects:
-            await client.subscribe(subject, cb=receive, pending_bytes_limit=MAX_UNHANDLED)  # type: ignore[arg-type]
+            await client.subscribe(subject, cb=receive, pending_bytes_limit=TOO_MANY)  # type: ignore[arg-type]
         await client.flush(PING_TIMEOUT_S)  # type: ignore[arg-type]
         self._client = client
         self._tried.set()

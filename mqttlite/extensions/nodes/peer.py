@@ -25,6 +25,7 @@ from mqttlite.extensions.nodes.blobs import VERSION, Blob, Close, Data, Open
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient, LocalLink
+from mqttlite.net.local_session import waiting_in
 from mqttlite.wire.constants import CONNACK, PUBCOMP, PUBREL, SUBACK, UNSUBACK
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import Ack, Subscribe, SubscriptionRequest, Unsubscribe
@@ -200,10 +201,7 @@ class Peer:
     @property
     def waiting(self) -> int:
         """Messages of QoS 1 and 2 that it has not acknowledged."""
-        session = self._core.sessions.get(self.client_id)
-        if session is None:
-            return 0
-        return len(session.queue) + len(session.window.inflight) + len(session.window.resend)
+        return waiting_in(self._core, self.client_id)
 
     @property
     def has_met(self) -> bool:

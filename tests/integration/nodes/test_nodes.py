@@ -386,7 +386,7 @@ async def test_messages_wait_over_a_restart_of_both(air: Air, tmp_path: Path) ->
             await Reader(subscriber).gets("1", "2")
 
 
-async def test_what_a_node_has_not_subscribed_to_again_is_forgotten(fleet: Fleet, tmp_path: Path) -> None:
+async def test_filters_that_a_node_does_not_subscribe_to_again_are_forgotten(fleet: Fleet, tmp_path: Path) -> None:
     a = await fleet.start("a")
     async with broker_of("b", tmp_path) as b:
         await connected(a, b)
@@ -400,9 +400,7 @@ async def test_what_a_node_has_not_subscribed_to_again_is_forgotten(fleet: Fleet
         await until(lambda: peer_of(a, "b").subscriptions == 0)
 
 
-async def test_what_waits_for_a_node_that_does_not_come_back_is_dropped_in_the_end(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+async def test_messages_for_a_node_that_does_not_come_back_are_dropped_in_the_end(fleet: Fleet, tmp_path: Path) -> None:
     a = await fleet.start("a", keep_s=1)
     async with broker_of("b", tmp_path) as b:
         await connected(a, b)
@@ -654,7 +652,7 @@ async def test_two_nodes_of_one_name_are_named(fleet: Fleet, caplog: pytest.LogC
     await until(lambda: any("two nodes with the name a" in each.message for each in caplog.records))
 
 
-async def test_what_is_no_blob_or_of_another_version_changes_nothing(fleet: Fleet, air: Air) -> None:
+async def test_nonsense_and_blobs_of_another_version_change_nothing(fleet: Fleet, air: Air) -> None:
     a, b = await fleet.together("a", "b")
     for data in (
         b"",

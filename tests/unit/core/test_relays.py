@@ -259,7 +259,7 @@ def test_the_first_and_last_subscriber_of_a_filter_are_news_and_the_highest_qos(
     assert told.interest.current() == []
 
 
-def test_what_is_new_is_told_once_until_it_is_taken() -> None:
+def test_news_are_announced_once_until_they_are_taken() -> None:
     world = World()
     client = world.connect("c", expiry=9)
     client.subscribe("a", "b", "c")
@@ -273,7 +273,7 @@ def test_what_is_new_is_told_once_until_it_is_taken() -> None:
     assert told.calls == 3
 
 
-def test_what_was_subscribed_before_is_known() -> None:
+def test_earlier_subscriptions_are_known() -> None:
     world = World()
     client = world.connect("c")
     client.subscribe("t", qos=2)

@@ -18,7 +18,7 @@ def test_decode_gives_what_was_encoded(blob: Blob) -> None:
 
 
 @pytest.mark.parametrize("blob", BLOBS)
-def test_what_is_cut_or_changed_is_no_blob_or_another_one(blob: Blob) -> None:
+def test_a_cut_blob_is_none_and_a_changed_one_raises_nothing(blob: Blob) -> None:
     data = encode(blob)
     for end in range(len(data)):
         assert decode(data[:end]) is None

@@ -40,7 +40,7 @@ def test_a_mistake_is_named(what: str, changes: dict[str, Any], said: str) -> No
         parse(**changes)
 
 
-def test_what_is_needed_is_the_servers_alone() -> None:
+def test_only_the_servers_are_needed() -> None:
     assert parse().keep_s == 86_400
     assert parse(user="u", password="p", node="a", keep_s=1).user == "u"
 
