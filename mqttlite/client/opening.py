@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-from mqttlite.client.errors import AnswerTimeout, MqttError
+from mqttlite.client.errors import AnswerTimeout, ClientClosed, MqttError
 from mqttlite.client.session import Reader, Session
 from mqttlite.client.topics import check_filter
 from mqttlite.wire.properties import Properties
@@ -59,12 +59,16 @@ class Opening:
         return self._subscribing is not None
 
     async def open(self) -> None:
-        """Subscribe, unless that is done. Raises as `Client.subscribe` does. Who is cancelled here leaves it to who
-        comes next."""
+        """Subscribe, unless that is done, or the program closed the client meanwhile: then reading ends. Raises as
+        `Client.subscribe` does. Who is cancelled here leaves it to who comes next."""
         if self._subscribing is None:
             self._subscribing = asyncio.ensure_future(self._subscribe())
         try:
             await asyncio.shield(self._subscribing)
+        except ClientClosed:
+            self._subscribing = None
+            if not self._is_over():
+                raise  # the client was not connected yet
         except BaseException:
             if self._subscribing.done():
                 self._subscribing = None  # it failed, and may be tried again

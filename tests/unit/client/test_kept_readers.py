@@ -1,10 +1,11 @@
 """Messages of a kept session for a stream or queue that is not read yet, or not any more."""
 
+import asyncio
 import gc
 
 import pytest
 
-from mqttlite.client import MqttError, session
+from mqttlite.client import ClientClosed, MqttError, session
 from mqttlite.client.session import FIRST_READER_IDENTIFIER
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Publish, Suback, Subscribe, Unsuback, Unsubscribe
@@ -167,3 +168,29 @@ async def test_a_reading_that_is_dropped_without_or_behind_its_loop_does_nothing
     gc.collect()
     feed.abandon()
     assert feed.is_over
+
+
+async def test_a_reading_ends_with_its_client_even_while_it_subscribes() -> None:
+    asked = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        await peer.expect(Subscribe)
+        await peer.expect(Subscribe)
+        asked.set()  # and nothing is granted
+        await peer.goodbye()
+
+    async with broker(script) as port:
+        async with client(port) as us:
+            of_stream = asyncio.create_task(anext(us.stream("s").read(), None))  # type: ignore[arg-type]
+            of_queue = asyncio.create_task(anext(us.queue("q"), None))  # type: ignore[arg-type]
+            await asked.wait()
+        assert await of_stream is None
+        assert await of_queue is None
+
+
+async def test_a_client_that_was_never_connected_is_named_to_a_reading() -> None:
+    us = client(1)
+    for reading in (us.stream("s").read(), us.queue("q")):
+        with pytest.raises(ClientClosed, match="not connected"):
+            await anext(reading)
