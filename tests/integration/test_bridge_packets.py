@@ -147,12 +147,31 @@ async def test_a_message_that_is_no_repetition_is_published_under_an_identifier_
         script = await remote.join()
         await script.accept()
         await script.grant()
-        for payload, dup in ((b"1", False), (b"1", True), (b"2", False)):
+        for payload, dup in ((b"1", False), (b"1", True), (b"1", False), (b"2", False)):
             script.send(Publish(b"a", payload, 2, dup=dup, packet_id=7))
             assert await script.expect(Ack) == Ack(PUBREC, 7)
         script.send(Ack(PUBREL, 7))
         assert await script.expect(Ack) == Ack(PUBCOMP, 7)
         assert seen.payloads == ["1", "2"]
+
+
+async def test_a_message_without_the_mark_of_a_repetition_is_one_if_its_content_is_the_same() -> None:
+    async with joined() as (broker, remote):
+        seen = Seen(broker)
+        script = await remote.join()
+        await script.accept()
+        await script.grant()
+        script.send(Publish(b"a", b"1", 2, packet_id=7))
+        assert await script.expect(Ack) == Ack(PUBREC, 7)
+        script.close()
+        script = await remote.join()
+        await script.accept(present=True)
+        for payload in (b"1", b"1"):
+            script.send(Publish(b"a", payload, 2, packet_id=7))
+            assert await script.expect(Ack) == Ack(PUBREC, 7)
+            script.send(Ack(PUBREL, 7))
+            assert await script.expect(Ack) == Ack(PUBCOMP, 7)
+        await until(gets(seen, "1", "1"))
 
 
 async def test_more_messages_than_receive_maximum_are_taken_from_another_broker() -> None:

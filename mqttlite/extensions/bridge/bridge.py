@@ -172,6 +172,8 @@ class Bridge:
         self._quotas: Final = _quotas(options, self._loop.time())
         self._flushed: set[int] | None = None
         """As for `Relay`."""
+        self._contents: Final[dict[int, int]] = {}
+        """As for `Relay`."""
         self._fail_back_s = FAIL_BACK_S
         self._short_lived: Endpoint | None = None
         """The address whose latest connection was lost within `SHORT_S`."""
@@ -445,6 +447,7 @@ class Bridge:
             max_hops=self.options.max_hops,
             figures=self.figures,
             flushed=self._flushed,
+            contents=self._contents,
             max_packet_bytes=self._core.limits.max_packet_bytes,
             compares=self.compares,
             on_suback=self._on_suback,

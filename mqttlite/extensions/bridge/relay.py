@@ -3,7 +3,7 @@
 Both sides use the same packet identifiers, and an acknowledgement is passed on when it comes. So a message is
 acknowledged to the broker that has it only after the other one has it on disk, and what a crash interrupts goes on with
 the identifiers that both brokers kept. Invariant: this module remembers no message, except up to `MAX_HELD` that wait
-for an answer before they are sent.
+for an answer before they are sent, and a hash of each that was not released.
 """
 
 import asyncio
@@ -74,7 +74,8 @@ class Relay:
 
     `flushed` is for a session at the other broker that may know QoS 2 identifiers of messages that this broker does not
     know: each is released there before a message uses it for the first time, and added when the other broker has
-    answered. None: it knows no others.
+    answered. None: it knows no others. `contents` has a hash of each QoS 2 message of the other broker that it has not
+    released, by identifier, also of earlier connections since this broker started.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Relay:
         max_hops: int,
         figures: Figures,
         flushed: set[int] | None,
+        contents: dict[int, int],
         max_packet_bytes: int,
         compares: bool,
         on_suback: Callable[[int, bytes], None],
@@ -103,6 +105,7 @@ class Relay:
         self._max_hops: Final = max_hops
         self._figures: Final = figures
         self._flushed: Final = flushed
+        self._contents: Final = contents
         self._max_packet_bytes: Final = max_packet_bytes
         """The limit of this broker. Before 5.0 the other broker is not told of it."""
         self._compares: Final = compares
@@ -141,6 +144,7 @@ class Relay:
     def _forget(self, packet_id: int) -> None:
         """A message of the other broker under this identifier is a new one."""
         self._forgotten.add(packet_id)
+        self._contents.pop(packet_id, None)
         self._session.release(packet_id)
 
     # ------------------------------------------------------------------ from this broker
@@ -268,9 +272,8 @@ class Relay:
             return
         if message.qos:
             self._unpassed.add(message.packet_id)
-        if message.qos == 2 and not message.dup and self._session.awaits_release(message.packet_id):
-            # No repetition [MQTT-3.3.1-1]: the other broker has lost the message that it sent under this identifier.
-            self._forget(message.packet_id)
+        if message.qos == 2:
+            self._receive_once(message)
         self._session.publish(
             Publish(
                 mapped.topic,
@@ -283,12 +286,25 @@ class Relay:
             )
         )
 
+    def _receive_once(self, message: Publish) -> None:
+        """Tell a repetition from a new message under an identifier that was not released.
+
+        A repetition has the mark of one [MQTT-3.3.1-1]. Mosquitto forgets the mark when it is killed, so that another
+        message of the same content is one, too. What is left is new: the other broker has lost the message before.
+        """
+        content = hash((message.topic, message.payload))
+        is_same = message.dup or self._contents.get(message.packet_id) == content
+        if not is_same and self._session.awaits_release(message.packet_id):
+            self._forget(message.packet_id)
+        self._contents[message.packet_id] = content
+
     def _is_too_large(self, message: Publish, topic: bytes) -> bool:
         size = MAX_HEADER_BYTES + len(topic) + len(message.payload)
         return size > self._max_packet_bytes
 
     def _on_ack(self, ack: Ack) -> None:
         if ack.packet_type == PUBREL:
+            self._contents.pop(ack.packet_id, None)
             self._session.release(ack.packet_id)
         elif ack.packet_type == PUBCOMP and ack.packet_id in self._ignored:
             self._ignored.discard(ack.packet_id)
