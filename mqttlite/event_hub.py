@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from mqttlite.core.connect.connection import Connection
 from mqttlite.core.load.overload import REFUSE_CONNECTS, SHED_LOW_PRIORITY, SHED_QOS0, SLOW_SENDERS
+from mqttlite.core.reasons import CloseReason
 from mqttlite.core.tracer import NO_SAMPLES
 
 STORE_FAILING: Final = "store_failing"
@@ -217,8 +218,10 @@ class EventHub(Listener):
         self._tell("on_connected", link)
 
     def on_ended(self, link: Link) -> None:
-        """A connection ended: call `on_closed` if its client was accepted, else `on_refused`."""
-        self._tell("on_closed" if link.connection.accepted else "on_refused", link)
+        """A connection ended: call `on_closed` if its client was accepted, else `on_refused`; nothing if another broker
+        has it now."""
+        if link.connection.close_reason != CloseReason.PASSED_ON:
+            self._tell("on_closed" if link.connection.accepted else "on_refused", link)
 
     def on_subscribed(self, connection: int, topic_filter: bytes, qos: int, reason_code: int, existing: bool) -> None:
         self._tell("on_subscribed", connection, topic_filter, qos, reason_code, existing)

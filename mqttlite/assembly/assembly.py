@@ -27,7 +27,7 @@ from mqttlite.config import Config, ConfigError
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.namespace import RecordError
 from mqttlite.core.ports import Store
-from mqttlite.core.question import Authenticate
+from mqttlite.core.question import Authenticate, Locate
 from mqttlite.event_hub import BRIDGE_AWAY
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.link import LinkPort
@@ -80,7 +80,12 @@ class Assembly:
         surroundings: Surroundings | None = None,
     ) -> None:
         self._config: Final = config
-        runtime = Runtime(*(config, store), on_connected=self._on_connected, authenticate=self._authenticate)
+        runtime = Runtime(
+            *(config, store),
+            on_connected=self._on_connected,
+            authenticate=self._authenticate,
+            locate=self._locate,
+        )
         self._runtime: Final = runtime
         self.core: Final = runtime.core
         self.hub: Final = runtime.hub
@@ -116,6 +121,8 @@ class Assembly:
         self.questions.hooks = lambda: extensions.connect_hooks
         self.network: Final = Network(runtime, self.logins, tls_keylog)
         self.listeners: Final = self.network.listeners
+        if self.nodes is not None:
+            self.nodes.serve_at(config.listeners, self.listeners)
         self.telemetry: Final = Telemetry(
             *(runtime, self._delivery, self.schemas, self.streams, self._archive, self.network, not_ready),
             node=None if surroundings is None else surroundings.machine,
@@ -241,6 +248,11 @@ class Assembly:
 
     def _authenticate(self, question: Authenticate) -> None:
         self.network.authenticate(question)
+
+    def _locate(self, question: Locate) -> None:
+        assert self.nodes is not None, "only they have it asked"
+        self.network.note_connect(self.loop_driver.links[question.number])
+        self.nodes.locating.locate(question)
 
     def _on_permissions(self) -> None:
         if self.queueing is not None:

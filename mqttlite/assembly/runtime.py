@@ -14,7 +14,7 @@ from typing import Final
 from mqttlite.config import Config
 from mqttlite.core.broker import Broker as Core
 from mqttlite.core.ports import Store
-from mqttlite.core.question import Authenticate, LoadEntries, LoadPage, Question
+from mqttlite.core.question import Authenticate, LoadEntries, LoadPage, Locate, Question
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING, EventHub
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.filters import Filters
@@ -32,7 +32,8 @@ _log = logging.getLogger("mqttlite")
 
 
 class Runtime:
-    """Made on the running loop. `on_connected` and `authenticate` are called with links and questions of the core."""
+    """Made on the running loop. `on_connected`, `authenticate` and `locate` are called with links and questions of the
+    core."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Runtime:
         *,
         on_connected: Callable[[LinkPort], None],
         authenticate: Callable[[Authenticate], None],
+        locate: Callable[[Locate], None],
     ) -> None:
         self.config: Final = config
         self.loop: Final = asyncio.get_running_loop()
@@ -68,6 +70,7 @@ class Runtime:
         self.core.permissions.on_denied = self._on_denied
         self.store: Final = TimedStore(store, lambda failing, error: self.hub.on_alarm(STORE_FAILING, failing, error))
         self._authenticate: Final = authenticate
+        self._locate: Final = locate
         self.loop_driver: Final = LoopDriver(
             self.core,
             self.store,
@@ -110,6 +113,9 @@ class Runtime:
     def _on_question(self, question: Question) -> None:
         if isinstance(question, (LoadPage, LoadEntries)):
             self.queue_reader.read(question)
+            return
+        if isinstance(question, Locate):
+            self._locate(question)
             return
         assert isinstance(question, Authenticate)
         self._authenticate(question)

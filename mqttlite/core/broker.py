@@ -71,6 +71,7 @@ from mqttlite.core.source import NO_BUCKETS, THE_BROKER, THE_PROGRAM, Publisher,
 from mqttlite.core.tracer import NO_SAMPLES, Tracer
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import Namespaces
+from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, QuotaExceeded
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.properties import NONE, Properties
@@ -177,14 +178,10 @@ class Broker:
         self.planner: Final = Planner(
             online, self.sessions, self._routes, self.router, subscriptions, back_pressure, effects, limits
         )
-        self._packet_loop: Final = PacketLoop(
-            handler,
-            subscriptions,
-            self._connecting,
-            Admission(connections, self._connecting, self._closing, self.questions, deadlines, effects, limits),
-            self._closing,
-            effects,
+        self._admission: Final = Admission(
+            connections, self._connecting, self._closing, self.questions, deadlines, effects, limits
         )
+        self._packet_loop: Final = PacketLoop(handler, subscriptions, self._admission, self._closing, effects)
 
     def restore(self, batches: Iterable[list[Change]], now: float) -> None:
         """Restore the state that a store kept, as `Store.load` gives it. Call it before the first input."""
@@ -249,6 +246,20 @@ class Broker:
     def ask_about_clients(self) -> None:
         """From now on ask an `Authenticate` question about each client with a socket, also where no login is needed."""
         self._connecting.asks_always = True
+
+    def locate_sessions(self) -> None:
+        """From now on ask a `Locate` question about each client that has a socket and a client identifier."""
+        self._admission.locates = True
+
+    def give_up(self, connection: Connection, now: float) -> bytes:
+        """Let go of a connection whose `Locate` question is open, because another broker has the session. Return what
+        its client has sent."""
+        self.effects.now = now
+        packet = connection.connect
+        assert packet is not None, "its CONNECT waits for the answer"
+        sent = encode(packet, packet.version) + connection.framer.take()
+        self._closing.end(connection, CloseReason.PASSED_ON, 0, "")
+        return sent
 
     def ask_about_subscriptions(self, hook: SubscriptionHook) -> None:
         """Have a hook asked about each subscription but the program's own before it is granted."""

@@ -36,6 +36,22 @@ class Authenticate:
 
 
 @final
+class Locate:
+    """Asks whether the session of a client is here; until then the connection with this number waits. The answer is
+    True. If another broker has the session, there is no answer: the adapter takes the connection from the core
+    (`Broker.give_up`) and passes its bytes on."""
+
+    __slots__ = ("client_id", "id", "must_authenticate", "number")
+
+    def __init__(self, number: int, client_id: str, *, must_authenticate: bool) -> None:
+        self.id: int = 0
+        self.number: Final = number
+        self.client_id: Final = client_id
+        self.must_authenticate: Final = must_authenticate
+        """Whether the client is authenticated after it."""
+
+
+@final
 class LoadPage:
     """Asks for the messages that wait for a session from sequence `first` on. The answer is a list of at most `count`
     consecutive deliveries, with None for each lost one. The adapter first commits all changes made so far, unless

@@ -39,6 +39,8 @@ class CloseReason(StrEnum):
     PACKET_TOO_LARGE = "packet_too_large"
     SERVER_SHUTDOWN = "server_shutdown"
     ADMINISTRATIVE = "administrative"
+    PASSED_ON = "passed_on"
+    """To another broker, which has the client's session. Nothing else tells of this connection."""
 
 
 def close_reason_of(error: PeerError) -> CloseReason:

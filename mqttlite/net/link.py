@@ -110,6 +110,7 @@ class LinkPort(ABC):
         "tls_cipher",
         "tls_version",
         "transport",
+        "verified_name",
     )
 
     def __init__(self, listener: str, transport: str, broker: Broker, loop_driver: LinkDriver) -> None:
@@ -125,6 +126,8 @@ class LinkPort(ABC):
         self.tls_cipher: str | None = None
         self.proxied_tls: ProxiedTls | None = None
         """The TLS between the client and a proxy, which tells it."""
+        self.verified_name: str | None = None
+        """The name in the client's certificate, where another broker has verified it."""
         self.gone: bool = False
         self._paused = False
         """Whether the remote end takes no bytes."""
@@ -216,7 +219,7 @@ class Link(LinkPort):
     """A listener creates one for each connection that it accepts. It has the methods of an `asyncio.Protocol` but does
     not inherit from it, because a compiled class cannot inherit from an interpreted one."""
 
-    __slots__ = ("_has_ended", "_linger", "_lost_by", "_on_lost", "_on_made", "_transport", "made")
+    __slots__ = ("_has_ended", "_is_passed_on", "_linger", "_lost_by", "_on_lost", "_on_made", "_transport", "made")
 
     # Inherited; declared again because type checkers differ in what they infer from the assignments below.
     address: str
@@ -242,6 +245,22 @@ class Link(LinkPort):
         self._linger: asyncio.TimerHandle | None = None
         self._lost_by = ""
         self._has_ended = False
+        self._is_passed_on = False
+
+    def pass_on(self, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
+        """Give the socket to another protocol, because the core has let go of the connection. The listener counts it
+        until that calls `connection_lost` of this link too."""
+        self._is_passed_on = True
+        if self.connection.hold_reasons:
+            self._resume_reading()
+        self._transport.set_protocol(protocol)
+        return self._transport
+
+    def take_back(self) -> None:
+        """Close the socket that another protocol had, after the client has its last bytes."""
+        self._is_passed_on = False
+        self._transport.set_protocol(cast(asyncio.BaseProtocol, self))
+        self.finish()
 
     def peer_certificate(self) -> dict[str, object] | None:
         """The client's verified certificate as `getpeercert` gives it; None if there is none."""
@@ -345,6 +364,8 @@ class Link(LinkPort):
 
         Closing a socket with unread bytes would reset it, and the client could lose the DISCONNECT with the reason.
         """
+        if self._is_passed_on:
+            return
         if self.gone:
             self._end()  # a held link does not handle its waiting bytes any more
             return

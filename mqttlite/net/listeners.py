@@ -29,7 +29,7 @@ from mqttlite.net.file_limit import FileLimit
 from mqttlite.net.frame_queue import FrameQueue
 from mqttlite.net.half_open import HalfOpen
 from mqttlite.net.handshake_turns import HandshakeTurns, readable
-from mqttlite.net.link import LINGER_S, Link, LinkPort, format_address
+from mqttlite.net.link import LINGER_S, Link, LinkPort, ProxiedTls, format_address
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
 from mqttlite.net.tls import Handshake
@@ -278,6 +278,26 @@ class Listener:
         """The client of a link has sent CONNECT: its connection is no longer half-open."""
         self._half_open.discard(link)
 
+    def take_in(
+        self,
+        transport: asyncio.Transport,
+        address: str,
+        verified_name: str | None,
+        tls_version: str | None,
+        tls_cipher: str | None,
+    ) -> Link | None:
+        """Take a client that another broker passes on, because its session is here. None if there is no room."""
+        if not self._admit():
+            return None
+        link = self._link()
+        link.address, link.verified_name = address, verified_name
+        if tls_version is not None:
+            link.proxied_tls = ProxiedTls(tls_version, tls_cipher, verified_name, is_verified=verified_name is not None)
+        transport.set_protocol(cast(asyncio.BaseProtocol, link))
+        link.connection_made(transport)
+        link.connection.is_located = True
+        return link
+
     def _leave(self) -> None:
         self._open -= 1
         self._note_emptied()
@@ -323,7 +343,7 @@ class Listener:
             self._loop.call_soon(link.abort)
         certificate = link.peer_certificate()
         peer = self._anonymous
-        identity = None if certificate is None else self._identity_of(certificate)
+        identity = link.verified_name if certificate is None else self._identity_of(certificate)
         if certificate and identity is None:
             _log.info(
                 "%s: the certificate of %s names nobody: it has not exactly one name of the kind identity_from",

@@ -62,6 +62,12 @@ class Framer:
         self._kept.append(chunk)
         self._have += len(chunk)
 
+    def take(self) -> bytes:
+        """Give the kept bytes away."""
+        kept = b"".join(self._kept)
+        self.clear()
+        return kept
+
     def clear(self) -> None:
         """Forget the kept bytes."""
         self._kept = []

@@ -18,7 +18,7 @@ from mqttlite.core.limits import Limits, OverloadLimits
 from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.outbound.outbox import Outbox
-from mqttlite.core.question import Authenticate, LoadEntries, LoadPage
+from mqttlite.core.question import Authenticate, LoadEntries, LoadPage, Locate
 from mqttlite.core.session.session import Session
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.store.memory import MemoryStore
@@ -78,6 +78,7 @@ class World:
         self.changes: list[Change] = []
         """All changes so far, for tests to look at."""
         self.questions: list[Authenticate] = []
+        self.located: list[Locate] = []
         self.asked: dict[int, int] = {}
         """The latest question of each connection."""
         self.clients: dict[int, Client] = {}
@@ -231,6 +232,9 @@ class World:
         for question in questions:
             if isinstance(question, (LoadPage, LoadEntries)):
                 (self._pages if self.late_pages is None else self.late_pages).append(question)
+                continue
+            if isinstance(question, Locate):
+                self.located.append(question)
                 continue
             assert isinstance(question, Authenticate)
             self.questions.append(question)

@@ -1,7 +1,8 @@
-"""Admission: asks whether to accept a client, at CONNECT and at re-authentication (5.0 §4.12).
+"""Admission: asks whether to accept a client, at CONNECT and at re-authentication (5.0 §4.12); and before that, where
+there are several brokers, whether its session is here.
 
-The questions are `Authenticate`, the answers `Verdict`. Invariant: the broker accepts a client only after a verdict
-that allows it, and a connection that ends drops its question.
+The questions are `Locate`, answered with True, and `Authenticate`, answered with a `Verdict`. Invariant: the broker
+accepts a client only after a verdict that allows it, and a connection that ends drops its question.
 """
 
 from typing import Final, final
@@ -14,7 +15,7 @@ from mqttlite.core.deadlines import Deadline, Deadlines
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import Limits
 from mqttlite.core.memory import connect_bytes
-from mqttlite.core.question import Authenticate, Question
+from mqttlite.core.question import Authenticate, Locate, Question
 from mqttlite.core.questions import Questions
 from mqttlite.core.reasons import CloseReason
 from mqttlite.wire.errors import NotAuthorized, PeerError, ProtocolError
@@ -24,9 +25,18 @@ from mqttlite.wire.reason_codes import ReasonCode
 
 @final
 class Admission:
-    """One for each broker; the asker of `Authenticate` questions."""
+    """One for each broker; the asker of `Locate` and `Authenticate` questions."""
 
-    __slots__ = ("_closing", "_connecting", "_connections", "_deadlines", "_effects", "_limits", "_questions")
+    __slots__ = (
+        "_closing",
+        "_connecting",
+        "_connections",
+        "_deadlines",
+        "_effects",
+        "_limits",
+        "_questions",
+        "locates",
+    )
 
     def __init__(
         self,
@@ -45,18 +55,31 @@ class Admission:
         self._deadlines: Final = deadlines
         self._effects: Final = effects
         self._limits: Final = limits
+        self.locates: bool = False
+        """Whether it is asked where the session of each client is. Not for those that another broker passes on."""
 
-    def ask(self, connection: Connection, packet: Connect) -> None:
-        """Ask for a verdict on a CONNECT. Raises `ServerBusy` when too many questions are open."""
+    def on_connect(self, connection: Connection, packet: Connect) -> None:
+        """Handle a CONNECT: ask what is to be asked, and accept the client if that is nothing.
+
+        Raises a `PeerError` for a CONNECT that the broker refuses, `ServerBusy` when too many questions are open.
+        """
+        is_free = self._connecting.on_connect(connection, packet)
+        if self.locates and packet.client_id and not (connection.is_located or connection.peer.is_inside):
+            self._wait(connection, packet, Locate(connection.number, packet.client_id, must_authenticate=not is_free))
+            connection.waits_for = AN_ANSWER
+        elif is_free:
+            self._connecting.accept(connection, packet, None)
+        else:
+            self._authenticate(connection, packet)
+
+    def _authenticate(self, connection: Connection, packet: Connect) -> None:
+        """Ask for a verdict on a CONNECT."""
         question = Authenticate(connection.number, packet.client_id, packet.username, packet.password)
         method = packet.properties.authentication_method
         if method is not None:
             question.method = method
             question.data = packet.properties.authentication_data
-        self._ask(connection, question)
-        connection.state = AUTHENTICATING
-        connection.connect = packet
-        connection.charge(connect_bytes(packet))
+        self._wait(connection, packet, question)
         if method is not None:
             connection.exchange = Exchange(method)
         else:
@@ -78,12 +101,15 @@ class Admission:
             self._deadlines.arm(exchange.deadline, self._effects.now + self._limits.connect_timeout_s)
 
     def on_answer(self, question: Question, answer: object) -> None:
-        """Act on the verdict, if the client is still connected."""
-        assert isinstance(question, Authenticate)
-        assert isinstance(answer, Verdict)
+        """Act on the answer, if the client is still connected."""
+        assert isinstance(question, (Locate, Authenticate))
         connection = self._connections[question.number]
         connection.question_id = 0
         try:
+            if isinstance(question, Locate):
+                self._on_located(connection, question)
+                return
+            assert isinstance(answer, Verdict)
             if connection.exchange is not None:
                 self._on_step_done(connection, connection.exchange, answer)
             else:
@@ -107,7 +133,26 @@ class Admission:
         detail = f"not authenticated again within {self._limits.connect_timeout_s:g} s"
         self._closing.end(connection, CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, detail)
 
-    def _ask(self, connection: Connection, question: Authenticate) -> None:
+    def _on_located(self, connection: Connection, question: Locate) -> None:
+        """The session is here, or nowhere."""
+        packet = _take_connect(connection)
+        assert packet is not None
+        connection.waits_for = NOTHING
+        if question.must_authenticate:
+            self._authenticate(connection, packet)
+        else:
+            self._connecting.accept(connection, packet, None)
+        if connection.waits_for == NOTHING:
+            self._resume(connection)
+
+    def _wait(self, connection: Connection, packet: Connect, question: Locate | Authenticate) -> None:
+        """Keep a CONNECT until a question is answered."""
+        self._ask(connection, question)
+        connection.state = AUTHENTICATING
+        connection.connect = packet
+        connection.charge(connect_bytes(packet))
+
+    def _ask(self, connection: Connection, question: Locate | Authenticate) -> None:
         self._questions.ask(question, self)
         connection.question_id = question.id
 

@@ -153,6 +153,7 @@ class Connection:
         "inflight_high_water",
         "input_bytes",
         "is_bridge",
+        "is_located",
         "keep_alive_s",
         "last_heard",
         "much_bytes",
@@ -217,6 +218,8 @@ class Connection:
         """The grants of the client's latest authentication."""
         self.expiry: Deadline | None = None
         """Due when its credentials expire; None if they do not."""
+        self.is_located: bool = False
+        """Whether another broker passes it on, because the client's session is here."""
         self.clean_start: bool = True
         self.session_present: bool = False
         self.session_expiry_s: int = 0

@@ -8,7 +8,6 @@ from typing import Final, final
 
 from mqttlite.core.connect.admission import Admission
 from mqttlite.core.connect.closing import Closing
-from mqttlite.core.connect.connecting import Connecting
 from mqttlite.core.connect.connection import AWAITING_CONNECT, CLOSED, CONNECTED, NOTHING, WELCOME, Connection
 from mqttlite.core.effects import Effects
 from mqttlite.core.inbound.packet_handler import PacketHandler
@@ -36,7 +35,6 @@ class PacketLoop:
     __slots__ = (
         "_admission",
         "_closing",
-        "_connecting",
         "_effects",
         "_packet_handler",
         "_subscriptions",
@@ -46,14 +44,12 @@ class PacketLoop:
         self,
         packet_handler: PacketHandler,
         subscriptions: Subscriptions,
-        connecting: Connecting,
         admission: Admission,
         closing: Closing,
         effects: Effects,
     ) -> None:
         self._packet_handler: Final = packet_handler
         self._subscriptions: Final = subscriptions
-        self._connecting: Final = connecting
         self._admission: Final = admission
         self._closing: Final = closing
         self._effects: Final = effects
@@ -144,10 +140,7 @@ class PacketLoop:
         if isinstance(packet, Publish):  # the chunk was charged with its payload
             effects.work -= len(packet.payload) // BYTES_PER_WORK_UNIT
         if isinstance(packet, Connect):
-            if self._connecting.on_connect(connection, packet):
-                self._connecting.accept(connection, packet, None)
-            else:
-                self._admission.ask(connection, packet)
+            self._admission.on_connect(connection, packet)
         elif isinstance(packet, Auth):
             self._admission.on_auth(connection, packet)
         elif session is None:

@@ -1,15 +1,15 @@
 """What nodes send to each other.
 
 Two nodes are joined by a *connection*, which the one with the smaller name opens. On it each sends `Data` with the
-numbers 1, 2, 3, …: a missing number says that something was lost, and ends the connection. A blob that cannot be
-decoded is of another version, and is left alone.
+numbers 1, 2, 3, …, and so `Notes`: a missing number says that something was lost, and ends the connection. A blob that
+cannot be decoded is of another version, and is left alone.
 """
 
 from typing import Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of these blobs. Nodes of different versions do not talk to each other."""
 
 
@@ -63,9 +63,92 @@ class Data(msgspec.Struct, frozen=True, tag="data", array_like=True):
     """Topic filters, each with the highest QoS of its subscribers at the sender; below 0, there are none any more."""
     packets: bytes
     """A piece of a row of MQTT 5.0 packets, cut at any place."""
+    notes: int = 0
+    """The number of the latest `Notes` before it."""
 
 
-Blob: TypeAlias = Hello | Open | Close | Data
+class Ask(msgspec.Struct, frozen=True, tag="ask", array_like=True):
+    """A client connects at the sender: who has its session?"""
+
+    number: int
+    """Of the question, among all that the sender asks."""
+    client_id: str
+
+
+class Told(msgspec.Struct, frozen=True, tag="told", array_like=True):
+    """The answer."""
+
+    number: int
+    holds: int
+    """Whether the sender has the session: 0 no, 1 yes, 2 yes with a connected client."""
+    waiting: int
+    """How many messages wait in it."""
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget", array_like=True):
+    """The client of that question does not come to the node that has its session."""
+
+    number: int
+    client_id: str
+
+
+class Surplus(msgspec.Struct, frozen=True, tag="surplus", array_like=True):
+    """The client is connected to another session of its own than that of the receiver."""
+
+    client_id: str
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin", array_like=True):
+    """The client of a question comes to the session that the receiver has: through this pipe, whose bytes follow."""
+
+    pipe: int
+    """Its number. Those of the node with the smaller name are even."""
+    number: int
+    """Of the question."""
+    client_id: str
+    listener: str
+    """The listener where it has connected, by a key that both nodes know."""
+    address: str
+    verified_name: str | None
+    """The name in its certificate."""
+    tls_version: str | None
+    tls_cipher: str | None
+
+
+class Bytes(msgspec.Struct, frozen=True, tag="bytes", array_like=True):
+    """Bytes of a pipe."""
+
+    pipe: int
+    data: bytes
+
+
+class Room(msgspec.Struct, frozen=True, tag="room", array_like=True):
+    """So many bytes of a pipe were taken."""
+
+    pipe: int
+    size: int
+
+
+class End(msgspec.Struct, frozen=True, tag="end", array_like=True):
+    """A pipe ends, behind all its bytes."""
+
+    pipe: int
+
+
+Note: TypeAlias = Ask | Told | Forget | Surplus | Begin | Bytes | Room | End
+
+
+class Notes(msgspec.Struct, frozen=True, tag="notes", array_like=True):
+    """What one node tells the other about clients that connect. Numbered apart from `Data`, so that neither waits for
+    the other."""
+
+    node: str
+    connection: int
+    number: int
+    notes: list[Note]
+
+
+Blob: TypeAlias = Hello | Open | Close | Data | Notes
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Blob]] = msgspec.msgpack.Decoder(Blob)

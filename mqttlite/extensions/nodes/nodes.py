@@ -8,16 +8,17 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from mqttlite.config import ConfigError
+from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker
 from mqttlite.core.interest import HeldSuback, Interest
 from mqttlite.core.message import Message
-from mqttlite.extensions.nodes.blobs import VERSION, Blob, Data, Hello, Open, decode, encode
+from mqttlite.extensions.nodes.blobs import VERSION, Blob, Data, Hello, Notes, Open, decode, encode
 from mqttlite.extensions.nodes.carrier import Carrier, CarrierLost
+from mqttlite.extensions.nodes.locating import Locating, TakesIn
 from mqttlite.extensions.nodes.options import is_name
 from mqttlite.extensions.nodes.peer import CLIENT_ID_PREFIX, NodeState, Peer
 from mqttlite.net.link import LinkDriver
@@ -81,6 +82,7 @@ class Nodes:
         self._is_widened = False
         """Whether others are told `#` in place of all filters."""
         self._peers: Final[dict[str, Peer]] = {}
+        self.locating: Final = Locating(node, self._peers, core, driver, self._answer)
         self._waiting: Final[deque[_Waiting]] = deque()
         self._late: Final[dict[str, int]] = {}
         """Nodes that did not take news in time, and are not waited for until they have taken so many."""
@@ -95,6 +97,7 @@ class Nodes:
 
     async def start(self) -> None:
         """Begin. Raises `ConfigError` if the broker has no room for the sessions of other nodes."""
+        self._core.locate_sessions()
         self._core.copy_retained(self._copy)
         self._core.tell_interest(self._interest)
         self._interest.take()
@@ -125,6 +128,7 @@ class Nodes:
 
     async def stop(self) -> None:
         """Say goodbye. What waits for other nodes is kept."""
+        self.locating.stop()
         for peer in self._peers.values():
             peer.end("This broker stops.", "It was stopped.")
         await self._flush()
@@ -135,6 +139,20 @@ class Nodes:
             await asyncio.wait(self._tasks)
         await self._carrier.close()
         self._look()  # nobody is connected any more
+
+    def serve_at(self, options: Sequence[ListenerOptions], listeners: Sequence[TakesIn]) -> None:
+        """Where clients of other nodes come in: at the listener of the same name, or without one in the same place and
+        of the same kind."""
+        self.locating.serve_at(
+            {
+                option.name or f"{number} ({option.transport()})": listener
+                for number, (option, listener) in enumerate(zip(options, listeners, strict=True), 1)
+            }
+        )
+
+    def _answer(self, question_id: int, is_here: bool) -> None:
+        self._core.answer(question_id, is_here, self._loop.time())
+        self._driver.wake()
 
     # ------------------------------------------------------------------ what is subscribed here
 
@@ -213,7 +231,9 @@ class Nodes:
         peer = self._peer(blob.node)
         if peer is None or (isinstance(blob, Open) and blob.version != VERSION):
             return
-        if isinstance(blob, Data):
+        if isinstance(blob, Notes):
+            peer.on_notes(blob, now)
+        elif isinstance(blob, Data):
             try:
                 peer.on_data(blob, now)
             except ValueError as error:  # no topic filter, or no QoS
@@ -252,6 +272,8 @@ class Nodes:
                 wake=self._is_woken.set,
                 filters=self._filters,
                 draw=lambda: secrets.randbits(62) + 1,
+                on_notes=self.locating.on_notes,
+                on_away=self.locating.on_away,
             )
         return peer
 
@@ -282,6 +304,7 @@ class Nodes:
             now = self._loop.time()
             for peer in self._peers.values():
                 peer.tick(now)
+            self.locating.tick()
             self._look()
 
     async def _send(self) -> None:

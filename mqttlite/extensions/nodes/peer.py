@@ -21,8 +21,9 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.interest import NOBODY
 from mqttlite.core.memory import NO_LIMIT
 from mqttlite.core.message import Message
-from mqttlite.extensions.nodes.blobs import VERSION, Blob, Close, Data, Open
+from mqttlite.extensions.nodes.blobs import VERSION, Blob, Close, Data, Note, Notes, Open
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
+from mqttlite.extensions.nodes.notes import NoteBook
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient, LocalLink
 from mqttlite.net.local_session import waiting_in
@@ -118,9 +119,12 @@ class Peer:
         wake: Callable[[], None],
         filters: Callable[[], Iterable[tuple[bytes, int]]],
         draw: Callable[[], int],
+        on_notes: Callable[["Peer", list[Note]], None],
+        on_away: Callable[[str], None],
     ) -> None:
         """`run` is that of this node; `filters` are what is subscribed here; `draw` draws a number; `wake` has `blobs`
-        called soon."""
+        called soon; `on_notes` is called with what it says about clients that connect, and `on_away` at the end of a
+        connection, with its name."""
         self.name: Final = name
         self.is_connected: bool = False
         self.reason: str = "It was not heard of since this broker started."
@@ -139,6 +143,9 @@ class Peer:
         self._wake: Final = wake
         self._filters: Final = filters
         self._draw: Final = draw
+        self._on_notes: Final = on_notes
+        self._on_away: Final = on_away
+        self._notes: Final = NoteBook()
         self._its_run = 0
         self._heard_at = -SILENT_S
         self._data_at = 0.0
@@ -303,6 +310,7 @@ class Peer:
             return
         self.is_connected = True
         self.connects += 1
+        self._notes.begin()
         self._number = self._received = self._taken = self._told_taken = self._owed = 0
         self.news_told = self.news_taken = 0
         self._answers_due = 1
@@ -371,6 +379,7 @@ class Peer:
         self._forgotten.clear()
         self._stale.clear()
         _log.warning("node %s is away: %s", self.name, why)
+        self._on_away(self.name)
         self._wake()
 
     def tick(self, now: float) -> None:
@@ -405,6 +414,12 @@ class Peer:
             if self._news_bytes > self._most_news_bytes:
                 self.end("It did not take topic filters as fast as they changed.")
 
+    def note(self, note: Note) -> None:
+        """Tell it something about a client that connects, while it is connected."""
+        if self.is_connected:
+            self._notes.put(note)
+            self._wake()
+
     def blobs(self, now: float) -> Iterable[Blob]:
         """What is to be sent now."""
         control, self._control[:] = list(self._control), ()
@@ -412,6 +427,7 @@ class Peer:
         link = self._link
         if link is None:
             return
+        yield from self._notes.take(self._me, self._connection)
         self._read(link)
         self._take(link)
         while self._link is link and self._has_more():
@@ -449,7 +465,10 @@ class Peer:
         self._told_taken = self._taken
         self._said_at = now
         self._speaks = False
-        return Data(self._me, self._connection, self._number, self._taken, is_whole, news, packets)
+        return Data(
+            *(self._me, self._connection, self._number, self._taken, is_whole, news, packets),
+            notes=self._notes.sent,
+        )
 
     def _read(self, link: LocalLink) -> None:
         """Take what the broker has written, if there is room for it."""
@@ -486,6 +505,9 @@ class Peer:
         if blob.number != self._received + 1:
             self.end(f"Blob {self._received + 1} was lost.")
             return
+        if not self._notes.is_whole(blob.notes):
+            self.end("Its latest notes were lost.")
+            return
         self._received = blob.number
         self._unanswered_bytes += len(blob.packets)
         if blob.news or blob.is_whole or self._unanswered_bytes >= ANSWER_BYTES:
@@ -501,6 +523,17 @@ class Peer:
             self.end(link.connection.close_detail or "The broker ended the session.")
         else:
             self._take(link)
+
+    def on_notes(self, blob: Notes, now: float) -> None:
+        """What it says about clients that connect."""
+        if self._link is None or blob.connection != self._connection:
+            self._put(Close(self._me, blob.connection, "It does not know the connection any more."))
+            return
+        self._data_at = now
+        if not self._notes.is_next(blob.number):
+            self.end("Some of its notes were lost.")
+            return
+        self._on_notes(self, blob.notes)
 
     def _on_taken(self, number: int) -> None:
         under_way = self._under_way

@@ -77,6 +77,15 @@ def test_a_packet_in_small_pieces_takes_no_more_memory_than_it_is_long() -> None
     assert taken < 2 * 80_000
 
 
+def test_a_framer_gives_away_what_it_keeps() -> None:
+    framer = Framer(100)
+    framer.keep(b"\x30\x0a123", 0)
+    assert framer.join(b"45") == b""
+    framer.put(b"6")
+    assert framer.take() == b"\x30\x0a123456"
+    assert (framer.take(), framer.kept_bytes, framer.missing_bytes) == (b"", 0, 0)
+
+
 def test_a_length_that_is_not_whole_yet_is_looked_at_again() -> None:
     framer = Framer(1000)
     framer.keep(b"\x30", 0)

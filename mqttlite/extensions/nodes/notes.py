@@ -1,0 +1,56 @@
+"""The notes of a connection between two nodes, in their order.
+
+Invariant: each note of the other node is read once, or the connection ends.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from mqttlite.extensions.nodes.blobs import Bytes, Note, Notes
+
+NOTE_BYTES: Final = 64
+"""About how large a note is, but for the bytes of a pipe."""
+
+BLOB_BYTES: Final = 262_144
+"""About how many bytes of notes are in one blob."""
+
+
+class NoteBook:
+    """What waits in it is bounded by the number of clients that connect, and by the windows of their pipes."""
+
+    def __init__(self) -> None:
+        self.sent: int = 0
+        """The number of the latest blob."""
+        self._received = 0
+        self._waiting: Final[deque[Note]] = deque()
+
+    def begin(self) -> None:
+        """A connection begins."""
+        self.sent = self._received = 0
+        self._waiting.clear()
+
+    def put(self, note: Note) -> None:
+        """Tell the other node something."""
+        self._waiting.append(note)
+
+    def take(self, node: str, connection: int) -> Iterable[Notes]:
+        """All that waits."""
+        while self._waiting:
+            notes: list[Note] = []
+            size = 0
+            while self._waiting and size < BLOB_BYTES:
+                note = self._waiting.popleft()
+                size += NOTE_BYTES + (len(note.data) if isinstance(note, Bytes) else 0)
+                notes.append(note)
+            self.sent += 1
+            yield Notes(node, connection, self.sent, notes)
+
+    def is_next(self, number: int) -> bool:
+        """Count a blob that came. False if one before it is missing."""
+        self._received += 1
+        return number == self._received
+
+    def is_whole(self, number: int) -> bool:
+        """Whether all blobs up to that number came."""
+        return number == self._received
