@@ -7,7 +7,7 @@ import click
 from mqttlite.cli.ask_admin import EPILOG, Asker, print_json, print_table, remote_options
 from mqttlite.cli.listing_group import ListingGroup
 
-_HEADER: Final = ("NODE", "STATE", "FILTERS", "WAITING", "SENT", "RECEIVED", "REASON")
+_HEADER: Final = ("NODE", "STATE", "FILTERS", "WAITING", "SENT", "RECEIVED", "PASSED ON", "REASON")
 
 
 @click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
@@ -22,7 +22,7 @@ def command() -> None:
 @remote_options
 def list_nodes(as_json: bool, client: Asker) -> None:
     """List the other nodes: whether each is connected, the topic filters that are subscribed there, the messages that
-    wait for it, and the bytes sent and received."""
+    wait for it, the bytes sent and received, and the clients here whose sessions are there."""
     found = client.ask("GET", "nodes")
     if as_json:
         print_json(found)
@@ -30,7 +30,7 @@ def list_nodes(as_json: bool, client: Asker) -> None:
     rows = [
         (
             *(each["name"], each["state"], each["filters"], each["waiting"]),
-            *(each["sent_bytes"], each["received_bytes"], each["reason"] or "-"),
+            *(each["sent_bytes"], each["received_bytes"], each["passed_on"], each["reason"] or "-"),
         )
         for each in found["items"]
     ]

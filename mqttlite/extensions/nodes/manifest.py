@@ -20,5 +20,6 @@ MANIFEST: Final = Manifest(
         Figure("counter", "nodes_sent_bytes", "Bytes of MQTT packets for another node."),
         Figure("counter", "nodes_received_bytes", "Bytes of MQTT packets from another node."),
         Figure("counter", "nodes_connects", "How often another node has connected."),
+        Figure("gauge", "nodes_passed_on", "Clients here whose sessions are at another node, which serves them."),
     ),
 )

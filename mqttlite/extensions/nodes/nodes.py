@@ -327,7 +327,8 @@ class Nodes:
 
     def states(self) -> list[NodeState]:
         """Each other node that was heard of, or for which something waits, by name."""
-        return [self._peers[name].view() for name in sorted(self._peers)]
+        passed_on = self.locating.passed_on
+        return [self._peers[name].view(passed_on.get(name, 0)) for name in sorted(self._peers)]
 
     def figures(self) -> Mapping[str, Values]:
         """The values of the figures in the manifest."""
@@ -340,4 +341,5 @@ class Nodes:
             "nodes_sent_bytes": [(label, each.sent_bytes) for label, each in zip(labels, states, strict=True)],
             "nodes_received_bytes": [(label, each.received_bytes) for label, each in zip(labels, states, strict=True)],
             "nodes_connects": [(label, each.connects) for label, each in zip(labels, states, strict=True)],
+            "nodes_passed_on": [(label, each.passed_on) for label, each in zip(labels, states, strict=True)],
         }

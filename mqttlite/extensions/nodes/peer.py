@@ -96,6 +96,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of MQTT packets since the start of this broker."""
     connects: int
     """How often the two have connected since then."""
+    passed_on: int
+    """Clients of this node whose sessions are there."""
 
 
 class _UnderWay(NamedTuple):
@@ -229,7 +231,7 @@ class Peer:
         session = self._core.sessions.get(self.client_id)
         return 0 if session is None else len(session.subscriptions)
 
-    def view(self) -> NodeState:
+    def view(self, passed_on: int) -> NodeState:
         """How it stands now."""
         return NodeState(
             name=self.name,
@@ -240,6 +242,7 @@ class Peer:
             sent_bytes=self.sent_bytes,
             received_bytes=self.received_bytes,
             connects=self.connects,
+            passed_on=passed_on,
         )
 
     # ------------------------------------------------------------------ the connection

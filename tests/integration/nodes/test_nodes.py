@@ -710,7 +710,7 @@ async def test_nodes_are_listed(fleet: Fleet, air: Air, tmp_path: Path) -> None:
         await until(lambda: peer_of(a, "b").received_bytes > 0)
         listed = (await run(tmp_path, "ls")).stdout
         state = json.loads((await run(tmp_path, "ls", "--json")).stdout)["items"][0]
-        assert listed == f"b\tconnected\t1\t0\t{state['sent_bytes']}\t{state['received_bytes']}\t-\n"
+        assert listed == f"b\tconnected\t1\t0\t{state['sent_bytes']}\t{state['received_bytes']}\t0\t-\n"
         figures = nodes_of(a).figures()
         assert figures["nodes_connected"] == [({"node": "b"}, True)]
         assert figures["nodes_filters"] == [({"node": "b"}, 1)]

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from mqttlite import Client
+from mqttlite.client import ScramSha256
 from mqttlite.extensions.nodes.blobs import Notes, decode
 from mqttlite.extensions.nodes.pipes import WINDOW_BYTES
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
+from mqttlite.security.tls import client_context
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V31, V311
 from mqttlite.wire.packets import Connack, Will
@@ -23,6 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
 
 __all__ = ["air", "fleet"]
 
+CERTIFICATES = {"cert_file": "server.crt", "key_file": "server.key", "ca_file": "ca.crt"}
 SECRET = keys_of("secret", b"0123456789abcdef", 4_096)
 
 
@@ -34,10 +37,6 @@ def is_online(broker: Broker, client_id: str) -> bool:
 def holders(client_id: str, *brokers: Broker) -> list[str]:
     """The nodes that have a session of a client."""
     return [nodes_of(each).node for each in brokers if core_of(each).sessions.get(client_id) is not None]
-
-
-def passed_on(broker: Broker, name: str) -> int:
-    return nodes_of(broker).locating.passed_on.get(name, 0)
 
 
 @pytest.mark.parametrize("version", [V31, V311, V5])
@@ -61,10 +60,11 @@ async def test_a_kept_session_goes_on_at_whichever_node_its_client_connects_to(
     there.publish("t/own", b"own", 0)
     assert await there.message() == ("t/own", b"own")
     assert holders("us", a, b, c) == ["a"]
-    assert passed_on(b, "a") == 1
+    assert [each.passed_on for each in nodes_of(b).states()] == [1, 0]
+    assert nodes_of(b).figures()["nodes_passed_on"][0] == ({"node": "a"}, 1)
     await there.disconnect()
     await until(lambda: not is_online(a, "us"))
-    assert passed_on(b, "a") == 0
+    assert [each.passed_on for each in nodes_of(b).states()] == [0, 0]
 
 
 async def test_a_client_is_connected_at_one_node_only(fleet: Fleet, rig: Rig) -> None:
@@ -201,6 +201,44 @@ async def test_keep_alive_is_watched_where_the_session_is(fleet: Fleet, rig: Rig
     await (await rig.device(a.port, "us", **kept)).disconnect()
     us = await rig.device(b.port, "us", keep_alive=1, **kept)
     assert await us.goodbye() == 0x8D
+
+
+async def test_the_name_in_a_certificate_goes_with_its_client(fleet: Fleet, rig: Rig, certs: Path) -> None:
+    tls = {name: str(certs / file) for name, file in CERTIFICATES.items()}
+    doors = [{"port": 0}, {"port": 0, "tls": tls, "authentication": ["certificate"]}]
+    a, b = [await fleet.start(name, listeners=doors) for name in ("a", "b")]
+    await connected(a, b)
+    context = client_context(str(certs / "ca.crt"), str(certs / "thermometer.crt"), str(certs / "thermometer.key"))
+    kept = {"clean_start": False, "expiry": 1_000, "tls": context}
+    await (await rig.device(a.listeners[1].port, "us", **kept)).disconnect()
+    there = await rig.device(b.listeners[1].port, "us", **kept)
+    await there.subscribe("t", 1)
+    for size in (0, 100_000, 900_000):
+        there.publish("t", bytes(size))
+        assert await there.message() == ("t", bytes(size))
+    session = core_of(a).sessions.get("us")
+    assert session is not None
+    assert session.identity.username == "thermometer"
+    assert session.outbox is not None
+    link = loop_driver_of(a).links[session.outbox.number]
+    assert (link.address, link.tls_version) == (there.address, "TLSv1.3")
+    await there.disconnect()
+    await until(lambda: not is_online(a, "us"))
+
+
+async def test_an_exchange_of_auth_is_made_where_the_session_is(fleet: Fleet, rig: Rig, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    set_user(users, "ann", SECRET, create=True)
+    a, b = [await fleet.start(name, password_file=str(users)) for name in ("a", "b")]
+    await connected(a, b)
+    options: Any = {"client_id": "us", "clean_start": False, "session_expiry_interval": 1_000}
+    for broker in (a, b):
+        async with Client("127.0.0.1", broker.port, authentication=ScramSha256("ann", "secret"), **options) as us:
+            await us.subscribe("t", 1)
+            await us.publish("t", "x", 1)
+            await us.reauthenticate()
+            assert (await anext(us.messages)).payload == b"x"
+    assert holders("us", a, b) == ["a"]
 
 
 async def test_a_client_over_websocket_is_passed_on(fleet: Fleet) -> None:
