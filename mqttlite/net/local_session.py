@@ -24,8 +24,7 @@ from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
 Received: TypeAlias = Publish | Suback | Unsuback | Ack
-"""What a consumer reads: a message, an answer, or an acknowledgement. Acknowledgements are those of what it published,
-and the releases (PUBREL) of QoS 2 messages if it asks for them."""
+"""What a consumer reads: a message, an answer, or an acknowledgement of what it published."""
 
 _NOTHING: Final[deque[Received]] = deque()
 """Never added to. Shared by sessions that read nothing ahead, because a deque takes 600 bytes."""
@@ -34,12 +33,11 @@ _NOTHING: Final[deque[Received]] = deque()
 class LocalSession:
     """`on_readable` is called when there is something to read, and at the end. It must not raise.
 
-    `listener`, `transport` and `address` name it in logs, metrics and telemetry. With `reads_releases`, the consumer
-    gets each PUBREL and answers it by `complete`: a bridge does so, which must release the same packet identifier at
-    the other broker before it is used again. Otherwise the session answers itself.
+    `listener`, `transport` and `address` name it in logs, metrics and telemetry. The session answers each PUBREL. A
+    bridge, which must release the same packet identifier at the other broker first, reads `link` and answers itself.
     """
 
-    __slots__ = ("_ahead", "_packet_id", "_reads_releases", "link")
+    __slots__ = ("_ahead", "_packet_id", "link")
 
     def __init__(
         self,
@@ -49,11 +47,8 @@ class LocalSession:
         listener: str = LOCAL,
         transport: str = LOCAL,
         address: str = LOCAL,
-        *,
-        reads_releases: bool = False,
     ) -> None:
         self.link: Final = LocalLink(core, loop_driver, on_readable, listener, transport, address)
-        self._reads_releases: Final = reads_releases
         self._ahead = _NOTHING
         """What was read before an answer."""
         self._packet_id = 0
@@ -149,7 +144,7 @@ class LocalSession:
 
     def _read(self) -> Received | None:
         while (packet := self.link.receive()) is not None:
-            if isinstance(packet, Ack) and packet.packet_type == PUBREL and not self._reads_releases:
+            if isinstance(packet, Ack) and packet.packet_type == PUBREL:
                 self.complete(packet.packet_id)
             elif isinstance(packet, Publish | Suback | Unsuback | Ack):
                 return packet
@@ -181,10 +176,6 @@ class LocalSession:
         found = window.resend.get(packet_id) or window.inflight.by_id().get(packet_id)
         return 0 if found is None else found.message().number
 
-    def answer(self, acknowledgement: Ack) -> None:
-        """Send an acknowledgement of another broker as it came. Harmless after the end."""
-        self.link.send(acknowledgement)
-
     def uses(self, packet_id: int) -> bool:
         """Whether a message that was sent under this identifier is not done with."""
         session = self.link.connection.session
@@ -199,11 +190,6 @@ class LocalSession:
         """Whether that is one of `unreleased`."""
         session = self.link.connection.session
         return session is not None and session.received.has(packet_id)
-
-    @property
-    def unhandled_bytes(self) -> int:
-        """How many published bytes the broker has not handled yet, because it is busy or its receivers are."""
-        return self.link.connection.framer.kept_bytes
 
     def publish(self, message: Publish) -> None:
         """Publish as a client does, with a packet identifier of the caller's choice. The acknowledgements come by

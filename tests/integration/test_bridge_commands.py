@@ -15,7 +15,7 @@ from mqttlite.config.file import parse_config
 from mqttlite.event_hub import BRIDGE_AWAY, Listener
 from mqttlite.extensions.bridge.added import FILE_NAME, AddedBridges
 from mqttlite.extensions.bridge.bridges import ADDRESS_FILE, ID_FILE
-from mqttlite.extensions.bridge.errors import TooManyBridges
+from mqttlite.extensions.bridge.errors import BridgeRefused
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTls, BridgeTopic
 from mqttlite.extensions.bridge.routes import problems
 from mqttlite.gateway.problems import Problem
@@ -242,5 +242,5 @@ async def test_one_bridge_more_than_the_limit_is_refused(rig: Rig, monkeypatch: 
     bridges = bridges_of(await start(rig, bridges=[bridge(1)]))
     topics = (BridgeTopic(pattern="a"),)
     await bridges.add(BridgeOptions(name="c", addresses=("a",), topics=topics))
-    with pytest.raises(TooManyBridges):
+    with pytest.raises(BridgeRefused, match="which is the limit"):
         await bridges.add(BridgeOptions(name="d", addresses=("a",), topics=topics))

@@ -74,9 +74,9 @@ class Life:
         self.core.restore(store.load(), loop.time())
         self.nodes = Nodes(name, KEPT_S, self.core, self.driver, air.carrier())
 
-    def session(self, client_id: str, on_readable: Any, *, reads_releases: bool = False) -> LocalSession:
+    def session(self, client_id: str, on_readable: Any) -> LocalSession:
         """The kept session of a client."""
-        session = LocalSession(self.core, self.driver, on_readable, reads_releases=reads_releases)
+        session = LocalSession(self.core, self.driver, on_readable)
         session.connect(LocalClient(client_id=client_id, clean_start=False, session_expiry_s=KEPT_S), 20)
         return session
 
@@ -140,7 +140,7 @@ class Subscriber:
         self._is_subscribed = False
 
     def come(self, life: Life) -> None:
-        session = self.session = life.session(self.client_id, lambda: later(self._read, session), reads_releases=True)
+        session = self.session = life.session(self.client_id, lambda: later(self._read, session))
         if not self._is_subscribed:
             session.subscribe([SubscriptionRequest(self.filter.encode(), self.qos, retain_handling=2)])
             self._is_subscribed = True
@@ -149,7 +149,7 @@ class Subscriber:
     def _read(self, session: LocalSession) -> None:
         if self.session is not session:
             return
-        while (packet := session.receive()) is not None:
+        while (packet := session.link.receive()) is not None:
             if isinstance(packet, Publish):
                 if packet.qos < 2:
                     self.got.append((packet.topic, packet.payload))

@@ -40,9 +40,7 @@ class BridgeOut:
 
     def __init__(self, broker: Broker, remote: Device) -> None:
         self._readable: Final = asyncio.Event()
-        self._session: Final = LocalSession(
-            core_of(broker), loop_driver_of(broker), self._readable.set, reads_releases=True
-        )
+        self._session: Final = LocalSession(core_of(broker), loop_driver_of(broker), self._readable.set)
         self._remote: Final = remote
         self._sent: Final[dict[int, Publish]] = {}
         """Messages that the other broker has not taken yet, by packet identifier."""
@@ -57,7 +55,7 @@ class BridgeOut:
         """Send messages and releases to the other broker."""
         while not self._session.is_over:
             self._readable.clear()
-            while (packet := self._session.receive()) is not None:
+            while (packet := self._session.link.receive()) is not None:
                 if isinstance(packet, Publish):
                     self._sent[packet.packet_id] = packet
                     self._remote.send(packet)

@@ -286,9 +286,7 @@ class Bridge:
 
     def _open(self, on_readable: Callable[[], None], window: int, maximum_qos: int) -> LocalSession:
         """Connect to this broker, with the subscriptions of the configuration and no others."""
-        session = LocalSession(
-            *(self._core, self._loop_driver, on_readable, "bridge", "local", self.options.name), reads_releases=True
-        )
+        session = LocalSession(self._core, self._loop_driver, on_readable, "bridge", "local", self.options.name)
         client = LocalClient(
             client_id=self.client_id,
             clean_start=False,

@@ -16,7 +16,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.source import THE_BROKER
 from mqttlite.extensions.bridge.added import FILE_NAME, AddedBridges
 from mqttlite.extensions.bridge.bridge import CLIENT_ID_PREFIX, Bridge, BridgeState, Origin, end_session
-from mqttlite.extensions.bridge.errors import BridgeExists, BridgeIsConfigured, TooManyBridges
+from mqttlite.extensions.bridge.errors import BridgeRefused
 from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import MAX_BRIDGES, BridgeOptions
 from mqttlite.extensions.bridge.rates import INTERVAL_S
@@ -117,26 +117,26 @@ class Bridges:
         its TLS files cannot be used, and `OSError` if the file of added bridges cannot be written."""
         async with self._change:
             if options.name in self._bridges:
-                raise BridgeExists(f"there is a bridge {options.name!r} already")
+                raise BridgeRefused(f"there is a bridge {options.name!r} already")
             if len(self._bridges) >= MAX_BRIDGES:
-                raise TooManyBridges(f"there are {MAX_BRIDGES} bridges, which is the limit")
+                raise BridgeRefused(f"there are {MAX_BRIDGES} bridges, which is the limit")
             bridge = self._make(options, "admin")
             self._file.save([*self._added(), options])
             try:
                 bridge.start()
             except ConnectionRefusedError as error:
                 self._file.save(self._added())
-                raise TooManyBridges(f"it has no session here: {error}") from None
+                raise BridgeRefused(f"it has no session here: {error}") from None
             self._bridges[options.name] = bridge
             self._on_state(bridge)
             return bridge
 
     async def remove(self, name: str) -> None:
-        """Disconnect one, and end its sessions. Raises `KeyError`, `BridgeIsConfigured` and `OSError`."""
+        """Disconnect one, and end its sessions. Raises `KeyError`, `BridgeRefused` and `OSError`."""
         async with self._change:
             bridge = self._bridges[name]
             if bridge.origin == "config":
-                raise BridgeIsConfigured(
+                raise BridgeRefused(
                     f"the bridge {name!r} is in the configuration: take it out there, and start the broker again"
                 )
             self._file.save([each for each in self._added() if each.name != name])

@@ -4,19 +4,8 @@ from mqttlite.client.errors import ConnectionLost
 
 
 class BridgeRefused(Exception):
-    """Its text is for the user."""
-
-
-class BridgeExists(BridgeRefused):
-    """There is one of that name."""
-
-
-class BridgeIsConfigured(BridgeRefused):
-    """It is in the configuration, which alone can remove it."""
-
-
-class TooManyBridges(BridgeRefused):
-    """There is no room for another one."""
+    """There is one of that name or no room for another one, or the configuration alone can remove it. Its text is for
+    the user."""
 
 
 class ComesBack(ConnectionLost):

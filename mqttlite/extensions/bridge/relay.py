@@ -19,14 +19,18 @@ from mqttlite.extensions.bridge.errors import ComesBack
 from mqttlite.extensions.bridge.path import refusal, refusal_to_send, with_sender
 from mqttlite.extensions.bridge.topic_map import FILTERED, Mapped, TopicMap
 from mqttlite.net.local_session import LocalSession
-from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
-from mqttlite.wire.encode import encode, encode_ack
+from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5
+from mqttlite.wire.encode import encode, encode_ack, publish_parts
 from mqttlite.wire.packets import Ack, Packet, Publish, Suback
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.primitives import encode_packet_id
+from mqttlite.wire.properties import NONE, Properties, encode_properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE, ReasonCode, describe
 
 MAX_UNHANDLED_BYTES: Final = 1_048_576
 """While the broker has more bytes of this bridge to handle, the other broker is not read."""
+
+PASSED_BYTES: Final = 65_536
+"""So much is given to the session at once, and not at the end of the loop pass."""
 
 LOOK_AGAIN_S: Final = 0.01
 """How often a bridge that is not read looks whether the broker has caught up."""
@@ -102,6 +106,8 @@ class Relay:
         self._out: Final = out
         self._into: Final = into
         self._broker_id: Final = broker_id
+        self._path: Final = encode_properties(with_sender(NONE, broker_id), PUBLISH)
+        """The properties of a message that has no others."""
         self._max_hops: Final = max_hops
         self._figures: Final = figures
         self._flushed: Final = flushed
@@ -127,6 +133,9 @@ class Relay:
         self._on_suback: Final = on_suback
         self._retry_s: Final = retry_s
         self._session: LocalSession
+        self._passed: Final[list[bytes]] = []
+        """Packets for the session, of this pass of the loop: it handles many together for less than one by one."""
+        self._passed_bytes = 0
         self._loop: Final = asyncio.get_running_loop()
         self._is_awake = False
         self._look_again: asyncio.TimerHandle | None = None
@@ -145,7 +154,24 @@ class Relay:
         """A message of the other broker under this identifier is a new one."""
         self._forgotten.add(packet_id)
         self._contents.pop(packet_id, None)
-        self._session.release(packet_id)
+        self._pass(Ack(PUBREL, packet_id))
+
+    def _pass(self, packet: Packet) -> None:
+        """Give a packet to the session, with the others of this pass of the loop."""
+        frame = encode(packet, V5)
+        if not self._passed:
+            self._loop.call_soon(self._feed)
+        self._passed.append(frame)
+        self._passed_bytes += len(frame)
+        if self._passed_bytes >= PASSED_BYTES:
+            self._feed()
+
+    def _feed(self) -> None:
+        if self._passed:
+            packets = b"".join(self._passed)
+            self._passed.clear()
+            self._passed_bytes = 0
+            self._session.link.feed(packets)
 
     # ------------------------------------------------------------------ from this broker
 
@@ -157,8 +183,8 @@ class Relay:
 
     def _send(self) -> None:
         self._is_awake = False
-        connection, session = self._connection, self._session
-        while connection.writable and len(self._held) < MAX_HELD and (packet := session.receive()) is not None:
+        connection, session, link = self._connection, self._session, self._session.link
+        while connection.writable and len(self._held) < MAX_HELD and (packet := link.receive()) is not None:
             if isinstance(packet, Publish):
                 self._send_message(packet)
             elif isinstance(packet, Ack):
@@ -184,22 +210,27 @@ class Relay:
         if isinstance(mapped, str):
             self._refuse(message, mapped)
             return
-        properties = NONE
-        if self._version == V5:
+        retain = message.retain and mapped.retained and self._limits.retain_available
+        is_dated = retain and self._compares
+        properties, block = NONE, b""
+        if self._version == V5 and message.properties is NONE and not is_dated:
+            block = self._path
+        elif self._version == V5:
             properties = with_sender(message.properties, self._broker_id)
             too_far = refusal_to_send(properties, self._max_hops)
             if too_far:
                 self._refuse(message, too_far)
                 return
-        retain = message.retain and mapped.retained and self._limits.retain_available
-        if retain and self._compares:
+        if is_dated:
             _date(properties, self._session.number_of(message.packet_id))
-        sent = Publish(mapped.topic, message.payload, message.qos, retain, message.dup, message.packet_id, properties)
         try:
-            frame = encode(sent, self._version)
+            head, tail = publish_parts(
+                mapped.topic, message.payload, message.qos, retain, properties, self._version, message.dup, block
+            )
         except ValueError:
             self._refuse(message, "MQTT cannot carry it")
             return
+        frame = head + encode_packet_id(message.packet_id) + tail if message.qos else head + tail
         if len(frame) > self._limits.maximum_packet_size:
             self._refuse(message, "too large for the other broker")
             return
@@ -207,8 +238,10 @@ class Relay:
         if not is_flushed:
             self._ignored.add(message.packet_id)
             self._connection.write(encode_ack(PUBREL, message.packet_id, self._version))
-        self._held.append(_Held(message.packet_id, frame, is_flushed))
-        self._write_held()
+        if self._held or not is_flushed:
+            self._held.append(_Held(message.packet_id, frame, is_flushed))
+        else:
+            self._write(message.packet_id, frame)
 
     def _write_held(self) -> None:
         while self._held:
@@ -216,13 +249,15 @@ class Relay:
             if not is_flushed and packet_id in self._ignored:
                 return
             self._held.popleft()
-            if packet_id:
-                if self._is_draining:
-                    continue
-                self._unanswered.add(packet_id)
-            self._figures.sent += 1
-            self.last_active = self._loop.time()
-            self._connection.write(frame)
+            if not packet_id or not self._is_draining:
+                self._write(packet_id, frame)
+
+    def _write(self, packet_id: int, frame: bytes) -> None:
+        if packet_id:
+            self._unanswered.add(packet_id)
+        self._figures.sent += 1
+        self.last_active = self._loop.time()
+        self._connection.write(frame)
 
     def _refuse(self, message: Publish, reason: str) -> None:
         self._figures.refused[reason] += 1
@@ -233,7 +268,7 @@ class Relay:
     @property
     def full(self) -> bool:
         """Implements `client.connection.Receiver`."""
-        if self._session.unhandled_bytes <= MAX_UNHANDLED_BYTES:
+        if self._passed_bytes + self._session.link.connection.framer.kept_bytes <= MAX_UNHANDLED_BYTES:
             return False
         if self._look_again is None:
             self._look_again = self._loop.call_later(LOOK_AGAIN_S, self._read_on)
@@ -274,7 +309,7 @@ class Relay:
             self._unpassed.add(message.packet_id)
         if message.qos == 2:
             self._receive_once(message)
-        self._session.publish(
+        self._pass(
             Publish(
                 mapped.topic,
                 message.payload,
@@ -294,7 +329,8 @@ class Relay:
         """
         content = hash((message.topic, message.payload))
         is_same = message.dup or self._contents.get(message.packet_id) == content
-        if not is_same and self._session.awaits_release(message.packet_id):
+        is_kept = message.packet_id in self._contents or self._session.awaits_release(message.packet_id)
+        if is_kept and not is_same:
             self._forget(message.packet_id)
         self._contents[message.packet_id] = content
 
@@ -305,7 +341,7 @@ class Relay:
     def _on_ack(self, ack: Ack) -> None:
         if ack.packet_type == PUBREL:
             self._contents.pop(ack.packet_id, None)
-            self._session.release(ack.packet_id)
+            self._pass(Ack(PUBREL, ack.packet_id))
         elif ack.packet_type == PUBCOMP and ack.packet_id in self._ignored:
             self._ignored.discard(ack.packet_id)
             if self._flushed is not None:
@@ -320,7 +356,7 @@ class Relay:
             self._unanswered.discard(ack.packet_id)
             if ack.packet_type != PUBCOMP and ack.reason_code >= 0x80:
                 self._figures.refused[f"the other broker: {describe(ack.reason_code)}"] += 1
-            self._session.answer(ack)
+            self._pass(ack)
             self._end_if_drained()
 
     # ------------------------------------------------------------------ the end
@@ -353,6 +389,7 @@ class Relay:
             self._look_again.cancel()
         if self._retry is not None:
             self._retry.cancel()
+        self._feed()
         self._session.end()
 
 
