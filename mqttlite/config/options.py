@@ -289,7 +289,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Limits on connecting, for each listener without its own."""
     quotas: QuotaOptions = QuotaOptions()
     """Quotas for messages and queues, for listeners without their own."""
-    share_policies: dict[str, Literal["round_robin", "least_inflight", "hash_topic", "hash_key"]] = {}
+    share_policies: dict[str, Literal["round_robin", "least_inflight", "hash_topic", "hash_key", "prefer_local"]] = {}
     """How the group of a shared subscription selects a member, by group name; `"*"` is for all other groups."""
     queues: tuple[QueueOptions, ...] = ()
     """Queues (`$queue/<name>`), which deliver each message until a consumer acknowledges it."""

@@ -12,7 +12,8 @@ class Identity:
     prefix of all its topics, and a client below another one has another session. `is_trusted` marks the program itself,
     which no rules restrict; with `hears_program`, No Local keeps from it what it publishes itself, and nothing that
     other parts of the program publish. `is_relay` marks one whose messages were published at another broker, where
-    everything but their delivery to sessions was done: they reach no other relay, and no sink."""
+    everything but their delivery to sessions was done: they reach no other relay, and no sink but a shared subscription
+    that they name."""
 
     __slots__ = ("hears_program", "is_relay", "is_trusted", "mount_point", "username")
 

@@ -1,8 +1,8 @@
 """What is subscribed here, for others at which messages are published: each topic filter, with the highest QoS of its
 subscribers. A SUBACK waits here until they know.
 
-Shared subscriptions and those below `$` are not in it, nor those of relays, by which others listen here. Invariant:
-`take` gives each filter whose QoS has changed since the last call.
+Shared subscriptions are in `shares`. Those below `$` are not in it, nor those of relays, by which others listen here.
+Invariant: `take` gives each filter whose QoS has changed since the last call.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, final
 
 from mqttlite.core.limits import MAX_HELD_SUBACKS
 from mqttlite.core.message_filter import MessageFilter
+from mqttlite.core.share_interest import ShareInterest
 
 NOBODY: Final = -1
 """In place of a QoS: the filter has no subscribers any more."""
@@ -39,13 +40,15 @@ class HeldSuback(NamedTuple):
 
 @final
 class Interest:
-    """`relays` is how the client identifiers of relays begin. `on_news` is called when there is something to take, and
-    must not call back."""
+    """`relays` is how the client identifiers of relays begin, and `me` the one that this broker has at others.
+    `on_news` is called when there is something to take, and must not call back."""
 
-    __slots__ = ("_counts", "_held", "_news", "_on_news", "relays", "size_bytes")
+    __slots__ = ("_counts", "_held", "_news", "_on_news", "me", "relays", "shares", "size_bytes")
 
-    def __init__(self, relays: str, on_news: Callable[[], None]) -> None:
+    def __init__(self, relays: str, me: str, on_news: Callable[[], None]) -> None:
         self.relays: Final = relays
+        self.me: Final = me
+        self.shares: Final = ShareInterest(on_news)
         self.size_bytes: int = 0
         """The bytes of all topic filters."""
         self._on_news: Final = on_news
@@ -79,14 +82,15 @@ class Interest:
         return True
 
     def take(self) -> tuple[dict[bytes, int], list[HeldSuback]]:
-        """The filters whose QoS has changed, with the new one or `NOBODY`; and the SUBACKs that wait until others know
-        them."""
+        """The filters whose QoS has changed, with the new one or `NOBODY`, and the names of shared subscriptions with
+        their summaries; and the SUBACKs that wait until others know them."""
         news, self._news = self._news, {}
+        news.update(self.shares.take())
         held, self._held = self._held, []
         return news, held
 
     def current(self) -> list[tuple[bytes, int]]:
-        """Each filter with the highest QoS of its subscribers."""
+        """Each filter with the highest QoS of its subscribers. Without shared subscriptions."""
         return [(topic_filter, _highest(counts)) for topic_filter, counts in self._counts.items()]
 
     def _set(self, topic_filter: bytes, before: int, after: int) -> None:

@@ -446,6 +446,13 @@ MAX_CLOCK_AHEAD_S: Final = 60.0
 """How far ahead the clock of another broker may be for the publish times of its retained messages to hold. Without it,
 one wrong clock, or one client, could keep a topic from changing for years."""
 
+MAX_SHARES_TOLD: Final = 50_000
+"""The most shared subscriptions with members here that other brokers are told. Members of a further one share only what
+is published here."""
+
+MAX_SHARES_TOLD_BYTES: Final = 16 * 1_048_576
+"""The same for the bytes of their names."""
+
 MAX_HELD_SUBACKS: Final = 100_000
 """SUBACKs that wait until other brokers know what is subscribed. Each takes a hundred bytes, and they wait for a second
 at most; a further one goes out at once."""

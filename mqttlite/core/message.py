@@ -11,12 +11,13 @@ from mqttlite.core.limits import MAX_RAW_PROPERTIES_BYTES
 from mqttlite.core.memory import BATCH_BYTES, MESSAGE_BYTES, Holdable
 from mqttlite.core.outbound.told_properties import with_more
 from mqttlite.core.retained.writer import Writer
+from mqttlite.core.route.relayed import NO_TARGET
 from mqttlite.core.tracer import NOT_TRACED
 from mqttlite.topics.namespaces import unmounted
 from mqttlite.wire.blocks import numbered
 from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.encode import publish_parts
-from mqttlite.wire.plain import NO_EXPIRY
+from mqttlite.wire.plain import NO_EXPIRY, with_identifiers
 from mqttlite.wire.primitives import Cursor, encode_u16
 from mqttlite.wire.properties import NONE, Properties, decode_properties, encode_properties
 
@@ -36,10 +37,20 @@ class RawProperties:
     The broker changes or removes none of them (`wire.plain`), so it rarely decodes them.
     """
 
-    __slots__ = ("_properties", "data", "expiry_s")
+    __slots__ = ("_properties", "data", "expiry_s", "target", "untargeted")
 
-    def __init__(self, data: bytes, expiry_s: int = NO_EXPIRY) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        expiry_s: int = NO_EXPIRY,
+        target: tuple[int, ...] = NO_TARGET,
+        untargeted: "RawProperties | None" = None,
+    ) -> None:
         self.data: Final = data
+        self.target: Final = target
+        """The subscription identifiers among them, of a message that a relay brings."""
+        self.untargeted: Final = untargeted
+        """The properties without those, if there are any."""
         self.expiry_s: Final = expiry_s
         """Message Expiry Interval, or `NO_EXPIRY`."""
         self._properties: Properties | None = None
@@ -120,8 +131,8 @@ class Message(Holdable):
         """Its number (`MessageNumbers`), if it is stored, traced, or reported to its publisher; else 0."""
         self.trace: int = NOT_TRACED
         """Its number if it is traced, else `NOT_TRACED`."""
-        self.target: int = 0
-        """For whom it is here, if it comes from a relay (`relayed`); 0: for whoever subscribes to its topic."""
+        self.target: tuple[int, ...] = NO_TARGET
+        """For whom it is here, if it comes from a relay (`relayed`); empty: for whoever subscribes to its topic."""
         self.publisher: str = ""
         """The client identifier of its publisher; empty if that is not a client, and for a message from a store."""
         self.writer: Writer | None = None
@@ -178,7 +189,7 @@ class Message(Holdable):
     def _like(self, qos: int, retain: bool, properties: Properties, raw: RawProperties | None) -> "Message":
         message = Message(self.topic, self.payload, qos, retain, properties, self.expires_at, raw)
         message.number, message.trace, message.on_overflow = self.number, self.trace, self.on_overflow
-        message.publisher, message.writer = self.publisher, self.writer
+        message.publisher, message.writer, message.target = self.publisher, self.writer, self.target
         return message
 
     def for_topic(self, topic: bytes) -> "Message":
@@ -369,8 +380,9 @@ class Delivery:
     def _parts5(self, remaining_s: int) -> tuple[bytes, bytes]:
         message = self.message
         raw = message.raw
-        if raw is not None and not self.identifiers and remaining_s == raw.expiry_s:
-            return publish_parts(message.topic, message.payload, self.qos, self.retain, NONE, V5, block=raw.data)
+        if raw is not None and remaining_s == raw.expiry_s:
+            block = with_identifiers(raw.data, self.identifiers) if self.identifiers else raw.data
+            return publish_parts(message.topic, message.payload, self.qos, self.retain, NONE, V5, block=block)
         properties = message.properties
         if self.identifiers or remaining_s != NO_EXPIRY:
             properties = Properties(
@@ -413,6 +425,7 @@ class PublishBatch(Holdable):
         "qos",
         "raw",
         "size",
+        "target",
         "topic",
         "traces",
         "version",
@@ -451,6 +464,8 @@ class PublishBatch(Holdable):
         """The traces of the first messages; set before any single message is taken."""
         self.publisher: str = ""
         """The publisher, as in `Message`; set likewise."""
+        self.target: tuple[int, ...] = NO_TARGET
+        """As that of a message."""
         self._whole: PublishBatch | None = None
         self._places: list[int] = _NO_PLACES
         """The batch of which it is a part, and the positions of its messages there."""
@@ -483,6 +498,7 @@ class PublishBatch(Holdable):
         message = Message(self.topic, self.payload(at), self.qos, False, NONE, self.expires_at, self.raw)
         message.on_overflow = self.on_overflow
         message.publisher = self.publisher
+        message.target = self.target
         if at < len(self.traces):
             message.trace = message.number = self.traces[at]
         return message
@@ -529,8 +545,7 @@ class PublishBatch(Holdable):
             self._identified = {}
         batch = self._identified.get(identifiers)
         if batch is None:
-            properties = _with_identifiers(self.raw.properties, identifiers)
-            raw = RawProperties(encode_properties(properties, PUBLISH), self.raw.expiry_s)
+            raw = RawProperties(with_identifiers(self.raw.data, identifiers), self.raw.expiry_s)
             packets, head = reframed(self.topic, self.data, self.size, self.head, 0, V5, raw)
             size = len(packets) // self.count
             batch = PublishBatch(self.topic, packets, size, head, 0, V5, raw, self.expires_at)
@@ -588,15 +603,3 @@ def reframed(
     prefix += (b"\0\0" if qos else b"") + tail[: len(tail) - payload_bytes]
     packets = b"".join([prefix + data[at + head : at + size] for at in range(0, len(data), size)])
     return packets, len(prefix)
-
-
-def _with_identifiers(properties: Properties, identifiers: tuple[int, ...]) -> Properties:
-    return Properties(
-        payload_format_indicator=properties.payload_format_indicator,
-        message_expiry_interval=properties.message_expiry_interval,
-        content_type=properties.content_type,
-        response_topic=properties.response_topic,
-        correlation_data=properties.correlation_data,
-        user_properties=properties.user_properties,
-        subscription_identifiers=list(identifiers),
-    )

@@ -3,12 +3,17 @@
 Invariant: what is plain here `decode_properties` takes too, and there is nothing in it to change or to take away.
 """
 
+from collections.abc import Sequence
 from typing import Final
+
+from mqttlite.wire.primitives import encode_varint
 
 NOT_PLAIN: Final = -2
 """Decode them: they are faulty, or name an alias or a subscription, or have text that is not ASCII."""
 
 NO_EXPIRY: Final = -1
+
+SUBSCRIPTION_IDENTIFIER: Final = 0x0B
 
 
 def expiry_if_plain(data: bytes, at: int, end: int) -> int:
@@ -46,6 +51,36 @@ def expiry_if_plain(data: bytes, at: int, end: int) -> int:
         else:
             return NOT_PLAIN
     return expiry
+
+
+def with_identifiers(block: bytes, identifiers: Sequence[int]) -> bytes:
+    """The properties of a PUBLISH, with their length, and subscription identifiers before them. `block` has none."""
+    start = 1
+    while block[start - 1] > 0x7F:
+        start += 1
+    rest = block[start:]
+    before = b"".join([b"\x0b" + encode_varint(identifier) for identifier in identifiers])
+    return encode_varint(len(before) + len(rest)) + before + rest
+
+
+def split_identifiers(block: bytes) -> tuple[tuple[int, ...], bytes]:
+    """The opposite: the subscription identifiers before all other properties, and those with their length. `block` has
+    a length of one byte. What is no identifier of up to 28 bits is left with the others."""
+    identifiers: list[int] = []
+    at = 1
+    while at < len(block) and block[at] == SUBSCRIPTION_IDENTIFIER:
+        end = at + 1
+        value = shift = 0
+        while end < len(block) and block[end] > 0x7F and shift < 21:
+            value |= (block[end] & 0x7F) << shift
+            shift += 7
+            end += 1
+        if end == len(block) or block[end] > 0x7F or not value | block[end]:
+            break
+        identifiers.append(value | block[end] << shift)
+        at = end + 1
+    rest = block[at:]
+    return tuple(identifiers), encode_varint(len(rest)) + rest
 
 
 def _is_plain_text(text: bytes, is_topic: bool) -> bool:

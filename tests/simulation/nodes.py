@@ -1,8 +1,9 @@
 """Nodes in one process, in a time of its own, and their faults: all from a seed.
 
 Each node has the core, loop driver and `Nodes` that a broker has; its store keeps what a commit had reached when the
-node dies. Publishers and subscribers are kept sessions, as clients are that come back. In the end each acknowledged
-message has reached each subscriber, one of QoS 2 once, each publisher's in order, and all nodes retain the same.
+node dies. Publishers, subscribers and members of groups are kept sessions, as clients are that come back; a group has a
+member that never leaves, and others that come and go. In the end each acknowledged message has reached each subscriber,
+one of QoS 2 once, each publisher's in order, and one member of each group; and all nodes retain the same.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from tests.support.air import Air
 NAMES: Final = "abc"
 TOPICS: Final = ("t/1", "t/2", "u/1")
 FILTERS: Final = ("t/+", "t/1", "#", "u/#")
+GROUP_FILTERS: Final = ("t/+", "#", "u/1")
 KEPT_S: Final = 100_000
 LASTS_S: Final = 20.0
 """How long faults go on."""
@@ -142,9 +144,12 @@ class Subscriber:
     def come(self, life: Life) -> None:
         session = self.session = life.session(self.client_id, lambda: later(self._read, session))
         if not self._is_subscribed:
-            session.subscribe([SubscriptionRequest(self.filter.encode(), self.qos, retain_handling=2)])
-            self._is_subscribed = True
+            self._subscribe(session)
         self._read(session)
+
+    def _subscribe(self, session: LocalSession) -> None:
+        session.subscribe([SubscriptionRequest(self.filter.encode(), self.qos, retain_handling=2)])
+        self._is_subscribed = True
 
     def _read(self, session: LocalSession) -> None:
         if self.session is not session:
@@ -161,6 +166,44 @@ class Subscriber:
                 if released is not None:
                     self.got.append((released.topic, released.payload))
                 session.complete(packet.packet_id)
+
+
+class Member(Subscriber):
+    """One of a group. It may leave the group, and its session may end."""
+
+    def toggle(self) -> None:
+        """Leave the group, or join it again."""
+        if self.session is None:
+            return
+        if self._is_subscribed:
+            self.session.unsubscribe([self.filter.encode()])
+            self._is_subscribed = False
+        else:
+            self._subscribe(self.session)
+
+    def end(self, life: Life) -> None:
+        """End the session, and come again as a new client."""
+        self.session = None
+        self._is_subscribed = False
+        life.core.end_session(self.client_id, asyncio.get_running_loop().time())
+        self.come(life)
+
+
+class Group:
+    """The members of a shared subscription, at all nodes. The first one never leaves."""
+
+    def __init__(self, name: str, topic_filter: str, qos: int) -> None:
+        self.name: Final = name
+        self.filter: Final = topic_filter
+        self.qos: Final = qos
+        self.members: Final[list[Member]] = []
+
+    def add(self, node: SimulatedNode) -> None:
+        """Another member."""
+        client_id = f"m-{self.name}-{len(self.members)}"
+        member = Member(client_id, f"$share/{self.name}/{self.filter}", self.qos)
+        self.members.append(member)
+        node.subscribers.append(member)
 
 
 class Publisher:
@@ -228,6 +271,13 @@ class World:
             for number in range(2):
                 qos = self.chance.choice((1, 2))
                 node.subscribers.append(Subscriber(f"s-{node.name}-{number}", self.chance.choice(FILTERS), qos))
+        self.plain: Final = [each for node in self.nodes for each in node.subscribers]
+        self.groups: Final[list[Group]] = []
+        for name in ("g", "h"):
+            group = Group(name, self.chance.choice(GROUP_FILTERS), self.chance.choice((1, 2)))
+            self.groups.append(group)
+            for _ in range(5):
+                group.add(self.chance.choice(self.nodes))
 
     async def live(self) -> None:
         for node in self.nodes:
@@ -238,6 +288,7 @@ class World:
         while asyncio.get_running_loop().time() < until:
             await asyncio.sleep(self.chance.random() * 2)
             await self._fail()
+            self._regroup()
         self.air.loss = 0.0
         self.air.cut.clear()
         self.air.without.clear()
@@ -277,12 +328,26 @@ class World:
         elif fault == "without":
             self.air.without.add(node.name)
 
+    def _regroup(self) -> None:
+        """A member comes or goes, or its session ends."""
+        group = self.chance.choice(self.groups)
+        member = self.chance.choice(group.members[1:])
+        life = next(node.life for node in self.nodes if member in node.subscribers)
+        if life is None:
+            return
+        if group.qos == 1 and self.chance.random() < 0.3:  # of QoS 2, what a session has ends with it
+            member.end(life)
+        else:
+            member.toggle()
+
     def check(self) -> None:
         """All promises."""
         for publisher in (each for node in self.nodes for each in node.publishers):
             assert publisher._sent is None, "each is acknowledged in the end"
-            for subscriber in (each for node in self.nodes for each in node.subscribers):
+            for subscriber in self.plain:
                 self._check_pair(publisher, subscriber)
+            for group in self.groups:
+                self._check_group(publisher, group)
         tables = [self._retained(node) for node in self.nodes]
         assert tables[0] == tables[1] == tables[2]
 
@@ -303,6 +368,15 @@ class World:
             places = {payload: place for place, payload in enumerate(these)}
             numbers = [places[each] for each in first if each in places]
             assert numbers == sorted(numbers), f"{subscriber.client_id} has those of {publisher.client_id} in disorder"
+
+    def _check_group(self, publisher: Publisher, group: Group) -> None:
+        wanted = [each for each in publisher.acknowledged if each.payload and _matches(group.filter, each.topic)]
+        counts = Counter(payload for member in group.members for _topic, payload in member.got)
+        missing = [each.payload for each in wanted if not counts[each.payload]]
+        assert not missing, f"no member of {group.name} has {missing} of {len(wanted)}"
+        if group.qos == 2:
+            twice = [each.payload for each in wanted if each.qos == 2 and counts[each.payload] > 1]
+            assert not twice, f"members of {group.name} have {twice} twice"
 
     def _retained(self, node: SimulatedNode) -> dict[bytes, bytes]:
         life = node.life

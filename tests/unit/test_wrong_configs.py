@@ -74,7 +74,7 @@ WRONG: list[tuple[str, list[tuple[int, str]]]] = [
     ),
     (
         '[share_policies]\n"*" = "roundrobin"',
-        [(2, 'must be "hash_key", "hash_topic", "least_inflight" or "round_robin", not the text "roundrobin"')],
+        [(2, 'must be "hash_key", "hash_topic", "least_inflight", "prefer_local" or "round_robin", not the text')],
     ),
     ('[telemetry]\ndirectory = "t"\nformat = "csv"', [(3, 'must be "auto", "jsonl" or "parquet", not the text "csv"')]),
     ("[http]\nroles = { amdin = ['ann'] }", [(2, "http.roles.amdin is unknown; did you mean admin?")]),

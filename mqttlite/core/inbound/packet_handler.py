@@ -28,10 +28,11 @@ from mqttlite.core.limits import (
     PACKET_WORK,
     Limits,
 )
-from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties
+from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawProperties, reframed
 from mqttlite.core.reasons import PACKET_TOO_LARGE, PAYLOAD_INVALID
 from mqttlite.core.route.delayed_messages import DELAYS_FULL
 from mqttlite.core.route.fan_out import FanOut
+from mqttlite.core.route.relayed import NO_TARGET
 from mqttlite.core.route.route import Route
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
@@ -61,7 +62,7 @@ from mqttlite.wire.packets import (
     Pingreq,
     Publish,
 )
-from mqttlite.wire.plain import NOT_PLAIN, expiry_if_plain
+from mqttlite.wire.plain import NOT_PLAIN, SUBSCRIPTION_IDENTIFIER, expiry_if_plain, split_identifiers
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -136,6 +137,8 @@ class PacketHandler:
         if route is None:
             decode(first, data[body:stop], connection.version)  # decoding checks the first packet of a new topic
             route = self._routes.find(topic)
+        if raw.target:
+            return self._take_targeted(connection, data, at, topic_end, head_end, stop, end, topic, route, raw)
         if first == 0x30:
             session = connection.session
             assert session is not None
@@ -226,6 +229,55 @@ class PacketHandler:
                 self._receive(connection, batch.delivery(number, qos).message, ids.get(number))
         return stop
 
+    def _take_targeted(
+        self,
+        connection: Connection,
+        data: bytes,
+        at: int,
+        topic_end: int,
+        head_end: int,
+        stop: int,
+        end: int,
+        topic: bytes,
+        route: Route,
+        raw: RawProperties,
+    ) -> int:
+        """The same for messages of a relay with a target."""
+        rest = raw.untargeted
+        assert rest is not None, "it has a target"
+        expires_at = rest.expires_at(self._effects.now)
+        qos = data[at] >> 1 & 3
+        if qos:
+            packet_id = data[topic_end] << 8 | data[topic_end + 1]
+            if packet_id == 0 or qos == 3:
+                decode(data[at], data[topic_end - 2 - len(topic) : stop], V5)  # raises
+            message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, rest)
+            message.target = raw.target
+            self._receive(connection, message, packet_id)
+            return stop
+        session = connection.session
+        assert session is not None
+        size = stop - at
+        if route.is_direct and route.observed is None:
+            end = min(end, at + size * BATCH_MESSAGES)
+            same = head_end - at
+            prefix = data[at:head_end]
+            while stop + size <= end and data[stop : stop + same] == prefix:
+                stop += size
+        messages = (stop - at) // size
+        if messages == 1:
+            connection.received_qos0 += 1
+            message = Message(topic, data[head_end:stop], 0, False, NONE, expires_at, rest)
+            message.target = raw.target
+            self._publish_qos0(connection, message, route)
+            return stop
+        connection.received_qos0 += messages
+        packets, head = reframed(topic, data[at:stop], size, head_end - at, 0, V5, rest)
+        batch = PublishBatch(topic, packets, len(packets) // messages, head, 0, V5, rest, expires_at)
+        batch.target = raw.target
+        self._wait_for(connection, self._router.publish_targeted(batch, session))
+        return stop
+
     def acknowledge_in_place(self, connection: Connection, data: bytes, at: int) -> int:
         """Handle the acknowledgement without reason code at `at` and the similar ones that follow. Return where they
         end.
@@ -271,22 +323,32 @@ class PacketHandler:
         end = at + 1 + data[at]
         if data[at] > MAX_RAW_PROPERTIES_BYTES or end > len(data) or connection.peer.capabilities.check_payload_format:
             return None
-        expiry_s = expiry_if_plain(data, at + 1, end)
+        block = data[at:end]
+        if connection.identity.is_relay and block[1] == SUBSCRIPTION_IDENTIFIER:
+            target, rest = split_identifiers(block)
+            expiry_s = expiry_if_plain(rest, 1, len(rest))
+            if expiry_s == NOT_PLAIN:
+                return None
+            untargeted = RawProperties(rest, expiry_s) if len(rest) > 1 else NO_PROPERTIES
+            raw = connection.raw = RawProperties(block, expiry_s, target, untargeted)
+            return raw
+        expiry_s = expiry_if_plain(block, 1, len(block))
         if expiry_s == NOT_PLAIN:
             return None
-        raw = connection.raw = RawProperties(data[at:end], expiry_s)
+        raw = connection.raw = RawProperties(block, expiry_s)
         return raw
 
     def _on_publish(self, connection: Connection, packet: Publish) -> None:
         topic = packet.topic
         properties = packet.properties
         expires_at = 0.0
-        target = 0
+        target = NO_TARGET
         if properties is not NONE:
             if properties.subscription_identifiers:
                 if not connection.identity.is_relay:
                     raise ProtocolError("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
-                target = properties.subscription_identifiers.pop()
+                target = tuple(properties.subscription_identifiers)
+                properties.subscription_identifiers = []
             if properties.topic_alias is not None:
                 topic = self._unalias(connection, topic, properties.topic_alias)
                 properties.topic_alias = None

@@ -91,7 +91,7 @@ class _Delivering(FanOut):
         self._effects: Final = effects
         self._drops: Final = drops
         self._receivers: Final = receivers
-        self._sinks = _of_sessions(sinks) if sinks and source.identity.is_relay else sinks
+        self._sinks = sinks
         self._source: Final = source
         self._at_once: Final = at_once
         self._asks = False
@@ -213,7 +213,7 @@ class _Delivering(FanOut):
         raise AssertionError("each kind has its own")
 
 
-def _of_sessions(sinks: list[Sink]) -> list[Sink]:
+def of_sessions(sinks: list[Sink]) -> list[Sink]:
     """The sinks that are sessions with message filters."""
     return [each for each in sinks if isinstance(each, FilteredReceivers)]
 

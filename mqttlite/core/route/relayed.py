@@ -1,10 +1,24 @@
 """What becomes of a message that a relay brings: it was published at another broker.
 
-By its `target`, which is the subscription identifier in its packet, it is for the sessions that subscribe to its topic
-(0), or only a copy of a retained message (`RETAINED_COPY`). Invariant: a retained message is kept by a copy alone, so
-that each broker has all of them, whoever subscribes there.
+By its `target`, the subscription identifiers in its packet, it is for the sessions that subscribe to its topic (none),
+only a copy of a retained message (`RETAINED_COPY`), or for one member of a shared subscription: then the first one is
+the `number_of` its name, and those behind it are of brokers that had the message and no member for it.
+
+Invariant: a retained message is kept by a copy alone, so that each broker has all of them, whoever subscribes there.
 """
 
+from hashlib import blake2b
 from typing import Final
 
 RETAINED_COPY: Final = 1
+
+NO_TARGET: Final[tuple[int, ...]] = ()
+
+_FIRST: Final = 2
+_NUMBERS: Final = (1 << 28) - 1 - _FIRST
+"""A subscription identifier has 28 bits."""
+
+
+def number_of(name: bytes) -> int:
+    """The number of a shared subscription or a broker: the same at each broker, also after a restart."""
+    return _FIRST + int.from_bytes(blake2b(name, digest_size=8).digest()) % _NUMBERS

@@ -17,10 +17,10 @@ from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawPrope
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, PAYLOAD_INVALID, QUEUE_FULL
 from mqttlite.core.retained.publish_order import published_us
 from mqttlite.core.retained.retained_store import RetainedStore
-from mqttlite.core.route.fan_out import BatchFanOut, FanOut, MessageFanOut, count_unheard
+from mqttlite.core.route.fan_out import BatchFanOut, FanOut, MessageFanOut, count_unheard, of_sessions
 from mqttlite.core.route.message_tracing import MessageTracing
 from mqttlite.core.route.relayed import RETAINED_COPY
-from mqttlite.core.route.route import Receiver, Route
+from mqttlite.core.route.route import NO_RECEIVERS, Receiver, Route
 from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.subscription import NO_SINKS
 from mqttlite.core.route.tally import (
@@ -134,7 +134,8 @@ class Router:
             batch = PublishBatch(topic, piece, size, head, 0, version, raw, raw.expires_at(effects.now))
             tally = Tally()
             tally.reached = reached
-            return self._start_batch(batch, route.others, route.sinks, source, tally)
+            sinks = of_sessions(route.sinks) if source.identity.is_relay else route.sinks
+            return self._start_batch(batch, route.others, sinks, source, tally)
         if reached == 0:
             self.drops.add(NO_SUBSCRIBERS, messages, topic)
         return None
@@ -187,20 +188,22 @@ class Router:
             if limited is not message:
                 message.number = self._effects.identify(limited)  # so that the publisher is told the number of the copy
             message = limited
-        if message.retain and route.retains:  # [MQTT-3.3.1-8]
-            if source.identity.is_relay:
-                if message.target == RETAINED_COPY:
-                    self._keep_copy(message, tally)
-                    return FanOut(tally)
-            else:
-                message = self._retain(message, source, tally)
-        if not route.receivers and not route.sinks:
+        receivers, sinks = route.receivers, route.sinks
+        if message.target:
+            if message.target[0] == RETAINED_COPY:
+                self._keep_copy(message, tally)
+                return FanOut(tally)
+            share = self._routes.share_of(message.target[0])
+            receivers, sinks = NO_RECEIVERS, NO_SINKS if share is None else [share]
+        elif source.identity.is_relay:
+            sinks = of_sessions(sinks)
+        elif message.retain and route.retains:  # [MQTT-3.3.1-8]
+            message = self._retain(message, source, tally)
+        if not receivers and not sinks:
             tally.code = tally.code or NO_MATCHING_SUBSCRIBERS
             count_unheard(message, self.drops)
             return FanOut(tally)
-        fan_out = MessageFanOut(
-            message, self._effects, self.drops, route.receivers, route.sinks, source, tally, at_once
-        )
+        fan_out = MessageFanOut(message, self._effects, self.drops, receivers, sinks, source, tally, at_once)
         self._jobs.start(fan_out)
         return fan_out
 
@@ -257,6 +260,12 @@ class Router:
                 route.observed, route, batch.topic, batch.qos, batch.count, payload_bytes, source, True
             )
         return self._start_batch(batch, route.receivers, NO_SINKS, source, tally, at_once)
+
+    def publish_targeted(self, batch: PublishBatch, source: Source) -> FanOut:
+        """The same for a batch of QoS 0 messages that a relay brings for members of a shared subscription."""
+        share = self._routes.share_of(batch.target[0])
+        sinks: list[Sink] = NO_SINKS if share is None else [share]
+        return self._start_batch(batch, NO_RECEIVERS, sinks, source, Tally())
 
     def _start_batch(
         self,

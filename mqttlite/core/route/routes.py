@@ -23,6 +23,7 @@ from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.namespace import Namespace
 from mqttlite.core.route.filtered_receivers import filtered_receivers
 from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.relayed import number_of
 from mqttlite.core.route.route import NO_RECEIVERS, Observed, Receiver, Route
 from mqttlite.core.route.share_members import ROUND_ROBIN
 from mqttlite.core.route.shared_subscription import SharedSubscription
@@ -67,6 +68,7 @@ class Routes:
         "_served",
         "_sessions",
         "_shares",
+        "_shares_by_number",
         "_topic_limits",
         "_tree",
         "cache",
@@ -97,6 +99,8 @@ class Routes:
         self._policies: Final = share_policies
         self._tree: Final[SubscriptionTree[Binding]] = SubscriptionTree()
         self._shares: Final[dict[bytes, SharedSubscription]] = {}
+        self._shares_by_number: Final[dict[int, SharedSubscription]] = {}
+        """Those that other brokers can name."""
         self._groups: Final[dict[str, int]] = {}
         self._ending: Final[dict[str, int]] = {}  # sessions that ended and have subscriptions in the tree, by client
         self._bound: Final[dict[tuple[bytes, int], SinkBinding]] = {}
@@ -158,6 +162,15 @@ class Routes:
             for subscription in session.subscriptions.values():
                 if not subscription.share_name:
                     interest.add(subscription.client_id, subscription.topic_filter, subscription.qos)
+        for share in self._shares.values():
+            self._tell_of(share)
+
+    def _tell_of(self, share: SharedSubscription) -> None:
+        """Others may have members of a shared subscription, too. Those below `$` are each broker's own."""
+        if not split_share(share.name)[1].startswith(b"$"):
+            share.number = number_of(share.name)
+            is_first = self._shares_by_number.setdefault(share.number, share) is share
+            share.tell(is_first)
 
     def hook_with(self, hooks: HookFinder) -> None:
         """Set what finds the hooks of topics, and drop all routes. Called again when it has others."""
@@ -335,8 +348,8 @@ class Routes:
         others = 0
         for sink in plan.sinks:
             if isinstance(sink, SharedSubscription):
-                for member in sink.members.all():
-                    plan.by_client.setdefault(member.session.client_id, [member.subscription])
+                for session, subscription in sink.receivers():
+                    plan.by_client.setdefault(session.client_id, [subscription])
             else:
                 others += 1
         if self.permissions.hides(topic):
@@ -453,6 +466,10 @@ class Routes:
         """The shared subscription `$share/group/filter` with this name, while it has members."""
         return self._shares.get(name)
 
+    def share_of(self, number: int) -> SharedSubscription | None:
+        """The shared subscription that another broker names, while it has members."""
+        return self._shares_by_number.get(number)
+
     def with_origin(self, delivery: Delivery) -> Delivery:
         """A delivery from a store with its shared subscription as the origin, if that still has members."""
         origin = delivery.origin
@@ -463,6 +480,13 @@ class Routes:
 
     def forget_session(self, session: Session) -> None:
         """The session connected or disconnected: drop the cached routes that hold its outbox."""
+        if self._effects.interest is not None and session.client_id in self._groups:
+            self._effects.work += len(session.subscriptions) // SCANNED_PER_WORK_UNIT
+            for name, subscription in session.subscriptions.items():
+                if subscription.share_name:
+                    share = self._shares.get(name)
+                    if share is not None:
+                        share.count(session.client_id)
         if len(session.subscriptions) > COMPARED_PER_ITERATION:
             self._clear()
             return
@@ -506,6 +530,8 @@ class Routes:
             policy = self._policies.get(subscription.share_name.decode(), default)
             share = SharedSubscription(name, policy, self._effects, self.permissions, self._shares)
             self._shares[name] = share
+            if self._effects.interest is not None:
+                self._tell_of(share)
             self._tree.add(topic_filter, share)
             self.forget(topic_filter)
         session = self._sessions[subscription.client_id]
@@ -529,6 +555,8 @@ class Routes:
             self.forget(topic_filter)
         if len(share) == 0:
             del self._shares[share.name]
+            if self._shares_by_number.get(share.number) is share:
+                del self._shares_by_number[share.number]
             self._tree.remove(topic_filter, share)
             self.forget(topic_filter)
 

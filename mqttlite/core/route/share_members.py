@@ -17,21 +17,26 @@ from mqttlite.core.limits import ITERATION_WORK, MEMBER_MOVE_WORK, MEMBERS_ASKED
 from mqttlite.core.message import Message
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
+from mqttlite.core.share_interest import UNTOLD
 
 ROUND_ROBIN: Final = "round_robin"
 LEAST_INFLIGHT: Final = "least_inflight"
 HASH_TOPIC: Final = "hash_topic"
 HASH_KEY: Final = "hash_key"
-SHARE_POLICIES: Final = (ROUND_ROBIN, LEAST_INFLIGHT, HASH_TOPIC, HASH_KEY)
+PREFER_LOCAL: Final = "prefer_local"
+SHARE_POLICIES: Final = (ROUND_ROBIN, LEAST_INFLIGHT, HASH_TOPIC, HASH_KEY, PREFER_LOCAL)
 """How a group chooses a member: in turn; with the fewest unacknowledged messages; by topic; by the user property
-`ordering-key`."""
+`ordering-key`; in turn, and one of another broker only if none here is ready."""
 
 _ORDERING_KEY: Final = "ordering-key"
 
-_READY: Final = 0
-_SLOW: Final = 1
-_AWAY: Final = 2
+READY: Final = 0
+SLOW: Final = 1
+AWAY: Final = 2
 """The states of a member: it reads and has caught up; it is only connected; it is not connected."""
+
+NOBODY_THERE: Final = 3
+"""In place of a state: there is no member."""
 
 _PROBES: Final = 8
 """How many positions a key tries when members are absent, before it takes the next present one. This spreads the keys
@@ -42,15 +47,19 @@ of absent members."""
 class Member:
     """A session in a group, with its subscription."""
 
-    __slots__ = ("at", "dispatched", "session", "state", "subscription")
+    __slots__ = ("at", "counted", "dispatched", "is_connected", "session", "state", "subscription")
 
     def __init__(self, session: Session, subscription: Subscription) -> None:
         self.session: Final = session
         self.subscription: Subscription = subscription
-        self.state: int = _READY
+        self.state: int = READY
         """Its last known state, which is the index of its ring."""
         self.at: int = 0
         self.dispatched: int = 0
+        self.is_connected: bool = False
+        """As the group has counted it. Only where there are relays."""
+        self.counted: int = UNTOLD
+        """What others were told of it (`ShareInterest.count`)."""
 
 
 @final
@@ -108,7 +117,7 @@ class ShareMembers:
         self._effects: Final = effects
         self._by_client_id: Final[dict[str, Member]] = {}
         self.rings: Final = (MemberRing(), MemberRing(), MemberRing())
-        """The members that are ready, slow and away."""
+        """The members that are ready, slow and away. By key, all are in the first."""
         self._improved: Final[list[Session]] = []
         self._dispatches = 0
 
@@ -120,16 +129,24 @@ class ShareMembers:
         return self._by_client_id.values()
 
     @property
+    def is_in_turn(self) -> bool:
+        """Whether messages go to the members in turn, whatever they hold and have."""
+        return self.policy in (ROUND_ROBIN, PREFER_LOCAL)
+
+    @property
     def is_by_key(self) -> bool:
         """Whether the message determines the member."""
         return self.policy in (HASH_TOPIC, HASH_KEY)
+
+    def find(self, client_id: str) -> Member | None:
+        return self._by_client_id.get(client_id)
 
     def add(self, session: Session, subscription: Subscription) -> Subscription | None:
         """Add a session, or replace its subscription. Return the replaced one, or None."""
         member = self._by_client_id.get(session.client_id)
         if member is None:
             member = self._by_client_id[session.client_id] = Member(session, subscription)
-            self.rings[_READY].add(member)
+            self.rings[READY].add(member)
             return None
         former, member.subscription = member.subscription, subscription
         return former
@@ -183,6 +200,17 @@ class ShareMembers:
                 at = ring.next_at
         return True
 
+    def best_state(self) -> int:
+        """The state of the member whose turn it is, or `NOBODY_THERE`. Not for a policy by key."""
+        self._look_again()
+        for ring in self.rings:
+            while ring.members:
+                member = ring.members[ring.next_at if ring.next_at < len(ring.members) else 0]
+                if _state_of(member.session) == member.state:
+                    return member.state
+                self._move(member)
+        return NOBODY_THERE
+
     def first(self, message: Message) -> Member:
         """The member to offer a message to first. The group must have members."""
         if self.is_by_key:  # a slow member keeps its keys: another member could overtake it
@@ -196,7 +224,7 @@ class ShareMembers:
         At most `MEMBERS_ASKED` members in each state.
         """
         if self.is_by_key:
-            everybody = self.rings[_READY].members
+            everybody = self.rings[READY].members
             members = everybody[first.at + 1 : first.at + 1 + MEMBERS_ASKED]
             members += everybody[: min(first.at, MEMBERS_ASKED - len(members))]
         else:
@@ -291,8 +319,8 @@ class ShareMembers:
 
     def _by_key(self, message: Message) -> Member:
         """The member at the key's position; while it is absent, always the same substitute."""
-        members = self.rings[_READY].members
-        number = zlib.crc32(_key_of(message, self.policy))
+        members = self.rings[READY].members
+        number = key_of(message, self.policy)
         first = number % len(members)
         at = first
         for _probe in range(_PROBES):
@@ -315,15 +343,15 @@ class ShareMembers:
         self.rings[member.state].remove(member)
         member.state = _state_of(member.session)
         self.rings[member.state].add(member)
-        if member.state != _READY:
+        if member.state != READY:
             member.session.watch(self._name, self._improved)
 
 
 def _state_of(session: Session) -> int:
     outbox = session.outbox
     if outbox is None:
-        return _AWAY
-    return _SLOW if outbox.blocked or session.queued else _READY
+        return AWAY
+    return SLOW if outbox.blocked or session.queued else READY
 
 
 def _unacknowledged(member: Member) -> int:
@@ -338,10 +366,10 @@ def _preference(member: Member) -> tuple[int, int]:
     return _state_of(member.session), _unacknowledged(member)
 
 
-def _key_of(message: Message, policy: str) -> bytes:
+def key_of(message: Message, policy: str) -> int:
     """The key that determines the member. Messages that must stay in order have the same key."""
     if policy == HASH_KEY:
         for name, value in message.properties.user_properties:
             if name == _ORDERING_KEY:
-                return value.encode()
-    return message.topic
+                return zlib.crc32(value.encode())
+    return zlib.crc32(message.topic)

@@ -1,6 +1,7 @@
 """Shared subscriptions (5.0 §4.8.2): each message that the filter matches goes to one of the group's members.
 
-`share_members` decides the order of members; the chosen member's session handles the message.
+`share_members` decides the order of members, and `share_relays` which broker's members get a message, if other brokers
+have some. The chosen session handles the message.
 """
 
 from typing import Final, final
@@ -18,13 +19,16 @@ from mqttlite.core.reasons import FILTER_MISMATCH, NOT_AUTHORIZED
 from mqttlite.core.route.outlook import EXCLUDED, PlannedReceiver
 from mqttlite.core.route.outlook import FILTERED as IF_FILTERED
 from mqttlite.core.route.permissions import Permissions
+from mqttlite.core.route.relayed import NO_TARGET, number_of
 from mqttlite.core.route.route import offer, send_aliased
-from mqttlite.core.route.share_members import ROUND_ROBIN, Member, ShareMembers
+from mqttlite.core.route.share_members import AWAY, Member, ShareMembers
+from mqttlite.core.route.share_relays import ShareRelay, ShareRelays
 from mqttlite.core.route.subscription import Binding, RoutePlan, Subscription
 from mqttlite.core.route.tally import DROPPED, QUOTA_EXCEEDED, Tally
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.session_backlog import FILLING
 from mqttlite.core.source import Source
+from mqttlite.wire.constants import V5
 
 _COPY: Final = b""
 """The name of a temporary copy of a group, its key in `Session.watchers`."""
@@ -39,12 +43,16 @@ class SharedSubscription(Binding):
     """
 
     __slots__ = (
+        "_connected",
         "_effects",
         "_filters",
         "_permissions",
+        "_relays",
         "_shares",
+        "is_told",
         "members",
         "name",
+        "number",
         "traced",
     )
 
@@ -67,9 +75,17 @@ class SharedSubscription(Binding):
         """How many members have filters."""
         self.traced: Final[dict[str, None]] = {}
         """The traced members. While there are any, all messages of the group are traced."""
+        self.number: int = 0
+        """By which other brokers name it, if there are any."""
+        self.is_told: bool = False
+        """Whether other brokers are told how many members it has here."""
+        self._relays: ShareRelays | None = None
+        """The other brokers with members, if there are any."""
+        self._connected = 0
+        """How many members are connected, if there are other brokers."""
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.members) if self._relays is None else len(self.members) + len(self._relays)
 
     def join(self, plan: RoutePlan) -> None:
         plan.add_sink(self)
@@ -85,6 +101,11 @@ class SharedSubscription(Binding):
         found: list[PlannedReceiver] = []
         asked: dict[MessageFilter, bool] = {}
         is_known = True
+        if self._relays is not None:
+            for relay in self._relays.all():
+                delivery = self._relayed(relay, message, NO_TARGET)
+                outcome, reason = relay.session.outlook(delivery)
+                found.append(PlannedReceiver(relay.session.client_id, self.name, delivery.qos, outcome, reason))
         for member in self.members.all():
             planned, is_asked = self._outlook_of(member, message, knows_payload, asked)
             found.append(planned)
@@ -93,6 +114,13 @@ class SharedSubscription(Binding):
             first = self._would_choose(message)
             for planned in found:
                 planned.is_next = planned.client_id == first
+        return found
+
+    def receivers(self) -> list[tuple[Session, Subscription]]:
+        """The members, and the relays of other brokers with members."""
+        found = [(member.session, member.subscription) for member in self.members.all()]
+        if self._relays is not None:
+            found += [(relay.session, relay.subscription) for relay in self._relays.all()]
         return found
 
     def _outlook_of(
@@ -116,7 +144,13 @@ class SharedSubscription(Binding):
         """The client identifier of the member that would get a message now; empty if none may.
 
         A copy of the group chooses, so that the turns do not change."""
-        assert len(self.members), "no route has a group without members"
+        assert len(self), "no route has a group without members"
+        if self._relays is not None:
+            relay = self._relays.copy().choose(message, self.members, self._connected)
+            if relay is not None:
+                return relay.session.client_id
+        if not len(self.members):
+            return ""
         copy = SharedSubscription(
             _COPY, self.members.policy, Effects(), self._permissions
         )  # its work is charged to no message
@@ -132,12 +166,20 @@ class SharedSubscription(Binding):
             for member in ring.in_turn(MEMBERS_ASKED):
                 if member.session.has_room(message, min(qos, member.subscription.qos)):
                     return True
+        if self._relays is not None:
+            for relay in self._relays.all():
+                if relay.session.has_room(message, min(qos, relay.subscription.qos)):
+                    return True
         return len(self) == 0
 
     def reader(self, message: Message, publisher: Source) -> Session | None:
         """A member that the publisher may wait for: its queue fills up, it reads, and no member has room. Never the
         publisher itself. Considers only the members that a message would be offered to."""
         found: Session | None = None
+        if self._relays is not None:
+            for relay in self._relays.all():
+                if relay.session.has_room_to_spare(message):
+                    return None
         for ring in self.members.rings:
             for member in ring.in_turn(MEMBERS_ASKED):
                 session = member.session
@@ -149,7 +191,7 @@ class SharedSubscription(Binding):
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Give a message to the first member that may get it and has room for it."""
-        if self._must_ask(message.topic):
+        if self._relays is not None or self._must_ask(message.topic):
             if not self._offer(message, tally):
                 tally.reached -= 1
             return
@@ -157,7 +199,47 @@ class SharedSubscription(Binding):
             tally.reached -= 1
             return
         member, delivery = self._choose(message)
-        self._hand_over(member, delivery, tally)
+        self._hand_over(member.session, delivery, tally)
+
+    def _find(self, message: Message, target: tuple[int, ...]) -> tuple[Session, Delivery] | None:
+        """A member that may get a message, or the relay of another broker; None if there is none.
+
+        A message that was published here goes to the broker whose turn it is. With a `target` it comes from another
+        broker, and goes to a member. If that broker has no room, or no member may get the message, it goes to a broker
+        that has not had it.
+        """
+        relays = self._relays
+        if relays is None:
+            allowed = self._choose_allowed(message) if len(self.members) else None
+            return None if allowed is None else (allowed[0].session, allowed[1])
+        full: tuple[Session, Delivery] | None = None
+        first = None if target else relays.choose(message, self.members, self._connected)
+        if first is not None:
+            full = first.session, self._relayed(first, message, NO_TARGET)
+            if _has_room(full):
+                return full
+        own: tuple[Session, Delivery] | None = None
+        if len(self.members):
+            chosen = self._choose_allowed(message) if self._must_ask(message.topic) else self._choose(message)
+            if chosen is not None:
+                own = chosen[0].session, chosen[1]
+                full = full or own
+                if (own[0].outbox is not None or not target) and _has_room(own):
+                    return own
+        tried = (*target[1:], relays.me)
+        for relay in relays.untried(tried, first):
+            if own is not None and relay.state == AWAY:
+                break
+            other = relay.session, self._relayed(relay, message, tried)
+            if _has_room(other):
+                return other
+            full = full or other
+        return own if own is not None and _has_room(own) else full
+
+    def _relayed(self, relay: ShareRelay, message: Message, tried: tuple[int, ...]) -> Delivery:
+        """A message for a member at another broker. Those in `tried` have had it."""
+        qos = min(message.qos, relay.subscription.qos)
+        return Delivery(message, qos, message.retain, (self.number, *tried), self)
 
     def _must_ask(self, topic: bytes) -> bool:
         """Whether some members may not get messages of a topic, so that each is asked."""
@@ -165,13 +247,13 @@ class SharedSubscription(Binding):
 
     def _offer(self, message: Message, tally: Tally) -> bool:
         """Offer a message to the members that may get it. Return whether the group counts as a receiver."""
+        found = self._find(message, message.target)
+        if found is not None:
+            self._effects.work += DELIVERY_WORK
+            self._hand_over(found[0], found[1], tally)
+            return True
         if not len(self.members):
             return False
-        chosen = self._choose_allowed(message)
-        if chosen is not None:
-            self._effects.work += DELIVERY_WORK
-            self._hand_over(chosen[0], chosen[1], tally)
-            return True
         for member in self.members.all():
             if member.session.may_receive(message.topic):  # so a filter keeps it out
                 tally.filtered += 1
@@ -180,14 +262,14 @@ class SharedSubscription(Binding):
         self._permissions.drop_shared(message.topic, message.trace, tally)
         return True
 
-    def _hand_over(self, member: Member, delivery: Delivery, tally: Tally) -> None:
+    def _hand_over(self, session: Session, delivery: Delivery, tally: Tally) -> None:
         if delivery.qos:
-            outcome = member.session.deliver(delivery)
+            outcome = session.deliver(delivery)
             tally.count(outcome)
             if outcome == DROPPED:
                 tally.code = QUOTA_EXCEEDED
         else:
-            tally.count_qos0(member.session.deliver_qos0(delivery))
+            tally.count_qos0(session.deliver_qos0(delivery))
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Dispatch QoS 0 messages of one topic and size to the members."""
@@ -196,14 +278,57 @@ class SharedSubscription(Binding):
             reached = [at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)]
             tally.reach(reached, batch.count)
             return
-        if not len(self.members):
+        if not len(self):
             tally.reached -= 1
             return
-        if self.members.policy != ROUND_ROBIN:
+        if not self.members.is_in_turn:
             self._effects.work += DELIVERY_WORK * batch.count
             for at in range(batch.count):
                 self.accept(batch.delivery(at, 0).message, source, tally)
             return
+        relays = self._relays
+        if relays is None:
+            self._dispatch(batch, tally)
+            return
+        if batch.target:
+            if self.members.best_state() < AWAY:
+                self._dispatch(batch, tally)
+                return
+            tally.reached -= 1
+            reached = [at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)]
+            tally.reach(reached, batch.count)
+            return
+        own: list[int] = []
+        by_relay: dict[ShareRelay, list[int]] = {}
+        for at in range(batch.count):
+            relay = relays.in_turn(self.members, self._connected)
+            if relay is None:
+                own.append(at)
+            elif relay in by_relay:
+                by_relay[relay].append(at)
+            else:
+                by_relay[relay] = [at]
+        if own:
+            self._dispatch(batch if len(own) == batch.count else batch.select(own), tally)
+        for relay, positions in by_relay.items():
+            self._dispatch_to(relay, batch if len(positions) == batch.count else batch.select(positions), tally)
+
+    def _dispatch_to(self, relay: ShareRelay, batch: PublishBatch, tally: Tally) -> None:
+        """Send QoS 0 messages to another broker."""
+        outbox = relay.session.outbox
+        if outbox is None or outbox.has_own_packets:
+            self._effects.work += DELIVERY_WORK * batch.count
+            for at in range(batch.count):
+                message = batch.delivery(at, 0).message
+                tally.count_qos0(relay.session.deliver_qos0(self._relayed(relay, message, NO_TARGET)))
+            return
+        self._effects.work += DELIVERY_WORK
+        form = batch.identified((self.number,))
+        packets = form.frames(V5, 0, 0, form.count)
+        offer(outbox, packets, form.count, form.expires_at, form.on_overflow, tally)
+
+    def _dispatch(self, batch: PublishBatch, tally: Tally) -> None:
+        """Send QoS 0 messages to the members in turn."""
         members = self.members.dispatch_many(batch.count)
         self._effects.work += DELIVERY_WORK * len(members)
         for number, member in enumerate(members):
@@ -233,16 +358,16 @@ class SharedSubscription(Binding):
 
         A QoS 2 message goes to no other member [MQTT-4.8.2-5].
         """
-        group = self if len(self.members) else self._shares.get(self.name)
+        group = self if len(self) else self._shares.get(self.name)
         if delivery.qos != 1 or group is None:
             return False
-        chosen = group._choose_allowed(delivery.message)
-        if chosen is None:
+        found = group._find(delivery.message, NO_TARGET)
+        if found is None:
             return False
-        member, again = chosen
+        session, again = found
         if again.qos == 0:
-            return not member.session.deliver_qos0(again)
-        return member.session.deliver(again) != DROPPED
+            return not session.deliver_qos0(again)
+        return session.deliver(again) != DROPPED
 
     def _choose(self, message: Message) -> tuple[Member, Delivery]:
         """The member that gets a message: the first one, or, if its queue is full, the next one with room."""
@@ -320,12 +445,59 @@ class SharedSubscription(Binding):
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Add a session, or replace its subscription."""
+        interest = self._effects.interest
+        if interest is not None and session.client_id.startswith(interest.relays):
+            if self._relays is None:
+                self._relays = ShareRelays(number_of(interest.me.encode()))
+            self._relays.add(session, subscription)
+            return
         former = self.members.add(session, subscription)
         if former is not None:
             self._filters -= former.message_filter is not None
         self._filters += subscription.message_filter is not None
+        self.count(session.client_id)
 
     def remove(self, subscription: Subscription) -> None:
         """Remove the session of a subscription."""
+        client_id = subscription.client_id
+        if self._relays is not None and self._relays.remove(client_id):
+            if not len(self._relays):
+                self._relays = None
+            return
         self._filters -= subscription.message_filter is not None
-        self.members.remove(subscription.client_id)
+        member = self.members.find(client_id)
+        assert member is not None, "it is a member"
+        self._connected -= member.is_connected
+        if self._effects.interest is not None:
+            self._effects.interest.shares.uncount(self.name, member.counted)
+        self.members.remove(client_id)
+
+    def tell(self, is_told: bool) -> None:
+        """From now on, other brokers have members, too. Their relays, which a store has brought back, are no members
+        here."""
+        self.is_told = is_told
+        interest = self._effects.interest
+        assert interest is not None, "there are others"
+        for member in list(self.members.all()):
+            if member.session.client_id.startswith(interest.relays):
+                self.members.remove(member.session.client_id)
+                self.add(member.session, member.subscription)
+            else:
+                self.count(member.session.client_id)
+
+    def count(self, client_id: str) -> None:
+        """Tell other brokers of a member that is new, or that has connected or disconnected."""
+        interest, member = self._effects.interest, self.members.find(client_id)
+        if interest is None or member is None:
+            return
+        self._connected -= member.is_connected
+        member.is_connected = member.session.outbox is not None
+        self._connected += member.is_connected
+        if self.is_told:
+            qos = member.subscription.qos
+            member.counted = interest.shares.count(self.name, qos, member.is_connected, member.counted)
+
+
+def _has_room(found: tuple[Session, Delivery]) -> bool:
+    session, delivery = found
+    return delivery.qos == 0 or session.has_room(delivery.message, delivery.qos)

@@ -252,7 +252,7 @@ class Subscriptions:
         if parts.has_members and routes.serves(topic_filter) is None:
             outcome.reason = outcome.reason or f"{parts.shown}: this broker does not serve it"
             return TOPIC_FILTER_INVALID
-        if not known and parts.namespace == SHARED:
+        if not known and parts.namespace == SHARED and not session.identity.is_relay:
             return _QUOTA_EXCEEDED if routes.groups_of(session) >= self._limits.max_shared_subscriptions else 0
         return 0
 

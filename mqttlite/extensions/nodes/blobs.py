@@ -60,7 +60,8 @@ class Data(msgspec.Struct, frozen=True, tag="data", array_like=True):
     is_whole: bool
     """Whether the filters up to here, with those in this blob, are all that the sender has."""
     news: list[tuple[bytes, int]]
-    """Topic filters, each with the highest QoS of its subscribers at the sender; below 0, there are none any more."""
+    """Topic filters, each with the highest QoS of its subscribers at the sender, and names of shared subscriptions,
+    each with the summary of its members there (`core.share_interest`); below 0, there are none any more."""
     packets: bytes
     """A piece of a row of MQTT 5.0 packets, cut at any place."""
     notes: int = 0

@@ -15,12 +15,14 @@ from typing import Final, NamedTuple
 from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker
 from mqttlite.core.interest import HeldSuback, Interest
+from mqttlite.core.limits import MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES
 from mqttlite.core.message import Message
 from mqttlite.extensions.nodes.blobs import VERSION, Blob, Data, Hello, Notes, Open, decode, encode
 from mqttlite.extensions.nodes.carrier import Carrier, CarrierLost
 from mqttlite.extensions.nodes.locating import Locating, TakesIn
 from mqttlite.extensions.nodes.options import is_name
 from mqttlite.extensions.nodes.peer import CLIENT_ID_PREFIX, NodeState, Peer
+from mqttlite.extensions.nodes.shares import shares_of
 from mqttlite.net.link import LinkDriver
 from mqttlite.telemetry.figures import Values
 
@@ -78,9 +80,10 @@ class Nodes:
         self._carrier: Final = carrier
         self._loop: Final = asyncio.get_running_loop()
         self._is_woken: Final = asyncio.Event()
-        self._interest: Final = Interest(CLIENT_ID_PREFIX, self._is_woken.set)
+        self._interest: Final = Interest(CLIENT_ID_PREFIX, CLIENT_ID_PREFIX + node, self._is_woken.set)
         self._is_widened = False
         """Whether others are told `#` in place of all filters."""
+        self._has_untold_shares = False
         self._peers: Final[dict[str, Peer]] = {}
         self.locating: Final = Locating(node, self._peers, core, driver, self._answer)
         self._waiting: Final[deque[_Waiting]] = deque()
@@ -159,9 +162,11 @@ class Nodes:
     def _tell(self) -> None:
         """Tell all nodes what has changed. SUBACKs wait until they know it."""
         news, held = self._interest.take()
-        if news and not self._is_widened:
+        if self._is_widened:
+            news = dict(shares_of(news.items()))
+        if news:
             self._widen_if_many()
-            told = [(EVERYTHING, 2)] if self._is_widened else list(news.items())
+            told = [(EVERYTHING, 2), *shares_of(news.items())] if self._is_widened else list(news.items())
             for peer in self._peers.values():
                 peer.tell(told)
         if held:
@@ -180,6 +185,13 @@ class Nodes:
 
     def _widen_if_many(self) -> None:
         interest = self._interest
+        if interest.shares.has_untold and not self._has_untold_shares:
+            self._has_untold_shares = True
+            _log.warning(
+                "more than %d shared subscriptions, or %d bytes of their names, have members here, or two names have "
+                "the same number: members of others share only what is published here",
+                *(MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES),
+            )
         is_much = len(interest) > MAX_FILTERS or interest.size_bytes > MAX_FILTERS_BYTES
         if is_much and not self._is_widened:
             self._is_widened = True
@@ -190,7 +202,8 @@ class Nodes:
             )
 
     def _filters(self) -> Iterable[tuple[bytes, int]]:
-        return [(EVERYTHING, 2)] if self._is_widened else self._interest.current()
+        plain = [(EVERYTHING, 2)] if self._is_widened else self._interest.current()
+        return plain + self._interest.shares.current()
 
     def _look(self) -> None:
         """Send the SUBACKs that need not wait any longer, in order."""

@@ -24,6 +24,7 @@ from mqttlite.core.message import Message
 from mqttlite.extensions.nodes.blobs import VERSION, Blob, Close, Data, Note, Notes, Open
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.extensions.nodes.notes import NoteBook
+from mqttlite.extensions.nodes.shares import is_share, membership
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient, LocalLink
 from mqttlite.net.local_session import waiting_in
@@ -567,6 +568,9 @@ class Peer:
             if qos == NOBODY:
                 gone.append(topic_filter)
                 continue
+            if is_share(topic_filter):
+                self._ask(link, membership(self._next_packet_id(), topic_filter, qos))
+                continue
             requests.append(_request(topic_filter, qos))
             size += len(topic_filter)
             if size > SHORT_FILTERS_BYTES:
@@ -585,9 +589,12 @@ class Peer:
             link.send(Unsubscribe(self._next_packet_id(), tuple(gone[at : at + UNSUBSCRIBED_AT_ONCE])))
 
     def _subscribe(self, link: LocalLink, requests: list[SubscriptionRequest]) -> None:
+        self._ask(link, Subscribe(self._next_packet_id(), tuple(requests)))
+
+    def _ask(self, link: LocalLink, packet: Subscribe) -> None:
         self._answers_due += 1
         self._subacks_asked += 1
-        link.send_at_once(Subscribe(self._next_packet_id(), tuple(requests)))
+        link.send_at_once(packet)
 
     def _next_packet_id(self) -> int:
         self._packet_id = self._packet_id % 65_535 + 1

@@ -1,0 +1,566 @@
+"""Shared subscriptions with members at several brokers: which broker gets a message, and that one member gets it."""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import groupby
+from typing import Final
+
+import pytest
+
+from mqttlite.core.limits import MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES, Limits
+from mqttlite.core.reasons import FILTER_MISMATCH, NO_SUBSCRIBERS
+from mqttlite.core.route.relayed import number_of
+from mqttlite.core.route.share_members import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, PREFER_LOCAL
+from mqttlite.core.route.share_relays import MOST_TURNS
+from mqttlite.core.route.tally import SENT
+from mqttlite.core.share_interest import NONE_LEFT, UNTOLD, ShareInterest, connected_of, members_of, qos_of, summary
+from mqttlite.core.share_interest import weights_of as weights
+from mqttlite.filters import Filters
+from mqttlite.wire.packets import Publish, Subscribe, SubscriptionRequest, Unsubscribe
+from mqttlite.wire.properties import Properties
+from tests.support.core_driver import Client, World, publishes
+from tests.unit.core.test_permissions import Readers, world_with
+from tests.unit.core.test_relays import RELAYS, Told, relay, subscribe
+from tests.unit.core.test_topic_overflow import acks
+
+SHARE: Final = "$share/g/t"
+NUMBER: Final = number_of(SHARE.encode())
+ME: Final = number_of(f"{RELAYS}me".encode())
+
+
+class Place:
+    """A broker with members of `SHARE`, and others that have some."""
+
+    def __init__(self, world: World | None = None, me: str = "me") -> None:
+        self.world = world or World()
+        self.told = Told(self.world, me)
+        self.publisher = self.world.connect("p")
+
+    def member(self, client_id: str, qos: int = 2, share: str = SHARE, expiry: int | None = None) -> Client:
+        """A member here."""
+        client = self.world.connect(client_id, expiry=expiry, clean_start=False)
+        subscribe(client, share, qos=qos)
+        self.told.take()
+        client.received()
+        return client
+
+    def broker(self, name: str, connected: int, members: int = 0, qos: int = 2, share: str = SHARE) -> Client:
+        """Another broker with members."""
+        client = relay(self.world, name)
+        self.weigh(client, connected, members, qos, share)
+        return client
+
+    def weigh(self, broker: Client, connected: int, members: int = 0, qos: int = 2, share: str = SHARE) -> None:
+        """It tells how many members it has."""
+        told = summary(qos, connected, members or connected)
+        request = SubscriptionRequest(share.encode(), qos_of(told), retain_as_published=True)
+        assert broker.subscribe(request, identifier=weights(told)) == bytes([qos])
+
+    def relayed(self, broker: Client, payload: str, *tried: int, qos: int = 1, share: str = SHARE) -> None:
+        """Another broker sends a message for a member here."""
+        properties = Properties(subscription_identifiers=[number_of(share.encode()), *tried])
+        packet_id = broker.packet_id() if qos else 0
+        broker.send(Publish(b"t", payload.encode(), qos, False, False, packet_id, properties))
+
+    def burst(self, broker: Client, count: int, qos: int, *tried: int) -> None:
+        """The same of several at once."""
+        properties = Properties(subscription_identifiers=[NUMBER, *tried])
+        ids = [broker.packet_id() if qos else 0 for _ in range(count)]
+        broker.send(*[Publish(b"t", b"%d" % at, qos, False, False, each, properties) for at, each in enumerate(ids)])
+
+
+def number(broker: str) -> int:
+    """Of another broker."""
+    return number_of(f"{RELAYS}{broker}".encode())
+
+
+def identifiers(client: Client) -> list[tuple[str, list[int]]]:
+    """The payloads and subscription identifiers of what has come."""
+    return [(each.payload.decode(), each.properties.subscription_identifiers) for each in publishes(client.received())]
+
+
+# ---------------------------------------------------------------------- published here
+
+
+@pytest.mark.parametrize("burst", [1, 4])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_each_broker_gets_as_many_messages_as_it_has_connected_members(qos: int, burst: int) -> None:
+    place = Place()
+    own, second = place.member("m"), place.member("n")
+    b, c = place.broker("b", 4), place.broker("c", 2, 9)
+    for first in range(0, 16, burst):
+        place.publisher.send(
+            *[
+                Publish(b"t", b"%d" % at, qos, packet_id=place.publisher.packet_id() if qos else 0)
+                for at in range(first, first + burst)
+            ]
+        )
+    got = [each.payloads() for each in (own, second, b, c)]
+    assert sorted(int(each) for payloads in got for each in payloads) == list(range(16))
+    assert [len(each) for each in got] == [2, 2, 8, 4]
+    assert all(each == sorted(each, key=int) for each in got)
+
+
+@pytest.mark.parametrize("policy", ["round_robin", LEAST_INFLIGHT, HASH_TOPIC])
+def test_a_message_goes_to_another_broker_under_the_number_of_the_share(policy: str) -> None:
+    place = Place(World(share_policies={"*": policy}))
+    b = place.broker("b", 1)
+    place.publisher.publish("t", "x", qos=2, retain=True)
+    (packet,) = publishes(b.received())
+    assert (packet.payload, packet.qos, packet.retain) == (b"x", 2, True)
+    assert packet.properties.subscription_identifiers == [NUMBER]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_goes_to_another_broker_at_the_highest_qos_of_its_members(qos: int) -> None:
+    place = Place()
+    b = place.broker("b", 1, qos=qos)
+    place.publisher.publish("t", "x", qos=2)
+    assert [each.qos for each in publishes(b.received())] == [qos]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_broker_with_subscribers_and_members_gets_a_message_for_each(qos: int) -> None:
+    place = Place()
+    b = place.broker("b", 1)
+    b.subscribe(SubscriptionRequest(b"t", 2, no_local=True))
+    place.publisher.publish("t", "x", qos=qos)
+    assert sorted(identifiers(b)) == [("x", []), ("x", [NUMBER])]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_large_numbers_of_members_take_turns_soon_and_get_their_part(qos: int) -> None:
+    place = Place()
+    b, c, d = place.broker("b", 1_024), place.broker("c", 2), place.broker("d", 512)
+    row = []
+    for at in range(1_538 * 2):
+        place.publisher.publish("t", str(at), qos=qos)
+        row += ["b"] * len(b.payloads()) + ["c"] * len(c.payloads()) + ["d"] * len(d.payloads())
+    counts = Counter(row)
+    assert max(len(list(same)) for _, same in groupby(row)) <= MOST_TURNS
+    assert abs(counts["b"] - 2_048) <= MOST_TURNS
+    assert abs(counts["d"] - 1_024) <= MOST_TURNS
+    assert abs(counts["c"] - 4) <= 2
+
+
+@pytest.mark.parametrize("burst", [1, 3])
+def test_where_members_here_come_first_others_get_messages_only_if_none_here_is_ready(burst: int) -> None:
+    place = Place(World(share_policies={"*": PREFER_LOCAL}))
+    own = place.member("m")
+    b = place.broker("b", 5)
+
+    def got() -> list[int]:
+        place.publisher.send(*[Publish(b"t", b"x") for _ in range(burst)])
+        return [len(own.payloads()), len(b.payloads())]
+
+    assert got() == [burst, 0]
+    own.block()
+    assert got() == [0, burst]
+    own.unblock()
+    assert got() == [burst, 0]
+    own.lose()
+    assert got() == [0, burst]
+
+
+def test_a_broker_that_is_not_connected_gets_messages_when_nobody_else_is() -> None:
+    place = Place()
+    own = place.member("m", expiry=1_000)
+    b = place.broker("b", 5)
+    c = place.broker("c", 0, 5)
+    b.lose()
+    for at in range(4):
+        place.publisher.publish("t", str(at), qos=1)
+    assert own.payloads() == ["0", "1", "2", "3"]
+    own.lose()
+    place.weigh(c, 1, 5)
+    place.publisher.publish("t", "c", qos=1)
+    assert c.payloads() == ["c"]
+    place.weigh(c, 0, 5)
+    for at in range(11):
+        place.publisher.publish("t", str(at), qos=1)
+    waiting = [place.world.session(each).queued for each in ("m", f"{RELAYS}b")]
+    assert [*waiting, len(c.payloads())] == [1, 5, 5]
+
+
+def test_a_broker_that_does_not_read_gets_none_while_others_do() -> None:
+    place = Place()
+    own = place.member("m")
+    b = place.broker("b", 3)
+    b.block()
+    for at in range(3):
+        place.publisher.publish("t", str(at), qos=1)
+    assert own.payloads() == ["0", "1", "2"]
+    b.unblock()
+    for at in range(4):
+        place.publisher.publish("t", str(at), qos=1)
+    assert len(b.payloads()) == 3
+    assert len(own.payloads()) == 1
+
+
+def test_a_message_for_which_there_is_no_room_goes_to_others() -> None:
+    limits = Limits(max_queued_messages=1, max_block_s=0.0)
+    place = Place(World(limits))
+    own = place.member("m", expiry=1_000)
+    b, c = place.broker("b", 1), place.broker("c", 0, 1)
+    own.lose()
+    b.lose()
+    c.lose()
+    codes = []
+    for at in range(4):
+        place.publisher.publish("t", str(at), qos=1)
+        codes += acks(place.publisher)
+    assert codes == [0, 0, 0, 0x97]
+    assert [place.world.session(each).queued for each in ("m", f"{RELAYS}b", f"{RELAYS}c")] == [1, 1, 1]
+
+
+def test_a_full_member_here_passes_messages_on_and_says_so() -> None:
+    place = Place(World(Limits(max_queued_messages=1, max_inflight=1, max_block_s=0.0)))
+    place.member("m")
+    member = place.world.connect("m", auto_ack=False)
+    subscribe(member, SHARE, qos=1)
+    place.told.take()
+    for at in range(2):
+        place.publisher.publish("t", str(at), qos=1)
+    b = place.broker("b", 1)
+    b.auto_ack = False
+    place.relayed(b, "x")
+    assert identifiers(b) == [("x", [NUMBER, ME])]
+
+
+# ---------------------------------------------------------------------- from another broker
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_for_a_member_reaches_one_member_and_nobody_else(qos: int) -> None:
+    place = Place()
+    members = [place.member("m"), place.member("n"), place.member("other", share="$share/h/t")]
+    plain = place.world.connect("plain")
+    subscribe(plain, "t", qos=2)
+    place.told.take()
+    b, c = place.broker("b", 9), place.broker("c", 9)
+    b.subscribe("t")
+    for at in range(4):
+        place.relayed(c, str(at), qos=qos)
+    assert [len(each.payloads()) for each in (*members, plain, b, c)] == [2, 2, 0, 0, 0, 0]
+    place.burst(c, 4, qos)
+    assert [len(each.payloads()) for each in (*members, plain, b, c)] == [2, 2, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_burst_is_passed_on_if_no_member_is_connected(qos: int) -> None:
+    place = Place()
+    place.member("m", expiry=1_000).lose()
+    b, c = place.broker("b", 1), place.broker("c", 1)
+    place.burst(b, 3, qos, number("b"))
+    assert [len(each.payloads()) for each in (b, c)] == [0, 3]
+    place.burst(b, 3, qos, number("b"), number("c"))
+    assert [len(each.payloads()) for each in (b, c)] == [0, 0]
+    assert place.world.session("m").queued == (3 if qos else 0)
+    place.world.broker.unsubscribe("m", SHARE.encode(), place.world.now)
+    place.burst(b, 3, qos, number("b"), number("c"))
+    assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == 3
+    b.send(Unsubscribe(b.packet_id(), (SHARE.encode(),)))
+    c.send(Unsubscribe(c.packet_id(), (SHARE.encode(),)))
+    place.burst(b, 3, qos)
+    assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == 6
+
+
+def test_a_broker_without_a_member_passes_a_message_on_to_one_that_has_not_had_it() -> None:
+    place = Place()
+    c, b = place.broker("c", 0, 1), place.broker("b", 1)
+    d = place.broker("d", 1)
+    place.relayed(b, "x", number("d"))
+    assert (identifiers(b), identifiers(c), identifiers(d)) == ([("x", [NUMBER, number("d"), ME])], [], [])
+    place.relayed(b, "y", number("d"), number("b"))
+    assert identifiers(c) == [("y", [NUMBER, number("d"), number("b"), ME])]
+    b.received()
+    place.relayed(b, "z", number("b"), number("c"), number("d"))
+    assert acks(b) == [0x10]
+    assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == 1
+    assert [each.payloads() for each in (b, c, d)] == [[], [], []]
+
+
+def test_a_message_of_a_share_that_nobody_has_any_more_is_counted() -> None:
+    place = Place()
+    b = relay(place.world, "b")
+    place.relayed(b, "x")
+    assert acks(b) == [0x10]
+    assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == 1
+
+
+def test_a_message_waits_for_a_member_that_is_away_only_if_no_broker_has_a_connected_one() -> None:
+    place = Place()
+    place.member("m", expiry=1_000).lose()
+    b = place.broker("b", 1)
+    place.relayed(b, "x")
+    assert identifiers(b) == [("x", [NUMBER, ME])]
+    place.weigh(b, 0, 1)
+    place.relayed(b, "y")
+    assert identifiers(b) == []
+    assert place.world.session("m").queued == 1
+
+
+def test_a_message_that_no_member_may_get_is_passed_on() -> None:
+    place = Place(World(filters=Filters()))
+    member = place.world.connect("m")
+    wanted = SubscriptionRequest(SHARE.encode(), 1)
+    where = Properties(user_properties=[("filter", "payload > 6")])
+    member.send(Subscribe(member.packet_id(), (wanted,), where))
+    place.told.take()
+    b = place.broker("b", 1)
+    place.publisher.publish("t", "7", qos=1)
+    place.publisher.publish("t", "5", qos=1)
+    place.publisher.publish("t", "6", qos=1)
+    assert sorted([*identifiers(b), *identifiers(member)]) in (
+        [("5", [NUMBER]), ("6", [NUMBER, ME]), ("7", [])],
+        [("5", [NUMBER, ME]), ("6", [NUMBER]), ("7", [NUMBER])],
+    )
+    place.relayed(b, "4", number("b"))
+    assert place.world.broker.router.drops.by_reason[FILTER_MISMATCH] == 1
+    place.publisher.send(*[Publish(b"t", b"3") for _ in range(4)])
+    assert len(b.payloads()) == 4
+
+
+def test_rules_of_members_are_asked_where_they_are() -> None:
+    place = Place(world_with(Readers()))
+    member = place.member("m", share="$share/g/private")
+    b = place.broker("b", 1, share="$share/g/private")
+    for at in range(3):
+        place.world.publish("private", str(at), 1)
+    assert member.payloads() == []
+    assert len(b.payloads()) == 3
+
+
+# ---------------------------------------------------------------------- by key
+
+
+@pytest.mark.parametrize("policy", [HASH_TOPIC, HASH_KEY])
+def test_all_brokers_choose_the_same_one_for_a_key(policy: str) -> None:
+    chosen: list[dict[str, str]] = []
+    for me, others in (("me", "bc"), ("b", ("me", "c")), ("c", ("me", "b"))):
+        world = World(share_policies={"*": policy})
+        place = Place(world, me)
+        share = "$share/g/#"
+        here = [place.member(f"m{at}", share=share) for at in range(_MEMBERS[me])]
+        there = {name: place.broker(name, _MEMBERS[name], share=share) for name in others}
+        found: dict[str, str] = {}
+        for key in range(300):
+            if policy == HASH_KEY:
+                world.publish("t", str(key), 1, user_properties=[("ordering-key", f"k{key}")])
+            else:
+                world.publish(f"t/{key}", str(key), 1)
+        for client in here:
+            found |= dict.fromkeys(client.payloads(), me)
+        for name, client in there.items():
+            found |= dict.fromkeys(client.payloads(), name)
+        chosen.append(found)
+    assert len(chosen[0]) == 300
+    assert chosen[0] == chosen[1] == chosen[2]
+    counts = Counter(chosen[0].values())
+    for name, members in _MEMBERS.items():
+        assert abs(counts[name] - 50 * members) < 40, counts
+
+
+_MEMBERS: Final = {"me": 1, "b": 2, "c": 3}
+
+
+def test_a_key_stays_at_its_broker_while_one_of_its_members_is_away() -> None:
+    place = Place(World(share_policies={"*": HASH_TOPIC}))
+    place.member("m", share="$share/g/#")
+    b = place.broker("b", 2, share="$share/g/#")
+
+    def at_b() -> list[str]:
+        for key in range(100):
+            place.world.publish(f"t/{key}", str(key), 1)
+        return b.payloads()
+
+    both = at_b()
+    assert 40 < len(both) < 90
+    place.weigh(b, 1, 2, share="$share/g/#")
+    assert at_b() == both
+    place.weigh(b, 0, 2, share="$share/g/#")
+    assert at_b() == []
+
+
+def test_if_no_member_is_connected_a_key_has_a_broker_all_the_same() -> None:
+    place = Place(World(share_policies={"*": HASH_TOPIC}))
+    place.member("m", share="$share/g/#", expiry=1_000).lose()
+    b = place.broker("b", 0, 1, share="$share/g/#")
+    for key in range(100):
+        place.world.publish(f"t/{key}", str(key), 1)
+    assert 20 < len(b.payloads()) < 80
+    assert 20 < place.world.session("m").queued < 80
+
+
+# ---------------------------------------------------------------------- sessions that end
+
+
+def test_what_a_session_that_ends_has_not_acknowledged_goes_to_another_broker() -> None:
+    place = Place()
+    member = place.member("m")
+    member.auto_ack = False
+    for qos in (1, 2):
+        place.publisher.publish("t", f"{qos}", qos=qos)
+    assert member.payloads() == ["1", "2"]
+    b = place.broker("b", 1)
+    member.disconnect()
+    assert identifiers(b) == [("1", [NUMBER])]
+
+
+def test_what_waited_for_a_broker_that_is_lost_goes_to_a_member_here() -> None:
+    place = Place()
+    b = place.broker("b", 1)
+    b.lose()
+    place.publisher.publish("t", "x", qos=1)
+    member = place.member("m", qos=1)
+    place.world.broker.end_session(f"{RELAYS}b", place.world.now)
+    place.world.settle()
+    assert member.payloads() == ["x"]
+
+
+def test_a_message_that_waited_over_a_restart_still_names_its_share() -> None:
+    place = Place()
+    place.broker("b", 1).lose()
+    place.publisher.publish("t", "x", qos=1)
+    world = place.world.restart()
+    Told(world)
+    assert identifiers(relay(world, "b")) == [("x", [NUMBER])]
+
+
+# ---------------------------------------------------------------------- what others are told
+
+
+def test_joining_leaving_connecting_and_disconnecting_are_news() -> None:
+    place = Place()
+    told, name = place.told, SHARE.encode()
+    first, second = place.world.connect("a", expiry=1_000), place.world.connect("b")
+    steps: list[tuple[Callable[[], object], int | None]] = [
+        (lambda: subscribe(first, SHARE, qos=1), summary(1, 1, 1)),
+        (lambda: subscribe(first, SHARE, qos=1), None),
+        (lambda: subscribe(second, SHARE, qos=0), summary(1, 2, 2)),
+        (lambda: subscribe(second, SHARE, qos=2), summary(2, 2, 2)),
+        (first.lose, summary(2, 1, 2)),
+        (lambda: place.world.connect("a", expiry=1_000, clean_start=False), summary(2, 2, 2)),
+        (second.disconnect, summary(1, 1, 1)),
+        (lambda: place.world.broker.unsubscribe("a", name, place.world.now), NONE_LEFT),
+    ]
+    for at, (step, news) in enumerate(steps):
+        step()
+        assert told.take() == ({} if news is None else {name: news}), at
+    assert len(told.interest.shares) == told.interest.shares.size_bytes == 0
+    assert told.interest.shares.current() == []
+
+
+def test_many_members_come_and_go_without_news_of_each() -> None:
+    for count in (1, 15, 16, 17, 18, 100, 8_191, 100_000):
+        told = weights(summary(0, count, count))
+        assert connected_of(told) == members_of(told)
+        assert count * 0.85 < members_of(told) <= count or count > 8_191
+        assert (members_of(told) == count) == (count < 17 or count == 18)
+    assert members_of(weights(summary(2, 100_000, 100_000))) == 7_680
+
+
+def test_earlier_members_are_told_and_relays_of_an_earlier_time_are_none() -> None:
+    place = Place()
+    place.member("m", expiry=1_000)
+    b = place.broker("b", 3)
+    b.lose()
+    world = place.world.restart()
+    told = Told(world)
+    assert told.interest.shares.current() == [(SHARE.encode(), summary(2, 0, 1))]
+    b = relay(world, "b")
+    for at in range(3):
+        world.publish("t", str(at), 1)
+    assert len(b.payloads()) == 3
+
+
+def test_shares_below_dollar_and_of_namespaces_are_each_brokers_own() -> None:
+    place = Place()
+    subscribe(place.publisher, "$share/g/$SYS/#")
+    assert place.told.take() == {}
+
+
+def test_more_shares_than_others_may_know_are_not_told() -> None:
+    calls = []
+    shares = ShareInterest(lambda: calls.append(1))
+    for at in range(MAX_SHARES_TOLD):
+        assert shares.count(b"%d" % at, 1, True) != UNTOLD
+    assert calls == [1]
+    assert not shares.has_untold
+    assert shares.count(b"x", 1, True) == UNTOLD
+    assert shares.has_untold
+    shares.uncount(b"x", UNTOLD)
+    shares.uncount(b"0", shares.count(b"0", 1, False, UNTOLD))
+    assert len(shares) == MAX_SHARES_TOLD
+    large = ShareInterest(lambda: None)
+    assert large.count(b"x" * MAX_SHARES_TOLD_BYTES, 0, False) != UNTOLD
+    assert large.count(b"y", 0, False) == UNTOLD
+
+
+def test_of_two_shares_with_one_number_others_know_the_first() -> None:
+    first, second = _of_one_number()
+    place = Place()
+    members = [place.member(f"m{at}", share=each) for at, each in enumerate((first, second))]
+    assert [name.decode() for name, _ in place.told.interest.shares.current()] == [first]
+    b = relay(place.world, "b")
+    place.relayed(b, "x", share=second)
+    assert [each.payloads() for each in members] == [["x"], []]
+    for each in members:
+        each.disconnect()
+    place.relayed(b, "x", share=second)
+    assert acks(b)[-1] == 0x10
+
+
+def _of_one_number() -> tuple[str, str]:
+    found: dict[int, str] = {}
+    at = 0
+    while True:
+        name = f"$share/{at}/t"
+        same = found.setdefault(number_of(name.encode()), name)
+        if same is not name:
+            return same, name
+        at += 1
+
+
+def test_a_relay_has_as_many_shares_as_others_have() -> None:
+    place = Place(World(Limits(max_shared_subscriptions=1)))
+    subscribe(place.publisher, SHARE, "$share/h/t")
+    place.told.take()
+    b = place.broker("b", 1)
+    place.weigh(b, 1, share="$share/h/t")
+
+
+def test_a_broker_that_has_no_members_any_more_gets_nothing() -> None:
+    place = Place()
+    member = place.member("m")
+    b = place.broker("b", 3)
+    b.send(Unsubscribe(b.packet_id(), (SHARE.encode(),)))
+    for at in range(2):
+        place.publisher.publish("t", str(at), qos=1)
+    assert member.payloads() == ["0", "1"]
+    assert place.world.broker.subscribers(b"t")[0] != []
+
+
+# ---------------------------------------------------------------------- what is asked before
+
+
+def test_what_would_become_of_a_message_names_the_broker_that_is_next() -> None:
+    place = Place()
+    place.member("m")
+    place.broker("b", 2)
+    for at in range(6):
+        plan = place.world.broker.planner.publish("p", None, b"t", b"x", 1, False)
+        (chosen,) = [each.client_id for each in plan.receivers if each.is_next]
+        assert {each.client_id: each.outcome for each in plan.receivers} == {f"{RELAYS}b": SENT, "m": SENT}
+        place.publisher.publish("t", str(at), qos=1)
+        assert len(place.world.clients) == 3
+        assert _latest(place.world) == chosen
+
+
+def _latest(world: World) -> str:
+    for client in world.clients.values():
+        if client.payloads():
+            session = client.connection.session
+            assert session is not None
+            return session.client_id
+    return ""
