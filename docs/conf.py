@@ -31,6 +31,13 @@ def name_levels(_app: Sphinx, _page: str, _template: str, context: dict[str, Any
     context["furo_navigation_tree"] = menu.replace('role="heading"', 'role="heading" aria-level="2"')
 
 
+def leave_out_of_menu(app: Sphinx, _doctree: object) -> None:
+    """Let the design's index alone lead to the decisions: as entries of the menu they were half of each page."""
+    page = app.env.docname
+    if page.startswith("design/") and page != "design/index":
+        app.env.metadata[page]["orphan"] = "true"
+
+
 def add_commands(_app: Sphinx, page: str, source: list[str]) -> None:
     """Describe each command of the program on the page of commands."""
     if page != "reference/commands":
@@ -44,4 +51,5 @@ def add_commands(_app: Sphinx, page: str, source: list[str]) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", add_commands)
+    app.connect("doctree-read", leave_out_of_menu, priority=900)  # after the page's own metadata is read
     app.connect("html-page-context", name_levels, priority=900)  # after the theme has made the menu

@@ -7,7 +7,6 @@ A shell lets what it runs in the background ignore SIGINT, and children would go
 """
 
 import gc
-import os
 import signal
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from mqttlite.operations import certificate_watch
 from mqttlite.security import live_rules, passwords
 from mqttlite.telemetry.timing import LoopLag
 from tests.support.examples import register
-from tests.support.never_quick import NEVER_QUICK, QUICK
+from tests.support.never_quick import NEVER_QUICK, is_left_out
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -45,9 +44,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The quick suite does not import the files of `NEVER_QUICK`."""
-    is_quick = config.getoption("markexpr") == QUICK
-    return True if is_quick and f"{collection_path}{os.sep}".startswith(NEVER_QUICK) else None
+    return True if is_left_out(collection_path, config.getoption("markexpr")) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
