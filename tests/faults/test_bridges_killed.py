@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 
 from mqttlite import Client
+from tests.support.rounds import todays
 
 pytestmark = pytest.mark.slow
+
+WAYS = [(2, "5.0"), (1, "5.0"), (1, "3.1.1"), (2, "3.1.1")]
+"""A run has each QoS with one version, and the next day with the other."""
 
 ROUNDS = 9
 """Kills of each broker and cuts of the link, in turn."""
@@ -98,8 +102,7 @@ async def read(client: Client, found: list[str]) -> None:
         found.append(message.payload.decode())
 
 
-@pytest.mark.parametrize("version", ["5.0", "3.1.1"])
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize(("qos", "version"), todays(WAYS, 2))
 async def test_nothing_is_lost_in_either_direction_and_nothing_repeated_at_qos_2(
     tmp_path: Path, qos: int, version: str, unused_tcp_port_factory: object
 ) -> None:

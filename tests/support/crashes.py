@@ -20,6 +20,11 @@ from mqttlite.extensions.dataset import journal, parquet
 from mqttlite.extensions.dataset.dataset import Dataset
 from mqttlite.extensions.dataset.parts import Disk
 from tests.support.dataset import EVENT, opened, options, row
+from tests.support.rounds import todays
+
+MOST_CALLS = 1_000
+"""More than a broker's life has. A run plays its death at each of them, and for Parquet, which is slower, at every
+second one."""
 
 SESSIONS = 4
 ENDED = 2
@@ -146,12 +151,15 @@ def told_wrong(folder: Path, entered: set[int], written: set[int]) -> str:
 def tell(folder: Path, kind: str) -> Iterator[str]:
     """All stories: what went wrong, or nothing."""
     parquet.is_wanted(kind)
+    played = todays(range(1, MOST_CALLS), 2) if kind == "parquet" else range(1, MOST_CALLS)
     first, lived = 0, False
     while not lived:
         first += 1
         crashed = folder / f"{first}"
         crashed.mkdir()
         lived = in_a_process(partial(live, crashed, kind, DeadlyDisk(first)))
+        if not lived and first not in played:
+            continue
         entered, written = known(crashed)
         second, recovered = 0, False
         while not recovered:

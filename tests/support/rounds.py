@@ -1,4 +1,4 @@
-"""How many seeds of a long search one run plays: a quarter, and another quarter each day.
+"""How many seeds of a long search one run plays: an eighth, and another eighth each day.
 
 Most searches also have a short form with fixed seeds, which each run plays. With `MQTTLITE_ROUNDS=all` one run plays
 all seeds: use it after a change of what is searched.
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-PARTS: Final = 4
+PARTS: Final = 8
 
 ROUNDS: Final = os.environ.get("MQTTLITE_ROUNDS", "")
 
@@ -17,9 +17,10 @@ T = TypeVar("T")
 
 
 def todays(seeds: Sequence[T], parts: int = PARTS) -> Sequence[T]:
-    """One seed of each `parts`; which one depends on the date."""
+    """One seed of each `parts`, or one of all where there are fewer; which one depends on the date."""
     if ROUNDS == "all":
         return seeds
+    parts = min(parts, len(seeds))
     return seeds[datetime.now(UTC).toordinal() % parts :: parts]
 
 
