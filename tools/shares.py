@@ -1,4 +1,5 @@
 """pytest on all test files, several processes side by side, each with a share of the files; arguments go to each.
+With `--parts=A,B` as the first argument only the files of these parts.
 
 pytest-xdist hands out single tests, for which every process must know all of them, and tells of each of them: with
 thousands of tests that are over in milliseconds it takes a quarter of the time.
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.never_quick import NEVER_QUICK, QUICK
+from tests.support.parts import is_in
 
 PYTEST: Final = (sys.executable, "-m", "pytest")
 
@@ -32,11 +34,15 @@ SHARES: Final = 3
 
 def run(arguments: list[str]) -> int:
     """Print what each process said when it is done; return the highest exit code."""
+    parts: list[str] = []
+    if arguments[:1] and arguments[0].startswith("--parts="):
+        parts = arguments.pop(0).removeprefix("--parts=").split(",")
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES:
         os.environ["TMPDIR"] = str(MEMORY)  # thousands of tests make files, and databases are synced
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(PYCACHE)
-    files = [str(path) for path in sorted(Path("tests").rglob("test_*.py"))]
+    paths = sorted(Path("tests").rglob("test_*.py"))
+    files = [str(path) for path in paths if not parts or any(is_in(path, part) for part in parts)]
     if QUICK in arguments:  # pytest would import a file that is named, though all its tests are slow
         files = [each for each in files if not os.path.abspath(each).startswith(NEVER_QUICK)]
     with ExitStack() as open_files:

@@ -324,6 +324,21 @@ def test_a_suback_for_a_client_that_is_gone_is_dropped() -> None:
     assert len(told.held) == 1
 
 
+@pytest.mark.parametrize(("retain_handling", "payloads"), [(0, ["old"]), (2, [])])
+def test_retained_messages_follow_a_suback_that_waited_if_they_are_asked_for(
+    retain_handling: int, payloads: list[str]
+) -> None:
+    world = World()
+    told = Told(world)
+    client = world.connect("c")
+    client.publish("t", "old", retain=True)
+    client.send(Subscribe(client.packet_id(), (SubscriptionRequest(b"t", retain_handling=retain_handling),)))
+    told.take()
+    suback, *others = client.received()
+    assert isinstance(suback, Suback)
+    assert [each.payload.decode() for each in others if isinstance(each, Publish)] == payloads
+
+
 @pytest.mark.parametrize("expiry", [0, 100])
 def test_a_suback_that_waited_also_waits_for_the_commit_of_a_kept_session(expiry: int) -> None:
     world = World()
