@@ -69,11 +69,14 @@ WriteFile = Callable[..., Path]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Its JVM is in a zone far from UTC: no time may depend on it."""
+    from .made import nothing
+
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TZ", "Pacific/Kiritimati")
             session = stack.enter_context(environment.spark_session("local[2]", small=True))
         yield session
+    nothing.cache_clear()
     # py4j leaves its sockets to the garbage collector, which would warn during somebody else's test.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
