@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
+from mqttlite.core.question import Authenticate, Locate, Question
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.extensions.nodes.nodes import Nodes
 from mqttlite.net.local_link import LocalClient
@@ -36,6 +38,7 @@ LASTS_S: Final = 20.0
 """How long faults go on."""
 HEALS_S: Final = 15.0
 """How long nodes without faults have to bring everything to its end."""
+LOGIN_S: Final = 0.01
 MAX_COMMIT_S: Final = 0.02
 
 
@@ -70,11 +73,22 @@ class Life:
             *(self.core, store),
             on_connected=lambda _link: None,
             on_closed=lambda _link: None,
-            on_question=lambda _question: None,
+            on_question=self._on_question,
             on_memory_short=lambda _is_short, _detail: None,
         )
         self.core.restore(store.load(), loop.time())
         self.nodes = Nodes(name, KEPT_S, self.core, self.driver, air.carrier())
+
+    def _on_question(self, question: Question) -> None:
+        if isinstance(question, Locate):
+            self.nodes.locating.locate(question)
+        else:
+            assert isinstance(question, Authenticate)
+            asyncio.get_running_loop().call_later(LOGIN_S, self._let_in, question.id)
+
+    def _let_in(self, question_id: int) -> None:
+        self.core.answer(question_id, Verdict(0), asyncio.get_running_loop().time())
+        self.driver.wake()
 
     def session(self, client_id: str, on_readable: Any) -> LocalSession:
         """The kept session of a client."""

@@ -73,6 +73,8 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", array_like=True):
 
     number: int
     """Of the question, among all that the sender asks."""
+    stamp: int
+    """Its time by Lamport's clock: greater than that of each question which the sender has heard before."""
     client_id: str
 
 

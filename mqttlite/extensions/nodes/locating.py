@@ -2,8 +2,9 @@
 passed on to it.
 
 A node that has a CONNECT asks all nodes it is connected to, and answers theirs. If nobody has the session, it begins
-here. Of two nodes that ask about a client at the same time, the one with the smaller name answers when its own question
-is answered, so that one session begins. Invariant: while all nodes are connected, a client has one session.
+here. Of two nodes that ask about a client at the same time, the one whose question is the earlier one answers when its
+own is answered, so that one session begins: mutual exclusion as in Ricart and Agrawala, "An Optimal Algorithm for
+Mutual Exclusion in Computer Networks" (1981). Invariant: while all nodes are connected, a client has one session.
 """
 
 import logging
@@ -63,8 +64,9 @@ class _Holder(NamedTuple):
 class _Claim:
     """A question that waits for the answers of other nodes."""
 
-    def __init__(self, question: Locate, waits_for: set[str]) -> None:
+    def __init__(self, question: Locate, stamp: int, waits_for: set[str]) -> None:
         self.question: Final = question
+        self.stamp: Final = stamp
         self.waits_for: Final = waits_for
         self.found: Final[list[_Holder]] = []
         self.later: Final[list[tuple[Asked, Ask]]] = []
@@ -93,7 +95,9 @@ class Locating:
         """Their keys by the name of the listener."""
         self._claims: Final[dict[int, _Claim]] = {}
         self._claims_of: Final[dict[str, list[_Claim]]] = {}
-        """The same by client identifier."""
+        """The same by client identifier, the earliest one first."""
+        self._latest_stamp = 0
+        """Of all questions so far, of this node and of others."""
         self._promised: Final[dict[str, set[tuple[str, int]]]] = {}
         """By client identifier: the questions of other nodes, by node and number, that were answered with yes, and
         whose clients have not come yet."""
@@ -114,10 +118,11 @@ class Locating:
     def locate(self, question: Locate) -> None:
         """Find the session of a client."""
         waits_for = {name for name, peer in self._peers.items() if peer.is_connected}
-        claim = self._claims[question.id] = _Claim(question, waits_for)
+        self._latest_stamp += 1
+        claim = self._claims[question.id] = _Claim(question, self._latest_stamp, waits_for)
         self._claims_of.setdefault(question.client_id, []).append(claim)
         for name in waits_for:
-            self._peers[name].note(Ask(question.id, question.client_id))
+            self._peers[name].note(Ask(question.id, claim.stamp, question.client_id))
         self._look(claim)
 
     def on_away(self, name: str) -> None:
@@ -167,7 +172,7 @@ class Locating:
             else:
                 self._pass_on(connection, question, self._peers[chosen.name])
         for peer, ask in claim.later:
-            self._tell(peer, ask)
+            self._on_ask(peer, ask)
 
     def _choose(self, claim: _Claim) -> _Holder | None:
         """Of the nodes that have the session, the one that goes on with it; None if there is none."""
@@ -240,13 +245,11 @@ class Locating:
                 self._end_surplus(note.client_id)
 
     def _on_ask(self, peer: Asked, ask: Ask) -> None:
+        self._latest_stamp = max(self._latest_stamp, ask.stamp)
         claims = self._claims_of.get(ask.client_id)
-        if claims and self._me < peer.name:
+        if claims and (claims[0].stamp, self._me) < (ask.stamp, peer.name):
             claims[0].later.append((peer, ask))
-        else:
-            self._tell(peer, ask)
-
-    def _tell(self, peer: Asked, ask: Ask) -> None:
+            return
         here = self._holder(ask.client_id)
         if here.holds:
             self._promised.setdefault(ask.client_id, set()).add((peer.name, ask.number))
