@@ -155,6 +155,16 @@ async def test_a_message_that_is_no_repetition_is_published_under_an_identifier_
         assert seen.payloads == ["1", "2"]
 
 
+async def test_an_identifier_is_used_again_at_once_without_its_release() -> None:
+    async with joined() as (broker, remote):
+        seen = Seen(broker)
+        script = await remote.join()
+        await script.accept()
+        await script.grant()
+        script.send(Publish(b"a", b"1", 2, packet_id=7), Publish(b"a", b"2", 2, packet_id=7))
+        await until(gets(seen, "1", "2"))
+
+
 async def test_a_message_without_the_mark_of_a_repetition_is_one_if_its_content_is_the_same() -> None:
     async with joined() as (broker, remote):
         seen = Seen(broker)
