@@ -36,6 +36,9 @@ NUMBERS: Final = count()
 FIRST: Final = ("spark", "e2e", "faults", "documents", "packaging")
 """Folders whose files take minutes. They begin first: no process is left alone with one of them at the end."""
 
+SECOND_SPARK: Final = "tests/spark/test_read"
+"""The first file of the second half of the tests of Spark, by the time that they take."""
+
 TESTS: Final = Path(__file__).parent
 
 register()
@@ -71,17 +74,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling | None":
-    """With `--dist loadfile` one process has all tests of Spark: each Java machine takes half a minute of a processor
-    until it is warm."""
+    """With `--dist loadfile` two processes have all tests of Spark: each Java machine takes half a minute of a processor
+    until it is warm, and one alone would still be at work when all other tests are done."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler.loadfile import LoadFileScheduling
 
-    class OneSpark(LoadFileScheduling):
+    class TwoSparks(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+            if not nodeid.startswith("tests/spark/"):
+                return super()._split_scope(nodeid)
+            return f"tests/spark, {'first' if nodeid < SECOND_SPARK else 'second'} half"
 
-    return OneSpark(config, log)
+    return TwoSparks(config, log)
 
 
 def pytest_collection_finish() -> None:
