@@ -74,8 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling | None":
-    """With `--dist loadfile` two processes have all tests of Spark: each Java machine takes half a minute of a processor
-    until it is warm, and one alone would still be at work when all other tests are done."""
+    """With `--dist loadfile` two processes have all tests of Spark: each Java machine takes half a minute of processor
+    time until it is warm, and one alone would still be at work when all other tests are done."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler.loadfile import LoadFileScheduling
