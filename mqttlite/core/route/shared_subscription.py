@@ -149,8 +149,6 @@ class SharedSubscription(Binding):
             relay = self._relays.copy().choose(message, self.members, self._connected)
             if relay is not None:
                 return relay.session.client_id
-        if not len(self.members):
-            return ""
         copy = SharedSubscription(
             _COPY, self.members.policy, Effects(), self._permissions
         )  # its work is charged to no message
