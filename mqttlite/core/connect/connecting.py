@@ -118,6 +118,9 @@ class Connecting:
             connection.outbox.tell(connection.peer.sees_publishers)
         routes = self._routes
         connect.check(packet, connection.peer, routes.permissions.authorizer, routes.namespaces)
+        interest = self._effects.interest
+        if interest is not None and packet.client_id.startswith(interest.relays) and not connection.identity.is_trusted:
+            raise ClientIdentifierNotValid(f"client identifiers that begin with {interest.relays} are the broker's own")
         if self._effects.refuses_connects and not connection.identity.is_trusted:
             self._overload.connects_refused += 1
             raise ServerBusy("the broker is overloaded: come again later")
@@ -155,9 +158,6 @@ class Connecting:
             self._limit_topics_of_user(connection, packet, quotas.topics)
         permissions = self._routes.permissions
         known = self._sessions.known(client_id)
-        interest = self._effects.interest
-        if interest is not None and client_id.startswith(interest.relays) and not connection.identity.is_trusted:
-            raise ClientIdentifierNotValid(f"client identifiers that begin with {interest.relays} are the broker's own")
         if known is not None and permissions.is_anothers(known.username, connection.username):
             raise ClientIdentifierNotValid("the client identifier is in use by another user's session")
         if known is not None and known.identity.is_trusted and not connection.identity.is_trusted:

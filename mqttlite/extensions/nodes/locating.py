@@ -290,7 +290,7 @@ class Locating:
 
     def _holder(self, client_id: str) -> _Holder:
         session = self._core.sessions.get(client_id)
-        if session is not None:
+        if session is not None and not session.identity.is_trusted:
             holds = KEPT if session.outbox is None else ONLINE
             return _Holder(holds, waiting_in(self._core, client_id), True, self._me)
         is_coming = self._has_coming(client_id) or client_id in self._promised

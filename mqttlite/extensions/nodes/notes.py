@@ -17,22 +17,25 @@ BLOB_BYTES: Final = 262_144
 
 
 class NoteBook:
-    """What waits in it is bounded by the number of clients that connect, and by the windows of their pipes."""
+    """`waiting_bytes` are not on their way yet."""
 
     def __init__(self) -> None:
         self.sent: int = 0
         """The number of the latest blob."""
         self._received = 0
+        self.waiting_bytes: int = 0
         self._waiting: Final[deque[Note]] = deque()
 
     def begin(self) -> None:
         """A connection begins."""
         self.sent = self._received = 0
+        self.waiting_bytes = 0
         self._waiting.clear()
 
     def put(self, note: Note) -> None:
         """Tell the other node something."""
         self._waiting.append(note)
+        self.waiting_bytes += size_of(note)
 
     def take(self, node: str, connection: int) -> Iterable[Notes]:
         """All that waits."""
@@ -41,8 +44,9 @@ class NoteBook:
             size = 0
             while self._waiting and size < BLOB_BYTES:
                 note = self._waiting.popleft()
-                size += NOTE_BYTES + (len(note.data) if isinstance(note, Bytes) else 0)
+                size += size_of(note)
                 notes.append(note)
+            self.waiting_bytes -= size
             self.sent += 1
             yield Notes(node, connection, self.sent, notes)
 
@@ -54,3 +58,8 @@ class NoteBook:
     def is_whole(self, number: int) -> bool:
         """Whether all blobs up to that number came."""
         return number == self._received
+
+
+def size_of(note: Note) -> int:
+    """About how many bytes it takes."""
+    return NOTE_BYTES + (len(note.data) if isinstance(note, Bytes) else 0)

@@ -41,6 +41,9 @@ SILENT_S: Final = 3.0
 KEEP_ALIVE_S: Final = 0.5
 """How long a connection is silent at most."""
 
+NOTES_WAITING_BYTES: Final = 16 * 1_048_576
+"""How many bytes of notes may wait for a node: of as many clients as fill 256 pipes. With more the connection ends."""
+
 COPY_AGAIN_S: Final = 10.0
 """How often all retained messages are sent at most, because one could not be."""
 
@@ -397,6 +400,8 @@ class Peer:
             self.end(link.connection.close_detail or "The broker ended the session.")
         elif now - self._data_at >= SILENT_S:
             self.end(f"It was silent for {SILENT_S:g} s.")
+        elif self._notes.waiting_bytes > NOTES_WAITING_BYTES:
+            self.end("It did not take what its clients are sent as fast as it came.")
         else:
             self._take(link)
             if self._lacks_copies and now - self._copied_at >= COPY_AGAIN_S:

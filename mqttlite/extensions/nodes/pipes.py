@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol, cast
 from mqttlite.extensions.nodes.blobs import Bytes, End, Note, Room
 from mqttlite.net.link import Link
 
-WINDOW_BYTES: Final = 262_144
+WINDOW_BYTES: Final = 65_536
 """How many bytes of a pipe may be under way. More wait in the client's socket, or in the outbox of its session."""
 
-PIECE_BYTES: Final = 65_536
+PIECE_BYTES: Final = 32_768
 """The most bytes in one note."""
 
 Put = Callable[[Note], None]

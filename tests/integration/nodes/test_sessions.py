@@ -7,8 +7,12 @@ import pytest
 
 from mqttlite import Client
 from mqttlite.client import ScramSha256
+from mqttlite.extensions.nodes import peer
 from mqttlite.extensions.nodes.blobs import Notes, decode
+from mqttlite.extensions.nodes.peer import Peer
 from mqttlite.extensions.nodes.pipes import WINDOW_BYTES
+from mqttlite.net.local_link import LocalClient
+from mqttlite.net.local_session import LocalSession
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import client_context
@@ -318,3 +322,41 @@ async def test_lost_notes_end_the_connection_of_the_nodes_and_the_client_is_serv
     await rig.device(b.port, "us")
     await connected(*brokers)
     assert nodes_of(b).states()[0].connects == 3
+
+
+async def test_nobody_ends_what_waits_for_a_node_by_its_name(fleet: Fleet, rig: Rig) -> None:
+    a, b, c = await fleet.together("a", "b", "c")
+    await (await rig.device(c.port, "us")).subscribe("t", 1)
+    await until(lambda: all(each.states()[1].filters == 1 for each in (nodes_of(a), nodes_of(b))))
+    await c.stop()
+    thief = await rig.dial(a.port)
+    thief.hello("$node/c")
+    assert (await thief.expect(Connack)).reason_code == 0x85
+    assert holders("$node/c", a, b) == ["a", "b"]
+
+
+async def test_sessions_of_the_program_are_each_nodes_own(fleet: Fleet, rig: Rig) -> None:
+    a, b = await fleet.together("a", "b")
+    own = LocalClient(client_id="us", clean_start=False, session_expiry_s=1_000, is_trusted=True)
+    sessions = [LocalSession(core_of(each), loop_driver_of(each), lambda: None) for each in (a, b)]
+    for session in sessions:
+        session.connect(own, 20)
+    for session in sessions:
+        session.end()
+    thief = await rig.dial(b.port)
+    thief.hello("us")
+    assert (await thief.expect(Connack)).reason_code == 0x85
+    assert holders("us", a, b) == ["a", "b"]
+
+
+async def test_a_node_that_does_not_take_what_its_clients_are_sent_is_given_up(
+    fleet: Fleet, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = await fleet.together("a", "b")
+    await rig.device(a.port, "us")
+    monkeypatch.setattr(peer, "NOTES_WAITING_BYTES", 10)
+    monkeypatch.setattr(Peer, "blobs", lambda _peer, _now: ())
+    us = await rig.dial(b.port)
+    us.hello("us")
+    assert (await us.expect(Connack)).reason_code == 0
+    assert nodes_of(b).states()[0].reason == "It did not take what its clients are sent as fast as it came."

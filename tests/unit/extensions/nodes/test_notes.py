@@ -1,0 +1,40 @@
+"""The notes of a connection: in order, each once, and in blobs that NATS can carry."""
+
+from mqttlite.extensions.nodes.blobs import Bytes, End, encode
+from mqttlite.extensions.nodes.notes import BLOB_BYTES, NoteBook
+from mqttlite.extensions.nodes.pipes import PIECE_BYTES
+
+
+def test_notes_leave_in_their_order_in_blobs_of_bounded_size() -> None:
+    book = NoteBook()
+    notes = [Bytes(number, bytes(PIECE_BYTES)) for number in range(30)]
+    for note in notes:
+        book.put(note)
+    book.put(End(1))
+    assert book.waiting_bytes > 30 * PIECE_BYTES
+    blobs = list(book.take("a", 7))
+    assert [note for blob in blobs for note in blob.notes] == [*notes, End(1)]
+    assert [(blob.node, blob.connection, blob.number) for blob in blobs] == [("a", 7, n + 1) for n in range(len(blobs))]
+    assert max(len(encode(blob)) for blob in blobs) <= BLOB_BYTES + 2 * PIECE_BYTES
+    assert (book.sent, book.waiting_bytes) == (len(blobs), 0)
+    assert list(book.take("a", 7)) == []
+
+
+def test_a_blob_that_is_missing_is_noticed() -> None:
+    book = NoteBook()
+    assert book.is_whole(0)
+    assert book.is_next(1)
+    assert book.is_whole(1)
+    assert not book.is_whole(2)
+    assert not book.is_next(3)
+
+
+def test_a_connection_begins_with_nothing() -> None:
+    book = NoteBook()
+    book.put(End(1))
+    assert len(list(book.take("a", 7))) == 1
+    book.put(End(2))
+    assert book.is_next(1)
+    book.begin()
+    assert (book.sent, book.waiting_bytes, list(book.take("a", 8))) == (0, 0, [])
+    assert book.is_whole(0)
