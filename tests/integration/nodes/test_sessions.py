@@ -1,5 +1,6 @@
 """Clients that connect to another node than the one that has their session."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V31, V311
 from mqttlite.wire.packets import Connack, Will
 from tests.integration.conftest import Rig
-from tests.integration.nodes.test_nodes import Fleet, Reader, air, connected, fleet, nodes_of
+from tests.integration.nodes.test_nodes import QUIET_S, Fleet, Reader, air, connected, fleet, nodes_of
 from tests.support.air import Air
 from tests.support.device import until
 from tests.support.inside import core_of, loop_driver_of
@@ -346,6 +347,7 @@ async def test_sessions_of_the_program_are_each_nodes_own(fleet: Fleet, rig: Rig
     thief = await rig.dial(b.port)
     thief.hello("us")
     assert (await thief.expect(Connack)).reason_code == 0x85
+    await asyncio.sleep(QUIET_S)
     assert holders("us", a, b) == ["a", "b"]
 
 
