@@ -31,6 +31,9 @@ BRIDGE_AWAY: Final = "bridge_away"
 CLUSTER_WEAK: Final = "cluster_weak"
 """The alarm while no other machine could take over, the log fills, or the engine does not answer."""
 
+NODE_AWAY: Final = "node_away"
+"""The alarm while another node is away for which something waits, or may."""
+
 STOOD_STILL: Final = "stood_still"
 """The alarm for a minute after the process stood still for a second or longer."""
 
@@ -170,8 +173,8 @@ class Listener:
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED`, `BRIDGE_AWAY`,
-        `CLUSTER_WEAK` or `STOOD_STILL`) began, or ended if not `active`; of the last five also: it became worse, or
-        better, or came again."""
+        `CLUSTER_WEAK`, `NODE_AWAY` or `STOOD_STILL`) began, or ended if not `active`; of the last six also: it became
+        worse, or better, or came again."""
 
 
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")

@@ -28,7 +28,7 @@ from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.namespace import RecordError
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, Locate
-from mqttlite.event_hub import BRIDGE_AWAY
+from mqttlite.event_hub import BRIDGE_AWAY, NODE_AWAY
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.link import LinkPort
 from mqttlite.operations.surroundings import Surroundings
@@ -286,7 +286,10 @@ def _nodes(runtime: Runtime) -> "Nodes | None":
     from mqttlite.extensions.nodes.nodes import Nodes
 
     node = options.node or default_node(socket.gethostname())
-    return Nodes(node, options.keep_s, runtime.core, runtime.loop_driver, carrier_of(options))
+    return Nodes(
+        *(node, options.keep_s, runtime.core, runtime.loop_driver, carrier_of(options)),
+        on_alarm=partial(runtime.hub.on_alarm, NODE_AWAY),
+    )
 
 
 def _schemas(config: Config) -> "Schemas | None":

@@ -13,6 +13,7 @@ from mqttlite.event_hub import (
     BRIDGE_AWAY,
     CLUSTER_WEAK,
     MEMORY_SHORT,
+    NODE_AWAY,
     OVERLOADED,
     PUSH_STOPPED,
     STOOD_STILL,
@@ -28,6 +29,7 @@ TOPICS: Final = {
     PUSH_STOPPED: b"$SYS/broker/alarms/push",
     BRIDGE_AWAY: b"$SYS/broker/alarms/bridges",
     CLUSTER_WEAK: b"$SYS/broker/alarms/cluster",
+    NODE_AWAY: b"$SYS/broker/alarms/nodes",
     STOOD_STILL: b"$SYS/broker/alarms/standstill",
 }
 

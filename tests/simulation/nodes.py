@@ -77,7 +77,7 @@ class Life:
             on_memory_short=lambda _is_short, _detail: None,
         )
         self.core.restore(store.load(), loop.time())
-        self.nodes = Nodes(name, KEPT_S, self.core, self.driver, air.carrier())
+        self.nodes = Nodes(name, KEPT_S, self.core, self.driver, air.carrier(), on_alarm=lambda _active, _detail: None)
 
     def _on_question(self, question: Question) -> None:
         if isinstance(question, Locate):

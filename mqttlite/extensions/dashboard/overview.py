@@ -13,6 +13,7 @@ from mqttlite.event_hub import (
     BRIDGE_AWAY,
     CLUSTER_WEAK,
     MEMORY_SHORT,
+    NODE_AWAY,
     OVERLOAD_STAGES,
     OVERLOADED,
     PUSH_STOPPED,
@@ -46,6 +47,7 @@ ALARMS: Final = {
     PUSH_STOPPED: "The messages of a queue are not pushed any more.",
     BRIDGE_AWAY: "A bridge cannot connect to its other broker. Its messages wait here.",
     CLUSTER_WEAK: "The cluster is weak: no other machine could take over, the log fills, or its engine is silent.",
+    NODE_AWAY: "Another node is away. What its clients are to get waits here.",
     STOOD_STILL: "The broker stood still: it was paused, or something blocked it.",
 }
 

@@ -11,6 +11,8 @@ MANIFEST: Final = Manifest(
         "nodes": Command("List the other nodes.", "mqttlite.extensions.nodes.commands:command"),
     },
     routes=("mqttlite.extensions.nodes.routes:routes",),
+    pages=("mqttlite.extensions.nodes.pages:add",),
+    menu=(("/ui/nodes", "Nodes"),),
     switch="nodes",
     conflicts="mqttlite.extensions.nodes.problems:problems",
     figures=(

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -40,6 +40,9 @@ TOLD_S: Final = 1.0
 """How long a SUBACK waits until other nodes know what is subscribed. A node that does not answer in time is named in
 the log, and learns it later."""
 
+AWAY_S: Final = 5.0
+"""After so long without a node there is an alarm. A node that is started again takes less."""
+
 ANSWER_S: Final = 0.25
 """How long a start waits for the answer of nodes that run."""
 
@@ -69,15 +72,25 @@ class _Waiting(NamedTuple):
 
 
 class Nodes:
-    """`keep_s` as in the options."""
+    """`keep_s` as in the options. `on_alarm` is told which nodes are away, and when none is any more."""
 
-    def __init__(self, node: str, keep_s: int, core: Broker, driver: LinkDriver, carrier: Carrier) -> None:
+    def __init__(
+        self,
+        node: str,
+        keep_s: int,
+        core: Broker,
+        driver: LinkDriver,
+        carrier: Carrier,
+        on_alarm: Callable[[bool, str], None],
+    ) -> None:
         self.node: Final = node
         self._run: Final = secrets.randbits(62) + 1
         self._keep_s: Final = keep_s
         self._core: Final = core
         self._driver: Final = driver
         self._carrier: Final = carrier
+        self._on_alarm: Final = on_alarm
+        self._told_away = ""
         self._loop: Final = asyncio.get_running_loop()
         self._is_woken: Final = asyncio.Event()
         self._interest: Final = Interest(CLIENT_ID_PREFIX, CLIENT_ID_PREFIX + node, self._is_woken.set)
@@ -319,6 +332,7 @@ class Nodes:
                 peer.tick(now)
             self.locating.tick()
             self._look()
+            self._look_who_is_away(now)
 
     async def _send(self) -> None:
         latest = 0.0
@@ -337,6 +351,17 @@ class Nodes:
                     await self._carrier.send(peer.name, encode(blob))
 
     # ------------------------------------------------------------------ figures
+
+    def _look_who_is_away(self, now: float) -> None:
+        away = [
+            f"node {name} is away: {peer.reason}"
+            for name, peer in sorted(self._peers.items())
+            if not (peer.is_connected or peer.is_lost) and now - peer.away_since >= AWAY_S
+        ]
+        detail = " ".join(away)
+        if detail != self._told_away:
+            self._told_away = detail
+            self._on_alarm(bool(detail), detail)
 
     def states(self) -> list[NodeState]:
         """Each other node that was heard of, or for which something waits, by name."""

@@ -134,6 +134,8 @@ class Peer:
         self.name: Final = name
         self.is_connected: bool = False
         self.reason: str = "It was not heard of since this broker started."
+        self.away_since: float = driver.time()
+        """By the clock of the loop."""
         self.sent_bytes: int = 0
         self.received_bytes: int = 0
         self.connects: int = 0
@@ -377,6 +379,7 @@ class Peer:
             link.leave()
         self.is_connected = False
         self.reason = why
+        self.away_since = self._driver.time()
         self._news.clear()
         self._news_bytes = 0
         self._packets = b""

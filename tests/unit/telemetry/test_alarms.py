@@ -8,6 +8,7 @@ from mqttlite.event_hub import (
     BRIDGE_AWAY,
     CLUSTER_WEAK,
     MEMORY_SHORT,
+    NODE_AWAY,
     OVERLOADED,
     PUSH_STOPPED,
     STOOD_STILL,
@@ -51,7 +52,7 @@ NONE = {"active": False, "since": "2026-11-21T12:00:00Z", "detail": ""}
 def test_alarms_are_inactive_from_the_start_on() -> None:
     assert Alarmed().retained() == {
         f"$SYS/broker/alarms/{name}": NONE
-        for name in ("store", "memory", "overload", "push", "bridges", "cluster", "standstill")
+        for name in ("store", "memory", "overload", "push", "bridges", "cluster", "nodes", "standstill")
     }
 
 
@@ -71,6 +72,7 @@ def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
         "$SYS/broker/alarms/push": NONE,
         "$SYS/broker/alarms/bridges": NONE,
         "$SYS/broker/alarms/cluster": NONE,
+        "$SYS/broker/alarms/nodes": NONE,
         "$SYS/broker/alarms/standstill": NONE,
     }
     assert [(topic, json.loads(payload)) for topic, payload in watcher.messages()] == [
@@ -86,4 +88,13 @@ def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
 
 
 def test_every_alarm_has_a_topic() -> None:
-    assert {STORE_FAILING, MEMORY_SHORT, OVERLOADED, PUSH_STOPPED, BRIDGE_AWAY, CLUSTER_WEAK, STOOD_STILL} == {*TOPICS}
+    assert {
+        STORE_FAILING,
+        MEMORY_SHORT,
+        OVERLOADED,
+        PUSH_STOPPED,
+        BRIDGE_AWAY,
+        CLUSTER_WEAK,
+        NODE_AWAY,
+        STOOD_STILL,
+    } == {*TOPICS}

@@ -1,0 +1,29 @@
+"""The dashboard's page of nodes: the others, and what waits for them.
+
+Invariant: the page shows what the route `/api/v1/nodes` answers.
+"""
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mqttlite.extensions.dashboard.dashboard import Dashboard
+from mqttlite.extensions.nodes.peer import State
+from mqttlite.gateway.caller import Caller, Role
+
+NODES: Final = "/ui/nodes"
+
+KINDS: Final[dict[State, str]] = {"connected": "good", "away": "bad"}
+"""The colour of each state."""
+
+
+def add(dashboard: Dashboard) -> None:
+    """The page, if the broker is one of several nodes."""
+    nodes = dashboard.context.nodes
+    if nodes is None:
+        return
+
+    @dashboard.shown.get(NODES, Role.VIEWER)
+    async def listed(request: Request, caller: Caller) -> Response:
+        return dashboard.pages.render("nodes.html", request, caller, me=nodes.node, nodes=nodes.states(), kinds=KINDS)
