@@ -143,12 +143,6 @@ class Locating:
         for client_id in list(self._coming):
             self._has_coming(client_id)
 
-    def stop(self) -> None:
-        """End all pipes."""
-        for (name, pipe), end in list(self._pipes.items()):
-            self._peers[name].note(End(pipe))
-            end.on_end()
-
     def _look(self, claim: _Claim) -> None:
         """Go on if all nodes have answered."""
         if claim.waits_for:

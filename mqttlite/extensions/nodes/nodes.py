@@ -144,7 +144,6 @@ class Nodes:
 
     async def stop(self) -> None:
         """Say goodbye. What waits for other nodes is kept."""
-        self.locating.stop()
         for peer in self._peers.values():
             peer.end("This broker stops.", "It was stopped.")
         await self._flush()
