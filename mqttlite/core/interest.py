@@ -43,7 +43,7 @@ class Interest:
     """`relays` is how the client identifiers of relays begin, and `me` the one that this broker has at others.
     `on_news` is called when there is something to take, and must not call back."""
 
-    __slots__ = ("_counts", "_held", "_news", "_on_news", "me", "relays", "shares", "size_bytes")
+    __slots__ = ("_counts", "_held", "_news", "_on_news", "holds", "me", "relays", "shares", "size_bytes")
 
     def __init__(self, relays: str, me: str, on_news: Callable[[], None]) -> None:
         self.relays: Final = relays
@@ -51,6 +51,8 @@ class Interest:
         self.shares: Final = ShareInterest(on_news)
         self.size_bytes: int = 0
         """The bytes of all topic filters."""
+        self.holds: bool = True
+        """Whether SUBACKs wait."""
         self._on_news: Final = on_news
         self._counts: Final[dict[bytes, int]] = {}
         """The subscribers of each filter: three numbers in one, by QoS."""
@@ -74,8 +76,9 @@ class Interest:
             self._set(topic_filter, before, before - (1 << _BITS * qos))
 
     def hold(self, number: int, frame: bytes, wanted: list[Wanted]) -> bool:
-        """Keep a SUBACK until others know what it answers. False if there are too many: then it goes out at once."""
-        if len(self._held) >= MAX_HELD_SUBACKS:
+        """Keep a SUBACK until others know what it answers. False if there are too many, or none waits: then it goes out
+        at once."""
+        if not self.holds or len(self._held) >= MAX_HELD_SUBACKS:
             return False
         self._held.append(HeldSuback(number, frame, wanted))
         self._on_news()

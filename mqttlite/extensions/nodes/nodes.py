@@ -72,7 +72,8 @@ class _Waiting(NamedTuple):
 
 
 class Nodes:
-    """`keep_s` as in the options. `on_alarm` is told which nodes are away, and when none is any more."""
+    """Make it when the broker has its sessions back, and before it publishes anything. `keep_s` as in the options.
+    `on_alarm` is told which nodes are away, and when none is any more."""
 
     def __init__(
         self,
@@ -108,6 +109,8 @@ class Nodes:
         self._rival = 0
         """The run of the latest other node with this name."""
         self._is_over_full = False
+        self._interest.holds = False
+        core.tell_interest(self._interest)  # before the first message, which must not take a node for a client
 
     # ------------------------------------------------------------------ start and stop
 
@@ -115,8 +118,8 @@ class Nodes:
         """Begin. Raises `ConfigError` if the broker has no room for the sessions of other nodes."""
         self._core.locate_sessions()
         self._core.copy_retained(self._copy)
-        self._core.tell_interest(self._interest)
         self._interest.take()
+        self._interest.holds = True
         self._widen_if_many()
         for session in list(self._core.sessions.values()):
             if not session.client_id.startswith(CLIENT_ID_PREFIX):

@@ -215,3 +215,20 @@ async def test_with_very_many_filters_shares_are_told_all_the_same(
         assert code is not None
     c = await fleet.start("c")
     await connected(a, b, c)
+
+
+async def test_messages_that_fall_due_while_a_node_is_down_reach_a_member_at_another_one(
+    air: Air, tmp_path: Path
+) -> None:
+    async with broker_of("b", tmp_path / "b") as b, client_of(b) as member:
+        async with broker_of("a", tmp_path / "a") as a:
+            await connected(a, b)
+            reader = Reader(member)
+            await member.subscribe(SHARE, qos=1)
+            async with client_of(a) as publisher:
+                for number in range(3):
+                    await publisher.publish("$delayed/1/jobs/1", str(number), qos=1)
+        await asyncio.sleep(1.5)
+        async with broker_of("a", tmp_path / "a") as a:
+            await connected(a, b)
+            await all_of(3, reader)

@@ -367,6 +367,17 @@ def test_more_subacks_than_may_wait_go_out_at_once() -> None:
     assert client.payloads() == ["x"]
 
 
+def test_no_suback_waits_before_others_are_told() -> None:
+    world = World()
+    told = Told(world)
+    told.interest.holds = False
+    client = world.connect("c")
+    assert client.subscribe("t") == bytes([0])
+    told.interest.holds = True
+    subscribe(client, "u")
+    assert client.received() == []
+
+
 def test_a_retained_message_that_came_while_a_suback_waited_is_sent_after_it() -> None:
     world = World(newest_retained=True)
     told = Told(world)
