@@ -28,7 +28,7 @@ _MASK: Final = 0xFFFFFFFF
 class ShareRelay:
     """Another broker. It is known by the session for it here."""
 
-    __slots__ = ("connected", "credit", "members", "number", "session", "subscription")
+    __slots__ = ("connected", "members", "number", "session", "subscription")
 
     def __init__(self, session: Session, subscription: Subscription) -> None:
         self.session: Final = session
@@ -36,8 +36,6 @@ class ShareRelay:
         self.subscription: Subscription = subscription
         self.connected: int = 0
         self.members: int = 0
-        self.credit: float = 0.0
-        """The turns that it has not had."""
         self.weigh(subscription)
 
     def weigh(self, subscription: Subscription) -> None:
@@ -63,7 +61,7 @@ class ShareRelay:
 class ShareRelays:
     """`me` is the number of this broker. Beside the relays, this broker's own members take turns, as number 0."""
 
-    __slots__ = ("_at", "_credit", "_left", "_relays", "me")
+    __slots__ = ("_at", "_credits", "_left", "_relays", "me")
 
     def __init__(self, me: int) -> None:
         self.me: Final = me
@@ -72,8 +70,8 @@ class ShareRelays:
         """Whose turn it is."""
         self._left = 0
         """How many turns it has left."""
-        self._credit = 0.0
-        """As in `ShareRelay`, of the own members."""
+        self._credits: Final = [0.0]
+        """The turns that each has not had: first the own members, then the relays."""
 
     def __len__(self) -> int:
         return len(self._relays)
@@ -86,6 +84,7 @@ class ShareRelays:
         """The same turns, to predict a choice."""
         copy = ShareRelays(self.me)
         copy._relays.extend(self._relays)
+        copy._credits[:] = self._credits
         copy._at, copy._left = self._at, self._left
         return copy
 
@@ -96,12 +95,13 @@ class ShareRelays:
                 relay.weigh(subscription)
                 return
         self._relays.append(ShareRelay(session, subscription))
+        self._credits.append(0.0)
 
     def remove(self, client_id: str) -> bool:
         """Remove one. Return whether it was there."""
         for at, relay in enumerate(self._relays):
             if relay.session.client_id == client_id:
-                del self._relays[at]
+                del self._relays[at], self._credits[at + 1]
                 self._at = self._left = 0
                 return True
         return False
@@ -138,15 +138,13 @@ class ShareRelays:
         while self._left < 1:  # each round adds to all credits
             self._at = self._at + 1 if self._at < len(self._relays) else 0
             if self._at == 0:
-                if own == best:
-                    self._credit += weight * part
-                    self._left = int(self._credit)
-                    self._credit -= self._left
-            elif self._relays[self._at - 1].state == best:
+                more = weight if own == best else 0
+            else:
                 relay = self._relays[self._at - 1]
-                relay.credit += relay.weight(best) * part
-                self._left = int(relay.credit)
-                relay.credit -= self._left
+                more = relay.weight(best) if relay.state == best else 0
+            credit = self._credits[self._at] + more * part
+            self._left = int(credit) if more else 0
+            self._credits[self._at] = credit - self._left
 
     def _by_key(self, key: int, members: ShareMembers, connected: int) -> ShareRelay | None:
         """The broker of a key, by weighted rendezvous hashing: when others come or go, it stays the same for most keys.
