@@ -193,8 +193,7 @@ class Router:
             if message.target[0] == RETAINED_COPY:
                 self._keep_copy(message, tally)
                 return FanOut(tally)
-            share = self._routes.share_of(message.target[0])
-            receivers, sinks = NO_RECEIVERS, NO_SINKS if share is None else [share]
+            receivers, sinks = NO_RECEIVERS, [self._routes.share_of(message.target[0], message.topic)]
         elif source.identity.is_relay:
             sinks = of_sessions(sinks)
         elif message.retain and route.retains:  # [MQTT-3.3.1-8]
@@ -263,8 +262,7 @@ class Router:
 
     def publish_targeted(self, batch: PublishBatch, source: Source) -> FanOut:
         """The same for a batch of QoS 0 messages that a relay brings for members of a shared subscription."""
-        share = self._routes.share_of(batch.target[0])
-        sinks: list[Sink] = NO_SINKS if share is None else [share]
+        sinks: list[Sink] = [self._routes.share_of(batch.target[0], batch.topic)]
         return self._start_batch(batch, NO_RECEIVERS, sinks, source, Tally())
 
     def _start_batch(

@@ -99,8 +99,8 @@ class Routes:
         self._policies: Final = share_policies
         self._tree: Final[SubscriptionTree[Binding]] = SubscriptionTree()
         self._shares: Final[dict[bytes, SharedSubscription]] = {}
-        self._shares_by_number: Final[dict[int, SharedSubscription]] = {}
-        """Those that other brokers can name."""
+        self._shares_by_number: Final[dict[int, list[SharedSubscription]]] = {}
+        """Those that other brokers can name. Two names may have the same number."""
         self._groups: Final[dict[str, int]] = {}
         self._ending: Final[dict[str, int]] = {}  # sessions that ended and have subscriptions in the tree, by client
         self._bound: Final[dict[tuple[bytes, int], SinkBinding]] = {}
@@ -169,8 +169,12 @@ class Routes:
         """Others may have members of a shared subscription, too. Those below `$` are each broker's own."""
         if not split_share(share.name)[1].startswith(b"$"):
             share.number = number_of(share.name)
-            is_first = self._shares_by_number.setdefault(share.number, share) is share
-            share.tell(is_first)
+            same = self._shares_by_number.get(share.number)
+            if same is None:
+                self._shares_by_number[share.number] = [share]
+            else:
+                same.append(share)
+            share.tell()
 
     def hook_with(self, hooks: HookFinder) -> None:
         """Set what finds the hooks of topics, and drop all routes. Called again when it has others."""
@@ -466,9 +470,17 @@ class Routes:
         """The shared subscription `$share/group/filter` with this name, while it has members."""
         return self._shares.get(name)
 
-    def share_of(self, number: int) -> SharedSubscription | None:
-        """The shared subscription that another broker names, while it has members."""
-        return self._shares_by_number.get(number)
+    def share_of(self, number: int, topic: bytes) -> SharedSubscription:
+        """The shared subscription that another broker names by its number and a topic that it matches, best one with
+        members here. If there is none, it is a new one without members, which gives messages back."""
+        found: SharedSubscription | None = None
+        for share in self._shares_by_number.get(number, ()):
+            if matches(split_share(share.name)[1], topic) and (found is None or not len(found.members)):
+                found = share
+        if found is None:
+            found = SharedSubscription(b"", ROUND_ROBIN, self._effects, self.permissions, self._shares)
+            found.number = number
+        return found
 
     def with_origin(self, delivery: Delivery) -> Delivery:
         """A delivery from a store with its shared subscription as the origin, if that still has members."""
@@ -555,8 +567,11 @@ class Routes:
             self.forget(topic_filter)
         if len(share) == 0:
             del self._shares[share.name]
-            if self._shares_by_number.get(share.number) is share:
-                del self._shares_by_number[share.number]
+            same = self._shares_by_number.get(share.number)
+            if same is not None:
+                same.remove(share)
+                if not same:
+                    del self._shares_by_number[share.number]
             self._tree.remove(topic_filter, share)
             self.forget(topic_filter)
 

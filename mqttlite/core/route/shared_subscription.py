@@ -30,6 +30,9 @@ from mqttlite.core.session.session_backlog import FILLING
 from mqttlite.core.source import Source
 from mqttlite.wire.constants import V5
 
+MOST_TIMES: Final = 2
+"""How often a message goes to the same broker, looking for a member."""
+
 _COPY: Final = b""
 """The name of a temporary copy of a group, its key in `Session.watchers`."""
 
@@ -189,8 +192,8 @@ class SharedSubscription(Binding):
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Give a message to the first member that may get it and has room for it."""
-        if self._relays is not None or self._must_ask(message.topic):
-            if not self._offer(message, tally):
+        if self._relays is not None or message.target or self._must_ask(message.topic):
+            if not self._offer(message, source, tally):
                 tally.reached -= 1
             return
         if not len(self.members):  # the last member left meanwhile
@@ -222,7 +225,7 @@ class SharedSubscription(Binding):
             if chosen is not None:
                 own = chosen[0].session, chosen[1]
                 full = full or own
-                if (own[0].outbox is not None or not target) and _has_room(own):
+                if (own[0].outbox is not None or (first is None and not target)) and _has_room(own):
                     return own
         tried = (*target[1:], relays.me)
         for relay in relays.untried(tried, first):
@@ -243,9 +246,32 @@ class SharedSubscription(Binding):
         """Whether some members may not get messages of a topic, so that each is asked."""
         return self._filters > 0 or self._permissions.hides(topic)
 
-    def _offer(self, message: Message, tally: Tally) -> bool:
+    def _go_on(self, message: Message, source: Source) -> tuple[Session, Delivery] | None:
+        """The broker that gets a message from another one if no broker is known here that has not had it: that other
+        one, which may know more, and at the second time a broker that has got a member since it had the message."""
+        interest, target = self._effects.interest, message.target
+        if not target or interest is None or len(self.members):
+            return None
+        me = number_of(interest.me.encode())
+        if me not in target[1:] and isinstance(source, Session):
+            return source, Delivery(message, message.qos, message.retain, (*target, me), self)
+        if self._relays is not None:
+            for relay in self._relays.untried((), None):
+                if target[1:].count(relay.number) < MOST_TIMES:
+                    return relay.session, self._relayed(relay, message, (*target[1:], me))
+        return None
+
+    def _offer_each(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """The same for each message of a batch, which may go to different receivers."""
+        tally.reached -= 1
+        reached = [at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, source, tally)]
+        tally.reach(reached, batch.count)
+
+    def _offer(self, message: Message, source: Source, tally: Tally) -> bool:
         """Offer a message to the members that may get it. Return whether the group counts as a receiver."""
         found = self._find(message, message.target)
+        if found is None:
+            found = self._go_on(message, source)
         if found is not None:
             self._effects.work += DELIVERY_WORK
             self._hand_over(found[0], found[1], tally)
@@ -271,30 +297,23 @@ class SharedSubscription(Binding):
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Dispatch QoS 0 messages of one topic and size to the members."""
-        if self._must_ask(batch.topic):
-            tally.reached -= 1
-            reached = [at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)]
-            tally.reach(reached, batch.count)
+        relays, is_from_broker = self._relays, len(batch.target) > 0
+        if self._must_ask(batch.topic) or (is_from_broker and self.members.best_state() >= AWAY):
+            self._offer_each(batch, source, tally)
             return
         if not len(self):
             tally.reached -= 1
             return
         if not self.members.is_in_turn:
+            if relays is not None:
+                self._offer_each(batch, source, tally)
+                return
             self._effects.work += DELIVERY_WORK * batch.count
             for at in range(batch.count):
                 self.accept(batch.delivery(at, 0).message, source, tally)
             return
-        relays = self._relays
-        if relays is None:
+        if relays is None or is_from_broker:
             self._dispatch(batch, tally)
-            return
-        if batch.target:
-            if self.members.best_state() < AWAY:
-                self._dispatch(batch, tally)
-                return
-            tally.reached -= 1
-            reached = [at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, tally)]
-            tally.reach(reached, batch.count)
             return
         own: list[int] = []
         by_relay: dict[ShareRelay, list[int]] = {}
@@ -354,10 +373,14 @@ class SharedSubscription(Binding):
     def returned(self, delivery: Delivery) -> bool:
         """A member's session ended: give its QoS 1 message to another member, if there is one (5.0 §4.8.2).
 
-        A QoS 2 message goes to no other member [MQTT-4.8.2-5].
+        A QoS 2 message that was sent goes to no other member [MQTT-4.8.2-5].
         """
+        return delivery.qos == 1 and self.pass_on(delivery)
+
+    def pass_on(self, delivery: Delivery) -> bool:
+        """Give a message to another member. Return whether there is one, and it takes the message."""
         group = self if len(self) else self._shares.get(self.name)
-        if delivery.qos != 1 or group is None:
+        if group is None:
             return False
         found = group._find(delivery.message, NO_TARGET)
         if found is None:
@@ -470,10 +493,10 @@ class SharedSubscription(Binding):
             self._effects.interest.shares.uncount(self.name, member.counted)
         self.members.remove(client_id)
 
-    def tell(self, is_told: bool) -> None:
+    def tell(self) -> None:
         """From now on, other brokers have members, too. Their relays, which a store has brought back, are no members
         here."""
-        self.is_told = is_told
+        self.is_told = True
         interest = self._effects.interest
         assert interest is not None, "there are others"
         for member in list(self.members.all()):

@@ -17,6 +17,7 @@ from mqttlite.core.question import LoadPage
 from mqttlite.core.reasons import SESSION_EXPIRED, count
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
+from mqttlite.core.route.shared_subscription import SharedSubscription
 from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.core.session.session import Session
 from mqttlite.core.tracer import NOT_TRACED
@@ -93,13 +94,16 @@ class SessionEnd(Job):
         return True
 
     def _empty_queue(self) -> bool:
-        delivery = self._session.take_waiting()
-        while delivery is not None:
-            self._let_go(delivery)
+        session = self._session
+        while True:
+            was_sent = len(session.window.resend) > 0
+            delivery = session.take_waiting()
+            if delivery is None:
+                break
+            self._let_go(delivery, was_sent)
             self._effects.work += _MESSAGE_WORK
             if not has_budget(self._effects):
                 return False
-            delivery = self._session.take_waiting()
         is_stored = self._stored.get(self._session.client_id) is self._session  # otherwise the client has a new one
         if self._pages is not None and self._session.queue.stored and is_stored:
             self._is_reading = True
@@ -121,14 +125,17 @@ class SessionEnd(Job):
             self._session.add_page(first, page)
         self._jobs.queue(self)
 
-    def _let_go(self, delivery: Delivery) -> None:
+    def _let_go(self, delivery: Delivery, was_sent: bool) -> None:
         """Return a message to its origin, if it has one. A QoS 2 message in flight goes to no other client
-        [MQTT-4.8.2-5]."""
+        [MQTT-4.8.2-5], but one that only waited may."""
         message = delivery.message
         origin = delivery.origin
         if origin is not None and not message.expired(self._effects.now):
             self._effects.work += _REDISPATCH_WORK
             if origin.returned(delivery):
+                return
+            only_waited = not was_sent and delivery.qos == 2
+            if only_waited and isinstance(origin, SharedSubscription) and origin.pass_on(delivery):
                 return
         if message.trace:
             self._drop(1, message.topic, message.trace)

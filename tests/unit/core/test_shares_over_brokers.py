@@ -12,6 +12,7 @@ from mqttlite.core.reasons import FILTER_MISMATCH, NO_SUBSCRIBERS
 from mqttlite.core.route.relayed import number_of
 from mqttlite.core.route.share_members import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, PREFER_LOCAL
 from mqttlite.core.route.share_relays import MOST_TURNS
+from mqttlite.core.route.shared_subscription import MOST_TIMES
 from mqttlite.core.route.tally import SENT
 from mqttlite.core.share_interest import NONE_LEFT, UNTOLD, ShareInterest, connected_of, members_of, qos_of, summary
 from mqttlite.core.share_interest import weights_of as weights
@@ -262,12 +263,76 @@ def test_a_burst_is_passed_on_if_no_member_is_connected(qos: int) -> None:
     assert [len(each.payloads()) for each in (b, c)] == [0, 0]
     assert place.world.session("m").queued == (3 if qos else 0)
     place.world.broker.unsubscribe("m", SHARE.encode(), place.world.now)
-    place.burst(b, 3, qos, number("b"), number("c"))
+    twice = (number("b"), number("c")) * MOST_TIMES
+    place.burst(b, 3, qos, *twice, ME)
     assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == 3
     b.send(Unsubscribe(b.packet_id(), (SHARE.encode(),)))
     c.send(Unsubscribe(c.packet_id(), (SHARE.encode(),)))
-    place.burst(b, 3, qos)
+    place.burst(b, 3, qos, *twice, ME)
     assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == 6
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_broker_that_knows_of_no_member_gives_messages_back(is_known: bool, qos: int, count: int) -> None:
+    place = Place()
+    b = relay(place.world, "b")
+    c = place.broker("c", 1) if is_known else relay(place.world, "c")
+    place.burst(b, count, qos, number("c"))
+    back = [NUMBER, number("c"), ME]
+    assert identifiers(b) == [(str(at), back) for at in range(count)]
+    place.burst(b, count, qos, number("c"), ME)
+    assert identifiers(b) == []
+    dropped = place.world.broker.router.drops.by_reason.get(NO_SUBSCRIBERS, 0)
+    assert (len(c.payloads()), dropped) == ((count, 0) if is_known else (0, count))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_that_came_back_goes_to_a_broker_at_most_twice(qos: int, count: int) -> None:
+    place = Place()
+    b = place.broker("b", 1)
+    place.burst(b, count, qos, ME, number("b"))
+    assert identifiers(b) == [(str(at), [NUMBER, ME, number("b"), ME]) for at in range(count)]
+    place.burst(b, count, qos, ME, number("b"), ME, number("b"))
+    assert identifiers(b) == []
+    assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == count
+
+
+@pytest.mark.parametrize("policy", [HASH_TOPIC, LEAST_INFLIGHT])
+def test_each_message_of_a_burst_without_a_member_is_counted(policy: str) -> None:
+    place = Place(World(share_policies={"*": policy}))
+    b, c = place.broker("b", 1), place.broker("c", 1)
+    place.burst(b, 4, 0, *(number("b"), number("c")) * MOST_TIMES, ME)
+    assert c.payloads() == []
+    assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == 4
+
+
+@pytest.mark.parametrize("policy", [HASH_TOPIC, LEAST_INFLIGHT])
+def test_a_burst_for_a_broker_goes_to_its_members_by_their_policy(policy: str) -> None:
+    place = Place(World(share_policies={"*": policy}))
+    member, b = place.member("m"), place.broker("b", 1)
+    place.burst(b, 4, 0)
+    assert member.payloads() == ["0", "1", "2", "3"]
+    place.publisher.send(*[Publish(b"t", b"%d" % at) for at in range(4)])
+    assert len(member.payloads()) + len(b.payloads()) == 4
+
+
+@pytest.mark.parametrize("policy", ["round_robin", HASH_TOPIC])
+def test_a_member_that_is_away_comes_behind_brokers_with_room_if_the_first_one_has_none(policy: str) -> None:
+    limits = Limits(max_queued_messages=1, max_inflight=1, max_block_s=0.0)
+    place = Place(World(limits, share_policies={"*": policy}))
+    place.member("m", expiry=1_000).lose()
+    brokers = [place.broker("b", 1), place.broker("c", 1)]
+    for each in brokers:
+        each.auto_ack = False
+    for at in range(4):
+        place.publisher.publish("t", str(at), qos=1)
+    assert place.world.session("m").queued == 0
+    assert [place.world.session(f"{RELAYS}{name}").queued for name in "bc"] == [1, 1]
+    place.publisher.publish("t", "4", qos=1)
+    assert place.world.session("m").queued == 1
 
 
 def test_a_broker_without_a_member_passes_a_message_on_to_one_that_has_not_had_it() -> None:
@@ -279,7 +344,7 @@ def test_a_broker_without_a_member_passes_a_message_on_to_one_that_has_not_had_i
     place.relayed(b, "y", number("d"), number("b"))
     assert identifiers(c) == [("y", [NUMBER, number("d"), number("b"), ME])]
     b.received()
-    place.relayed(b, "z", number("b"), number("c"), number("d"))
+    place.relayed(b, "z", *(number("b"), number("c"), number("d")) * MOST_TIMES, ME)
     assert acks(b) == [0x10]
     assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == 1
     assert [each.payloads() for each in (b, c, d)] == [[], [], []]
@@ -288,7 +353,7 @@ def test_a_broker_without_a_member_passes_a_message_on_to_one_that_has_not_had_i
 def test_a_message_of_a_share_that_nobody_has_any_more_is_counted() -> None:
     place = Place()
     b = relay(place.world, "b")
-    place.relayed(b, "x")
+    place.relayed(b, "x", ME)
     assert acks(b) == [0x10]
     assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == 1
 
@@ -412,15 +477,19 @@ def test_what_a_session_that_ends_has_not_acknowledged_goes_to_another_broker() 
     assert identifiers(b) == [("1", [NUMBER])]
 
 
-def test_what_waited_for_a_broker_that_is_lost_goes_to_a_member_here() -> None:
+@pytest.mark.parametrize("has_member", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_waited_for_a_broker_that_is_lost_goes_to_a_member_here(qos: int, has_member: bool) -> None:
     place = Place()
     b = place.broker("b", 1)
+    b.auto_ack = False
+    place.publisher.publish("t", "sent", qos=2)
     b.lose()
-    place.publisher.publish("t", "x", qos=1)
-    member = place.member("m", qos=1)
+    place.publisher.publish("t", "x", qos=qos)
+    member = place.member("m") if has_member else place.world.connect("m")
     place.world.broker.end_session(f"{RELAYS}b", place.world.now)
     place.world.settle()
-    assert member.payloads() == ["x"]
+    assert member.payloads() == (["x"] if has_member else [])
 
 
 def test_a_message_that_waited_over_a_restart_still_names_its_share() -> None:
@@ -516,29 +585,48 @@ def test_more_shares_than_others_may_know_are_not_told() -> None:
     assert large.count(b"y", 0, False) == UNTOLD
 
 
-def test_of_two_shares_with_one_number_others_know_the_first() -> None:
-    first, second = _of_one_number()
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_of_two_shares_with_one_number_each_gets_what_its_filter_matches(qos: int, count: int) -> None:
+    first, second = _of_one_number("$share/{}/other/#", "$share/{}/t")
     place = Place()
     members = [place.member(f"m{at}", share=each) for at, each in enumerate((first, second))]
-    assert [name.decode() for name, _ in place.told.interest.shares.current()] == [first]
+    assert [name.decode() for name, _ in place.told.interest.shares.current()] == [first, second]
     b = relay(place.world, "b")
-    place.relayed(b, "x", share=second)
-    assert [each.payloads() for each in members] == [["x"], []]
-    for each in members:
-        each.disconnect()
-    place.relayed(b, "x", share=second)
-    assert acks(b)[-1] == 0x10
+
+    def got() -> list[int]:
+        properties = Properties(subscription_identifiers=[number_of(second.encode()), ME])
+        ids = [b.packet_id() if qos else 0 for _ in range(count)]
+        b.send(*[Publish(b"t", b"x", qos, False, False, each, properties) for each in ids])
+        return [len(each.payloads()) for each in members]
+
+    assert got() == [0, count]
+    members[0].disconnect()
+    members[0] = place.member("m0", share=first)
+    assert got() == [0, count]
+    members[1].disconnect()
+    assert got() == [0, 0]
+    assert place.world.broker.router.drops.by_reason[NO_SUBSCRIBERS] == count
 
 
-def _of_one_number() -> tuple[str, str]:
-    found: dict[int, str] = {}
-    at = 0
-    while True:
-        name = f"$share/{at}/t"
-        same = found.setdefault(number_of(name.encode()), name)
-        if same is not name:
-            return same, name
-        at += 1
+def test_of_two_shares_with_one_number_that_match_a_topic_one_with_a_member_here_gets_it() -> None:
+    first, second = _of_one_number("$share/{}/#", "$share/{}/t")
+    place = Place()
+    b = place.broker("b", 1, share=first)
+    member = place.member("m", share=second)
+    place.relayed(b, "x", share=second)
+    assert member.payloads() == ["x"]
+
+
+def _of_one_number(*patterns: str) -> tuple[str, str]:
+    """Names by two patterns."""
+    first, second = patterns
+    found = {number_of(name.encode()): name for name in (first.format(at) for at in range(40_000))}
+    return next(
+        (found[number_of(name.encode())], name)
+        for name in (second.format(at) for at in range(1_000_000))
+        if number_of(name.encode()) in found
+    )
 
 
 def test_a_relay_has_as_many_shares_as_others_have() -> None:
@@ -677,6 +765,24 @@ def test_what_would_become_of_a_message_names_the_broker_that_is_next() -> None:
         place.publisher.publish("t", str(at), qos=1)
         assert len(place.world.clients) == 3
         assert _latest(place.world) == chosen
+
+
+def test_to_ask_what_would_become_of_a_message_changes_no_turn() -> None:
+    rows = []
+    for plans in (0, 3):
+        place = Place()
+        place.member("m")
+        for name in "bcd":
+            place.broker(name, 90)
+        row = []
+        for at in range(400):
+            for _ in range(plans):
+                place.world.broker.planner.publish("p", None, b"t", b"x", 1, False)
+            place.publisher.publish("t", str(at))
+            row.append(_latest(place.world))
+        rows.append(row)
+    assert rows[0] == rows[1]
+    assert set(rows[0]) == {"m", f"{RELAYS}b", f"{RELAYS}c", f"{RELAYS}d"}
 
 
 def _latest(world: World) -> str:
