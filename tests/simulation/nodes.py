@@ -1,9 +1,10 @@
 """Nodes in one process, in a time of its own, and their faults: all from a seed.
 
 Each node has the core, loop driver and `Nodes` that a broker has; its store keeps what a commit had reached when the
-node dies. Publishers, subscribers and members of groups are kept sessions, as clients are that come back; a group has a
-member that never leaves, and others that come and go. In the end each acknowledged message has reached each subscriber,
-one of QoS 2 once, each publisher's in order, and one member of each group; and all nodes retain the same.
+node dies. Publishers, subscribers and members of groups are kept sessions, as clients are that come back. Members
+come and go, but one only leaves its group while all other nodes know a node with another one. In the end each
+acknowledged message has reached each subscriber, one of QoS 2 once, each publisher's in order, and one member of each
+group that its node knew; and all nodes retain the same.
 """
 
 import asyncio
@@ -20,12 +21,13 @@ from mqttlite.core.message import Message
 from mqttlite.core.question import Authenticate, Locate, Question
 from mqttlite.extensions.namespaces import NAMESPACES
 from mqttlite.extensions.nodes.nodes import Nodes
+from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.net.local_link import LocalClient
 from mqttlite.net.local_session import LocalSession
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC
-from mqttlite.wire.packets import Ack, Publish, SubscriptionRequest
+from mqttlite.wire.packets import Ack, Publish, Suback, SubscriptionRequest
 from tests.simulation.cluster import VirtualLoop
 from tests.support.air import Air
 
@@ -115,6 +117,11 @@ class SimulatedNode:
         for client in (*self.subscribers, *self.publishers):
             client.come(life)
 
+    def knows(self, other: "SimulatedNode", share: str) -> bool:
+        """Whether it runs, and knows that another node has members of a shared subscription."""
+        session = None if self.life is None else self.life.core.sessions.get(f"{CLIENT_ID_PREFIX}{other.name}")
+        return session is not None and share.encode() in session.subscriptions
+
     async def stop(self, *, is_killed: bool) -> None:
         """End it, with goodbye or without."""
         life, self.life = self.life, None
@@ -154,6 +161,8 @@ class Subscriber:
         self.got: list[tuple[bytes, bytes]] = []
         self._unreleased: Final[dict[int, Publish]] = {}
         self._is_subscribed = False
+        self.is_acknowledged = False
+        """Whether SUBACK has come."""
 
     def come(self, life: Life) -> None:
         session = self.session = life.session(self.client_id, lambda: later(self._read, session))
@@ -175,6 +184,8 @@ class Subscriber:
                 else:
                     self._unreleased.setdefault(packet.packet_id, packet)
                 session.acknowledge(packet)
+            elif isinstance(packet, Suback):
+                self.is_acknowledged = self._is_subscribed
             elif isinstance(packet, Ack) and packet.packet_type not in (PUBACK, PUBREC, PUBCOMP):
                 released = self._unreleased.pop(packet.packet_id, None)
                 if released is not None:
@@ -191,26 +202,28 @@ class Member(Subscriber):
             return
         if self._is_subscribed:
             self.session.unsubscribe([self.filter.encode()])
-            self._is_subscribed = False
+            self._is_subscribed = self.is_acknowledged = False
         else:
             self._subscribe(self.session)
 
     def end(self, life: Life) -> None:
         """End the session, and come again as a new client."""
         self.session = None
-        self._is_subscribed = False
+        self._is_subscribed = self.is_acknowledged = False
         life.core.end_session(self.client_id, asyncio.get_running_loop().time())
         self.come(life)
 
 
 class Group:
-    """The members of a shared subscription, at all nodes. The first one never leaves."""
+    """The members of a shared subscription, at all nodes."""
 
     def __init__(self, name: str, topic_filter: str, qos: int) -> None:
         self.name: Final = name
         self.filter: Final = topic_filter
         self.qos: Final = qos
         self.members: Final[list[Member]] = []
+        self.unheard: Final[set[bytes]] = set()
+        """Payloads published where no member was known."""
 
     def add(self, node: SimulatedNode) -> None:
         """Another member."""
@@ -302,13 +315,14 @@ class World:
         while asyncio.get_running_loop().time() < until:
             await asyncio.sleep(self.chance.random() * 2)
             await self._fail()
-            self._regroup()
+            await self._regroup()
         self.air.loss = 0.0
         self.air.cut.clear()
         self.air.without.clear()
         for node in self.nodes:
             if node.life is None:
                 await node.start()
+                self._note_unheard(node)
         await asyncio.sleep(HEALS_S)
         publishing.cancel()
         await asyncio.sleep(HEALS_S)
@@ -322,6 +336,7 @@ class World:
             for node in self.nodes:
                 for publisher in node.publishers:
                     publisher.publish(retain=self.chance.random() < 0.1)
+                self._note_unheard(node)
 
     async def _fail(self) -> None:
         node = self.chance.choice(self.nodes)
@@ -330,6 +345,7 @@ class World:
             await node.stop(is_killed=fault == "kill")
         elif fault == "start" and node.life is None:
             await node.start()
+            self._note_unheard(node)
         elif fault == "cut":
             other = self.chance.choice([each for each in self.nodes if each is not node])
             self.air.cut.add(frozenset((node.name, other.name)))
@@ -342,17 +358,46 @@ class World:
         elif fault == "without":
             self.air.without.add(node.name)
 
-    def _regroup(self) -> None:
+    async def _regroup(self) -> None:
         """A member comes or goes, or its session ends."""
         group = self.chance.choice(self.groups)
-        member = self.chance.choice(group.members[1:])
-        life = next(node.life for node in self.nodes if member in node.subscribers)
+        member = self.chance.choice(group.members)
+        ends = group.qos == 1 and self.chance.random() < 0.3  # of QoS 2, what a session has ends with it
+        if member._is_subscribed:
+            if not self._may_leave(group, member, ends):
+                return
+            await asyncio.sleep(2 * MAX_COMMIT_S)
+            if not self._may_leave(group, member, ends):
+                return
+        life = self._node_of(member).life
+        if life is not None:
+            if ends:
+                member.end(life)
+            else:
+                member.toggle()
+
+    def _note_unheard(self, node: SimulatedNode) -> None:
+        """What is published where no member is known need not reach one."""
+        life = node.life
         if life is None:
             return
-        if group.qos == 1 and self.chance.random() < 0.3:  # of QoS 2, what a session has ends with it
-            member.end(life)
-        else:
-            member.toggle()
+        for group in self.groups:
+            if life.core._routes.share(f"$share/{group.name}/{group.filter}".encode()) is None:
+                group.unheard.update(each._sent.payload for each in node.publishers if each._sent is not None)
+
+    def _may_leave(self, group: Group, member: Member, ends: bool) -> bool:
+        """Whether there is another member, and all nodes know that its node has some. The node of the member need not
+        know it, unless messages of its session must go on."""
+        without = None if ends else self._node_of(member)
+        for other in group.members:
+            if other is not member and other.is_acknowledged and other.session is not None:
+                home = self._node_of(other)
+                if all(each in (home, without) or each.knows(home, other.filter) for each in self.nodes):
+                    return True
+        return False
+
+    def _node_of(self, member: Member) -> SimulatedNode:
+        return next(node for node in self.nodes if member in node.subscribers)
 
     def check(self) -> None:
         """All promises."""
@@ -386,7 +431,7 @@ class World:
     def _check_group(self, publisher: Publisher, group: Group) -> None:
         wanted = [each for each in publisher.acknowledged if each.payload and _matches(group.filter, each.topic)]
         counts = Counter(payload for member in group.members for _topic, payload in member.got)
-        missing = [each.payload for each in wanted if not counts[each.payload]]
+        missing = [each.payload for each in wanted if not counts[each.payload] and each.payload not in group.unheard]
         assert not missing, f"no member of {group.name} has {missing} of {len(wanted)}"
         if group.qos == 2:
             twice = [each.payload for each in wanted if each.qos == 2 and counts[each.payload] > 1]
