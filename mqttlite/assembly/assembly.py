@@ -280,6 +280,10 @@ def _nodes(runtime: Runtime) -> "Nodes | None":
     """Raises `ConfigError`."""
     options = runtime.config.nodes
     if options is None:
+        if "nodes" in BUILT_IN:
+            from mqttlite.extensions.nodes.sessions import end_sessions_of_nodes
+
+            end_sessions_of_nodes(runtime.core, runtime.clock())
         return None
     from mqttlite.extensions.cluster.options import default_node
     from mqttlite.extensions.nodes.connect import carrier_of

@@ -21,7 +21,8 @@ from mqttlite.extensions.nodes.blobs import VERSION, Blob, Data, Hello, Notes, O
 from mqttlite.extensions.nodes.carrier import Carrier, CarrierLost
 from mqttlite.extensions.nodes.locating import Locating, TakesIn
 from mqttlite.extensions.nodes.options import is_name
-from mqttlite.extensions.nodes.peer import CLIENT_ID_PREFIX, NodeState, Peer
+from mqttlite.extensions.nodes.peer import NodeState, Peer
+from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.extensions.nodes.shares import shares_of
 from mqttlite.net.link import LinkDriver
 from mqttlite.telemetry.figures import Values
@@ -203,8 +204,8 @@ class Nodes:
         if interest.shares.has_untold and not self._has_untold_shares:
             self._has_untold_shares = True
             _log.warning(
-                "more than %d shared subscriptions, or %d bytes of their names, have members here, or two names have "
-                "the same number: members of others share only what is published here",
+                "more than %d shared subscriptions, or %d bytes of their names, have members here: members of others "
+                "share only what is published here",
                 *(MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES),
             )
         is_much = len(interest) > MAX_FILTERS or interest.size_bytes > MAX_FILTERS_BYTES

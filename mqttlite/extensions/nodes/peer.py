@@ -24,6 +24,7 @@ from mqttlite.core.message import Message
 from mqttlite.extensions.nodes.blobs import VERSION, Blob, Close, Data, Note, Notes, Open
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.extensions.nodes.notes import NoteBook
+from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.extensions.nodes.shares import is_share, membership
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient, LocalLink
@@ -31,9 +32,6 @@ from mqttlite.net.local_session import waiting_in
 from mqttlite.wire.constants import CONNACK, PUBCOMP, PUBREL, SUBACK, UNSUBACK
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import Ack, Subscribe, SubscriptionRequest, Unsubscribe
-
-CLIENT_ID_PREFIX: Final = "$node/"
-"""The client identifier of the session for a node begins with it; the name follows."""
 
 SILENT_S: Final = 3.0
 """A node of which nothing is heard for so long is away."""
@@ -64,7 +62,11 @@ UNHANDLED_BYTES: Final = 1_048_576
 """While the broker has more bytes of the other node to handle, it is not told that they are taken."""
 
 NEWS_BYTES: Final = 65_536
-"""About how many bytes of topic filters are in one blob: some milliseconds of work for the other node."""
+"""About how many bytes of topic filters are in one blob."""
+
+NEWS_AT_ONCE: Final = 200
+"""How many topic filters and shared subscriptions are in one blob: some milliseconds of work for the other node, and of
+new shared subscriptions about thirty."""
 
 NEWS_WAITING_BYTES: Final = 4 * 1_048_576
 """How many bytes of topic filters may wait for a node, beside those of the beginning. With more the connection ends,
@@ -459,7 +461,7 @@ class Peer:
     def _next(self, now: float) -> Data:
         news: list[tuple[bytes, int]] = []
         size = 0
-        while self._news and size < NEWS_BYTES and not self._is_cut:
+        while self._news and size < NEWS_BYTES and len(news) < NEWS_AT_ONCE and not self._is_cut:
             each = self._news.popleft()
             size += len(each[0])
             news.append(each)

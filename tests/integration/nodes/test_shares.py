@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from mqttlite import Client
+from mqttlite.config.file import parse_config
 from mqttlite.extensions.nodes import nodes as nodes_module
+from mqttlite.extensions.nodes.blobs import Data, decode
+from mqttlite.extensions.nodes.peer import NEWS_AT_ONCE
+from mqttlite.server import Broker
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.integration.nodes.test_nodes import (
@@ -232,3 +236,40 @@ async def test_messages_that_fall_due_while_a_node_is_down_reach_a_member_at_ano
         async with broker_of("a", tmp_path / "a") as a:
             await connected(a, b)
             await all_of(3, reader)
+
+
+async def test_a_broker_that_is_no_node_any_more_gives_messages_to_its_own_members(
+    air: Air, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with broker_of("a", tmp_path / "a") as a, broker_of("b", tmp_path / "b") as b:
+        await connected(a, b)
+        async with kept_client(b, "there") as member:
+            await member.subscribe(SHARE, qos=1)
+        air.cut.add(frozenset("ab"))
+        peer_of(a, "b").end("The test cuts it off.")
+        async with client_of(a) as publisher:
+            await publish(publisher, 3, qos=1)
+        async with kept_client(a, "here") as member:
+            await member.subscribe(SHARE, qos=1)
+    async with Broker(parse_config({"listeners": [{"port": 0}], "data_dir": str(tmp_path / "a")})) as a:
+        async with kept_client(a, "here") as member, client_of(a) as publisher:
+            reader = Reader(member)
+            await publish(publisher, 3, qos=1, start=3)
+            await all_of(6, reader)
+        assert "this broker is no node any more: what waited for b goes to members" in caplog.text
+
+
+async def test_very_many_shares_of_a_client_are_told_in_many_parts(fleet: Fleet, air: Air) -> None:
+    a, b = [await fleet.start(name, limits={"max_shared_subscriptions": 1_000}) for name in "ab"]
+    await connected(a, b)
+    async with client_of(a) as member, client_of(b) as publisher:
+        air.blobs.clear()
+        reader = Reader(member)
+        await member.subscribe([(f"$share/g/jobs/{each}", 1) for each in range(500)])
+        for number in range(3):
+            await publisher.publish(f"jobs/{number * 249}", str(number), qos=1)
+        await all_of(3, reader)
+        told = [decode(blob) for sender, _, blob in air.blobs if sender == "a"]
+        counts = [len(each.news) for each in told if isinstance(each, Data) and each.news]
+        assert sum(counts) == 500
+        assert max(counts) <= NEWS_AT_ONCE
