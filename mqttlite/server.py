@@ -19,6 +19,7 @@ from mqttlite.config import Config, ConfigError, LameDuckOptions, ListenerOption
 from mqttlite.config.checks import conflicts
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.broker import Broker as Core
+from mqttlite.core.connect.connection import Connection
 from mqttlite.core.ports import Store
 from mqttlite.extensions.extension import Extension
 from mqttlite.extensions.local_subscription import Callback, LocalSubscription, LocalSubscriptions, SubscribeOptions
@@ -329,17 +330,23 @@ class Broker:
         loop = asyncio.get_running_loop()
         for listener in self.listeners:
             await listener.stop_accepting()
+        if self._assembly.nodes is not None:
+            self._assembly.nodes.locating.leave()
         _log.info("disconnecting %d clients within %g s", len(self._core.connections), options.deadline_s)
         deadline = loop.time() + options.deadline_s
-        while self._core.connections and self._running and loop.time() < deadline:
+        while (clients := self._clients()) and self._running and loop.time() < deadline:
             steps_left = max(1, round((deadline - loop.time()) / _DRAIN_STEP_S))
-            share = max(_DRAIN_AT_ONCE, math.ceil(len(self._core.connections) / steps_left))
-            for connection in list(self._core.connections.values())[:share]:
+            share = max(_DRAIN_AT_ONCE, math.ceil(len(clients) / steps_left))
+            for connection in clients[:share]:
                 self._core.send_away(connection, options.server_reference, loop.time())
             self._loop_driver.run()
-            if self._core.connections:
+            if len(clients) > share:
                 await asyncio.sleep(_DRAIN_STEP_S)
         await self.stop()
+
+    def _clients(self) -> list[Connection]:
+        """All connections but those of other nodes, which go on until the end."""
+        return [each for each in self._core.connections.values() if not each.identity.is_relay]
 
     async def _end(self, timeout_s: float) -> None:
         assembly = self._assembly

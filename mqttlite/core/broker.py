@@ -532,6 +532,16 @@ class Broker:
             self._closing.end_overflowed()
         return True
 
+    def displace(self, client_id: str, now: float) -> None:
+        """Close the connection of a client with 0x8E, because it is connected to another broker now."""
+        self.effects.now = now
+        connection = self._online.get(client_id)
+        if connection is not None:
+            detail = "another connection uses this client identifier"
+            self._closing.end(connection, CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER, detail)
+            if self.effects.overflowed:  # by its will
+                self._closing.end_overflowed()
+
     def send(self, client_id: str, topic: bytes, payload: bytes, now: float) -> bool:
         """Send a QoS 0 message to one client, past rules and other subscribers.
 

@@ -219,7 +219,7 @@ class Link(LinkPort):
     """A listener creates one for each connection that it accepts. It has the methods of an `asyncio.Protocol` but does
     not inherit from it, because a compiled class cannot inherit from an interpreted one."""
 
-    __slots__ = ("_has_ended", "_is_passed_on", "_linger", "_lost_by", "_on_lost", "_on_made", "_transport", "made")
+    __slots__ = ("_has_ended", "_linger", "_lost_by", "_on_lost", "_on_made", "_transport", "is_passed_on", "made")
 
     # Inherited; declared again because type checkers differ in what they infer from the assignments below.
     address: str
@@ -245,20 +245,22 @@ class Link(LinkPort):
         self._linger: asyncio.TimerHandle | None = None
         self._lost_by = ""
         self._has_ended = False
-        self._is_passed_on = False
+        self.is_passed_on: bool = False
+        """Whether another protocol has its socket."""
 
     def pass_on(self, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
         """Give the socket to another protocol, because the core has let go of the connection. The listener counts it
         until that calls `connection_lost` of this link too."""
-        self._is_passed_on = True
         if self.connection.hold_reasons:
+            self.connection.hold_reasons = 0
             self._resume_reading()
+        self.is_passed_on = True
         self._transport.set_protocol(protocol)
         return self._transport
 
     def take_back(self) -> None:
         """Close the socket that another protocol had, after the client has its last bytes."""
-        self._is_passed_on = False
+        self.is_passed_on = False
         self._transport.set_protocol(cast(asyncio.BaseProtocol, self))
         self.finish()
 
@@ -364,7 +366,7 @@ class Link(LinkPort):
 
         Closing a socket with unread bytes would reset it, and the client could lose the DISCONNECT with the reason.
         """
-        if self._is_passed_on:
+        if self.is_passed_on:
             return
         if self.gone:
             self._end()  # a held link does not handle its waiting bytes any more

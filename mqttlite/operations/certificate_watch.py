@@ -168,6 +168,8 @@ class CertificateWatch:
     async def _end_revoked(self, files: CertificateFiles, links: list[Link]) -> None:
         """Disconnect clients whose certificates are revoked."""
         for at, link in enumerate(links, 1):
+            if link.is_passed_on:  # another node serves it
+                link.abort()
             self._core.end_unauthorized(link.connection, "the client's certificate is revoked", self._loop.time())
             if at % REVOKED_PER_ITERATION == 0:
                 self._flush()

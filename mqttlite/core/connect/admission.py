@@ -67,6 +67,7 @@ class Admission:
         if self.locates and packet.client_id and not (connection.is_located or connection.peer.is_inside):
             self._wait(connection, packet, Locate(connection.number, packet.client_id, must_authenticate=not is_free))
             connection.waits_for = AN_ANSWER
+            connection.deferred = True  # so that what a client sent that leaves meanwhile is handled
         elif is_free:
             self._connecting.accept(connection, packet, None)
         else:
@@ -158,7 +159,7 @@ class Admission:
 
     def _resume(self, connection: Connection) -> None:
         """Handle the packets that arrived while the connection waited."""
-        if connection.framer.kept_bytes and not connection.deferred:
+        if connection.framer.kept_bytes or connection.deferred:
             connection.deferred = True
             self._effects.deferred.append(connection.number)
 

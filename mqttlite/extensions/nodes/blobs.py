@@ -82,10 +82,12 @@ class Told(msgspec.Struct, frozen=True, tag="told", array_like=True):
     """The answer."""
 
     number: int
-    holds: int
-    """Whether the sender has the session: 0 no, 1 yes, 2 yes with a connected client."""
+    holds: bool
+    """Whether the sender has the session, or a client is about to begin it there."""
     waiting: int
     """How many messages wait in it."""
+    subscriptions: int
+    """How many it has."""
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget", array_like=True):
@@ -96,9 +98,10 @@ class Forget(msgspec.Struct, frozen=True, tag="forget", array_like=True):
 
 
 class Surplus(msgspec.Struct, frozen=True, tag="surplus", array_like=True):
-    """The client is connected to another session of its own than that of the receiver."""
+    """The client has logged in to another session of its own than that of the receiver."""
 
     client_id: str
+    username: str | None
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin", array_like=True):
@@ -116,6 +119,8 @@ class Begin(msgspec.Struct, frozen=True, tag="begin", array_like=True):
     """The name in its certificate."""
     tls_version: str | None
     tls_cipher: str | None
+    rivals: list[str]
+    """Other nodes that have a session of the client, which began while nodes were apart."""
 
 
 class Bytes(msgspec.Struct, frozen=True, tag="bytes", array_like=True):

@@ -16,24 +16,24 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.connect.connection import CLOSED, CONNECTED, Connection
 from mqttlite.core.question import Locate
 from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Note, Room, Surplus, Told
-from mqttlite.extensions.nodes.pipes import ClientEnd, PipeEnd, SessionEnd
-from mqttlite.net.link import Link, LinkDriver
+from mqttlite.extensions.nodes.pipes import ClientEnd, Flow, PipeEnd, SessionEnd
+from mqttlite.net.link import Link, LinkDriver, about
 from mqttlite.net.local_session import waiting_in
 
-NOBODY: Final = 0
-KEPT: Final = 1
-ONLINE: Final = 2
+MEET_S: Final = 3.0
+"""How long a client waits at most for a node that runs and is not connected."""
 
 _log = logging.getLogger("mqttlite.nodes")
 
 
 class Asked(Protocol):
-    """The part of a `Peer` that is used here."""
+    """The part of a `Peer` that is used here. `is_near` says that it runs, so that it is worth to wait for it."""
 
     @property
     def name(self) -> str: ...
     @property
     def is_connected(self) -> bool: ...
+    def is_near(self, now: float, /) -> bool: ...
     def note(self, note: Note) -> None: ...
 
 
@@ -53,10 +53,11 @@ class TakesIn(Protocol):
 
 
 class _Holder(NamedTuple):
-    """A node that has the session of a client; the best one is the greatest."""
+    """A node that may have the session of a client. Of several, the greatest one has the one that goes on."""
 
-    holds: int
+    holds: bool
     waiting: int
+    subscriptions: int
     is_here: bool
     name: str
 
@@ -64,10 +65,13 @@ class _Holder(NamedTuple):
 class _Claim:
     """A question that waits for the answers of other nodes."""
 
-    def __init__(self, question: Locate, stamp: int, waits_for: set[str]) -> None:
+    def __init__(self, question: Locate, stamp: int, since: float, waits_for: set[str]) -> None:
         self.question: Final = question
+        self.since: Final = since
         self.stamp: Final = stamp
         self.waits_for: Final = waits_for
+        self.asked: Final[set[str]] = set()
+        """Those of them that have the question. The others get it when they are connected."""
         self.found: Final[list[_Holder]] = []
         self.later: Final[list[tuple[Asked, Ask]]] = []
         """Questions of other nodes that are answered after it."""
@@ -105,6 +109,9 @@ class Locating:
         """Connections that were told to begin a session here, and may not have yet."""
         self._pipes: Final[dict[tuple[str, int], PipeEnd]] = {}
         self._latest_pipe = 0
+        self._rivals: Final[list[tuple[Connection, str, list[str]]]] = []
+        """Connections whose clients have sessions at other nodes too, which are to end."""
+        self._is_leaving = False
         self.passed_on: Final[dict[str, int]] = {}
         """How many clients here have their session at each node."""
 
@@ -117,21 +124,40 @@ class Locating:
 
     def locate(self, question: Locate) -> None:
         """Find the session of a client."""
-        waits_for = {name for name, peer in self._peers.items() if peer.is_connected}
+        if self._is_leaving:
+            return  # it is closed with all others
+        now = self._driver.time()
+        waits_for = {name for name, peer in self._peers.items() if peer.is_connected or peer.is_near(now)}
         self._latest_stamp += 1
-        claim = self._claims[question.id] = _Claim(question, self._latest_stamp, waits_for)
+        claim = self._claims[question.id] = _Claim(question, self._latest_stamp, now, waits_for)
         self._claims_of.setdefault(question.client_id, []).append(claim)
         for name in waits_for:
-            self._peers[name].note(Ask(question.id, claim.stamp, question.client_id))
+            self._ask(claim, self._peers[name])
         self._look(claim)
 
+    def _ask(self, claim: _Claim, peer: Asked) -> None:
+        if peer.is_connected:
+            claim.asked.add(peer.name)
+            peer.note(Ask(claim.question.id, claim.stamp, claim.question.client_id))
+
+    def leave(self) -> None:
+        """This broker is about to stop: it takes no clients of others in, and begins no more sessions."""
+        self._is_leaving = True
+
+    def on_connected(self, peer: Asked) -> None:
+        """A node is connected."""
+        for claim in self._claims.values():
+            if peer.name in claim.waits_for:
+                self._ask(claim, peer)
+
     def on_away(self, name: str) -> None:
-        """A node is not connected any more."""
-        for claim in list(self._claims.values()):
+        """A node is not connected any more. What it has said does not hold any longer."""
+        for claim in self._claims.values():
+            if name in claim.asked:
+                claim.asked.discard(name)
+                claim.waits_for.add(name)
             claim.found[:] = [each for each in claim.found if each.name != name]
             claim.later[:] = [each for each in claim.later if each[0].name != name]
-            claim.waits_for.discard(name)
-            self._look(claim)
         for client_id, promises in list(self._promised.items()):
             for promise in [each for each in promises if each[0] == name]:
                 self._keep_promise(client_id, promise)
@@ -139,13 +165,23 @@ class Locating:
             self._pipes[key].on_end()
 
     def tick(self) -> None:
-        """Called several times a second: forget what is past."""
+        """Called several times a second: wait no longer for nodes that are away, and forget what is past."""
+        now = self._driver.time()
+        for claim in list(self._claims.values()):
+            for name in list(claim.waits_for):
+                peer = self._peers.get(name)
+                is_hoped_for = peer is not None and peer.is_near(now) and now - claim.since < MEET_S
+                if peer is None or not (peer.is_connected or is_hoped_for):
+                    claim.waits_for.discard(name)
+            self._look(claim)
         for client_id in list(self._coming):
             self._has_coming(client_id)
+        for rival in list(self._rivals):
+            self._end_rivals(rival)
 
     def _look(self, claim: _Claim) -> None:
         """Go on if all nodes have answered."""
-        if claim.waits_for:
+        if claim.waits_for or self._is_leaving:
             return
         question = claim.question
         client_id = question.client_id
@@ -155,56 +191,60 @@ class Locating:
         if not claims:
             del self._claims_of[client_id]
         connection = self._core.connections.get(question.number)
-        chosen = None if connection is None else self._choose(claim)
+        here = self._holder(client_id)
+        holders = [*claim.found, here] if here.holds else claim.found
+        chosen = None if connection is None else max(holders, default=here)
         for each in claim.found:
             if each is not chosen:
                 self._peers[each.name].note(Forget(question.id, client_id))
-        if connection is not None:
-            if chosen is None or chosen.is_here:
-                self._coming.setdefault(client_id, []).append(connection)
+        if connection is not None and chosen is not None:
+            rivals = [each.name for each in holders if each is not chosen]
+            if chosen.is_here:
+                self._begin_here(connection, client_id, rivals)
                 self._answer(question.id, True)
             else:
-                self._pass_on(connection, question, self._peers[chosen.name])
+                self._pass_on(connection, question, self._peers[chosen.name], rivals)
         for peer, ask in claim.later:
             self._on_ask(peer, ask)
 
-    def _choose(self, claim: _Claim) -> _Holder | None:
-        """Of the nodes that have the session, the one that goes on with it; None if there is none."""
-        client_id = claim.question.client_id
-        holders = list(claim.found)
-        here = self._holder(client_id)
-        if here.holds:
-            holders.append(here)
-        best = max(holders, default=None)
-        for each in holders:
-            if each is not best:
-                if each.is_here:
-                    self._end_surplus(client_id)
-                else:
-                    self._peers[each.name].note(Surplus(client_id))
-        return best
+    def _begin_here(self, connection: Connection, client_id: str, rivals: list[str]) -> None:
+        """A client comes to its session here, or begins it."""
+        self._coming.setdefault(client_id, []).append(connection)
+        if rivals:
+            self._rivals.append((connection, client_id, rivals))
 
-    def _pass_on(self, connection: Connection, question: Locate, peer: Asked) -> None:
+    def _end_rivals(self, rival: tuple[Connection, str, list[str]]) -> None:
+        """End the other sessions of a client, if it has logged in. Not before: it may be a stranger."""
+        connection, client_id, names = rival
+        if connection.state == CONNECTED:
+            for name in names:
+                if name in self._peers:
+                    self._peers[name].note(Surplus(client_id, connection.username))
+        if connection.state in (CONNECTED, CLOSED):
+            self._rivals.remove(rival)
+
+    def _pass_on(self, connection: Connection, question: Locate, peer: Asked, rivals: list[str]) -> None:
         link = self._driver.links[question.number]
         assert isinstance(link, Link), "a client with a socket"
         data = self._core.give_up(connection, self._driver.time())
         self._driver.wake()
-        if link.gone:
-            peer.note(Forget(question.id, question.client_id))
-            return
         self._latest_pipe += 2
         pipe = self._latest_pipe + (self._me > peer.name)
         key = peer.name, pipe
         peer.note(
             Begin(
                 *(pipe, question.id, question.client_id, self._places[link.listener], link.address),
-                *(connection.peer.identity.username, link.tls_version, link.tls_cipher),
+                *(connection.peer.identity.username, link.tls_version, link.tls_cipher, rivals),
             )
         )
+        _log.info("client %r is passed on to node %s", question.client_id, peer.name, extra=about(link))
+        if link.gone:  # it has said what it wanted to say
+            Flow(pipe, peer.note, lambda _is_full: None).send(data)
+            peer.note(End(pipe))
+            return
         self.passed_on[peer.name] = self.passed_on.get(peer.name, 0) + 1
         end = self._pipes[key] = ClientEnd(pipe, peer.note, link, lambda: self._on_client_gone(key))
         end.flow.send(data)
-        _log.info("client %s is passed on to node %s, which has its session", question.client_id, peer.name)
 
     def _on_client_gone(self, key: tuple[str, int]) -> None:
         if self._pipes.pop(key, None) is not None:
@@ -236,7 +276,7 @@ class Locating:
             elif isinstance(note, Forget):
                 self._keep_promise(note.client_id, (peer.name, note.number))
             else:
-                self._end_surplus(note.client_id)
+                self._end_surplus(note)
 
     def _on_ask(self, peer: Asked, ask: Ask) -> None:
         self._latest_stamp = max(self._latest_stamp, ask.stamp)
@@ -247,14 +287,14 @@ class Locating:
         here = self._holder(ask.client_id)
         if here.holds:
             self._promised.setdefault(ask.client_id, set()).add((peer.name, ask.number))
-        peer.note(Told(ask.number, here.holds, here.waiting))
+        peer.note(Told(ask.number, here.holds, here.waiting, here.subscriptions))
 
     def _on_told(self, peer: Asked, told: Told) -> None:
         claim = self._claims.get(told.number)
         if claim is not None and peer.name in claim.waits_for:
             claim.waits_for.discard(peer.name)
             if told.holds:
-                claim.found.append(_Holder(told.holds, told.waiting, False, peer.name))
+                claim.found.append(_Holder(True, told.waiting, told.subscriptions, False, peer.name))
             self._look(claim)
 
     def _on_begin(self, peer: Asked, begin: Begin) -> None:
@@ -268,14 +308,14 @@ class Locating:
             link = listener.take_in(end, begin.address, begin.verified_name, begin.tls_version, begin.tls_cipher)
         if link is None:
             _log.warning(
-                "client %s of node %s is turned away: %s",
+                "client %r of node %s is turned away: %s",
                 *(begin.client_id, peer.name),
                 f"there is no listener {begin.listener!r} here" if listener is None else "its listener has no room",
             )
             peer.note(End(begin.pipe))
             return
         self._pipes[key] = end
-        self._coming.setdefault(begin.client_id, []).append(link.connection)
+        self._begin_here(link.connection, begin.client_id, begin.rivals)
 
     def _on_session_gone(self, key: tuple[str, int]) -> None:
         self._pipes.pop(key, None)
@@ -283,12 +323,15 @@ class Locating:
     # ------------------------------------------------------------------ the sessions here
 
     def _holder(self, client_id: str) -> _Holder:
+        """This node, and what it has of a client."""
+        if self._is_leaving:
+            return _Holder(False, 0, 0, True, self._me)
         session = self._core.sessions.get(client_id)
         if session is not None and not session.identity.is_trusted:
-            holds = KEPT if session.outbox is None else ONLINE
-            return _Holder(holds, waiting_in(self._core, client_id), True, self._me)
+            waiting = waiting_in(self._core, client_id)
+            return _Holder(True, waiting, len(session.subscriptions), True, self._me)
         is_coming = self._has_coming(client_id) or client_id in self._promised
-        return _Holder(ONLINE if is_coming else NOBODY, 0, True, self._me)
+        return _Holder(is_coming, 0, 0, True, self._me)
 
     def _keep_promise(self, client_id: str, promise: tuple[str, int]) -> None:
         """The client has come, or does not come any more. Harmless when repeated."""
@@ -304,17 +347,20 @@ class Locating:
             self._coming[client_id] = coming
         return len(coming) > 0
 
-    def _end_surplus(self, client_id: str) -> None:
-        """The client has another session at another node, and is connected there."""
+    def _end_surplus(self, surplus: Surplus) -> None:
+        """The client has logged in to another session of its own at another node."""
+        client_id = surplus.client_id
         session = self._core.sessions.get(client_id)
-        if session is None or session.outbox is not None:
+        if session is None or session.identity.is_trusted or session.identity.username != surplus.username:
             return
+        now = self._driver.time()
+        self._core.displace(client_id, now)
         waiting = waiting_in(self._core, client_id)
         if waiting:
             _log.warning(
-                "client %s has a session here too, in which %d messages wait: it began while the nodes were apart",
+                "client %r has a session here too, in which %d messages wait: it began while the nodes were apart",
                 *(client_id, waiting),
             )
-            return
-        self._core.end_session(client_id, self._driver.time())
+        else:
+            self._core.end_session(client_id, now)
         self._driver.wake()

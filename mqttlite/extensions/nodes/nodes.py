@@ -148,6 +148,7 @@ class Nodes:
 
     async def stop(self) -> None:
         """Say goodbye. What waits for other nodes is kept."""
+        self.locating.leave()
         for peer in self._peers.values():
             peer.end("This broker stops.", "It was stopped.")
         await self._flush()
@@ -303,6 +304,7 @@ class Nodes:
                 draw=lambda: secrets.randbits(62) + 1,
                 on_notes=self.locating.on_notes,
                 on_away=self.locating.on_away,
+                on_connected=self.locating.on_connected,
             )
         return peer
 

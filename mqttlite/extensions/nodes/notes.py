@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from mqttlite.extensions.nodes.blobs import Bytes, Note, Notes
+from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, Forget, Note, Notes, Surplus
 
 NOTE_BYTES: Final = 64
-"""About how large a note is, but for the bytes of a pipe."""
+"""How large a note is at most, but for the bytes of a pipe and for what a client chooses."""
 
 BLOB_BYTES: Final = 262_144
 """About how many bytes of notes are in one blob."""
@@ -61,5 +61,11 @@ class NoteBook:
 
 
 def size_of(note: Note) -> int:
-    """About how many bytes it takes."""
-    return NOTE_BYTES + (len(note.data) if isinstance(note, Bytes) else 0)
+    """How many bytes it takes at most."""
+    if isinstance(note, Bytes):
+        return NOTE_BYTES + len(note.data)
+    if isinstance(note, Begin):
+        return NOTE_BYTES + 4 * (len(note.client_id) + len(note.address) + len(note.verified_name or ""))
+    if isinstance(note, Surplus):
+        return NOTE_BYTES + 4 * (len(note.client_id) + len(note.username or ""))
+    return NOTE_BYTES + (4 * len(note.client_id) if isinstance(note, Ask | Forget) else 0)

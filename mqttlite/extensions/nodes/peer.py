@@ -129,6 +129,7 @@ class Peer:
         draw: Callable[[], int],
         on_notes: Callable[["Peer", list[Note]], None],
         on_away: Callable[[str], None],
+        on_connected: Callable[["Peer"], None],
     ) -> None:
         """`run` is that of this node; `filters` are what is subscribed here; `draw` draws a number; `wake` has `blobs`
         called soon; `on_notes` is called with what it says about clients that connect, and `on_away` at the end of a
@@ -155,6 +156,7 @@ class Peer:
         self._draw: Final = draw
         self._on_notes: Final = on_notes
         self._on_away: Final = on_away
+        self._on_connected: Final = on_connected
         self._notes: Final = NoteBook()
         self._its_run = 0
         self._heard_at = -SILENT_S
@@ -227,6 +229,10 @@ class Peer:
             return True
         is_known_there = self._is_whole_told and self.news_taken >= self._whole_after
         return self.is_connected and self._is_whole_heard and is_known_there
+
+    def is_near(self, now: float) -> bool:
+        """Whether it runs: it was heard of a short time ago, and has not said goodbye."""
+        return now - self._heard_at < SILENT_S
 
     @property
     def is_lost(self) -> bool:
@@ -343,6 +349,7 @@ class Peer:
         self._is_whole_told = self._is_whole_heard = False
         self._send_copies(now)
         _log.info("node %s is connected", self.name)
+        self._on_connected(self)
         self._wake()
 
     def _send_copies(self, now: float) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from mqttlite import Client
+from mqttlite import Client, server
 from mqttlite.client import ScramSha256
-from mqttlite.extensions.nodes import peer
+from mqttlite.core.reasons import HoldReason
+from mqttlite.extensions.nodes import locating, peer
+from mqttlite.extensions.nodes import nodes as nodes_module
 from mqttlite.extensions.nodes.blobs import Notes, decode
 from mqttlite.extensions.nodes.peer import Peer
 from mqttlite.extensions.nodes.pipes import WINDOW_BYTES
@@ -19,9 +21,9 @@ from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import client_context
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V31, V311
-from mqttlite.wire.packets import Connack, Will
+from mqttlite.wire.packets import Connack, Disconnect, Will
 from tests.integration.conftest import Rig
-from tests.integration.nodes.test_nodes import QUIET_S, Fleet, Reader, air, connected, fleet, nodes_of
+from tests.integration.nodes.test_nodes import QUIET_S, Fleet, Reader, air, connected, fleet, nodes_of, peer_of
 from tests.support.air import Air
 from tests.support.device import until
 from tests.support.inside import core_of, loop_driver_of
@@ -165,7 +167,7 @@ async def test_a_session_that_began_while_nodes_were_apart_ends_when_its_client_
     await connected(a, b)
     us = await rig.device(b.port, "us", **kept)
     assert await us.message() == ("t", b"waits")  # of two sessions, the one in which more waits
-    assert holders("us", a, b) == ["a"]
+    await until(lambda: holders("us", a, b) == ["a"])
     await rig.device(b.port, "them", **kept)
     await until(lambda: len(holders("them", a, b)) == 1)
 
@@ -273,7 +275,7 @@ async def test_a_node_without_that_listener_takes_no_client_in(
     us = await rig.dial(b.port)
     us.hello("us")
     assert await us.goodbye() is None
-    assert "client us of node b is turned away: there is no listener 'two' here" in caplog.text
+    assert "client 'us' of node b is turned away: there is no listener 'two' here" in caplog.text
 
 
 async def test_a_full_listener_takes_no_client_in(fleet: Fleet, rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -283,7 +285,7 @@ async def test_a_full_listener_takes_no_client_in(fleet: Fleet, rig: Rig, caplog
     us = await rig.dial(b.port)
     us.hello("us")
     assert await us.goodbye() is None
-    assert "client us of node b is turned away: its listener has no room" in caplog.text
+    assert "client 'us' of node b is turned away: its listener has no room" in caplog.text
     await here.ping()
 
 
@@ -302,27 +304,210 @@ async def test_a_node_that_stops_says_goodbye_to_the_clients_that_it_passes_on(f
     await rig.device(a.port, "here", **kept)
 
 
-async def test_lost_notes_end_the_connection_of_the_nodes_and_the_client_is_served(
+class Losing:
+    """Loses the next blob with notes."""
+
+    def __init__(self, air: Air, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._send = air.send
+        self.is_due = False
+        monkeypatch.setattr(air, "send", self._lose)
+
+    def _lose(self, sender: str, node: str, blob: bytes) -> None:
+        if self.is_due and isinstance(decode(blob), Notes):
+            self.is_due = False
+        else:
+            self._send(sender, node, blob)
+
+
+async def test_lost_notes_end_the_connection_of_the_nodes_and_no_session(
     fleet: Fleet, rig: Rig, air: Air, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _a, b = brokers = await fleet.together("a", "b")
-    send, lost = air.send, 1
-
-    def lose(sender: str, node: str, blob: bytes) -> None:
-        nonlocal lost
-        if lost and isinstance(decode(blob), Notes):
-            lost -= 1
-        else:
-            send(sender, node, blob)
-
-    monkeypatch.setattr(air, "send", lose)
-    await rig.device(b.port, "us")  # its question was lost
-    await connected(*brokers)
+    a, b = await fleet.together("a", "b")
+    losing = Losing(air, monkeypatch)
+    kept = {"clean_start": False, "expiry": 1_000}
+    await (await rig.device(a.port, "us", **kept)).disconnect()
+    losing.is_due = True
+    us = await rig.dial(b.port)
+    us.hello("us", **kept)  # type: ignore[arg-type]
+    assert (await us.expect(Connack)).session_present
     assert nodes_of(b).states()[0].connects == 2
-    lost = 1
-    await rig.device(b.port, "us")
-    await connected(*brokers)
+    losing.is_due = True
+    us.publish("t", b"x", 0)
+    assert await us.goodbye() is None
+    us = await rig.dial(b.port)
+    us.hello("us", **kept)  # type: ignore[arg-type]
+    assert (await us.expect(Connack)).session_present
     assert nodes_of(b).states()[0].connects == 3
+    assert holders("us", a, b) == ["a"]
+
+
+async def test_a_client_waits_a_while_for_a_node_that_runs_and_is_not_connected(
+    fleet: Fleet, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _a, b = await fleet.together("a", "b")
+    monkeypatch.setattr(locating, "MEET_S", 0.3)
+    monkeypatch.setattr(Peer, "_begin", lambda *_arguments: None)
+    nodes_of(b)._peers["a"].end("It is to be connected no more.")
+    us = await rig.dial(b.port)
+    us.hello("us")
+    assert nodes_of(b)._peers["a"].is_near(loop_driver_of(b).time())
+    assert (await us.expect(Connack)).reason_code == 0
+
+
+async def test_a_node_that_stops_begins_no_sessions(fleet: Fleet, rig: Rig, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    kept = {"clean_start": False, "expiry": 1_000}
+    us = await rig.device(a.port, "us", **kept)
+    await us.subscribe("t", 1)
+    await us.disconnect()
+    air.max_delay_s = 0.1
+    asking = await rig.dial(b.port)
+    asking.hello("us", **kept)  # type: ignore[arg-type]
+    await until(lambda: len(nodes_of(b).locating._claims) == 1)
+    nodes_of(b).locating.leave()
+    late = await rig.dial(b.port)
+    late.hello("us", **kept)  # type: ignore[arg-type]
+    await b.stop()
+    assert await asking.goodbye() is None
+    assert await late.goodbye() is None
+    assert holders("us", a, b) == ["a"]
+
+
+async def test_clients_of_a_node_that_drains_are_served_elsewhere_at_once_and_other_nodes_hear_it_to_the_end(
+    fleet: Fleet, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_DRAIN_AT_ONCE", 1)
+    a = await fleet.start("a", lame_duck={"deadline_s": 1.0})
+    b = await fleet.start("b")
+    await connected(a, b)
+    kept = {"clean_start": False, "expiry": 1_000}
+    await (await rig.device(b.port, "theirs", **kept)).disconnect()
+    ours = [await rig.device(a.port, f"ours-{number}", **kept) for number in range(4)]
+    theirs = await rig.device(a.port, "theirs", **kept)
+    drain = asyncio.create_task(a.drain())
+    assert await ours[0].goodbye() == 0x8B
+    await theirs.ping()
+    assert peer_of(a, "b").is_connected
+    again = await rig.dial(b.port)
+    again.hello("ours-0", **kept)  # type: ignore[arg-type]
+    assert (await again.expect(Connack)).reason_code == 0
+    assert await theirs.goodbye() is None
+    for device in ours:
+        await device.close()
+    await drain
+
+
+async def test_a_second_session_ends_when_its_own_user_has_logged_in_and_for_nobody_else(
+    fleet: Fleet, rig: Rig, air: Air, tmp_path: Path
+) -> None:
+    users = tmp_path / "users"
+    for name in ("ann", "mallory"):
+        set_user(users, name, SECRET, create=not users.exists())
+    a, b = [await fleet.start(name, password_file=str(users)) for name in ("a", "b")]
+    await connected(a, b)
+    kept = {"clean_start": False, "expiry": 1_000, "password": b"secret"}
+    air.cut.add(frozenset("ab"))
+    await until(lambda: all(nodes_of(each).states()[0].state == "away" for each in (a, b)))
+    for client_id, other in (("one", "mallory"), ("two", "ann")):
+        us = await rig.device(a.port, client_id, username="ann", **kept)
+        await us.subscribe("t", 1)
+        await us.disconnect()
+        await (await rig.device(b.port, client_id, username=other, **kept)).disconnect()
+    air.cut.clear()
+    await connected(a, b)
+    for client_id in ("one", "two"):
+        thief = await rig.dial(b.port)
+        thief.hello(client_id, username="nobody", password=b"guess")
+        assert (await thief.expect(Connack)).reason_code == 0x86
+    await asyncio.sleep(2 * nodes_module.TICK_S)
+    assert holders("one", a, b) == holders("two", a, b) == ["a", "b"]
+    for client_id in ("one", "two"):
+        assert (await rig.device(b.port, client_id, username="ann", **kept)).client_id == client_id
+    await until(lambda: holders("two", a, b) == ["a"])
+    assert holders("one", a, b) == ["a", "b"]
+
+
+async def test_a_client_goes_on_with_the_session_in_which_more_waits_wherever_it_is_connected(
+    fleet: Fleet, rig: Rig, air: Air
+) -> None:
+    a, b = await fleet.together("a", "b")
+    kept = {"clean_start": False, "expiry": 1_000}
+    us = await rig.device(a.port, "us", **kept)
+    await us.subscribe("t", 1)
+    await us.disconnect()
+    air.cut.add(frozenset("ab"))
+    await until(lambda: nodes_of(b).states()[0].state == "away")
+    there = await rig.device(b.port, "us", **kept)
+    async with Client("127.0.0.1", a.port) as other:
+        await other.publish("t", "waits", 1)
+    air.cut.clear()
+    await connected(a, b)
+    us = await rig.device(b.port, "us", **kept)
+    assert await us.message() == ("t", b"waits")
+    assert await there.goodbye() == 0x8E
+    await until(lambda: holders("us", a, b) == ["a"])
+
+
+async def test_a_client_that_says_all_and_leaves_is_heard_at_every_node(fleet: Fleet, rig: Rig, air: Air) -> None:
+    air.max_delay_s = 0.005
+    a, b = await fleet.together("a", "b")
+    witness = await rig.device(a.port, "witness")
+    await witness.subscribe("t/#")
+    kept = {"clean_start": False, "expiry": 1_000}
+    await (await rig.device(a.port, "us", **kept)).disconnect()
+    for broker in (a, b):
+        for number in range(10):
+            us = await rig.dial(broker.port)
+            us.hello("us", **kept)  # type: ignore[arg-type]
+            us.publish(f"t/{broker.port}/{number}", b"x", 1)
+            us.send(Disconnect())
+            await us.close()
+            assert await witness.message() == (f"t/{broker.port}/{number}", b"x")
+    await until(lambda: not nodes_of(a).locating._pipes and not is_online(a, "us"))
+    assert not nodes_of(b).locating._pipes
+
+
+async def test_a_link_that_waits_for_its_turn_is_paused_by_its_pipe_alone(fleet: Fleet, rig: Rig, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    kept = {"clean_start": False, "expiry": 1_000}
+    await (await rig.device(a.port, "us", **kept)).disconnect()
+    air.max_delay_s = 0.05
+    us = await rig.dial(b.port)
+    us.hello("us", **kept)  # type: ignore[arg-type]
+    await until(lambda: len(nodes_of(b).locating._claims) == 1)
+    (link,) = [each for each in loop_driver_of(b).links.values() if each.connection.client_id == "us"]
+    link.hold(HoldReason.TURN)
+    assert (await us.expect(Connack)).session_present
+    assert link.connection.hold_reasons == 0
+    link.release(HoldReason.TURN)
+    await us.ping()
+
+
+async def test_a_revoked_certificate_ends_a_client_that_is_passed_on(fleet: Fleet, rig: Rig) -> None:
+    a, b = await fleet.together("a", "b")
+    await rig.device(a.port, "us")
+    us = await rig.device(b.port, "us")
+    (listener,) = b.listeners
+    (link,) = listener._links
+    assert link.is_passed_on
+    watch = b._assembly.network.certificates
+    await watch._end_revoked(CertificateFilesOf(), [link])  # type: ignore[arg-type]
+    assert await us.goodbye() is None
+    await until(lambda: not is_online(a, "us"))
+
+
+class CertificateFilesOf:
+    name = "a listener"
+
+
+async def test_a_client_writes_no_lines_into_the_log(fleet: Fleet, rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "mqttlite.nodes")
+    a, b = await fleet.together("a", "b")
+    name = "us\n2026 ERROR the disk is full"
+    await rig.device(a.port, name)
+    await rig.device(b.port, name)
+    assert "passed on to node a" in caplog.text
+    assert not [each for each in caplog.messages if "\n" in each]
 
 
 async def test_nobody_ends_what_waits_for_a_node_by_its_name(fleet: Fleet, rig: Rig) -> None:

@@ -1,6 +1,8 @@
 """The notes of a connection: in order, each once, and in blobs that NATS can carry."""
 
-from mqttlite.extensions.nodes.blobs import Bytes, End, encode
+import pytest
+
+from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Surplus, encode
 from mqttlite.extensions.nodes.notes import BLOB_BYTES, NoteBook
 from mqttlite.extensions.nodes.pipes import PIECE_BYTES
 
@@ -18,6 +20,18 @@ def test_notes_leave_in_their_order_in_blobs_of_bounded_size() -> None:
     assert max(len(encode(blob)) for blob in blobs) <= BLOB_BYTES + 2 * PIECE_BYTES
     assert (book.sent, book.waiting_bytes) == (len(blobs), 0)
     assert list(book.take("a", 7)) == []
+
+
+@pytest.mark.parametrize("client_id", ["x" * 1_024, "\U0001f40c" * 1_024])
+def test_what_a_client_chooses_counts(client_id: str) -> None:
+    book = NoteBook()
+    for number in range(600):
+        book.put(Ask(number, number, client_id))
+        book.put(Forget(number, client_id))
+        book.put(Surplus(client_id, client_id))
+        book.put(Begin(number, number, client_id, "tcp", client_id, client_id, None, None, []))
+    blobs = list(book.take("a", 7))
+    assert max(len(encode(blob)) for blob in blobs) <= BLOB_BYTES + 20_000
 
 
 def test_a_blob_that_is_missing_is_noticed() -> None:
