@@ -74,6 +74,7 @@ from mqttlite.topics.namespaces import Namespaces
 from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import PeerError, QuotaExceeded
 from mqttlite.wire.framer import packet_size
+from mqttlite.wire.packets import Publish
 from mqttlite.wire.properties import NONE, Properties
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -529,6 +530,27 @@ class Broker:
         detail = "an administrator closed the connection"
         self._closing.end(connection, CloseReason.ADMINISTRATIVE, ReasonCode.ADMINISTRATIVE_ACTION, detail)
         if self.effects.overflowed:  # by its will
+            self._closing.end_overflowed()
+        return True
+
+    def hand_over(self, client_id: str, packet: Publish, now: float) -> bool:
+        """Give a session a message that waited for its client at another broker, past rules and subscriptions. False
+        if there is no such session."""
+        self.effects.now = now
+        session = self.sessions.get(client_id)
+        if session is None:
+            return False
+        properties = packet.properties
+        identifiers = tuple(properties.subscription_identifiers)
+        if identifiers:
+            properties.subscription_identifiers = []
+        expiry = properties.message_expiry_interval
+        topic = session.identity.mount_point + packet.topic
+        expires_at = 0.0 if expiry is None else now + expiry
+        message = Message(topic, packet.payload, packet.qos, False, properties, expires_at)
+        self.effects.identify(message)
+        session.deliver(Delivery(message, packet.qos, packet.retain, identifiers))
+        if self.effects.overflowed:
             self._closing.end_overflowed()
         return True
 

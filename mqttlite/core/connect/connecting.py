@@ -186,7 +186,7 @@ class Connecting:
             session.keep_will(will)  # [MQTT-3.1.2-7]
         connection.clean_start = packet.clean_start
         connection.session_present = present
-        connection.connected_at = now
+        connection.connected_at = session.connected_at = now
         connection.last_heard = now  # the time the broker took does not count as silence
         connection.state = CONNECTED
         self._await_keep_alive(connection, now)

@@ -56,7 +56,7 @@ _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 
 @final
 class Session(SessionBacklog):
-    __slots__ = ("_permissions", "alone", "pullers", "watchers")
+    __slots__ = ("_permissions", "alone", "connected_at", "pullers", "watchers")
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class Session(SessionBacklog):
         it."""
         self.pullers: list[Puller] = _NO_PULLERS
         """Asked for messages when the session has room; see `pull_with`."""
+        self.connected_at: float = 0.0
+        """When its client has last connected; 0.0 if that was before the broker started."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
         """By share group that passed over this session: the list to which to add it when it has recovered."""
 

@@ -84,10 +84,10 @@ class Told(msgspec.Struct, frozen=True, tag="told", array_like=True):
     number: int
     holds: bool
     """Whether the sender has the session, or a client is about to begin it there."""
+    connected_us: int
+    """When its client has last connected there, in microseconds of Unix time; 0 if that was before the node started."""
     waiting: int
     """How many messages wait in it."""
-    subscriptions: int
-    """How many it has."""
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget", array_like=True):
@@ -97,11 +97,12 @@ class Forget(msgspec.Struct, frozen=True, tag="forget", array_like=True):
     client_id: str
 
 
-class Surplus(msgspec.Struct, frozen=True, tag="surplus", array_like=True):
-    """The client has logged in to another session of its own than that of the receiver."""
+class Held(msgspec.Struct, frozen=True, tag="held", array_like=True):
+    """After the two were apart: the sender has the session of a client that has connected there meanwhile."""
 
     client_id: str
     username: str | None
+    connected_us: int
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin", array_like=True):
@@ -119,8 +120,6 @@ class Begin(msgspec.Struct, frozen=True, tag="begin", array_like=True):
     """The name in its certificate."""
     tls_version: str | None
     tls_cipher: str | None
-    rivals: list[str]
-    """Other nodes that have a session of the client, which began while nodes were apart."""
 
 
 class Bytes(msgspec.Struct, frozen=True, tag="bytes", array_like=True):
@@ -143,7 +142,24 @@ class End(msgspec.Struct, frozen=True, tag="end", array_like=True):
     pipe: int
 
 
-Note: TypeAlias = Ask | Told | Forget | Surplus | Begin | Bytes | Room | End
+class Moved(msgspec.Struct, frozen=True, tag="moved", array_like=True):
+    """A message that waited at the sender for a client that has its session at the receiver."""
+
+    number: int
+    client_id: str
+    packet: bytes
+    """A PUBLISH of MQTT 5.0, with a topic below the client's mount point."""
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled", array_like=True):
+    """The answer: the sender has it on disk, or has no session of the client."""
+
+    number: int
+    client_id: str
+    is_there: bool
+
+
+Note: TypeAlias = Ask | Told | Forget | Held | Begin | Bytes | Room | End | Moved | Settled
 
 
 class Notes(msgspec.Struct, frozen=True, tag="notes", array_like=True):

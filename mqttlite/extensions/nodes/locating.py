@@ -8,17 +8,26 @@ Mutual Exclusion in Computer Networks" (1981). Invariant: while all nodes are co
 """
 
 import logging
+import sys
 from asyncio import Transport
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.connect.connection import CLOSED, CONNECTED, Connection
+from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.core.question import Locate
-from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Note, Room, Surplus, Told
+from mqttlite.core.session.session import Session
+from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Held, Moved, Note, Room, Told
+from mqttlite.extensions.nodes.moving import Moving
 from mqttlite.extensions.nodes.pipes import ClientEnd, Flow, PipeEnd, SessionEnd
-from mqttlite.net.link import Link, LinkDriver, about
+from mqttlite.net.link import Link, about
 from mqttlite.net.local_session import waiting_in
+from mqttlite.net.loop_driver import LoopDriver
+
+HELD_AT_ONCE: Final = 5_000
+"""Of how many sessions a node is told at once, several times a second."""
 
 MEET_S: Final = 3.0
 """How long a client waits at most for a node that runs and is not connected."""
@@ -33,6 +42,8 @@ class Asked(Protocol):
     def name(self) -> str: ...
     @property
     def is_connected(self) -> bool: ...
+    @property
+    def apart_since(self) -> float: ...
     def is_near(self, now: float, /) -> bool: ...
     def note(self, note: Note) -> None: ...
 
@@ -56,8 +67,8 @@ class _Holder(NamedTuple):
     """A node that may have the session of a client. Of several, the greatest one has the one that goes on."""
 
     holds: bool
+    connected_us: int
     waiting: int
-    subscriptions: int
     is_here: bool
     name: str
 
@@ -85,7 +96,7 @@ class Locating:
         me: str,
         peers: Mapping[str, Asked],
         core: Broker,
-        driver: LinkDriver,
+        driver: LoopDriver,
         answer: Callable[[int, bool], None],
     ) -> None:
         self._me: Final = me
@@ -109,8 +120,9 @@ class Locating:
         """Connections that were told to begin a session here, and may not have yet."""
         self._pipes: Final[dict[tuple[str, int], PipeEnd]] = {}
         self._latest_pipe = 0
-        self._rivals: Final[list[tuple[Connection, str, list[str]]]] = []
-        """Connections whose clients have sessions at other nodes too, which are to end."""
+        self._telling: Final[dict[str, Iterator[Held]]] = {}
+        """By node: the sessions of which it is still to be told."""
+        self._moving: Final = Moving(peers, core, driver)
         self._is_leaving = False
         self.passed_on: Final[dict[str, int]] = {}
         """How many clients here have their session at each node."""
@@ -145,13 +157,24 @@ class Locating:
         self._is_leaving = True
 
     def on_connected(self, peer: Asked) -> None:
-        """A node is connected."""
+        """A node is connected. Compare what began while the two were apart."""
+        self._telling[peer.name] = self._held_since(peer.apart_since)
+        self._tell_held(peer.name)  # before messages for former sessions arrive there
         for claim in self._claims.values():
             if peer.name in claim.waits_for:
                 self._ask(claim, peer)
 
+    def _tell_held(self, name: str) -> None:
+        some = list(islice(self._telling[name], HELD_AT_ONCE))
+        for held in some:
+            self._peers[name].note(held)
+        if len(some) < HELD_AT_ONCE:
+            del self._telling[name]
+
     def on_away(self, name: str) -> None:
         """A node is not connected any more. What it has said does not hold any longer."""
+        self._telling.pop(name, None)
+        self._moving.on_away(name)
         for claim in self._claims.values():
             if name in claim.asked:
                 claim.asked.discard(name)
@@ -166,6 +189,7 @@ class Locating:
 
     def tick(self) -> None:
         """Called several times a second: wait no longer for nodes that are away, and forget what is past."""
+        self._moving.tick()
         now = self._driver.time()
         for claim in list(self._claims.values()):
             for name in list(claim.waits_for):
@@ -176,8 +200,8 @@ class Locating:
             self._look(claim)
         for client_id in list(self._coming):
             self._has_coming(client_id)
-        for rival in list(self._rivals):
-            self._end_rivals(rival)
+        for name in list(self._telling):
+            self._tell_held(name)
 
     def _look(self, claim: _Claim) -> None:
         """Go on if all nodes have answered."""
@@ -198,32 +222,15 @@ class Locating:
             if each is not chosen:
                 self._peers[each.name].note(Forget(question.id, client_id))
         if connection is not None and chosen is not None:
-            rivals = [each.name for each in holders if each is not chosen]
             if chosen.is_here:
-                self._begin_here(connection, client_id, rivals)
+                self._coming.setdefault(client_id, []).append(connection)
                 self._answer(question.id, True)
             else:
-                self._pass_on(connection, question, self._peers[chosen.name], rivals)
+                self._pass_on(connection, question, self._peers[chosen.name])
         for peer, ask in claim.later:
             self._on_ask(peer, ask)
 
-    def _begin_here(self, connection: Connection, client_id: str, rivals: list[str]) -> None:
-        """A client comes to its session here, or begins it."""
-        self._coming.setdefault(client_id, []).append(connection)
-        if rivals:
-            self._rivals.append((connection, client_id, rivals))
-
-    def _end_rivals(self, rival: tuple[Connection, str, list[str]]) -> None:
-        """End the other sessions of a client, if it has logged in. Not before: it may be a stranger."""
-        connection, client_id, names = rival
-        if connection.state == CONNECTED:
-            for name in names:
-                if name in self._peers:
-                    self._peers[name].note(Surplus(client_id, connection.username))
-        if connection.state in (CONNECTED, CLOSED):
-            self._rivals.remove(rival)
-
-    def _pass_on(self, connection: Connection, question: Locate, peer: Asked, rivals: list[str]) -> None:
+    def _pass_on(self, connection: Connection, question: Locate, peer: Asked) -> None:
         link = self._driver.links[question.number]
         assert isinstance(link, Link), "a client with a socket"
         data = self._core.give_up(connection, self._driver.time())
@@ -234,7 +241,7 @@ class Locating:
         peer.note(
             Begin(
                 *(pipe, question.id, question.client_id, self._places[link.listener], link.address),
-                *(connection.peer.identity.username, link.tls_version, link.tls_cipher, rivals),
+                *(connection.peer.identity.username, link.tls_version, link.tls_cipher),
             )
         )
         _log.info("client %r is passed on to node %s", question.client_id, peer.name, extra=about(link))
@@ -275,8 +282,12 @@ class Locating:
                     end.on_end()
             elif isinstance(note, Forget):
                 self._keep_promise(note.client_id, (peer.name, note.number))
+            elif isinstance(note, Held):
+                self._on_held(peer, note)
+            elif isinstance(note, Moved):
+                self._moving.on_moved(peer, note)
             else:
-                self._end_surplus(note)
+                self._moving.on_settled(note)
 
     def _on_ask(self, peer: Asked, ask: Ask) -> None:
         self._latest_stamp = max(self._latest_stamp, ask.stamp)
@@ -287,14 +298,14 @@ class Locating:
         here = self._holder(ask.client_id)
         if here.holds:
             self._promised.setdefault(ask.client_id, set()).add((peer.name, ask.number))
-        peer.note(Told(ask.number, here.holds, here.waiting, here.subscriptions))
+        peer.note(Told(ask.number, here.holds, here.connected_us, here.waiting))
 
     def _on_told(self, peer: Asked, told: Told) -> None:
         claim = self._claims.get(told.number)
         if claim is not None and peer.name in claim.waits_for:
             claim.waits_for.discard(peer.name)
             if told.holds:
-                claim.found.append(_Holder(True, told.waiting, told.subscriptions, False, peer.name))
+                claim.found.append(_Holder(True, told.connected_us, told.waiting, False, peer.name))
             self._look(claim)
 
     def _on_begin(self, peer: Asked, begin: Begin) -> None:
@@ -315,7 +326,7 @@ class Locating:
             peer.note(End(begin.pipe))
             return
         self._pipes[key] = end
-        self._begin_here(link.connection, begin.client_id, begin.rivals)
+        self._coming.setdefault(begin.client_id, []).append(link.connection)
 
     def _on_session_gone(self, key: tuple[str, int]) -> None:
         self._pipes.pop(key, None)
@@ -329,9 +340,19 @@ class Locating:
         session = self._core.sessions.get(client_id)
         if session is not None and not session.identity.is_trusted:
             waiting = waiting_in(self._core, client_id)
-            return _Holder(True, waiting, len(session.subscriptions), True, self._me)
+            return _Holder(True, self._connected_us(session), waiting, True, self._me)
         is_coming = self._has_coming(client_id) or client_id in self._promised
-        return _Holder(is_coming, 0, 0, True, self._me)
+        return _Holder(is_coming, sys.maxsize if is_coming else 0, 0, True, self._me)
+
+    def _connected_us(self, session: Session) -> int:
+        at = session.connected_at
+        return self._core.effects.numbers.ahead_us + int(at * MICROSECONDS) if at else 0
+
+    def _held_since(self, apart_since: float) -> Iterator[Held]:
+        """The sessions whose clients have connected since then, and later."""
+        for session in list(self._core.sessions.values()):
+            if session.connected_at > apart_since and not session.identity.is_trusted:
+                yield Held(session.client_id, session.identity.username, self._connected_us(session))
 
     def _keep_promise(self, client_id: str, promise: tuple[str, int]) -> None:
         """The client has come, or does not come any more. Harmless when repeated."""
@@ -347,20 +368,29 @@ class Locating:
             self._coming[client_id] = coming
         return len(coming) > 0
 
-    def _end_surplus(self, surplus: Surplus) -> None:
-        """The client has logged in to another session of its own at another node."""
-        client_id = surplus.client_id
+    def _on_held(self, peer: Asked, held: Held) -> None:
+        """The client has connected to another node. A session that it has here, and that was connected before, is a
+        former one: the client was told that it is gone. What waits in it is moved."""
+        client_id = held.client_id
         session = self._core.sessions.get(client_id)
-        if session is None or session.identity.is_trusted or session.identity.username != surplus.username:
+        if (
+            session is None
+            or session.identity.is_trusted
+            or session.identity.username != held.username
+            or self._connected_us(session) >= held.connected_us
+        ):
             return
         now = self._driver.time()
         self._core.displace(client_id, now)
         waiting = waiting_in(self._core, client_id)
         if waiting:
-            _log.warning(
-                "client %r has a session here too, in which %d messages wait: it began while the nodes were apart",
-                *(client_id, waiting),
+            for topic_filter in list(session.subscriptions):
+                self._core.unsubscribe(client_id, topic_filter, now)
+            _log.info(
+                "client %r has a newer session at node %s, to which %d messages that wait here are moved",
+                *(client_id, peer.name, waiting),
             )
+            self._moving.add(client_id, peer.name)
         else:
             self._core.end_session(client_id, now)
         self._driver.wake()

@@ -24,7 +24,7 @@ from mqttlite.extensions.nodes.options import is_name
 from mqttlite.extensions.nodes.peer import NodeState, Peer
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.extensions.nodes.shares import shares_of
-from mqttlite.net.link import LinkDriver
+from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.telemetry.figures import Values
 
 HELLO_S: Final = 1.0
@@ -81,7 +81,7 @@ class Nodes:
         node: str,
         keep_s: int,
         core: Broker,
-        driver: LinkDriver,
+        driver: LoopDriver,
         carrier: Carrier,
         on_alarm: Callable[[bool, str], None],
     ) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, Forget, Note, Notes, Surplus
+from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, Forget, Held, Moved, Note, Notes, Settled
 
 NOTE_BYTES: Final = 64
 """How large a note is at most, but for the bytes of a pipe and for what a client chooses."""
@@ -64,8 +64,10 @@ def size_of(note: Note) -> int:
     """How many bytes it takes at most."""
     if isinstance(note, Bytes):
         return NOTE_BYTES + len(note.data)
+    if isinstance(note, Moved):
+        return NOTE_BYTES + 4 * len(note.client_id) + len(note.packet)
     if isinstance(note, Begin):
         return NOTE_BYTES + 4 * (len(note.client_id) + len(note.address) + len(note.verified_name or ""))
-    if isinstance(note, Surplus):
+    if isinstance(note, Held):
         return NOTE_BYTES + 4 * (len(note.client_id) + len(note.username or ""))
-    return NOTE_BYTES + (4 * len(note.client_id) if isinstance(note, Ask | Forget) else 0)
+    return NOTE_BYTES + (4 * len(note.client_id) if isinstance(note, Ask | Forget | Settled) else 0)

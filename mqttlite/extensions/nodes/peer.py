@@ -139,6 +139,8 @@ class Peer:
         self.reason: str = "It was not heard of since this broker started."
         self.away_since: float = driver.time()
         """By the clock of the loop."""
+        self.apart_since: float = 0.0
+        """Since when clients may have begun sessions here and there: always, unless it has run on."""
         self.sent_bytes: int = 0
         self.received_bytes: int = 0
         self.connects: int = 0
@@ -272,6 +274,7 @@ class Peer:
         if has_started:
             self.end("It started again.")
             self._its_run = run
+            self.apart_since = 0.0
         self._heard_at = now
         self._open_if_due(now)
         return has_started
@@ -286,12 +289,17 @@ class Peer:
     def on_open(self, blob: Open, now: float) -> None:
         """A connection that it opens, or that it accepts."""
         self._heard_at = now
+        has_started = blob.run != self._its_run
         self._its_run = blob.run
         if blob.is_answer:
             if self._link is None and blob.connection == self._connection:
+                if has_started:
+                    self.apart_since = 0.0
                 self._begin(blob, now)
             return
         self.end("It has opened a new connection.")
+        if has_started:
+            self.apart_since = 0.0
         self._control.clear()
         self._connection = blob.connection
         self._put(self._open(is_answer=True))
@@ -388,7 +396,7 @@ class Peer:
             link.leave()
         self.is_connected = False
         self.reason = why
-        self.away_since = self._driver.time()
+        self.away_since = self.apart_since = self._driver.time()
         self._news.clear()
         self._news_bytes = 0
         self._packets = b""

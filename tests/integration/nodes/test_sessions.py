@@ -10,7 +10,6 @@ from mqttlite import Client, server
 from mqttlite.client import ScramSha256
 from mqttlite.core.reasons import HoldReason
 from mqttlite.extensions.nodes import locating, peer
-from mqttlite.extensions.nodes import nodes as nodes_module
 from mqttlite.extensions.nodes.blobs import Notes, decode
 from mqttlite.extensions.nodes.peer import Peer
 from mqttlite.extensions.nodes.pipes import WINDOW_BYTES
@@ -21,7 +20,8 @@ from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import client_context
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V31, V311
-from mqttlite.wire.packets import Connack, Disconnect, Will
+from mqttlite.wire.packets import Connack, Disconnect, Publish, Will
+from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
 from tests.integration.nodes.test_nodes import QUIET_S, Fleet, Reader, air, connected, fleet, nodes_of, peer_of
 from tests.support.air import Air
@@ -146,30 +146,132 @@ async def test_a_client_whose_way_is_cut_is_lost_to_its_node_and_may_come_again(
     assert (await again.expect(Connack)).session_present
 
 
-async def test_a_session_that_began_while_nodes_were_apart_ends_when_its_client_is_elsewhere(
-    fleet: Fleet, rig: Rig, air: Air, caplog: pytest.LogCaptureFixture
+async def apart(air: Air, *brokers: Broker) -> None:
+    """Cut two nodes off from each other."""
+    air.cut.add(frozenset(nodes_of(each).node for each in brokers))
+    await until(lambda: all(nodes_of(each).states()[0].state == "away" for each in brokers))
+
+
+async def together(air: Air, *brokers: Broker) -> None:
+    air.cut.clear()
+    await connected(*brokers)
+
+
+async def test_of_two_sessions_that_began_while_nodes_were_apart_the_newer_one_goes_on_with_all_that_waits(
+    fleet: Fleet, rig: Rig, air: Air
 ) -> None:
+    a, b = await fleet.together("a", "b")
+    kept = {"clean_start": False, "expiry": 1_000}
+    for name in ("us", "them"):
+        us = await rig.device(a.port, name, **kept)
+        await us.subscribe(name, 2)
+        await us.disconnect()
+    await apart(air, a, b)
+    us = await rig.device(b.port, "us", **kept)
+    await us.subscribe("new", 2)
+    await (await rig.device(b.port, "them", **kept)).disconnect()
+    async with Client("127.0.0.1", a.port) as other:
+        for number in range(50):
+            await other.publish("us", str(number), number % 2 + 1, properties=Properties(user_properties=[("k", "v")]))
+    await together(air, a, b)
+    await until(lambda: holders("us", a, b) == holders("them", a, b) == ["b"])
+    got = []
+    for _ in range(50):
+        message = await us.expect(Publish)
+        assert message.properties.user_properties == [("k", "v")]
+        got.append((message.qos, int(message.payload)))
+    assert got == [(number % 2 + 1, number) for number in range(50)]
+    async with Client("127.0.0.1", a.port) as other:
+        await other.publish("us", "gone", 1)  # to which it did not subscribe in its new session
+        await other.publish("new", "last", 1)
+    assert (await us.expect(Publish)).payload == b"last"
+
+
+async def test_a_client_that_is_connected_at_two_nodes_when_they_meet_stays_at_the_latest(
+    fleet: Fleet, rig: Rig, air: Air
+) -> None:
+    a, b = await fleet.together("a", "b")
+    await apart(air, a, b)
+    first = await rig.device(a.port, "us")
+    second = await rig.device(b.port, "us")
+    await together(air, a, b)
+    assert await first.goodbye() == 0x8E
+    await second.ping()
+    await until(lambda: holders("us", a, b) == ["b"])
+
+
+async def test_what_waits_in_a_node_that_was_away_comes_to_its_clients_session_elsewhere(
+    fleet: Fleet, rig: Rig, tmp_path: Path
+) -> None:
+    a, b = await fleet.start("a", tmp_path), await fleet.start("b")
+    await connected(a, b)
+    kept = {"clean_start": False, "expiry": 1_000}
+    us = await rig.device(a.port, "us", **kept)
+    await us.subscribe("t", 1)
+    await us.disconnect()
+    async with Client("127.0.0.1", b.port) as other:
+        await other.publish("t", "before", 1)
+        await until(lambda: peer_of(b, "a").waiting == 0)
+        await a.stop()
+        us = await rig.device(b.port, "us", **kept)
+        await us.subscribe("t", 1)
+        await other.publish("t", "meanwhile", 1)
+        assert await us.message() == ("t", b"meanwhile")
+        a = await fleet.start("a", tmp_path)
+        await connected(a, b)
+        assert await us.message() == ("t", b"before")
+        await until(lambda: holders("us", a, b) == ["b"])
+        await other.publish("t", "after", 1)
+        assert await us.message() == ("t", b"after")
+    await us.ping()
+    assert us.waiting() == [], "and what was published meanwhile comes once"
+
+
+async def test_a_move_that_is_cut_off_goes_on_when_the_nodes_meet_again(fleet: Fleet, rig: Rig, air: Air) -> None:
     a, b = await fleet.together("a", "b")
     kept = {"clean_start": False, "expiry": 1_000}
     us = await rig.device(a.port, "us", **kept)
     await us.subscribe("t", 1)
     await us.disconnect()
-    us = await rig.device(a.port, "them", **kept)
-    await us.disconnect()
-    air.cut.add(frozenset("ab"))
-    await until(lambda: nodes_of(b).states()[0].state == "away")
-    for name in ("us", "them"):
-        await (await rig.device(b.port, name, **kept)).disconnect()
-    assert holders("us", a, b) == ["a", "b"]
-    async with Client("127.0.0.1", a.port) as other:
-        await other.publish("t", "waits", 1)
-    air.cut.clear()
-    await connected(a, b)
+    await apart(air, a, b)
     us = await rig.device(b.port, "us", **kept)
-    assert await us.message() == ("t", b"waits")  # of two sessions, the one in which more waits
-    await until(lambda: holders("us", a, b) == ["a"])
-    await rig.device(b.port, "them", **kept)
-    await until(lambda: len(holders("them", a, b)) == 1)
+    async with Client("127.0.0.1", a.port) as other:
+        for number in range(200):
+            await other.publish("t", str(number), 1)
+    air.max_delay_s = 0.02
+    await together(air, a, b)
+    await until(lambda: len(nodes_of(a).locating._moving._moves) == 1)
+    await apart(air, a, b)
+    session = core_of(a).sessions.get("us")
+    assert session is not None
+    assert not session.identity.is_trusted
+    await together(air, a, b)
+    await until(lambda: holders("us", a, b) == ["b"])
+    got = []
+    while len(set(got)) < 200:
+        got.append((await us.message())[1])
+    assert list(dict.fromkeys(got)) == [str(number).encode() for number in range(200)]
+
+
+async def test_what_waits_for_a_client_whose_session_is_gone_stays(fleet: Fleet, rig: Rig, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    kept = {"clean_start": False, "expiry": 1_000}
+    us = await rig.device(a.port, "us", **kept)
+    await us.subscribe("t", 1)
+    await us.disconnect()
+    await apart(air, a, b)
+    us = await rig.device(b.port, "us", **kept)
+    async with Client("127.0.0.1", a.port) as other:
+        await other.publish("t", "x", 1)
+    air.max_delay_s = 0.05
+    await together(air, a, b)
+    await until(lambda: len(nodes_of(a).locating._moving) == 1)
+    core_of(b).end_session("us", loop_driver_of(b).time())
+    await until(lambda: len(nodes_of(a).locating._moving) == 0)
+    assert holders("us", a, b) == ["a"]
+    air.max_delay_s = 0.0
+    us = await rig.device(b.port, "us", **kept)
+    assert await us.message() == ("t", b"x")
 
 
 async def test_much_goes_both_ways_and_a_slow_client_fills_no_node(fleet: Fleet, rig: Rig) -> None:
@@ -397,7 +499,7 @@ async def test_clients_of_a_node_that_drains_are_served_elsewhere_at_once_and_ot
     await drain
 
 
-async def test_a_second_session_ends_when_its_own_user_has_logged_in_and_for_nobody_else(
+async def test_sessions_of_two_users_are_not_taken_for_two_of_one_client(
     fleet: Fleet, rig: Rig, air: Air, tmp_path: Path
 ) -> None:
     users = tmp_path / "users"
@@ -406,46 +508,18 @@ async def test_a_second_session_ends_when_its_own_user_has_logged_in_and_for_nob
     a, b = [await fleet.start(name, password_file=str(users)) for name in ("a", "b")]
     await connected(a, b)
     kept = {"clean_start": False, "expiry": 1_000, "password": b"secret"}
-    air.cut.add(frozenset("ab"))
-    await until(lambda: all(nodes_of(each).states()[0].state == "away" for each in (a, b)))
-    for client_id, other in (("one", "mallory"), ("two", "ann")):
-        us = await rig.device(a.port, client_id, username="ann", **kept)
-        await us.subscribe("t", 1)
-        await us.disconnect()
-        await (await rig.device(b.port, client_id, username=other, **kept)).disconnect()
-    air.cut.clear()
-    await connected(a, b)
-    for client_id in ("one", "two"):
-        thief = await rig.dial(b.port)
-        thief.hello(client_id, username="nobody", password=b"guess")
-        assert (await thief.expect(Connack)).reason_code == 0x86
-    await asyncio.sleep(2 * nodes_module.TICK_S)
-    assert holders("one", a, b) == holders("two", a, b) == ["a", "b"]
-    for client_id in ("one", "two"):
-        assert (await rig.device(b.port, client_id, username="ann", **kept)).client_id == client_id
-    await until(lambda: holders("two", a, b) == ["a"])
-    assert holders("one", a, b) == ["a", "b"]
-
-
-async def test_a_client_goes_on_with_the_session_in_which_more_waits_wherever_it_is_connected(
-    fleet: Fleet, rig: Rig, air: Air
-) -> None:
-    a, b = await fleet.together("a", "b")
-    kept = {"clean_start": False, "expiry": 1_000}
-    us = await rig.device(a.port, "us", **kept)
-    await us.subscribe("t", 1)
-    await us.disconnect()
-    air.cut.add(frozenset("ab"))
-    await until(lambda: nodes_of(b).states()[0].state == "away")
-    there = await rig.device(b.port, "us", **kept)
-    async with Client("127.0.0.1", a.port) as other:
-        await other.publish("t", "waits", 1)
-    air.cut.clear()
-    await connected(a, b)
-    us = await rig.device(b.port, "us", **kept)
-    assert await us.message() == ("t", b"waits")
-    assert await there.goodbye() == 0x8E
-    await until(lambda: holders("us", a, b) == ["a"])
+    await (await rig.device(a.port, "us", username="ann", **kept)).disconnect()
+    await (await rig.device(a.port, "them", username="ann", **kept)).disconnect()
+    await apart(air, a, b)
+    await (await rig.device(b.port, "us", username="mallory", **kept)).disconnect()
+    await (await rig.device(b.port, "them", username="ann", **kept)).disconnect()
+    await together(air, a, b)
+    await until(lambda: holders("them", a, b) == ["b"])
+    thief = await rig.dial(a.port)
+    thief.hello("us", username="nobody", password=b"guess")
+    assert (await thief.expect(Connack)).reason_code == 0x86
+    await asyncio.sleep(QUIET_S)
+    assert holders("us", a, b) == ["a", "b"]
 
 
 async def test_a_client_that_says_all_and_leaves_is_heard_at_every_node(fleet: Fleet, rig: Rig, air: Air) -> None:

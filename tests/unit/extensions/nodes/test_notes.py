@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Surplus, encode
+from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Held, Moved, encode
 from mqttlite.extensions.nodes.notes import BLOB_BYTES, NoteBook
 from mqttlite.extensions.nodes.pipes import PIECE_BYTES
 
@@ -28,8 +28,9 @@ def test_what_a_client_chooses_counts(client_id: str) -> None:
     for number in range(600):
         book.put(Ask(number, number, client_id))
         book.put(Forget(number, client_id))
-        book.put(Surplus(client_id, client_id))
-        book.put(Begin(number, number, client_id, "tcp", client_id, client_id, None, None, []))
+        book.put(Held(client_id, client_id, number))
+        book.put(Moved(number, client_id, bytes(2_000)))
+        book.put(Begin(number, number, client_id, "tcp", client_id, client_id, None, None))
     blobs = list(book.take("a", 7))
     assert max(len(encode(blob)) for blob in blobs) <= BLOB_BYTES + 20_000
 
