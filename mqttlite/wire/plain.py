@@ -54,13 +54,21 @@ def expiry_if_plain(data: bytes, at: int, end: int) -> int:
 
 
 def with_identifiers(block: bytes, identifiers: Sequence[int]) -> bytes:
-    """The properties of a PUBLISH, with their length, and subscription identifiers before them. `block` has none."""
+    """The properties of a PUBLISH, with their length, and with subscription identifiers where `encode_properties` has
+    them. `block` has none, and is plain."""
     start = 1
     while block[start - 1] > 0x7F:
         start += 1
-    rest = block[start:]
-    before = b"".join([b"\x0b" + encode_varint(identifier) for identifier in identifiers])
-    return encode_varint(len(before) + len(rest)) + before + rest
+    at = start
+    while at < len(block) and block[at] < SUBSCRIPTION_IDENTIFIER:
+        if block[at] == 0x01:
+            at += 2
+        elif block[at] == 0x02:
+            at += 5
+        else:
+            at += 3 + (block[at + 1] << 8 | block[at + 2])
+    added = b"".join([b"\x0b" + encode_varint(identifier) for identifier in identifiers])
+    return encode_varint(len(added) + len(block) - start) + block[start:at] + added + block[at:]
 
 
 def split_identifiers(block: bytes) -> tuple[tuple[int, ...], bytes]:

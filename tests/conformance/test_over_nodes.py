@@ -58,7 +58,6 @@ CLIENT: Final = re.compile(r"\b([a-z])(?=[<>.!-]| *$| [a-z]\b)", re.MULTILINE)
 RETAINED: Final = re.compile(r"[<>] 3[1357] ")
 OTHERWISE: Final = (
     re.compile(r'"\$(?!share/)'),  # topics that begin with $ stay at their node
-    re.compile(r"0b 01 26"),  # an identifier stands behind the message's own properties, which mean the same
     re.compile(r"97$", re.MULTILINE),  # a publisher is not told that a queue at another node is full
 )
 """What nodes do not do as one broker does, in scripts."""
