@@ -4,14 +4,15 @@ import pytest
 
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.connect.connection import CLOSED
+from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import CloseReason
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import Framer
-from mqttlite.wire.packets import Connack, Connect, Pingreq, Pingresp, Publish, Will
+from mqttlite.wire.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Will
 from mqttlite.wire.properties import NONE, Properties
-from tests.support.core_driver import World
+from tests.support.core_driver import World, publishes
 
 
 def asking() -> World:
@@ -131,3 +132,89 @@ def test_a_broker_without_others_asks_nothing() -> None:
     world = World()
     world.connect("c")
     assert world.located == []
+
+
+def test_what_a_client_sends_before_it_leaves_is_handled_when_its_session_is_located() -> None:
+    world = asking()
+    reader = world.open(is_inside=True)
+    reader.connect("reader")
+    reader.subscribe("t")
+    for must_authenticate in (False, True):
+        client = world.open(must_authenticate=must_authenticate)
+        client.send(Connect("c"), Publish(b"t", b"last"))
+        assert client.connection.deferred, "its link waits, though its socket is gone"
+        answer(world)
+        if must_authenticate:
+            assert client.connection.deferred
+            world.answer(client, True)
+        assert not client.connection.deferred
+        assert reader.payloads() == ["last"]
+
+
+# ── a client that has its session at another broker ────────────────────────────────────────────────────────────────
+
+
+def test_a_client_that_is_connected_elsewhere_is_disconnected_with_0x8e() -> None:
+    world = World()
+    client = world.connect("c", expiry=100, will=Will(b"w", b"", 0, False))
+    world.broker.displace("c", world.now)
+    world.settle()
+    (goodbye,) = client.received()
+    assert isinstance(goodbye, Disconnect)
+    assert goodbye.reason_code == 0x8E
+    assert client.connection.close_reason == CloseReason.TAKEN_OVER
+    world.broker.displace("c", world.now)
+    world.broker.displace("nobody", world.now)
+    world.settle()
+    assert world.broker.sessions.get("c") is not None
+
+
+def publish(**fields: object) -> Publish:
+    return Publish(b"t", b"x", 1, True, packet_id=7, properties=Properties(**fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mount_point", [b"", b"site/"])
+def test_a_message_is_handed_over_to_one_session_with_all_that_it_had(mount_point: bytes) -> None:
+    world = World()
+    client, other = world.open(mount_point=mount_point), world.connect("other")
+    client.connect("c", expiry=100)
+    other.subscribe("#")
+    assert world.broker.hand_over(
+        "c",
+        publish(subscription_identifiers=[3, 4], message_expiry_interval=9, user_properties=[("k", "v")]),
+        world.now,
+    )
+    world.settle()
+    (got,) = publishes(client.received())
+    assert (got.topic, got.payload, got.qos, got.retain) == (b"t", b"x", 1, True)
+    assert got.properties.subscription_identifiers == [3, 4]
+    assert got.properties.user_properties == [("k", "v")]
+    assert got.properties.message_expiry_interval == 9
+    assert other.received() == []
+    assert not world.broker.hand_over("nobody", publish(), world.now)
+
+
+def test_a_message_that_is_handed_over_waits_for_a_client_that_is_away_also_after_a_restart() -> None:
+    world = World()
+    world.connect("c", expiry=100).lose()
+    assert world.broker.hand_over("c", Publish(b"t", b"x", 1, packet_id=7), world.now)
+    world.settle()
+    client = world.restart().connect("c", clean_start=False, expiry=100)
+    assert client.payloads() == ["x"]
+
+
+@pytest.mark.parametrize("how", ["displace", "hand over"])
+def test_a_client_that_does_not_read_is_cut_off_by_what_comes_from_elsewhere(how: str) -> None:
+    world = World(Limits(max_outbox_messages=1, max_queued_messages=1, on_overflow="disconnect"))
+    slow = world.connect("slow", expiry=100, receive_maximum=1, auto_ack=False)
+    slow.subscribe("w")
+    world.broker.block(slow.connection, world.now)
+    if how == "displace":
+        world.publish("w", "first")
+        world.connect("c", will=Will(b"w", b"second", 0, False))
+        world.broker.displace("c", world.now)
+    else:
+        for _ in range(3):
+            world.broker.hand_over("slow", Publish(b"w", b"x", 1, packet_id=7), world.now)
+    world.settle()
+    assert slow.closed
