@@ -84,11 +84,11 @@ class Interest:
         self._on_news()
         return True
 
-    def take(self) -> tuple[dict[bytes, int], list[HeldSuback]]:
+    def take(self, is_due: bool = True) -> tuple[dict[bytes, int], list[HeldSuback]]:
         """The filters whose QoS has changed, with the new one or `NOBODY`, and the names of shared subscriptions with
-        their summaries; and the SUBACKs that wait until others know them."""
+        their summaries (`is_due` as there); and the SUBACKs that wait until others know them."""
         news, self._news = self._news, {}
-        news.update(self.shares.take())
+        news.update(self.shares.take(is_due))
         held, self._held = self._held, []
         return news, held
 

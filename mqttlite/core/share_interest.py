@@ -25,6 +25,7 @@ _DIGITS: Final = 4
 come and go without news of each."""
 
 _QOS_BITS: Final = 2
+_CONNECTED: Final = _MOST << _QOS_BITS
 _BITS: Final = 32
 """For the number of members of one QoS."""
 
@@ -54,6 +55,11 @@ def members_of(weights: int) -> int:
     return weights >> _COUNT_BITS
 
 
+def _is_soft(former: int, summed: int) -> bool:
+    """Whether two summaries differ in nothing but the number of connected members."""
+    return former != NONE_LEFT and summed != NONE_LEFT and not (former ^ summed) & ~_CONNECTED
+
+
 def _rounded(number: int) -> int:
     if number < _EXACT:
         return number
@@ -63,7 +69,7 @@ def _rounded(number: int) -> int:
 
 @final
 class _Count:
-    __slots__ = ("by_qos", "connected", "members", "summed")
+    __slots__ = ("by_qos", "connected", "members", "summed", "told")
 
     def __init__(self) -> None:
         self.by_qos: int = 0
@@ -71,13 +77,15 @@ class _Count:
         self.connected: int = 0
         self.members: int = 0
         self.summed: int = NONE_LEFT
+        self.told: int = NONE_LEFT
+        """What it was when it was taken."""
 
 
 @final
 class ShareInterest:
     """`on_news` is called when there is something to take, and must not call back."""
 
-    __slots__ = ("_counts", "_news", "_on_news", "has_untold", "size_bytes")
+    __slots__ = ("_counts", "_news", "_on_news", "_soft", "has_untold", "size_bytes")
 
     def __init__(self, on_news: Callable[[], None]) -> None:
         self.size_bytes: int = 0
@@ -86,7 +94,10 @@ class ShareInterest:
         """Whether there was a member that others do not know of."""
         self._on_news: Final = on_news
         self._counts: Final[dict[bytes, _Count]] = {}
-        self._news: dict[bytes, int] = {}
+        self._news: dict[bytes, None] = {}
+        """Those that may have changed since they were taken."""
+        self._soft: dict[bytes, None] = {}
+        """Others of which only the number of connected members may have changed since then."""
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -112,9 +123,28 @@ class ShareInterest:
         if counted != UNTOLD:
             self._add(name, self._counts[name], counted, -1)
 
-    def take(self) -> dict[bytes, int]:
-        """Those that have changed since the last call, with the summary of now, or `NONE_LEFT`."""
-        news, self._news = self._news, {}
+    @property
+    def has_news(self) -> bool:
+        """Whether there may be something to take that was not due."""
+        return len(self._soft) > 0
+
+    def take(self, is_due: bool) -> dict[bytes, int]:
+        """Those that have changed since they were taken, with the summary of now, or `NONE_LEFT`. Of those that only
+        have another number of connected members, only if it `is_due`: a client that comes back soon is no news."""
+        changed, self._news = self._news, {}
+        if is_due and self._soft:
+            changed |= self._soft
+            self._soft = {}
+        news: dict[bytes, int] = {}
+        for name in changed:
+            found = self._counts.get(name)
+            self._soft.pop(name, None)
+            if found is None:
+                news[name] = NONE_LEFT
+            elif not is_due and _is_soft(found.told, found.summed):
+                self._soft[name] = None
+            elif found.told != found.summed:
+                news[name] = found.told = found.summed
         return news
 
     def current(self) -> list[tuple[bytes, int]]:
@@ -137,4 +167,4 @@ class ShareInterest:
             found.summed = summed
             if not self._news:
                 self._on_news()
-            self._news[name] = summed
+            self._news[name] = None

@@ -303,7 +303,7 @@ class World:
         for name in ("g", "h"):
             group = Group(name, self.chance.choice(GROUP_FILTERS), self.chance.choice((1, 2)))
             self.groups.append(group)
-            for _ in range(5):
+            for _ in range(self.chance.choice((2, 3, 5))):
                 group.add(self.chance.choice(self.nodes))
 
     async def live(self) -> None:
@@ -311,11 +311,12 @@ class World:
             await node.start()
         await asyncio.sleep(2)
         publishing = asyncio.create_task(self._publish())
+        coming = asyncio.create_task(self._come_and_go())
         until = asyncio.get_running_loop().time() + LASTS_S
         while asyncio.get_running_loop().time() < until:
             await asyncio.sleep(self.chance.random() * 2)
             await self._fail()
-            await self._regroup()
+        coming.cancel()
         self.air.loss = 0.0
         self.air.cut.clear()
         self.air.without.clear()
@@ -337,6 +338,11 @@ class World:
                 for publisher in node.publishers:
                     publisher.publish(retain=self.chance.random() < 0.1)
                 self._note_unheard(node)
+
+    async def _come_and_go(self) -> None:
+        while True:
+            await asyncio.sleep(self.chance.random() * 0.4)
+            await self._regroup()
 
     async def _fail(self) -> None:
         node = self.chance.choice(self.nodes)

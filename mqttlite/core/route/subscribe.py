@@ -34,6 +34,7 @@ from mqttlite.core.route.routes import Routes
 from mqttlite.core.route.subscription import FilteredSubscription, Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.usage import Usage
+from mqttlite.core.share_interest import members_of
 from mqttlite.topics.names import check_filter
 from mqttlite.topics.namespaces import ORDINARY, SHARED, Namespaces, ParsedTopic, split_share
 from mqttlite.wire.constants import SUBSCRIBE, V5
@@ -349,7 +350,7 @@ class Subscriptions:
             )
         session.add_subscription(subscription, replaced)
         self._routes.add(subscription, replaced)  # [MQTT-3.8.4-3]; messages in flight are not lost [MQTT-3.8.4-4]
-        if session.durable:
+        if session.durable and not _is_soft(session, subscription, replaced):
             self._effects.record(SaveSubscription(session.client_id, subscription))
         if not wants_retained:
             return None
@@ -456,6 +457,18 @@ class _LongPacket(Job):
             topic_filter = without_filter(request.topic_filter) if has_suffixes else request.topic_filter
             self._outcome.codes.append(self._subscriptions.unsubscribe_if_allowed(self._session, topic_filter))
         self._effects.work += FILTER_WORK * len(requests)
+
+
+def _is_soft(session: Session, subscription: Subscription, replaced: Subscription | None) -> bool:
+    """Whether a relay only says that another number of the members it stands for is connected. That need not be kept:
+    after a restart it says so again."""
+    return (
+        replaced is not None
+        and session.identity.is_relay
+        and subscription.share_name != b""
+        and subscription.qos == replaced.qos
+        and members_of(subscription.identifier) == members_of(replaced.identifier)
+    )
 
 
 def asked_filter(topic_filter: bytes, parts: ParsedTopic) -> bytes:

@@ -37,6 +37,10 @@ FLUSH_S: Final = 0.001
 """The least time between two blobs for a node: one of a thousand messages costs little more than one of a single
 message."""
 
+CONNECTED_S: Final = 1.0
+"""How often others are told that members of shared subscriptions have connected or disconnected: one that is back by
+then is no news."""
+
 TOLD_S: Final = 1.0
 """How long a SUBACK waits until other nodes know what is subscribed. A node that does not answer in time is named in
 the log, and learns it later."""
@@ -99,6 +103,7 @@ class Nodes:
         self._is_widened = False
         """Whether others are told `#` in place of all filters."""
         self._has_untold_shares = False
+        self._connected_told_at = 0.0
         self._peers: Final[dict[str, Peer]] = {}
         self.locating: Final = Locating(node, self._peers, core, driver, self._answer)
         self._waiting: Final[deque[_Waiting]] = deque()
@@ -178,7 +183,11 @@ class Nodes:
 
     def _tell(self) -> None:
         """Tell all nodes what has changed. SUBACKs wait until they know it."""
-        news, held = self._interest.take()
+        now = self._loop.time()
+        is_due = now - self._connected_told_at >= CONNECTED_S
+        if is_due:
+            self._connected_told_at = now
+        news, held = self._interest.take(is_due)
         if self._is_widened:
             news = dict(shares_of(news.items()))
         if news:
@@ -336,6 +345,8 @@ class Nodes:
             for peer in self._peers.values():
                 peer.tick(now)
             self.locating.tick()
+            if self._interest.shares.has_news and now - self._connected_told_at >= CONNECTED_S:
+                self._is_woken.set()
             self._look()
             self._look_who_is_away(now)
 

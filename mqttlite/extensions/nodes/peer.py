@@ -66,7 +66,7 @@ NEWS_BYTES: Final = 65_536
 
 NEWS_AT_ONCE: Final = 200
 """How many topic filters and shared subscriptions are in one blob: some milliseconds of work for the other node, and of
-new shared subscriptions about thirty."""
+new shared subscriptions about twenty."""
 
 NEWS_WAITING_BYTES: Final = 4 * 1_048_576
 """How many bytes of topic filters may wait for a node, beside those of the beginning. With more the connection ends,

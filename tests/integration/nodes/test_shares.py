@@ -8,6 +8,7 @@ import pytest
 
 from mqttlite import Client
 from mqttlite.config.file import parse_config
+from mqttlite.core.share_interest import connected_of
 from mqttlite.extensions.nodes import nodes as nodes_module
 from mqttlite.extensions.nodes.blobs import Data, decode
 from mqttlite.extensions.nodes.peer import NEWS_AT_ONCE
@@ -273,3 +274,28 @@ async def test_very_many_shares_of_a_client_are_told_in_many_parts(fleet: Fleet,
         counts = [len(each.news) for each in told if isinstance(each, Data) and each.news]
         assert sum(counts) == 500
         assert max(counts) <= NEWS_AT_ONCE
+
+
+async def test_a_client_that_is_back_soon_is_no_news_of_each_of_its_shares(
+    fleet: Fleet, air: Air, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes_module, "CONNECTED_S", 2.0)
+    a, b = await fleet.together("a", "b")
+    async with kept_client(a, "m") as member:
+        await member.subscribe([(f"$share/g/jobs/{each}", 1) for each in range(50)])
+    await asyncio.sleep(2.5)
+    air.blobs.clear()
+    for _ in range(5):
+        async with kept_client(a, "m") as member:
+            await asyncio.sleep(0.01)
+    async with kept_client(a, "m") as member:
+        await until(lambda: _connected_at(b, "$node/a", "$share/g/jobs/49") == 1)
+        told = [decode(blob) for sender, _, blob in air.blobs if sender == "a"]
+        assert sum(len(each.news) for each in told if isinstance(each, Data)) <= 150
+
+
+def _connected_at(broker: Broker, node: str, share: str) -> int:
+    """How many members of a share are connected at another node, for all that a broker knows."""
+    session = core_of(broker).sessions.get(node)
+    assert session is not None
+    return connected_of(session.subscriptions[share.encode()].identifier)

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from mqttlite.core.changes import SaveSubscription
 from mqttlite.core.limits import MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES, Limits
 from mqttlite.core.reasons import FILTER_MISMATCH, NO_SUBSCRIBERS
 from mqttlite.core.route.relayed import number_of
@@ -524,6 +525,38 @@ def test_joining_leaving_connecting_and_disconnecting_are_news() -> None:
         assert told.take() == ({} if news is None else {name: news}), at
     assert len(told.interest.shares) == told.interest.shares.size_bytes == 0
     assert told.interest.shares.current() == []
+
+
+def test_a_member_that_is_back_soon_is_no_news() -> None:
+    place = Place()
+    interest, name = place.told.interest, SHARE.encode()
+    client = place.world.connect("a", expiry=1_000)
+    subscribe(client, SHARE, qos=1)
+    assert interest.take(is_due=False)[0] == {name: summary(1, 1, 1)}
+    client.lose()
+    assert interest.take(is_due=False)[0] == {}
+    assert interest.shares.has_news
+    client = place.world.connect("a", expiry=1_000, clean_start=False)
+    assert interest.take(is_due=False)[0] == {}
+    assert interest.take(is_due=True)[0] == {}
+    assert not interest.shares.has_news
+    client.lose()
+    assert interest.take(is_due=False)[0] == {}
+    assert interest.take(is_due=True)[0] == {name: summary(1, 0, 1)}
+    place.world.connect("a", expiry=1_000, clean_start=False)
+    assert interest.take(is_due=False)[0] == {}
+    place.world.broker.unsubscribe("a", name, place.world.now)
+    assert interest.take(is_due=False)[0] == {name: NONE_LEFT}
+    assert interest.take(is_due=True)[0] == {}
+
+
+def test_how_many_members_are_connected_elsewhere_is_not_kept() -> None:
+    place = Place()
+    b = place.broker("b", 1, 2)
+    for connected, members, qos, is_kept in ((0, 2, 2, False), (2, 2, 2, False), (2, 2, 1, True), (2, 3, 1, True)):
+        place.world.changes.clear()
+        place.weigh(b, connected, members, qos)
+        assert any(isinstance(each, SaveSubscription) for each in place.world.changes) is is_kept
 
 
 def test_many_members_come_and_go_without_news_of_each() -> None:
