@@ -84,6 +84,7 @@ class Told(msgspec.Struct, frozen=True, tag="told", array_like=True):
     number: int
     holds: bool
     """Whether the sender has the session, or a client is about to begin it there."""
+    username: str | None
     connected_us: int
     """When its client has last connected there, in microseconds of Unix time; 0 if that was before the node started."""
     waiting: int
@@ -98,8 +99,9 @@ class Forget(msgspec.Struct, frozen=True, tag="forget", array_like=True):
 
 
 class Held(msgspec.Struct, frozen=True, tag="held", array_like=True):
-    """After the two were apart: the sender has the session of a client that has connected there meanwhile."""
+    """A node has the session of a client. Told when it may be newer than one of the receiver."""
 
+    node: str
     client_id: str
     username: str | None
     connected_us: int

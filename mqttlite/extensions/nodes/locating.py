@@ -71,6 +71,7 @@ class _Holder(NamedTuple):
     waiting: int
     is_here: bool
     name: str
+    username: str | None
 
 
 class _Claim:
@@ -221,6 +222,7 @@ class Locating:
         for each in claim.found:
             if each is not chosen:
                 self._peers[each.name].note(Forget(question.id, client_id))
+        self._settle(client_id, holders)
         if connection is not None and chosen is not None:
             if chosen.is_here:
                 self._coming.setdefault(client_id, []).append(connection)
@@ -229,6 +231,17 @@ class Locating:
                 self._pass_on(connection, question, self._peers[chosen.name])
         for peer, ask in claim.later:
             self._on_ask(peer, ask)
+
+    def _settle(self, client_id: str, holders: list[_Holder]) -> None:
+        """If a client has several sessions, which began while nodes were apart, all but the newest step back."""
+        newest = max(holders, default=None)
+        for each in holders:
+            if newest is not None and each is not newest and newest.connected_us < sys.maxsize:
+                held = Held(newest.name, client_id, newest.username, newest.connected_us)
+                if each.is_here:
+                    self._on_held(held)
+                else:
+                    self._peers[each.name].note(held)
 
     def _pass_on(self, connection: Connection, question: Locate, peer: Asked) -> None:
         link = self._driver.links[question.number]
@@ -283,7 +296,7 @@ class Locating:
             elif isinstance(note, Forget):
                 self._keep_promise(note.client_id, (peer.name, note.number))
             elif isinstance(note, Held):
-                self._on_held(peer, note)
+                self._on_held(note)
             elif isinstance(note, Moved):
                 self._moving.on_moved(peer, note)
             else:
@@ -298,14 +311,14 @@ class Locating:
         here = self._holder(ask.client_id)
         if here.holds:
             self._promised.setdefault(ask.client_id, set()).add((peer.name, ask.number))
-        peer.note(Told(ask.number, here.holds, here.connected_us, here.waiting))
+        peer.note(Told(ask.number, here.holds, here.username, here.connected_us, here.waiting))
 
     def _on_told(self, peer: Asked, told: Told) -> None:
         claim = self._claims.get(told.number)
         if claim is not None and peer.name in claim.waits_for:
             claim.waits_for.discard(peer.name)
             if told.holds:
-                claim.found.append(_Holder(True, told.connected_us, told.waiting, False, peer.name))
+                claim.found.append(_Holder(True, told.connected_us, told.waiting, False, peer.name, told.username))
             self._look(claim)
 
     def _on_begin(self, peer: Asked, begin: Begin) -> None:
@@ -336,13 +349,13 @@ class Locating:
     def _holder(self, client_id: str) -> _Holder:
         """This node, and what it has of a client."""
         if self._is_leaving:
-            return _Holder(False, 0, 0, True, self._me)
+            return _Holder(False, 0, 0, True, self._me, None)
         session = self._core.sessions.get(client_id)
         if session is not None and not session.identity.is_trusted:
             waiting = waiting_in(self._core, client_id)
-            return _Holder(True, self._connected_us(session), waiting, True, self._me)
+            return _Holder(True, self._connected_us(session), waiting, True, self._me, session.identity.username)
         is_coming = self._has_coming(client_id) or client_id in self._promised
-        return _Holder(is_coming, sys.maxsize if is_coming else 0, 0, True, self._me)
+        return _Holder(is_coming, sys.maxsize if is_coming else 0, 0, True, self._me, None)
 
     def _connected_us(self, session: Session) -> int:
         at = session.connected_at
@@ -351,8 +364,8 @@ class Locating:
     def _held_since(self, apart_since: float) -> Iterator[Held]:
         """The sessions whose clients have connected since then, and later."""
         for session in list(self._core.sessions.values()):
-            if session.connected_at > apart_since and not session.identity.is_trusted:
-                yield Held(session.client_id, session.identity.username, self._connected_us(session))
+            if 0.0 < session.connected_at >= apart_since and not session.identity.is_trusted:
+                yield Held(self._me, session.client_id, session.identity.username, self._connected_us(session))
 
     def _keep_promise(self, client_id: str, promise: tuple[str, int]) -> None:
         """The client has come, or does not come any more. Harmless when repeated."""
@@ -368,17 +381,20 @@ class Locating:
             self._coming[client_id] = coming
         return len(coming) > 0
 
-    def _on_held(self, peer: Asked, held: Held) -> None:
-        """The client has connected to another node. A session that it has here, and that was connected before, is a
+    def _on_held(self, held: Held) -> None:
+        """The client has a session at another node. A session that it has here, and that was connected before, is a
         former one: the client was told that it is gone. What waits in it is moved."""
         client_id = held.client_id
         session = self._core.sessions.get(client_id)
         if (
             session is None
-            or session.identity.is_trusted
+            or (session.identity.is_trusted and not self._moving.moves(client_id))
             or session.identity.username != held.username
             or self._connected_us(session) >= held.connected_us
         ):
+            return
+        if self._moving.moves(client_id):
+            self._moving.add(client_id, held.node)
             return
         now = self._driver.time()
         self._core.displace(client_id, now)
@@ -388,9 +404,9 @@ class Locating:
                 self._core.unsubscribe(client_id, topic_filter, now)
             _log.info(
                 "client %r has a newer session at node %s, to which %d messages that wait here are moved",
-                *(client_id, peer.name, waiting),
+                *(client_id, held.node, waiting),
             )
-            self._moving.add(client_id, peer.name)
+            self._moving.add(client_id, held.node)
         else:
             self._core.end_session(client_id, now)
         self._driver.wake()

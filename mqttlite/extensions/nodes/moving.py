@@ -58,7 +58,9 @@ class _Move:
             mount_point=session.identity.mount_point,
             is_trusted=True,
         )
+        connected_at = session.connected_at
         self._local.connect(client, UNDER_WAY)
+        session.connected_at = connected_at  # its client has not come
 
     def _on_readable(self) -> None:
         self._loop.call_soon(self._read)
@@ -102,14 +104,19 @@ class Moving:
         """The node of each move."""
         self._settling: Final[set[asyncio.Task[None]]] = set()
 
+    def moves(self, client_id: str) -> bool:
+        """Whether the session of a client is being moved."""
+        return client_id in self._moves
+
     def __len__(self) -> int:
         return len(self._waiting) + len(self._moves)
 
     def add(self, client_id: str, name: str) -> None:
-        """Move what waits for a client to a node."""
-        if client_id not in self._moves:
-            self._waiting[client_id] = name
-            self.tick()
+        """Move what waits for a client to a node, also if it is being moved to another one."""
+        if client_id in self._moves:
+            self._stop(client_id)
+        self._waiting[client_id] = name
+        self.tick()
 
     def tick(self) -> None:
         """Called several times a second: begin what can begin."""

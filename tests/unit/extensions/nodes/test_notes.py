@@ -28,7 +28,7 @@ def test_what_a_client_chooses_counts(client_id: str) -> None:
     for number in range(600):
         book.put(Ask(number, number, client_id))
         book.put(Forget(number, client_id))
-        book.put(Held(client_id, client_id, number))
+        book.put(Held("b", client_id, client_id, number))
         book.put(Moved(number, client_id, bytes(2_000)))
         book.put(Begin(number, number, client_id, "tcp", client_id, client_id, None, None))
     blobs = list(book.take("a", 7))
