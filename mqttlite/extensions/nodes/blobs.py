@@ -87,8 +87,6 @@ class Told(msgspec.Struct, frozen=True, tag="told", array_like=True):
     username: str | None
     connected_us: int
     """When its client has last connected there, in microseconds of Unix time; 0 if that was before the node started."""
-    waiting: int
-    """How many messages wait in it."""
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget", array_like=True):

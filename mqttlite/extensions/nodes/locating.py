@@ -64,12 +64,10 @@ class TakesIn(Protocol):
 
 
 class _Holder(NamedTuple):
-    """A node that may have the session of a client. Of several, the greatest one has the one that goes on."""
+    """A node that may have the session of a client. Of several, the greatest one has the newest, which goes on."""
 
     holds: bool
     connected_us: int
-    waiting: int
-    is_here: bool
     name: str
     username: str | None
 
@@ -121,9 +119,11 @@ class Locating:
         """Connections that were told to begin a session here, and may not have yet."""
         self._pipes: Final[dict[tuple[str, int], PipeEnd]] = {}
         self._latest_pipe = 0
+        self._begun: Final[list[tuple[Connection, set[str]]]] = []
+        """Connections that were told to begin a session here, with the nodes that were asked."""
         self._telling: Final[dict[str, Iterator[Held]]] = {}
         """By node: the sessions of which it is still to be told."""
-        self._moving: Final = Moving(peers, core, driver)
+        self._moving: Final = Moving(peers, core, driver, self._ask_for_newer)
         self._is_leaving = False
         self.passed_on: Final[dict[str, int]] = {}
         """How many clients here have their session at each node."""
@@ -162,8 +162,19 @@ class Locating:
         self._telling[peer.name] = self._held_since(peer.apart_since)
         self._tell_held(peer.name)  # before messages for former sessions arrive there
         for claim in self._claims.values():
-            if peer.name in claim.waits_for:
-                self._ask(claim, peer)
+            claim.waits_for.add(peer.name)
+            self._ask(claim, peer)
+
+    def _tell_others(self, connection: Connection, asked: set[str]) -> None:
+        """Tell nodes that were not asked, for they have come while the client logged in, of its session."""
+        session = connection.session
+        if session is not None:
+            held = self._held(session)
+            for name, peer in self._peers.items():
+                if peer.is_connected and name not in asked:
+                    peer.note(held)
+        if connection.state in (CONNECTED, CLOSED):
+            self._begun.remove((connection, asked))
 
     def _tell_held(self, name: str) -> None:
         some = list(islice(self._telling[name], HELD_AT_ONCE))
@@ -201,6 +212,8 @@ class Locating:
             self._look(claim)
         for client_id in list(self._coming):
             self._has_coming(client_id)
+        for begun in list(self._begun):
+            self._tell_others(*begun)
         for name in list(self._telling):
             self._tell_held(name)
 
@@ -224,8 +237,9 @@ class Locating:
                 self._peers[each.name].note(Forget(question.id, client_id))
         self._settle(client_id, holders)
         if connection is not None and chosen is not None:
-            if chosen.is_here:
+            if chosen.name == self._me:
                 self._coming.setdefault(client_id, []).append(connection)
+                self._begun.append((connection, claim.asked))
                 self._answer(question.id, True)
             else:
                 self._pass_on(connection, question, self._peers[chosen.name])
@@ -238,7 +252,7 @@ class Locating:
         for each in holders:
             if newest is not None and each is not newest and newest.connected_us < sys.maxsize:
                 held = Held(newest.name, client_id, newest.username, newest.connected_us)
-                if each.is_here:
+                if each.name == self._me:
                     self._on_held(held)
                 else:
                     self._peers[each.name].note(held)
@@ -311,14 +325,14 @@ class Locating:
         here = self._holder(ask.client_id)
         if here.holds:
             self._promised.setdefault(ask.client_id, set()).add((peer.name, ask.number))
-        peer.note(Told(ask.number, here.holds, here.username, here.connected_us, here.waiting))
+        peer.note(Told(ask.number, here.holds, here.username, here.connected_us))
 
     def _on_told(self, peer: Asked, told: Told) -> None:
         claim = self._claims.get(told.number)
         if claim is not None and peer.name in claim.waits_for:
             claim.waits_for.discard(peer.name)
             if told.holds:
-                claim.found.append(_Holder(True, told.connected_us, told.waiting, False, peer.name, told.username))
+                claim.found.append(_Holder(True, told.connected_us, peer.name, told.username))
             self._look(claim)
 
     def _on_begin(self, peer: Asked, begin: Begin) -> None:
@@ -349,13 +363,12 @@ class Locating:
     def _holder(self, client_id: str) -> _Holder:
         """This node, and what it has of a client."""
         if self._is_leaving:
-            return _Holder(False, 0, 0, True, self._me, None)
+            return _Holder(False, 0, self._me, None)
         session = self._core.sessions.get(client_id)
         if session is not None and not session.identity.is_trusted:
-            waiting = waiting_in(self._core, client_id)
-            return _Holder(True, self._connected_us(session), waiting, True, self._me, session.identity.username)
+            return _Holder(True, self._connected_us(session), self._me, session.identity.username)
         is_coming = self._has_coming(client_id) or client_id in self._promised
-        return _Holder(is_coming, sys.maxsize if is_coming else 0, 0, True, self._me, None)
+        return _Holder(is_coming, sys.maxsize if is_coming else 0, self._me, None)
 
     def _connected_us(self, session: Session) -> int:
         at = session.connected_at
@@ -365,7 +378,17 @@ class Locating:
         """The sessions whose clients have connected since then, and later."""
         for session in list(self._core.sessions.values()):
             if 0.0 < session.connected_at >= apart_since and not session.identity.is_trusted:
-                yield Held(self._me, session.client_id, session.identity.username, self._connected_us(session))
+                yield self._held(session)
+
+    def _held(self, session: Session) -> Held:
+        return Held(self._me, session.client_id, session.identity.username, self._connected_us(session))
+
+    def _ask_for_newer(self, client_id: str) -> None:
+        """Tell all nodes of a former session here, so that the one that has a newer one says so."""
+        session = self._core.sessions.get(client_id)
+        if session is not None:
+            for peer in self._peers.values():
+                peer.note(self._held(session))
 
     def _keep_promise(self, client_id: str, promise: tuple[str, int]) -> None:
         """The client has come, or does not come any more. Harmless when repeated."""
@@ -390,8 +413,11 @@ class Locating:
             session is None
             or (session.identity.is_trusted and not self._moving.moves(client_id))
             or session.identity.username != held.username
-            or self._connected_us(session) >= held.connected_us
         ):
+            return
+        if (self._connected_us(session), self._me) >= (held.connected_us, held.node):
+            if held.node in self._peers:
+                self._peers[held.node].note(self._held(session))
             return
         if self._moving.moves(client_id):
             self._moving.add(client_id, held.node)

@@ -22,6 +22,9 @@ from mqttlite.wire.packets import Publish
 MAX_MOVES: Final = 50
 """How many sessions are moved at a time. Others wait."""
 
+AGAIN_S: Final = 10.0
+"""When a move is tried again whose client had no session at the other node."""
+
 UNDER_WAY: Final = 20
 """How many messages of a session are under way."""
 
@@ -90,9 +93,16 @@ class _Move:
 
 
 class Moving:
-    """`peers` are all other nodes by name."""
+    """`peers` are all other nodes by name. `on_nowhere` is called when the other node has not the client any more."""
 
-    def __init__(self, peers: Mapping[str, Destination], core: Broker, driver: LoopDriver) -> None:
+    def __init__(
+        self,
+        peers: Mapping[str, Destination],
+        core: Broker,
+        driver: LoopDriver,
+        on_nowhere: Callable[[str], None],
+    ) -> None:
+        self._on_nowhere: Final = on_nowhere
         self._peers: Final = peers
         self._core: Final = core
         self._driver: Final = driver
@@ -102,6 +112,8 @@ class Moving:
         self._moves: Final[dict[str, _Move]] = {}
         self._names: Final[dict[str, str]] = {}
         """The node of each move."""
+        self._not_before: Final[dict[str, float]] = {}
+        """When a move is tried again whose client had no session at the other node."""
         self._settling: Final[set[asyncio.Task[None]]] = set()
 
     def moves(self, client_id: str) -> bool:
@@ -115,20 +127,35 @@ class Moving:
         """Move what waits for a client to a node, also if it is being moved to another one."""
         if client_id in self._moves:
             self._stop(client_id)
+        self._not_before.pop(client_id, None)
         self._waiting[client_id] = name
         self.tick()
 
     def tick(self) -> None:
         """Called several times a second: begin what can begin."""
+        now = self._driver.time()
         for client_id, name in list(self._waiting.items()):
-            if len(self._moves) >= MAX_MOVES:
-                return
-            peer = self._peers.get(name)
             session = self._core.sessions.get(client_id)
-            if peer is None or session is None or session.outbox is not None:
-                del self._waiting[client_id]  # its client has come, or it has expired
-            elif peer.is_connected:
+            peer = self._peers.get(name)
+            if session is None:
+                self._give_up(client_id)
+            elif not waiting_in(self._core, client_id):
+                # Also if its client has come back to it, while the nodes were apart: it has no subscriptions any more.
+                self._give_up(client_id)
+                self._core.end_session(client_id, now)
+                self._driver.wake()
+            elif (
+                peer is not None
+                and peer.is_connected
+                and session.outbox is None
+                and len(self._moves) < MAX_MOVES
+                and now >= self._not_before.get(client_id, now)
+            ):
                 self._begin(client_id, peer)
+
+    def _give_up(self, client_id: str) -> None:
+        del self._waiting[client_id]
+        self._not_before.pop(client_id, None)
 
     def on_away(self, name: str) -> None:
         """A node is not connected any more."""
@@ -143,7 +170,10 @@ class Moving:
             return
         move.on_settled(settled.number, settled.is_there)
         if not settled.is_there:
+            self._waiting[settled.client_id] = self._names[settled.client_id]
+            self._not_before[settled.client_id] = self._driver.time() + AGAIN_S
             self._stop(settled.client_id)
+            self._on_nowhere(settled.client_id)
 
     def on_moved(self, peer: Destination, moved: Moved) -> None:
         """A message of another node for a client that is here. It is answered when it is on disk."""

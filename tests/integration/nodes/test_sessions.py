@@ -9,7 +9,7 @@ import pytest
 from mqttlite import Client, server
 from mqttlite.client import ScramSha256
 from mqttlite.core.reasons import HoldReason
-from mqttlite.extensions.nodes import locating, peer
+from mqttlite.extensions.nodes import locating, moving, peer
 from mqttlite.extensions.nodes.blobs import Notes, decode
 from mqttlite.extensions.nodes.peer import Peer
 from mqttlite.extensions.nodes.pipes import WINDOW_BYTES
@@ -253,7 +253,9 @@ async def test_a_move_that_is_cut_off_goes_on_when_the_nodes_meet_again(fleet: F
     assert list(dict.fromkeys(got)) == [str(number).encode() for number in range(200)]
 
 
-async def test_what_waits_for_a_client_whose_session_is_gone_stays(fleet: Fleet, rig: Rig, air: Air) -> None:
+async def test_what_waits_for_a_client_whose_session_is_gone_comes_first_when_it_is_back(
+    fleet: Fleet, rig: Rig, air: Air, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = await fleet.together("a", "b")
     kept = {"clean_start": False, "expiry": 1_000}
     us = await rig.device(a.port, "us", **kept)
@@ -266,12 +268,18 @@ async def test_what_waits_for_a_client_whose_session_is_gone_stays(fleet: Fleet,
     air.max_delay_s = 0.05
     await together(air, a, b)
     await until(lambda: len(nodes_of(a).locating._moving) == 1)
+    monkeypatch.setattr(moving, "AGAIN_S", 0.3)
     core_of(b).end_session("us", loop_driver_of(b).time())
-    await until(lambda: len(nodes_of(a).locating._moving) == 0)
+    await until(lambda: len(nodes_of(a).locating._moving._not_before) == 1)
     assert holders("us", a, b) == ["a"]
     air.max_delay_s = 0.0
-    us = await rig.device(b.port, "us", **kept)
+    us = await rig.device(b.port, "us", **kept)  # which is passed on
     assert await us.message() == ("t", b"x")
+    assert await us.goodbye() == 0x98  # its session has no subscriptions any more
+    us = await rig.dial(b.port)
+    us.hello("us", **kept)  # type: ignore[arg-type]
+    assert not (await us.expect(Connack)).session_present
+    assert len(nodes_of(a).locating._moving) == 0
 
 
 async def test_much_goes_both_ways_and_a_slow_client_fills_no_node(fleet: Fleet, rig: Rig) -> None:
