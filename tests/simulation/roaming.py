@@ -1,7 +1,8 @@
 """Clients that come to one node after the other, in a time of their own: all from a seed.
 
 Each client has one kept session, and opens its next connection at any node while the former may still be open. At each
-moment one node at most has its session; and in the end it has each message of QoS 2 once.
+moment one node at most has its session; and in the end it has each message of QoS 2 once. Where nodes are cut off from
+each other, clients begin several sessions: in the end each has one again.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from tests.support.air import Air
 
 TOPIC: Final = b"t"
 LOOKS_S: Final = 0.001
+HEALS_S: Final = 30.0
 
 
 class Socket(asyncio.Transport):
@@ -116,10 +118,11 @@ class Door:
 class Roamer:
     """A client with one kept session, that publishes to all of them."""
 
-    def __init__(self, client_id: str, doors: list[Door], chance: random.Random) -> None:
+    def __init__(self, client_id: str, doors: list[Door], chance: random.Random, *, may_begin_again: bool) -> None:
         self.client_id: Final = client_id
         self._doors: Final = doors
         self._chance: Final = chance
+        self._may_begin_again: Final = may_begin_again
         self._socket: Socket | None = None
         self.is_welcome = False
         self.got: list[bytes] = []
@@ -160,7 +163,11 @@ class Roamer:
     def _take(self, socket: Socket, packet: Packet) -> None:
         if isinstance(packet, Connack):
             assert packet.reason_code == 0
-            assert packet.session_present == (self.resumed > 0)
+            assert packet.session_present == (self.resumed > 0) or self._may_begin_again
+            if not packet.session_present:
+                self.resumed = 0
+                self._unreleased.clear()
+                self._is_received = False
             self.resumed += 1
             self.is_welcome = True
             if self.resumed == 1:
@@ -226,7 +233,10 @@ class Guest:
 
 
 class World:
-    def __init__(self, seed: int, roamers: int, takeovers: int) -> None:
+    """`parts`: nodes are cut off from each other now and then."""
+
+    def __init__(self, seed: int, roamers: int, takeovers: int, *, parts: bool) -> None:
+        self._parts: Final = parts
         self.chance: Final = random.Random(seed)
         self._air: Final = Air(random.Random(seed + 1), self.chance.choice((0.0, 0.005, 0.05)))
         self._takeovers: Final = takeovers
@@ -244,11 +254,43 @@ class World:
             life.nodes.locating.serve_at({"door": door})
             await life.nodes.start()
         await asyncio.sleep(2)
-        self.roamers = [Roamer(f"r-{number}", doors, self.chance) for number in range(self._count)]
+        self.roamers = [
+            Roamer(f"r-{number}", doors, self.chance, may_begin_again=self._parts) for number in range(self._count)
+        ]
         self.guests = [Guest(f"g-{number}", doors, self.chance) for number in range(self._count)]
         for roamer in self.roamers:
             roamer.come()
         await asyncio.sleep(1)
+        await (self._live_apart() if self._parts else self._live_together())
+        for life in self.lives:
+            await life.nodes.stop()
+            await life.driver.settled()
+            await life.driver.stop()
+
+    async def _live_apart(self) -> None:
+        for _ in range(self._takeovers):
+            await asyncio.sleep(self.chance.random() * self.chance.choice((0.01, 0.2, 1.5)))
+            self.chance.choice(self.roamers).come()
+            for roamer in self.roamers:
+                roamer.publish()
+            fault = self.chance.random()
+            if fault < 0.06:
+                self._air.cut.add(frozenset(self.chance.sample(NAMES, 2)))
+            elif fault < 0.12:
+                self._air.cut.clear()
+        self._air.cut.clear()
+        await asyncio.sleep(HEALS_S)
+        for roamer in self.roamers:
+            sessions = [life.core.sessions.get(roamer.client_id) for life in self.lives]
+            (session,) = [each for each in sessions if each is not None]
+            assert session.outbox is not None
+            assert not session.identity.is_trusted
+            assert roamer.is_welcome
+        for life in self.lives:
+            assert len(life.nodes.locating._moving) == 0, "all has been moved"
+            assert not life.nodes.locating._claims, "each question is answered"
+
+    async def _live_together(self) -> None:
         looking = asyncio.create_task(self._look())
         for _ in range(self._takeovers):
             await asyncio.sleep(self.chance.random() * self.chance.choice((0.001, 0.01, 0.2)))
@@ -259,10 +301,6 @@ class World:
         await asyncio.sleep(5)
         looking.cancel()
         self._check()
-        for life in self.lives:
-            await life.nodes.stop()
-            await life.driver.settled()
-            await life.driver.stop()
 
     async def _look(self) -> None:
         while True:
@@ -281,9 +319,9 @@ class World:
             assert not missing, f"{roamer.client_id} lacks {len(missing)} of {len(published)}"
 
 
-def run_roaming(seed: int, roamers: int = 5, takeovers: int = 300) -> World:
+def run_roaming(seed: int, roamers: int = 5, takeovers: int = 300, *, parts: bool = False) -> World:
     """Let clients roam. Raises AssertionError if a promise is broken."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        world = World(seed, roamers, takeovers)
+        world = World(seed, roamers, takeovers, parts=parts)
         runner.run(world.live())
         return world

@@ -717,15 +717,13 @@ def test_bursts_for_a_broker_that_takes_no_large_packets_are_sent_one_by_one() -
 def test_a_message_with_other_properties_keeps_them_on_its_way() -> None:
     place = Place()
     member, b = place.member("m"), place.broker("b", 1)
-    for content_type in ("text", "zażółć"):
-        block = with_identifiers(
-            encode_properties(Properties(content_type=content_type), PUBLISH), [NUMBER, number("b")]
-        )
+    for content_type, user_property in (("text", "v"), ("zażółć", "v"), (None, "v"), (None, "zażółć")):
+        properties = Properties(content_type=content_type, user_properties=[("k", user_property)])
+        block = with_identifiers(encode_properties(properties, PUBLISH), [NUMBER, number("b")])
         head, tail = publish_parts(b"t", b"x", 1, False, NONE, V5, block=block)
         b.send_bytes(head + b.packet_id().to_bytes(2) + tail)
         (packet,) = publishes(member.received())
-        assert packet.properties.content_type == content_type
-        assert packet.properties.subscription_identifiers == []
+        assert packet.properties == properties
 
 
 @pytest.mark.parametrize("packet", ["3208 000174 0000 020b02", "3608 000174 0001 020b02"])
