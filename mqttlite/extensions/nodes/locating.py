@@ -1,10 +1,11 @@
 """Where the session of a client is: it stays at the node where it began, and a client that connects to another one is
 passed on to it.
 
-A node that has a CONNECT asks all nodes it is connected to, and answers theirs. If nobody has the session, it begins
-here. Of two nodes that ask about a client at the same time, the one whose question is the earlier one answers when its
-own is answered, so that one session begins: mutual exclusion as in Ricart and Agrawala, "An Optimal Algorithm for
-Mutual Exclusion in Computer Networks" (1981). Invariant: while all nodes are connected, a client has one session.
+A node that has a CONNECT asks all nodes that run, and answers theirs. If nobody has the session, it begins here. Of two
+nodes that ask about a client at the same time, the one whose question is the earlier one answers when its own is
+answered, so that one session begins: mutual exclusion as in Ricart and Agrawala, "An Optimal Algorithm for Mutual
+Exclusion in Computer Networks" (1981). Sessions of one client that began while nodes were apart are compared when they
+meet: the newest one stays. Invariant: while all nodes are connected, a client has one session.
 """
 
 import logging

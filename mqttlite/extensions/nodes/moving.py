@@ -40,15 +40,25 @@ class Destination(Protocol):
 
 
 class _Move:
-    """One session. `on_over` is called when nothing waits in it any more."""
+    """One session. `on_over` is called when nothing waits in it any more, `on_cut` when an operator has closed it."""
 
-    def __init__(self, client_id: str, core: Broker, driver: LoopDriver, to: Destination, on_over: Callable[[], None]):
+    def __init__(
+        self,
+        client_id: str,
+        core: Broker,
+        driver: LoopDriver,
+        to: Destination,
+        on_over: Callable[[], None],
+        on_cut: Callable[[], None],
+    ) -> None:
         session = core.sessions.get(client_id)
         assert session is not None, "something waits in it"
         self.client_id: Final = client_id
         self._core: Final = core
-        self._to: Final = to
+        self.to: Final = to
         self._on_over: Final = on_over
+        self._on_cut: Final = on_cut
+        self._is_stopped = False
         self._loop: Final = asyncio.get_running_loop()
         self._identity: Final = session.identity
         self._under_way: Final[dict[int, Publish]] = {}
@@ -72,8 +82,13 @@ class _Move:
         while not self._local.is_over and (packet := self._local.receive()) is not None:
             if isinstance(packet, Publish):
                 self._under_way[packet.packet_id] = packet
-                self._to.note(Moved(packet.packet_id, self.client_id, encode_publish(packet, V5)))
-        if not (self._local.is_over or self._under_way or waiting_in(self._core, self.client_id)):
+                self.to.note(Moved(packet.packet_id, self.client_id, encode_publish(packet, V5)))
+        if self._is_stopped:
+            return
+        if self._local.is_over:
+            self._on_cut()
+        elif not (self._under_way or waiting_in(self._core, self.client_id)):
+            self._is_stopped = True
             self._on_over()
             self._local.leave()
 
@@ -86,6 +101,7 @@ class _Move:
 
     def stop(self) -> None:
         """The rest stays."""
+        self._is_stopped = True
         self._local.end()
         session = self._core.sessions.get(self.client_id)
         if session is not None:
@@ -110,8 +126,6 @@ class Moving:
         self._waiting: Final[dict[str, str]] = {}
         """By client identifier: the node to which what waits is to be moved."""
         self._moves: Final[dict[str, _Move]] = {}
-        self._names: Final[dict[str, str]] = {}
-        """The node of each move."""
         self._not_before: Final[dict[str, float]] = {}
         """When a move is tried again whose client had no session at the other node."""
         self._settling: Final[set[asyncio.Task[None]]] = set()
@@ -159,9 +173,8 @@ class Moving:
 
     def on_away(self, name: str) -> None:
         """A node is not connected any more."""
-        for client_id in [client_id for client_id, other in self._names.items() if other == name]:
+        for client_id in [client_id for client_id, move in self._moves.items() if move.to.name == name]:
             self._stop(client_id)
-            self._waiting[client_id] = name
 
     def on_settled(self, settled: Settled) -> None:
         """The other node has a message, or has not the client any more."""
@@ -170,7 +183,6 @@ class Moving:
             return
         move.on_settled(settled.number, settled.is_there)
         if not settled.is_there:
-            self._waiting[settled.client_id] = self._names[settled.client_id]
             self._not_before[settled.client_id] = self._driver.time() + AGAIN_S
             self._stop(settled.client_id)
             self._on_nowhere(settled.client_id)
@@ -196,17 +208,19 @@ class Moving:
         del self._waiting[client_id]
         try:
             self._moves[client_id] = _Move(
-                *(client_id, self._core, self._driver, peer), on_over=lambda: self._forget(client_id)
+                *(client_id, self._core, self._driver, peer),
+                on_over=lambda: self._end(client_id),
+                on_cut=lambda: self._stop(client_id),
             )
         except ConnectionRefusedError:  # the broker is short of something: later
             self._waiting[client_id] = peer.name
-            return
-        self._names[client_id] = peer.name
+
+    def _end(self, client_id: str) -> None:
+        """All has been moved."""
+        del self._moves[client_id]
 
     def _stop(self, client_id: str) -> None:
-        move = self._moves[client_id]
-        self._forget(client_id)
+        """Let the rest wait for another attempt."""
+        move = self._moves.pop(client_id)
         move.stop()
-
-    def _forget(self, client_id: str) -> None:
-        del self._moves[client_id], self._names[client_id]
+        self._waiting[client_id] = move.to.name

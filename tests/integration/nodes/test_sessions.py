@@ -104,9 +104,7 @@ async def test_a_client_that_connects_everywhere_at_once_has_one_session(fleet: 
         assert [(await device.expect(Connack)).reason_code for device in devices] == [0, 0, 0]
 
 
-async def test_who_has_not_the_password_takes_no_session_at_another_node(
-    fleet: Fleet, rig: Rig, tmp_path: Path
-) -> None:
+async def test_a_stranger_takes_no_session_at_another_node(fleet: Fleet, rig: Rig, tmp_path: Path) -> None:
     users = tmp_path / "users"
     set_user(users, "ann", SECRET, create=True)
     a, b = [await fleet.start(name, password_file=str(users)) for name in ("a", "b")]
@@ -200,7 +198,7 @@ async def test_a_client_that_is_connected_at_two_nodes_when_they_meet_stays_at_t
     await until(lambda: holders("us", a, b) == ["b"])
 
 
-async def test_what_waits_in_a_node_that_was_away_comes_to_its_clients_session_elsewhere(
+async def test_messages_at_a_node_that_was_away_come_to_its_clients_session_elsewhere(
     fleet: Fleet, rig: Rig, tmp_path: Path
 ) -> None:
     a, b = await fleet.start("a", tmp_path), await fleet.start("b")
@@ -253,7 +251,29 @@ async def test_a_move_that_is_cut_off_goes_on_when_the_nodes_meet_again(fleet: F
     assert list(dict.fromkeys(got)) == [str(number).encode() for number in range(200)]
 
 
-async def test_what_waits_for_a_client_whose_session_is_gone_comes_first_when_it_is_back(
+async def test_a_move_that_an_operator_cuts_off_goes_on(fleet: Fleet, rig: Rig, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    kept = {"clean_start": False, "expiry": 1_000}
+    us = await rig.device(a.port, "us", **kept)
+    await us.subscribe("t", 1)
+    await us.disconnect()
+    await apart(air, a, b)
+    us = await rig.device(b.port, "us", **kept)
+    async with Client("127.0.0.1", a.port) as other:
+        for number in range(100):
+            await other.publish("t", str(number), 1)
+    air.max_delay_s = 0.02
+    await together(air, a, b)
+    await until(lambda: len(nodes_of(a).locating._moving._moves) == 1)
+    assert core_of(a).kick("us", loop_driver_of(a).time())
+    loop_driver_of(a).wake()
+    await until(lambda: holders("us", a, b) == ["b"])
+    got = {(await us.message())[1] for _ in range(100)}
+    while len(got) < 100:
+        got.add((await us.message())[1])
+
+
+async def test_messages_for_a_client_whose_session_is_gone_come_first_when_it_is_back(
     fleet: Fleet, rig: Rig, air: Air, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = await fleet.together("a", "b")
@@ -593,7 +613,7 @@ async def test_a_client_writes_no_lines_into_the_log(fleet: Fleet, rig: Rig, cap
     assert not [each for each in caplog.messages if "\n" in each]
 
 
-async def test_nobody_ends_what_waits_for_a_node_by_its_name(fleet: Fleet, rig: Rig) -> None:
+async def test_a_client_under_the_name_of_a_node_ends_nothing_that_waits_for_it(fleet: Fleet, rig: Rig) -> None:
     a, b, c = await fleet.together("a", "b", "c")
     await (await rig.device(c.port, "us")).subscribe("t", 1)
     await until(lambda: all(each.states()[1].filters == 1 for each in (nodes_of(a), nodes_of(b))))

@@ -124,7 +124,7 @@ async def test_members_that_are_connected_come_before_kept_sessions_of_other_nod
         await Reader(away).gets("6")
 
 
-async def test_what_a_member_has_not_acknowledged_when_it_ends_goes_to_one_at_another_node(fleet: Fleet) -> None:
+async def test_messages_that_a_member_has_not_acknowledged_at_its_end_go_to_one_at_another_node(fleet: Fleet) -> None:
     a, b = await fleet.together("a", "b")
     async with client_of(b) as publisher:
         async with kept_client(a, "ending") as ending:

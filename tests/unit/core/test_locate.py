@@ -134,7 +134,7 @@ def test_a_broker_without_others_asks_nothing() -> None:
     assert world.located == []
 
 
-def test_what_a_client_sends_before_it_leaves_is_handled_when_its_session_is_located() -> None:
+def test_packets_of_a_client_that_leaves_are_handled_when_its_session_is_located() -> None:
     world = asking()
     reader = world.open(is_inside=True)
     reader.connect("reader")

@@ -466,7 +466,7 @@ def test_if_no_member_is_connected_a_key_has_a_broker_all_the_same() -> None:
 # ---------------------------------------------------------------------- sessions that end
 
 
-def test_what_a_session_that_ends_has_not_acknowledged_goes_to_another_broker() -> None:
+def test_messages_that_an_ended_session_has_not_acknowledged_go_to_another_broker() -> None:
     place = Place()
     member = place.member("m")
     member.auto_ack = False
@@ -480,7 +480,7 @@ def test_what_a_session_that_ends_has_not_acknowledged_goes_to_another_broker() 
 
 @pytest.mark.parametrize("has_member", [False, True])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_waited_for_a_broker_that_is_lost_goes_to_a_member_here(qos: int, has_member: bool) -> None:
+def test_messages_that_waited_for_a_lost_broker_go_to_a_member_here(qos: int, has_member: bool) -> None:
     place = Place()
     b = place.broker("b", 1)
     b.auto_ack = False
