@@ -352,9 +352,11 @@ class Broker:
         assembly = self._assembly
         try:
             await assembly.close_inputs()
+            questions = await self._send_away_all()
+            await assembly.close_extensions()
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self._shut_down()
+                    await self._emptied(questions)
             except TimeoutError:
                 _log.warning("closing the connections of clients that did not leave within %g s", timeout_s)
             for listener in self.listeners:
@@ -380,14 +382,18 @@ class Broker:
             self.monitor = None
             self._stop = None
 
-    async def _shut_down(self) -> None:
-        """Send every client a DISCONNECT and wait until all have left."""
+    async def _send_away_all(self) -> list[asyncio.Task[None]]:
+        """Send every client a DISCONNECT. Return the tasks that had asked about clients, which are cancelled."""
         questions = self._assembly.questions.cancel()
         for listener in self.listeners:
             await listener.stop_accepting()
         if self._assembly.gateway is not None:
             await self._assembly.gateway.stop_accepting()
         self._core.shut_down(asyncio.get_running_loop().time())
+        return questions
+
+    async def _emptied(self, questions: list[asyncio.Task[None]]) -> None:
+        """Wait until all clients have left, and the tasks have ended."""
         if self._assembly.push is not None:
             await self._assembly.push.finish()
         await self._loop_driver.settled()

@@ -54,7 +54,8 @@ BELOW: Final[dict[str, set[str]]] = {
     "assembly": {*ADAPTER_PACKAGES, *PURE, "catalogue", "config", "event_hub", "extensions", "gateway", "manifests"}
     | {"operations", *FEATURES},
     "server": {*ADAPTER_PACKAGES, *PURE, "assembly", "config", "event_hub", "extensions", "gateway", "operations"},
-    "cli": {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "client", "config", "manifests", "operations", "server"},
+    "cli": {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "client", "config", "extensions", "manifests"}
+    | {"operations", "server"},
     "__main__": {"cli"},
     "": {*ADAPTER_PACKAGES, *PURE, "client", "config", "extensions", "manifests", "server"},
     # mqttlite/__init__.py, the public names

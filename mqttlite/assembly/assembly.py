@@ -226,11 +226,15 @@ class Assembly:
         if self.nodes is not None:
             await self.nodes.stop()
         await self.permissions.close()
-        await self._extensions.stop()
         if self.queueing is not None:
             await self.queueing.close_inputs()
         if self._stream_commands is not None:
             await self._stream_commands.sink.stop()
+
+    async def close_extensions(self) -> None:
+        """After the clients were sent away: a publisher is then not told that its message was refused, and sends it
+        again."""
+        await self._extensions.stop()
 
     async def close_readers(self) -> None:
         """After all connections are closed: stop to read the store and to ask other servers."""

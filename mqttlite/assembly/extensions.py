@@ -124,8 +124,9 @@ class Extensions:
 
     def _bind(self, name: str, topic_filter: str, handler: Handler) -> None:
         runtime = self._runtime
-        sink = HandlerSink(f"extension {name}", handler, runtime.loop_driver.wake)
-        runtime.core.bind(check_hook_filter(topic_filter), sink)
+        core = runtime.core
+        sink = HandlerSink(f"extension {name}", handler, core.effects, core.router.drops, runtime.loop_driver.wake)
+        core.bind(check_hook_filter(topic_filter), sink)
         self._sinks.append(sink)
 
     def _on_hooked(self, held: object, answer: HookAnswer) -> None:

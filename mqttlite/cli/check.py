@@ -61,7 +61,7 @@ def read_config(path: str | None, flags: Flags, *more_checks: Check) -> tuple[Co
         config = flags.apply(config)
         if path is None or file is not None:
             known = [] if reading is None else reading.problems
-            checks: tuple[Check, ...] = (conflicts, open_listeners, file_problems, *more_checks)
+            checks: tuple[Check, ...] = (conflicts, open_listeners, file_problems, extension_problems, *more_checks)
             found = dict.fromkeys(each for check in checks for each in check(config))
             problems += flags.named(new_problems(known, found), reading)
     except ConfigError as error:
@@ -69,6 +69,19 @@ def read_config(path: str | None, flags: Flags, *more_checks: Check) -> tuple[Co
     if problems:
         raise ConfigError(*dict.fromkeys(problems))
     return config, file
+
+
+def extension_problems(config: Config) -> Iterator[Problem]:
+    """The extensions of a config that are not there, or have wrong options. Imports their modules."""
+    if not config.extensions:
+        return
+    from mqttlite.extensions.load import ExtensionError, check  # here, for it needs much of the broker
+
+    for number, options in enumerate(config.extensions):
+        try:
+            check(options)
+        except ExtensionError as error:
+            yield Problem(f"extensions[{number}].{error.place}", error.text)
 
 
 @click.command(

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.inspect import (
+    AnyType,
     BoolType,
     DataclassType,
     DictType,
@@ -183,6 +184,8 @@ def _alternatives(kind: Type) -> tuple[Type, ...]:
 
 def _fits(value: object, kind: Type) -> bool:
     match kind:
+        case AnyType():
+            return True
         case BoolType():
             return isinstance(value, bool)
         case IntType():

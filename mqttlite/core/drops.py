@@ -1,4 +1,4 @@
-"""Counts messages that are dropped without a receiver: no subscriber, not authorized, session expired."""
+"""Counts messages that are dropped without a session: no subscriber, not authorized, session expired, a sink failed."""
 
 from typing import Final, final
 
@@ -16,12 +16,20 @@ class Drops:
         self.filtered: int = 0
         """Messages that a filter kept from a receiver, counted once for each receiver. They are not drops."""
 
-    def add(self, reason: str, messages: int, topic: bytes, trace: int = NOT_TRACED, detail: str = "") -> None:
-        """Count dropped messages and report them to the tracer."""
+    def add(
+        self,
+        reason: str,
+        messages: int,
+        topic: bytes,
+        trace: int = NOT_TRACED,
+        detail: str = "",
+        receiver: str | None = None,
+    ) -> None:
+        """Count dropped messages and report them to the tracer. Most have no receiver."""
         self.by_reason[reason] = self.by_reason.get(reason, 0) + messages
         tracer = self._effects.tracer
         if tracer is not None:
-            tracer.on_dropped(trace, None, topic, reason, messages, detail)
+            tracer.on_dropped(trace, receiver, topic, reason, messages, detail)
 
     def add_filtered(self, messages: int, trace: int, receiver: str, expression: str) -> None:
         """Count messages that a filter keeps from a receiver, and report a traced one to the tracer."""

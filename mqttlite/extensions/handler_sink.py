@@ -1,15 +1,21 @@
-"""A receiver that is a function of an extension: the publisher is acknowledged when the function is done."""
+"""A receiver that is a function of an extension: the publisher is acknowledged when the function is done.
+
+Invariant: a message that the function did not take is a drop, unless its publisher will send it again.
+"""
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
+from mqttlite.core.drops import Drops
+from mqttlite.core.effects import Effects
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.reasons import QUEUE_FULL
+from mqttlite.core.reasons import NACKED, QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, QUEUED, QUOTA_EXCEEDED, SENT, Tally
+from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
 from mqttlite.extensions.incoming import Incoming, incoming
 
@@ -22,21 +28,40 @@ MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 FAILED: Final = 0x83
 """The reason code for a message whose handler raised: *implementation specific error*."""
 
+_NOT_DONE: Final = "its function is not done"
+"""Why a message waits, for `mqttlite why`."""
+
+_NO_CONNECTION: Final = 0
+"""Connections have numbers from 1 on."""
+
+MAX_DETAIL: Final = 200
+"""The characters of an exception that the log of drops has."""
+
 Handler = Callable[[Incoming], Awaitable[None] | None]
 """A function or coroutine that takes one message."""
 
 _log = logging.getLogger("mqttlite.extensions")
 
 
+class _Waiting(NamedTuple):
+    """A message that waits for the handler. `tally` is None where nobody waits for it."""
+
+    message: Message
+    source: Source
+    tally: Tally | None
+
+
 class HandlerSink:
     """A `Sink`. Its messages are handled one after the other, in their order. `wake` has the broker send the answers
     that became ready."""
 
-    def __init__(self, name: str, handler: Handler, wake: Callable[[], None]) -> None:
+    def __init__(self, name: str, handler: Handler, effects: Effects, drops: Drops, wake: Callable[[], None]) -> None:
         self.name: Final = name
         self._handler: Final = handler
+        self._effects: Final = effects
+        self._drops: Final = drops
         self._wake: Final = wake
-        self._waiting: Final[deque[tuple[Incoming, int, Tally | None]]] = deque()
+        self._waiting: Final[deque[_Waiting]] = deque()
         self._bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._fails = False
@@ -61,7 +86,7 @@ class HandlerSink:
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
         if not self.has_room(message, message.qos):
-            tally.drop(QUEUE_FULL)
+            self._drop(message, QUEUE_FULL, f"{len(self._waiting)}/{MAX_WAITING}", tally)
             tally.code = QUOTA_EXCEEDED
             return
         tally.queued += 1
@@ -69,7 +94,9 @@ class HandlerSink:
         if message.qos:
             tally.pend()
             waits = tally
-        self._waiting.append((incoming(message, source), message.size(), waits))
+        self._waiting.append(_Waiting(message, source, waits))
+        if message.trace and self._effects.tracer is not None:
+            self._effects.tracer.on_queued(message.trace, self.name, _NOT_DONE, len(self._waiting), MAX_WAITING)
         self._bytes += message.size()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
@@ -82,42 +109,60 @@ class HandlerSink:
     async def _work(self) -> None:
         try:
             while self._waiting:
-                message, size, tally = self._waiting.popleft()
-                self._bytes -= size
-                code = FAILED
+                waiting = self._waiting.popleft()
+                self._bytes -= waiting.message.size()
                 try:
-                    code = await self._handle(message)
-                finally:
-                    if tally is not None:
-                        tally.settle(code)
-                        self._wake()
+                    code = await self._handle(waiting)
+                except asyncio.CancelledError:  # by `stop`
+                    self._leave(waiting)
+                    return
+                if waiting.tally is not None:
+                    waiting.tally.settle(code)
+                    self._wake()
         finally:
             self._task = None
 
-    async def _handle(self, message: Incoming) -> int:
+    async def _handle(self, waiting: _Waiting) -> int:
         """The reason code for the publisher of one message."""
+        message = waiting.message
         try:
-            result = self._handler(message)
+            result = self._handler(incoming(message, waiting.source))
             if isinstance(result, Awaitable):
                 await result
-        except (Exception, asyncio.CancelledError):  # the program's own code may raise anything
+        except (Exception, asyncio.CancelledError) as error:  # the program's own code may raise anything
             if self._has_stopped:
-                raise
+                raise asyncio.CancelledError from error
             if not self._fails:  # one line until it works again
-                _log.exception("%s failed for a message to %r, and the publisher is told", self.name, message.topic)
+                _log.exception("%s failed for a message to %r, which is dropped", self.name, message.topic.decode())
             self._fails = True
+            if waiting.tally is not None:
+                waiting.tally.queued -= 1
+            self._drop(message, NACKED, f"it raised {error!r}"[:MAX_DETAIL], waiting.tally)
             return FAILED
         self._fails = False
+        tracer = self._effects.tracer
+        if message.trace and tracer is not None:
+            tracer.on_sent(message.trace, self.name, _NO_CONNECTION, message.qos)
+            tracer.on_acknowledged(message.trace, self.name)
         return 0
 
+    def _drop(self, message: Message, reason: str, detail: str, tally: Tally | None) -> None:
+        if tally is not None:
+            tally.drop(reason)
+        self._drops.add(reason, 1, message.topic, message.trace, detail, self.name)
+
     async def stop(self) -> None:
-        """Handle no more. Messages that wait are refused, so that their publishers keep them."""
+        """Handle no more. The publishers of messages that wait keep them."""
         self._has_stopped = True
         task = self._task
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
         while self._waiting:
-            tally = self._waiting.popleft()[2]
-            if tally is not None:
-                tally.settle(FAILED)
+            self._leave(self._waiting.popleft())
+
+    def _leave(self, waiting: _Waiting) -> None:
+        """Have a publisher know that its message was not handled. A client is not answered: in 3.1.1 the answer could
+        only be that it was."""
+        if waiting.tally is not None and not isinstance(waiting.source, Session):
+            waiting.tally.settle(FAILED)

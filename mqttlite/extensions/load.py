@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import os
+import re
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -12,36 +13,62 @@ from typing import Any, Final, cast
 import msgspec
 
 from mqttlite.config.extensions import ExtensionOptions
+from mqttlite.config.shape import propose
 from mqttlite.extensions.extension import Extension
 
 _PLACE: Final = " - at `$"
+
+_WORDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text in quotes",
+    "array": "a list",
+    "object": "a section",
+}
+"""The types of TOML, by what msgspec calls them."""
 
 
 class ExtensionError(Exception):
     """An extension cannot be found or made. `place` is the part of its section: `use`, or the path of an option."""
 
     def __init__(self, place: str, text: str) -> None:
-        super().__init__(f"{place}{text}" if text.startswith(":") else f"{place} {text}")
+        self.place: Final = place
+        self.text: Final = text if text.startswith(":") else f" {text}"
+        """The rest of the sentence, which begins with the place."""
+        super().__init__(f"{place}{self.text}")
 
 
 def load(options: ExtensionOptions) -> Extension:
     """The extension of one section. Raises `ExtensionError`; what the module itself raises is its cause."""
-    found = _find(options.use)
-    if callable(getattr(found, "start", None)) and not inspect.isclass(found):
-        if options.options:
-            raise ExtensionError("options", f"are for a class or a function, and {options.use} is an object")
+    found, arguments = _checked(options)
+    if arguments is None:
         return cast(Extension, found)
-    if not callable(found):
-        raise ExtensionError("use", f"is {options.use}, which has no method start(host)")
     try:
-        made = found(**_arguments(found, options.options))
-    except ExtensionError:
-        raise
+        made = found(**arguments)
     except Exception as error:  # the program's own code may raise anything
         raise ExtensionError("use", f"is {options.use}, which raised {error!r}") from error
     if not callable(getattr(made, "start", None)):
         raise ExtensionError("use", f"is {options.use}, which makes a {type(made).__name__} without start(host)")
     return cast(Extension, made)
+
+
+def check(options: ExtensionOptions) -> None:
+    """Find the extension of one section, which imports its module, and compare its arguments with the options. Raises
+    `ExtensionError`."""
+    _checked(options)
+
+
+def _checked(options: ExtensionOptions) -> tuple[Any, dict[str, Any] | None]:
+    """What a section names, and the arguments with which it makes the extension; None: it is the extension."""
+    found = _find(options.use)
+    if callable(getattr(found, "start", None)) and not inspect.isclass(found):
+        if options.options:
+            raise ExtensionError("options", f"are for a class or a function, and {options.use} is an object")
+        return found, None
+    if not callable(found):
+        raise ExtensionError("use", f"is {options.use}, which has no method start(host)")
+    return found, _arguments(found, options.options)
 
 
 def _find(use: str) -> object:
@@ -65,7 +92,7 @@ def _find(use: str) -> object:
 def _arguments(found: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a class or function, converted to the types that it names. Raises `ExtensionError`."""
     function = found.__init__ if inspect.isclass(found) else found
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, include_extras=True)
     fields: list[Any] = []
     for name, parameter in inspect.signature(found).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -73,13 +100,31 @@ def _arguments(found: Callable[..., object], given: Mapping[str, Any]) -> dict[s
         kind = hints.get(name, Any)
         is_needed = parameter.default is parameter.empty
         fields.append((name, kind) if is_needed else (name, kind, msgspec.field(default_factory=_giver(parameter))))
-    kinds = msgspec.defstruct("Options", fields, kw_only=True, forbid_unknown_fields=True)
+    names = [field[0] for field in fields]
+    for name in given:
+        if name not in names:
+            near = propose(name, names)
+            remedy = f"did you mean {near}?" if near else f"it may be {', '.join(names)}" if names else "there are none"
+            raise ExtensionError(f"options.{name}", f"is unknown; {remedy}")
+    for name, *default in [(field[0], *field[2:]) for field in fields]:
+        if name not in given and not default:
+            raise ExtensionError(f"options.{name}", "is missing: it has no default")
+    kinds = msgspec.defstruct("Options", fields, kw_only=True)
     try:
         struct = msgspec.convert(dict(given), kinds)
     except msgspec.ValidationError as error:
-        text, at, place = str(error).partition(_PLACE)
-        raise ExtensionError(f"options{place.rstrip('`')}" if at else "options", f": {text}") from None
+        text, _, place = str(error).partition(_PLACE)
+        raise ExtensionError(f"options{place.rstrip('`')}", _in_words(text)) from None
     return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def _in_words(text: str) -> str:
+    """What msgspec says of a wrong type, in the words of TOML."""
+    wrong = re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", text)
+    if wrong is None:
+        return f": {text}"
+    expected = [_WORDS.get(kind, kind) for kind in wrong[1].split(" | ")]
+    return f"must be {' or '.join(expected)}, not {_WORDS.get(wrong[2], wrong[2])}"
 
 
 def _giver(parameter: inspect.Parameter) -> Callable[[], Any]:

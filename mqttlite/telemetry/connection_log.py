@@ -102,9 +102,10 @@ class ConnectionLog(Listener):
     ) -> None:
         about = {"peer": None, "client_id": client_id, "listener": None} if link is None else _fields(link)
         _log.warning(
-            "%sclient %r may not %s %r: %s",
+            "%sclient %r%s may not %s %r: %s",
             "" if link is None else f"{link.address} ",
             client_id,
+            f" (user {_short(username)!r})" if username else "",
             _VERBS[action],
             _printable(topic.decode()),
             _printable(reason or "not authorized"),

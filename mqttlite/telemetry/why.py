@@ -132,6 +132,8 @@ def _dropped(delivery: DeliveryOutcome, whom: str) -> str:
         why = f" ({_why(delivery, whom)})"
     if delivery.reason == NACKED and whom.startswith("$queue/"):
         return f"given up by {whom}: {delivery.detail}"
+    if delivery.reason == NACKED and whom.startswith("extension "):
+        return f"refused by {whom}: nacked, because {delivery.detail}"
     if delivery.reason == NACKED:
         return f"refused by {whom}{_after(delivery)}: nacked, with {_code_in_words(delivery.detail)}"
     if delivery.reason == EXPIRED:
@@ -178,7 +180,8 @@ def _why(delivery: DeliveryOutcome, whom: str) -> str:
 
 
 def _after(delivery: DeliveryOutcome) -> str:
-    return "" if delivery.written is None else f" after {duration(delivery.written - delivery.message.received)}"
+    given = delivery.acknowledged if delivery.written is None else delivery.written
+    return "" if given is None else f" after {duration(given - delivery.message.received)}"
 
 
 def _waited(delivery: DeliveryOutcome, whom: str) -> str:

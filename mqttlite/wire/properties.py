@@ -4,7 +4,7 @@ Invariant: a decoded `Properties` holds only what its packet may carry, each at 
 and subscription identifiers excepted), each within its range.
 """
 
-from typing import Final, final
+from typing import Any, Final, final
 
 from mqttlite.wire.constants import (
     AUTH,
@@ -140,6 +140,12 @@ class Properties:
 
     def __repr__(self) -> str:
         return f"Properties({', '.join(f'{name}={value!r}' for name, value in self.present())})"
+
+    def replace(self, **changes: Any) -> "Properties":
+        """The same properties with some changed; `None` takes one away. Raises `TypeError` for an unknown name."""
+        fields: dict[str, Any] = dict(self.present())
+        fields.update(changes)
+        return Properties(**fields)
 
     def size(self) -> int:
         """About how many bytes those take that are as long as their sender likes."""

@@ -26,6 +26,11 @@ from mqttlite.config.extensions import ExtensionOptions
 from mqttlite.config.http import HttpOptions
 from mqttlite.extensions.publish_hook import Result
 from mqttlite.extensions.queues.options import DeliveryOptions
+from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.wire.constants import V5, V311
+from mqttlite.wire.packets import Ack, Disconnect, Publish
+from tests.integration.conftest import Rig
+from tests.support.device import Gone
 
 pytestmark = pytest.mark.slow
 
@@ -126,6 +131,79 @@ async def test_a_stop_waits_for_no_hook() -> None:
         await broker.stop()
         published = await task
         assert published.reason_code == 0x83
+
+
+class Slow:
+    """A hook and a sink that are never done."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+
+    async def start(self, host: Host) -> None:
+        hooks = Hooks()
+        hooks.on_publish("h/#", deadline_s=1_000)(self._wait)
+        await hooks.start(host)
+        host.bind("out/#", self._wait)
+
+    async def _wait(self, message: Incoming) -> None:
+        self.entered.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("version", [V5, V311])
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("topic", [b"h/a", b"out/a"])
+async def test_a_stop_acknowledges_no_message_that_is_not_handled(
+    rig: Rig, tmp_path: Path, topic: bytes, qos: int, version: int
+) -> None:
+    slow = Slow()
+    config = Config(listeners=(ListenerOptions(port=0),), data_dir=str(tmp_path))
+    async with asyncio.timeout(60), Broker(config, extensions=[slow]) as broker:
+        device = await rig.device(broker.port, "device", version, clean_start=False, expiry=1_000)
+        device.send(Publish(topic, b"x", qos, packet_id=7))
+        await slow.entered.wait()
+        stopping = asyncio.create_task(broker.stop())
+        if version == V5:
+            assert (await device.expect(Disconnect)).reason_code == 0x8B
+        with pytest.raises(Gone):
+            await device.next()
+        await device.close()
+        await stopping
+    collector = Collector()
+    async with Broker(config, extensions=[collector]) as broker, asyncio.timeout(60):
+        device = await rig.device(broker.port, "device", version, clean_start=False, expiry=1_000)
+        device.send(Publish(b"out/a", b"x", qos, dup=True, packet_id=7))
+        assert (await device.expect(Ack)).packet_id == 7
+        await device.close()
+    assert collector.got == [b"x"], "it is no duplicate of a message that was never acknowledged"
+
+
+async def test_a_traced_message_names_its_sink() -> None:
+    collector = Collector()
+    log = DeliveryLogOptions(topics=("out/#",))
+    config = Config(listeners=(ListenerOptions(port=0),), delivery_log=log, http=HttpOptions(port=0))
+    async with Broker(config, extensions=[collector]) as broker:
+        await broker.publish("out/a", "x", qos=1)
+        collector.fails = True
+        await broker.publish("out/a", "y", qos=1)
+        assert broker.gateway is not None
+        async with httpx.AsyncClient(base_url=broker.gateway.urls[0]) as client:
+            answer = await client.get("/api/v1/why?target=out/a")
+    assert "delivered to extension tests.integration.test_extensions:Collector at QoS 1" in answer.text
+    refused = (
+        "refused by extension tests.integration.test_extensions:Collector: nacked, because it raised OSError('disk')"
+    )
+    assert refused in answer.text
+
+    collector = Collector()
+    collector.fails = True
+    config = Config(listeners=(ListenerOptions(port=0),), http=HttpOptions(port=0))
+    async with Broker(config, extensions=[collector]) as broker:
+        assert broker.gateway is not None
+        async with httpx.AsyncClient(base_url=broker.gateway.urls[0]) as client:
+            answer = await client.put("/topics/out/a?qos=1", content=b"x")
+    assert answer.json()["dropped"] is True
+    assert answer.json()["reason"] == "nacked"
 
 
 async def test_an_extension_that_raises_ends_the_start() -> None:

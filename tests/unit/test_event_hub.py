@@ -162,4 +162,4 @@ def test_a_denial_is_told_and_logged_with_its_rule(caplog: pytest.LogCaptureFixt
     assert (fields["peer"], fields["listener"]) == (link.address, link.listener)
     caplog.clear()
     hub.on_denied("away", "ann", "receive", b"a", "denied by acl.conf:3", None)
-    assert caplog.records[0].getMessage() == "client 'away' may not receive from 'a': denied by acl.conf:3"
+    assert caplog.records[0].getMessage() == "client 'away' (user 'ann') may not receive from 'a': denied by acl.conf:3"

@@ -499,3 +499,22 @@ def test_a_wrong_key_is_named_without_its_control_characters(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=r"x1b\[2J") as caught:
         load_config(path)
     assert all(each.isprintable() for each in caught.value.problems)
+
+
+def test_options_of_an_extension_have_the_types_of_its_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text("[[extensions]]\nuse = 'a:B'\noptions = { on = true, most = 7, rate = 2.5, names = ['a'] }")
+    assert load_config(file).extensions[0].options == {"on": True, "most": 7, "rate": 2.5, "names": ["a"]}
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("check",), ("serve", "--config")])
+def test_a_check_says_which_extension_is_not_there(tmp_path: Path, command: tuple[str, ...]) -> None:
+    file = tmp_path / "broker.toml"
+    text = (
+        "[[extensions]]\nuse = 'no_such_module:hooks'\n[[extensions]]\nuse = 'mqttlite:Hooks'\noptions = { most = 7 }"
+    )
+    file.write_text(text)
+    result = CliRunner().invoke(main, [*command, str(file)])
+    assert result.exit_code == 2
+    assert f"{file}:2: extensions[0].use is no_such_module:hooks: there is no module" in result.output
+    assert f"{file}:5: extensions[1].options.most is unknown; there are none" in result.output

@@ -133,6 +133,10 @@ class Permissions:
     def deny(self, source: Source, action: str, topic: bytes, messages: int = 1, reason: str = "") -> None:
         """Count and report a denial. Without `reason`, the rules are asked for it."""
         self.denied[action] += messages
+        self.tell_refused(source, action, topic, reason)
+
+    def tell_refused(self, source: Source, action: str, topic: bytes, reason: str) -> None:
+        """Report what was refused to a client, for operators. Without `reason`, the rules are asked for it."""
         if self.on_denied is None or source.kind != CLIENT:
             return
         now = self._effects.now

@@ -43,7 +43,7 @@ from mqttlite.wire.errors import PeerError, ProtocolError
 from mqttlite.wire.filters import FilterReader
 from mqttlite.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
 from mqttlite.wire.properties import Properties
-from mqttlite.wire.reason_codes import SUBACK_FAILURE
+from mqttlite.wire.reason_codes import SUBACK_FAILURE, describe
 
 _NOT_AUTHORIZED: Final = 0x87
 _MAY_NOT_UNSUBSCRIBE: Final = "the rules do not let it unsubscribe from this filter"
@@ -167,7 +167,7 @@ class Subscriptions:
             if connection.is_bridge:
                 request = _of_bridge(request)
             message_filter: MessageFilter | None = None
-            refusal = ""
+            refusal, earlier_reason = "", outcome.reason
             if filters is not None:
                 requested = filters.of(request)
                 request = filters.base(request)
@@ -177,7 +177,8 @@ class Subscriptions:
             existing = tracer is not None and request.topic_filter in session.subscriptions
             parts = namespaces.parse_filter(request.topic_filter)
             code = self.judge(capabilities, session, request, parts, identifier, message_filter is not None, outcome)
-            if code == _NOT_AUTHORIZED:
+            is_denied = code == _NOT_AUTHORIZED
+            if is_denied:
                 self._routes.permissions.deny(session, SUBSCRIBE_ACTION, request.topic_filter)
                 if not outcome.reason and connection.problem_information:
                     outcome.reason = self._routes.permissions.told(session, SUBSCRIBE_ACTION, request.topic_filter)
@@ -203,6 +204,9 @@ class Subscriptions:
                 if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace an earlier one
                     outcome.retained.append(replay)
                     outcome.waiting += len(replay)
+            elif not is_denied:
+                why = describe(code) if earlier_reason or not outcome.reason else outcome.reason
+                self._routes.permissions.tell_refused(session, SUBSCRIBE_ACTION, request.topic_filter, why)
             if tracer is not None:
                 tracer.on_subscribed(connection.number, request.topic_filter, request.qos, code, existing)
             if code >= SUBACK_FAILURE and connection.version != V5:

@@ -473,6 +473,20 @@ def test_denials_are_counted_and_told_so_many_times_a_second() -> None:
     assert world.broker.permissions.denied == {"publish": DENIALS_TOLD_PER_S + 6, "subscribe": 1, "receive": 0}
 
 
+def test_operators_are_told_why_a_subscription_is_refused_that_no_rule_denies() -> None:
+    world = World()
+    told: list[tuple[str, str | None, str, bytes, str]] = []
+    world.broker.permissions.on_denied = lambda *denial: told.append(denial)
+    client = world.connect("c", version=V311)
+    assert client.subscribe("a", "$queue/jobs", "$queue/mail") == b"\x00\x80\x80"
+    assert [each[:4] for each in told] == [("c", None, "subscribe", name) for name in (b"$queue/jobs", b"$queue/mail")]
+    assert [each[4] for each in told] == [
+        "$queue/…: this broker does not serve it",
+        "topic filter invalid (0x8F)",
+    ], "SUBACK has one sentence, that of the first"
+    assert world.broker.permissions.denied["subscribe"] == 0, "no rule denied it"
+
+
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from mqttlite.core.drops import Drops
+from mqttlite.core.effects import Effects
 from mqttlite.core.message import Message, PublishBatch
-from mqttlite.core.reasons import QUEUE_FULL
+from mqttlite.core.reasons import NACKED, QUEUE_FULL
 from mqttlite.core.route.tally import DROPPED, QUEUED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.core.source import THE_PROGRAM
 from mqttlite.extensions.handler_sink import FAILED, MAX_WAITING, MAX_WAITING_BYTES, Handler, HandlerSink
@@ -18,7 +20,9 @@ class Bound:
     def __init__(self, handler: Handler | None = None) -> None:
         self.got: list[bytes] = []
         self.woken = 0
-        self.sink = HandlerSink("extension test", handler or self._take, self._wake)
+        effects = Effects()
+        self.drops = Drops(effects)
+        self.sink = HandlerSink("extension test", handler or self._take, effects, self.drops, self._wake)
 
     def _take(self, message: Incoming) -> None:
         self.got.append(message.payload)
@@ -74,7 +78,19 @@ async def test_a_publisher_is_told_that_the_handler_failed(caplog: pytest.LogCap
     first, second, good, again = (bound.offer(each) for each in (b"1", b"2", b"good", b"3"))
     await settled(first, second, good, again)
     assert [each.code for each in (first, second, good, again)] == [FAILED, FAILED, 0, FAILED]
+    assert [(each.queued, each.dropped) for each in (first, good)] == [(0, {NACKED: 1}), (1, {})]
+    assert bound.drops.by_reason == {NACKED: 3}
     assert [each.levelname for each in caplog.records] == ["ERROR", "ERROR"], "one line until it works again"
+
+
+async def test_a_message_of_qos_0_that_the_handler_does_not_take_is_counted() -> None:
+    def fails(message: Incoming) -> None:
+        raise OSError("disk")
+
+    bound = Bound(fails)
+    bound.offer(qos=0)
+    await settled(bound.offer())
+    assert bound.drops.by_reason == {NACKED: 2}
 
 
 async def test_too_many_waiting_messages_are_refused() -> None:
@@ -85,6 +101,7 @@ async def test_too_many_waiting_messages_are_refused() -> None:
     assert (planned.outcome, planned.reason) == (DROPPED, QUEUE_FULL)
     refused = bound.offer()
     assert (refused.code, refused.dropped, refused.pending) == (QUOTA_EXCEEDED, {QUEUE_FULL: 1}, 0)
+    assert bound.drops.by_reason == {QUEUE_FULL: 1}
     await settled(*kept)
     assert bound.sink.has_room(Message(b"a", b"", 1), 1)
 

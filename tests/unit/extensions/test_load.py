@@ -6,9 +6,13 @@ import pytest
 
 from mqttlite.config.extensions import ExtensionOptions
 from mqttlite.extensions.hooks import Hooks
-from mqttlite.extensions.load import ExtensionError, load
+from mqttlite.extensions.load import ExtensionError, check, load
 
 MODULE = """
+from typing import Annotated
+
+import msgspec
+
 from mqttlite import Hooks, Host
 
 hooks = Hooks()
@@ -30,6 +34,10 @@ def make(count: int) -> Prices:
     if count < 0:
         raise ValueError("count")
     return Prices(str(count))
+
+
+def narrow(ratio: Annotated[float, msgspec.Meta(le=1.0)]) -> object:
+    return hooks
 
 
 def bare(*args: object, **kwargs: object) -> object:
@@ -78,15 +86,26 @@ def test_a_function_makes_one(shop: str) -> None:
         ("{shop}_poor:hooks", {}, r"^use .*: its import raised ModuleNotFoundError.*nosuchmodule"),
         ("{shop}:make", {"count": -1}, r"^use .*, which raised ValueError\('count'\)$"),
         ("{shop}:hooks", {"count": 1}, r"^options are for a class or a function"),
-        ("{shop}:Prices", {}, r"^options: .*file"),
-        ("{shop}:Prices", {"file": "a", "factor": "b"}, r"^options.factor: Expected `float`, got `str`"),
-        ("{shop}:Prices", {"file": "a", "names": ["b", 3]}, r"^options.names\[1\]: "),
-        ("{shop}:Prices", {"file": "a", "colour": "red"}, r"^options: .*colour"),
+        ("{shop}:Prices", {}, r"^options.file is missing: it has no default$"),
+        ("{shop}:Prices", {"file": "a", "factor": "b"}, r"^options.factor must be a number, not text in quotes$"),
+        ("{shop}:Prices", {"file": "a", "names": ["b", 3]}, r"^options.names\[1\] must be text in quotes, not a whole"),
+        ("{shop}:Prices", {"file": "a", "fact": 2}, r"^options.fact is unknown; did you mean factor\?$"),
+        ("{shop}:Prices", {"file": "a", "colour": 2}, r"^options.colour is unknown; it may be file, factor, names$"),
+        ("{shop}:bare", {"colour": 2}, r"^options.colour is unknown; there are none$"),
+        ("{shop}:narrow", {"ratio": 2.0}, r"^options.ratio: Expected `float` <= 1.0"),
     ],
 )
 def test_a_wrong_section_says_what_is_wrong(shop: str, use: str, options: dict[str, object], why: str) -> None:
     with pytest.raises(ExtensionError, match=why):
         load(ExtensionOptions(use=use.format(shop=shop), options=options))
+
+
+def test_a_check_makes_no_extension(shop: str) -> None:
+    options = {"count": -1}
+    check(ExtensionOptions(use=f"{shop}:make", options=options))
+    check(ExtensionOptions(use=f"{shop}:hooks"))
+    with pytest.raises(ExtensionError, match="count"):
+        load(ExtensionOptions(use=f"{shop}:make", options=options))
 
 
 @pytest.mark.parametrize("use", ["", "shop", "shop:", ":hooks", "shop:a b", "shop-x:hooks", "shop.:hooks", "1:a"])

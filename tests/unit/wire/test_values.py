@@ -232,3 +232,12 @@ def test_a_string_has_65535_bytes_at_most() -> None:
     cursor = Cursor(b"\xff\xff" + MAX_STRING_BYTES * b"x" + b"\0\0")
     assert cursor.utf8() == MAX_STRING_BYTES * "x"
     assert cursor.utf8_bytes() == b""
+
+
+def test_properties_are_replaced_one_by_one() -> None:
+    given = Properties(content_type="text/plain", response_topic="a", user_properties=[("k", "v")])
+    changed = given.replace(response_topic=None, user_properties=[*given.user_properties, ("unit", "C")])
+    assert changed == Properties(content_type="text/plain", user_properties=[("k", "v"), ("unit", "C")])
+    assert given.response_topic == "a", "the given ones stay as they are"
+    with pytest.raises(TypeError, match="no_such"):
+        given.replace(no_such=1)
