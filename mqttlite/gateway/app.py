@@ -14,7 +14,6 @@ from typing import Any, Final
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import msgspec
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
@@ -93,6 +92,8 @@ class HttpApp:
         self._allowed_origins: Final = frozenset(allowed_origins)
         self._dispatch: App = self._route
         if allowed_origins:
+            from starlette.middleware.cors import CORSMiddleware  # here, for few have one
+
             self._dispatch = CORSMiddleware(
                 self._route,
                 allow_origins=sorted(allowed_origins),

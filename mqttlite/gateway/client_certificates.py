@@ -4,11 +4,12 @@ Invariant: a certificate that is here was verified by the handshake, against the
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from starlette.requests import HTTPConnection
 
-from mqttlite.security.revocation import CertificateId
+if TYPE_CHECKING:
+    from mqttlite.security.revocation import CertificateId
 
 STATE: Final = "certificate"
 """Where a request's state has the certificate of its connection."""
@@ -21,7 +22,7 @@ class ClientCertificate:
     __slots__ = ("_id", "_revoked", "identity")
 
     def __init__(
-        self, identity: str, certificate_id: CertificateId, revoked: Callable[[], frozenset[CertificateId]]
+        self, identity: str, certificate_id: "CertificateId", revoked: "Callable[[], frozenset[CertificateId]]"
     ) -> None:
         self.identity: Final = identity
         """The user that it names."""

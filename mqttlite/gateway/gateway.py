@@ -6,7 +6,7 @@ Invariant: it runs in the broker's event loop, and `stop_accepting` and `abort` 
 import asyncio
 import logging
 import ssl
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mqttlite.config import ConfigError
 from mqttlite.core.load.overload import BEGINS_AT, SLOW_SENDERS
@@ -20,9 +20,11 @@ from mqttlite.gateway.http_server import HttpServer
 from mqttlite.gateway.strangers import Strangers
 from mqttlite.net.endpoints import TcpEndpoint
 from mqttlite.security.identity import identity_of
-from mqttlite.security.revocation import CertificateId, certificate_id
 from mqttlite.security.tls import TlsConfigError, TlsOptions, revoked_certificates, server_context
 from mqttlite.telemetry.report import HttpFigures
+
+if TYPE_CHECKING:
+    from mqttlite.security.revocation import CertificateId
 
 _log = logging.getLogger("mqttlite.gateway")
 
@@ -62,6 +64,8 @@ class Gateway:
 
     def _state_of(self, tls: ssl.SSLObject) -> dict[str, Any]:
         """The facts of a client's certificate for the requests of its connection."""
+        from mqttlite.security.revocation import certificate_id  # here, for cryptography takes a while
+
         identity = identity_of(tls.getpeercert(), self.context.options.identity_from)
         der = tls.getpeercert(binary_form=True)
         if identity is None or der is None or self._tls is None:
@@ -147,7 +151,7 @@ class _TlsFiles:
         self._notice_change()
         return self._context
 
-    def revoked(self) -> frozenset[CertificateId]:
+    def revoked(self) -> "frozenset[CertificateId]":
         """The client certificates that are revoked now."""
         self._notice_change()
         return self._revoked
