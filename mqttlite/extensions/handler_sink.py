@@ -28,7 +28,7 @@ MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 FAILED: Final = 0x83
 """The reason code for a message whose handler raised: *implementation specific error*."""
 
-_NOT_DONE: Final = "its function is not done"
+_BUSY: Final = "its function was busy"
 """Why a message waits, for `mqttlite why`."""
 
 _NO_CONNECTION: Final = 0
@@ -96,7 +96,7 @@ class HandlerSink:
             waits = tally
         self._waiting.append(_Waiting(message, source, waits))
         if message.trace and self._effects.tracer is not None:
-            self._effects.tracer.on_queued(message.trace, self.name, _NOT_DONE, len(self._waiting), MAX_WAITING)
+            self._effects.tracer.on_queued(message.trace, self.name, _BUSY, len(self._waiting), MAX_WAITING)
         self._bytes += message.size()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())

@@ -68,13 +68,13 @@ def test_a_message_that_waited_before_it_was_delivered() -> None:
 def test_a_message_that_a_function_of_an_extension_took() -> None:
     scenario = Scenario()
     trace = scenario.publish()
-    scenario.message_tracer.on_queued(trace, "extension shop:Audit", "its function is not done", 1, 1_000)
+    scenario.message_tracer.on_queued(trace, "extension shop:Audit", "its function was busy", 1, 1_000)
     scenario.wait(0.012)
     scenario.message_tracer.on_sent(trace, "extension shop:Audit", 0, 1)
     scenario.message_tracer.on_acknowledged(trace, "extension shop:Audit")
     assert told(scenario) == (
-        "delivered to extension shop:Audit at QoS 1 after 12 ms (12 ms of that in its queue, because its function is"
-        " not done), acknowledged"
+        "delivered to extension shop:Audit at QoS 1 after 12 ms (12 ms of that in its queue, because its function was"
+        " busy), acknowledged"
     )
 
 
