@@ -24,6 +24,7 @@ from mqttlite.security import live_rules, passwords
 from mqttlite.telemetry.timing import LoopLag
 from tests.support.examples import register
 from tests.support.never_quick import NEVER_QUICK, is_left_out
+from tests.support.parts import CORE, is_in
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -51,16 +52,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `NEVER_QUICK` as long, and long tests as slow, so that `-m "not slow"` leaves them out. Put the
-    folders of `FIRST` in front.
+    """Mark the tests of `NEVER_QUICK` as long, and long tests as slow, so that `-m "not slow"` leaves them out, and
+    those of the core. Put the folders of `FIRST` in front.
 
     A test that is slow already is not long.
     """
     ranks = {folder: rank for rank, folder in enumerate(FIRST)}
     files = {item.path for item in items}
+    core = {path for path in files if is_in(path, CORE)}
     never_quick = {path for path in files if str(path).startswith(NEVER_QUICK)}
     rank_of = {path: ranks.get(path.relative_to(TESTS).parts[0], len(FIRST)) for path in files}
     for item in items:
+        if item.path in core:
+            item.add_marker(pytest.mark.core)
         if item.path in never_quick:
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("long") is None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from tests.support.never_quick import NEVER_QUICK, QUICK
+from tests.support.never_quick import AFTER_CORE, QUICK, is_left_out
 from tests.support.parts import is_in
 
 PYTEST: Final = (sys.executable, "-m", "pytest")
@@ -43,8 +43,8 @@ def run(arguments: list[str]) -> int:
     os.environ["PYTHONPYCACHEPREFIX"] = str(PYCACHE)
     paths = sorted(Path("tests").rglob("test_*.py"))
     files = [str(path) for path in paths if not parts or any(is_in(path, part) for part in parts)]
-    if QUICK in arguments:  # pytest would import a file that is named, though all its tests are slow
-        files = [each for each in files if not os.path.abspath(each).startswith(NEVER_QUICK)]
+    for expression in {QUICK, AFTER_CORE} & set(arguments):  # pytest would import each file that is named
+        files = [each for each in files if not is_left_out(Path(each).absolute(), expression)]
     with ExitStack() as open_files:
         said = [open_files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(SHARES)]
         running = [

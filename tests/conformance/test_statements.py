@@ -23,6 +23,7 @@ def title(row: Row, version: int) -> str:
     return f"{VERSION_NAMES[version]} [{row.label(version)}] {row.sentence}"
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 @over(cases(waiting=True), title)
 def test_on_the_core(row: Row, version: int) -> None:

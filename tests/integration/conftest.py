@@ -15,7 +15,7 @@ from mqttlite.security.certificates import init
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5
 from tests.support.device import Device
-from tests.support.loops import HAS_UVLOOP, new_event_loop
+from tests.support.loops import HAS_UVLOOP, left_for_tomorrow, new_event_loop
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -38,12 +38,18 @@ def pytest_asyncio_loop_factories(
     return {"asyncio": JumpingLoop, "uvloop": new_event_loop}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each test is quick on one loop; on the other it is one of the slow ones, and skipped where that is missing."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and "uvloop" in item.name:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each test is quick on one loop; on the other it is one of the slow ones, and skipped where that is missing. A run
+    of all tests has each of them on the loop of the day."""
+    ours = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    for item in ours:
+        if "uvloop" in item.name:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.skipif(not HAS_UVLOOP, reason="uvloop is not installed"))
+    left = left_for_tomorrow(item.nodeid for item in ours)
+    if left:
+        config.hook.pytest_deselected(items=[item for item in ours if item.nodeid in left])
+        items[:] = [item for item in items if item.nodeid not in left]
 
 
 @pytest.fixture

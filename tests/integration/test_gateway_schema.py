@@ -26,7 +26,7 @@ STREAMS = r"^/events$|/subscribe$|/live$|/stream"
 def try_operation(operation: schemathesis.APIOperation, key: str) -> None:
     """Send some requests of one operation. Raises what is wrong."""
 
-    @settings(max_examples=10, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=5, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def try_request(data: st.DataObject) -> None:
         case = data.draw(operation.as_strategy())

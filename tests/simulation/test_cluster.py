@@ -21,7 +21,7 @@ def test_a_cluster_keeps_what_it_acknowledged(seed: int, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", todays([range(first, first + 27) for first in range(QUICK, ALL, 27)]), ids=str)
+@pytest.mark.parametrize("seeds", todays([range(first, first + 18) for first in range(QUICK, ALL, 18)]), ids=str)
 def test_clusters_keep_what_they_acknowledged(seeds: range, tmp_path: Path) -> None:
     for seed in seeds:
         run_cluster(seed, tmp_path)

@@ -16,7 +16,7 @@ def test_nodes_keep_what_they_acknowledged(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", todays([range(first, first + 10) for first in range(QUICK, ALL, 10)]), ids=str)
+@pytest.mark.parametrize("seeds", todays([range(first, first + 5) for first in range(QUICK, ALL, 5)]), ids=str)
 def test_many_nodes_keep_what_they_acknowledged(seeds: range) -> None:
     for seed in seeds:
         run_nodes(seed)

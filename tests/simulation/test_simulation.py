@@ -22,7 +22,7 @@ def test_invariants_hold_with_misbehaving_clients(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", todays([range(first, first + 47) for first in range(QUICK, ALL, 47)]), ids=str)
+@pytest.mark.parametrize("seeds", todays([range(first, first + 59) for first in range(QUICK, ALL, 59)]), ids=str)
 def test_invariants_hold_in_many_simulations(seeds: range) -> None:
     for seed in seeds:
         run_world(seed)
@@ -35,7 +35,7 @@ def test_clients_are_sent_the_same_with_and_without_a_tracer(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", todays([range(first, first + 50) for first in range(QUICK_TRACED, 206, 50)]), ids=str)
+@pytest.mark.parametrize("seeds", todays([range(first, first + 25) for first in range(QUICK_TRACED, 206, 25)]), ids=str)
 def test_clients_are_sent_the_same_with_and_without_a_tracer_in_many_simulations(seeds: range) -> None:
     for seed in seeds:
         same_with_and_without_a_tracer(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import timedelta
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -15,24 +16,24 @@ from spark_analytics.limits import METRICS
 from spark_analytics.reports import capacity as report
 from spark_analytics.reports.load import load_by_hour
 
-from .made import at, expect, make, written
+from .made import at, expect, frame_of, make, written
 
 pytestmark = pytest.mark.slow
 
 START = at("2026-11-01 00:00:00")
 CAPACITY = next(table for table in report.TABLES if table.name == "capacity")
+COLUMNS = "hour timestamp, covered_s double, " + ", ".join(f"{metric} double" for metric in METRICS)
 RUN = {"event": "broker_started", "at": "11:00:00"}
 
 
 def load(spark: SparkSession, connections: list[float], *, covered_s: float = 3600.0) -> DataFrame:
     """`load_by_hour` with so many connections in one hour after the other, and nothing known of the rest."""
-    columns = "hour timestamp, covered_s double, " + ", ".join(f"{metric} double" for metric in METRICS)
     rest = (None,) * (len(METRICS) - 1)
     rows = [
         (START + timedelta(hours=hour), float(covered_s), float(number), *rest)
         for hour, number in enumerate(connections)
     ]
-    return spark.createDataFrame(rows, columns)
+    return frame_of(spark, COLUMNS, rows)
 
 
 def projected(spark: SparkSession, hours: DataFrame, limit: int | None = None, **rows: Any) -> dict[str, Any]:
@@ -114,28 +115,29 @@ def test_hours_of_which_too_little_was_recorded_are_no_points(spark: SparkSessio
     assert (row["hours"], row["highest"], row["verdict"]) == (3, 3, "no_limit_known")
 
 
-@pytest.mark.parametrize(
-    ("connections", "limit", "verdict", "weight"),
-    [
+def test_verdicts(spark: SparkSession) -> None:
+    """Each of another figure, in one report."""
+    cases = (
         ([10.0, 11.0, 12.0, 13.0], 13, "met", PROBLEM),
         ([10.0, 20.0, 10.0, 20.0, 10.0], 100, "not_growing", INFORMATION),
         ([50.0, 40.0, 30.0, 20.0], 100, "not_growing", INFORMATION),
         ([7.0] * 9, 100, "not_growing", INFORMATION),
         ([1.0, 2.0, 3.0, 4.0], 100_000, "beyond_horizon", INFORMATION),
         ([1.0, 2.0, 3.0, 4.0], 1_000, "will_be_met", NOTABLE),
-        ([], 100, None, None),
-    ],
-)
-def test_verdicts(
-    spark: SparkSession, connections: list[float], limit: int, verdict: str | None, weight: int | None
-) -> None:
-    if verdict is None:
-        frames = make(spark, limits={"connections": limit})
-        assert report.capacity(frames).count() == 0
-        return
-    row = projected(spark, load(spark, connections), limit)
-    assert row["verdict"] == verdict
-    assert [found for found, _ in row["said"]] == [weight]
+    )
+    values = zip_longest(*(numbers for numbers, *_ in cases))
+    rows = [(START + timedelta(hours=hour), 3600.0, *each) for hour, each in enumerate(values)]
+    hours = frame_of(spark, COLUMNS, rows)
+    limits = {metric: limit for metric, (_, limit, *_) in zip(METRICS, cases, strict=True)}
+    found = written(spark, replace(make(spark, limits=limits), written={"load_by_hour": hours}), [CAPACITY])["capacity"]
+    verdicts = {row["metric"]: row["verdict"] for row in found.collect()}
+    assert verdicts == {metric: verdict for metric, (_, _, verdict, _) in zip(METRICS, cases, strict=True)}
+    weights = [finding.weight for finding in report.findings({"capacity": found})]  # in the order of their figures
+    assert weights == [weight for _, (*_, weight) in sorted(zip(METRICS, cases, strict=True))]
+
+
+def test_without_load_there_is_no_verdict(spark: SparkSession) -> None:
+    assert report.capacity(make(spark, limits={"connections": 100})).count() == 0
 
 
 def test_the_limits_of_brokers_side_by_side_are_added(spark: SparkSession) -> None:

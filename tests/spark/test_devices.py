@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_analytics.reports import devices, overview, rates, silence
 from spark_analytics.reports.hours import device_hours
 
-from .made import at, expect, frame
+from .made import at, expect, frame, frame_of
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def silent(
     found = silence.silent_devices(
         hours_of(spark, [*rows, *speaks("always", every_s=60)]),
         overview.sessions(frame(spark, "sessions", *(sessions or [])), told, frame(spark, "activity")),
-        spark.createDataFrame(stormy, "start timestamp, end timestamp"),
+        frame_of(spark, "start timestamp, end timestamp", stormy),
         told,
     )
     named: dict[str, list[Row]] = {}
@@ -77,42 +77,115 @@ def silent(
     return named
 
 
-def test_each_device_is_measured_by_its_own_rhythm(spark: SparkSession) -> None:
-    limit = int(silence.REGULAR * 60 + silence.INTERVALS * 10)
-    found = silent(
-        spark,
-        [
-            *speaks("stops", every_s=60, to_s=3600),
-            *speaks("pauses", every_s=60, to_s=3600),
-            *speaks("pauses", every_s=60, from_s=3600 + limit),
-            *speaks("nearly", every_s=60, to_s=3600),
-            *speaks("nearly", every_s=60, from_s=3540 + limit),
-            *speaks("slow", every_s=3600),
-            *speaks("unknown", every_s=60, to_s=240),
-        ],
-    )
-    assert set(found) == {"stops", "pauses"}
-    (stops,), (pauses,) = found["stops"], found["pauses"]
-    assert (stops["silent_until"], stops["usual_pause_s"]) == (None, 60.0)
-    assert stops["silent_s"] == pytest.approx(18000, abs=60)
-    assert (pauses["silent_s"], pauses["times"]) == (60.0 + limit, (60.0 + limit) / 60)
-    assert pauses["silent_until"] is not None
+Story = tuple[list[Row], list[Row]]
+"""What its devices published, and the sessions that they had."""
 
 
-def test_a_device_that_speaks_at_random_may_pause_for_longer(spark: SparkSession) -> None:
+def rhythms() -> Story:
+    rows = [
+        *speaks("stops", every_s=60, to_s=3600),
+        *speaks("pauses", every_s=60, to_s=3600),
+        *speaks("pauses", every_s=60, from_s=3600 + LIMIT_S),
+        *speaks("nearly", every_s=60, to_s=3600),
+        *speaks("nearly", every_s=60, from_s=3540 + LIMIT_S),
+        *speaks("slow", every_s=3600),
+        *speaks("unknown", every_s=60, to_s=240),
+    ]
+    return rows, []
+
+
+def at_random() -> Story:
     rows, second = [], 0
     pattern = [20, 60, 150, 30, 90, 250, 40, 70, 10, 120]
     for pause in [*pattern * 20, 620, *pattern * 4]:
         rows.append({"client_id": "random", "interval_start": clock(second), "messages_received": 1})
         second += pause
-    assert not silent(spark, rows)
+    return rows, []
 
 
-def test_a_pause_that_comes_back_is_the_rhythm(spark: SparkSession) -> None:
-    shifts = [
-        row for nth in range(4) for row in speaks("shifts", every_s=60, from_s=nth * 5400, to_s=nth * 5400 + 1800)
+def pauses_that_come_back() -> Story:
+    return [
+        row for nth in range(4) for row in speaks("breaks", every_s=60, from_s=nth * 5400, to_s=nth * 5400 + 1800)
+    ], []
+
+
+def left_and_hanging() -> Story:
+    rows = [row for client in ("gone", "hangs") for row in speaks(client, every_s=60, to_s=3600)]
+    sessions = [
+        {"client_id": "gone", "connected_at": clock(0), "ended_at": clock(3601)},
+        {"client_id": "hangs", "connected_at": clock(0), "ended_at": clock(21600)}
+        | {"close_reason": "server_shutdown"},
     ]
-    assert not silent(spark, shifts)
+    return rows, sessions
+
+
+def sleepers() -> Story:
+    rows, sessions = [], []
+    for nth in range(6):
+        rows += speaks("sleeps", every_s=600, from_s=nth * 600, to_s=nth * 600 + 600)
+        rows += speaks("shifts", every_s=60, from_s=nth * 3000, to_s=nth * 3000 + 1200)
+        for client, at_s, until_s in (
+            ("sleeps", nth * 600, nth * 600 + 5),
+            ("shifts", nth * 3000, nth * 3000 + 1200),
+        ):
+            sessions.append({"client_id": client, "connected_at": clock(at_s), "ended_at": clock(until_s)})
+    return rows, sessions
+
+
+def remade() -> Story:
+    rows, sessions = [], []
+    for client, away_s in (("soon", silence.RECONNECTED_S), ("late", silence.RECONNECTED_S + 60)):
+        back = 3540 + int(away_s)
+        rows += [*speaks(client, every_s=60, to_s=3600), *speaks(client, every_s=60, from_s=back)]
+        sessions += [
+            {"client_id": client, "connected_at": clock(0), "ended_at": clock(3600)}
+            | {"close_reason": "keep_alive_timeout"},
+            {"client_id": client, "connected_at": clock(back), "ended_at": clock(21600)},
+        ]
+    return rows, sessions
+
+
+LIMIT_S = int(silence.REGULAR * 60 + silence.INTERVALS * 10)
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession) -> dict[str, list[Row]]:
+    """The silences of all stories: one query, since no device says anything of another."""
+    stories = [each() for each in (rhythms, at_random, pauses_that_come_back, left_and_hanging, sleepers, remade)]
+    rows = [row for story, _ in stories for row in story]
+    sessions = [session for _, of_story in stories for session in of_story]
+    return silent(spark, rows, sessions)
+
+
+def test_each_device_is_measured_by_its_own_rhythm(told: dict[str, list[Row]]) -> None:
+    assert told.keys() & {"stops", "pauses", "nearly", "slow", "unknown"} == {"stops", "pauses"}
+    (stops,), (pauses,) = told["stops"], told["pauses"]
+    assert (stops["silent_until"], stops["usual_pause_s"]) == (None, 60.0)
+    assert stops["silent_s"] == pytest.approx(18000, abs=60)
+    assert (pauses["silent_s"], pauses["times"]) == (60.0 + LIMIT_S, (60.0 + LIMIT_S) / 60)
+    assert pauses["silent_until"] is not None
+
+
+def test_a_device_that_speaks_at_random_may_pause_for_longer(told: dict[str, list[Row]]) -> None:
+    assert "random" not in told
+
+
+def test_a_pause_that_comes_back_is_the_rhythm(told: dict[str, list[Row]]) -> None:
+    assert "breaks" not in told
+
+
+def test_a_gone_device_that_said_goodbye_is_not_silent_and_one_that_hangs_is(told: dict[str, list[Row]]) -> None:
+    assert "gone" not in told
+    assert [row["then"] for row in told["hangs"]] == ["connected"]
+
+
+def test_a_device_that_sleeps_between_messages_is_expected_back(told: dict[str, list[Row]]) -> None:
+    """Its goodbyes are its rhythm; those of one that leaves for the night excuse the night."""
+    assert told.keys() & {"sleeps", "shifts"} == {"sleeps"}
+
+
+def test_a_connection_that_is_soon_remade_is_no_silence(told: dict[str, list[Row]]) -> None:
+    assert told.keys() & {"soon", "late"} == {"late"}
 
 
 def test_time_in_which_no_message_could_be_expected_is_excused(spark: SparkSession) -> None:
@@ -131,31 +204,6 @@ def test_time_in_which_no_message_could_be_expected_is_excused(spark: SparkSessi
     assert found["lost"][0]["then"] == "connection_lost"
 
 
-def test_a_gone_device_that_said_goodbye_is_not_silent_and_one_that_hangs_is(spark: SparkSession) -> None:
-    rows = [row for client in ("gone", "hangs") for row in speaks(client, every_s=60, to_s=3600)]
-    sessions = [
-        {"client_id": "gone", "connection_id": 1, "connected_at": clock(0), "ended_at": clock(3601)},
-        {"client_id": "hangs", "connection_id": 2, "connected_at": clock(0), "ended_at": clock(21600)}
-        | {"close_reason": "server_shutdown"},
-    ]
-    found = silent(spark, rows, sessions)
-    assert {client: row["then"] for client, (row,) in found.items()} == {"hangs": "connected"}
-
-
-def test_a_device_that_sleeps_between_messages_is_expected_back(spark: SparkSession) -> None:
-    """Its goodbyes are its rhythm; those of one that leaves for the night excuse the night."""
-    rows, sessions = [], []
-    for nth in range(6):
-        rows += speaks("sleeps", every_s=600, from_s=nth * 600, to_s=nth * 600 + 600)
-        rows += speaks("shifts", every_s=60, from_s=nth * 3000, to_s=nth * 3000 + 1200)
-        for number, (client, at_s, until_s) in enumerate(
-            (("sleeps", nth * 600, nth * 600 + 5), ("shifts", nth * 3000, nth * 3000 + 1200))
-        ):
-            ids = {"client_id": client, "connection_id": 2 * nth + number}
-            sessions.append(ids | {"connected_at": clock(at_s), "ended_at": clock(until_s)})
-    assert set(silent(spark, rows, sessions)) == {"sleeps"}
-
-
 def test_without_a_broker_and_in_a_leap_of_the_clock_no_device_is_silent(spark: SparkSession) -> None:
     rows = [*speaks("a", every_s=60, to_s=3600), *speaks("a", every_s=60, from_s=7200)]
     stopped = [
@@ -167,19 +215,6 @@ def test_without_a_broker_and_in_a_leap_of_the_clock_no_device_is_silent(spark: 
     assert not silent(spark, rows, events=stopped)
     assert not silent(spark, rows, events=leapt)
     assert set(silent(spark, rows, events=[stopped[0]])) == {"a"}
-
-
-def test_a_connection_that_is_soon_remade_is_no_silence(spark: SparkSession) -> None:
-    rows, sessions = [], []
-    for number, (client, away_s) in enumerate((("soon", silence.RECONNECTED_S), ("late", silence.RECONNECTED_S + 60))):
-        back = 3540 + int(away_s)
-        rows += [*speaks(client, every_s=60, to_s=3600), *speaks(client, every_s=60, from_s=back)]
-        sessions += [
-            {"client_id": client, "connection_id": 10 + number, "connected_at": clock(0), "ended_at": clock(3600)}
-            | {"close_reason": "keep_alive_timeout"},
-            {"client_id": client, "connection_id": 20 + number, "connected_at": clock(back), "ended_at": clock(21600)},
-        ]
-    assert set(silent(spark, rows, sessions)) == {"late"}
 
 
 # ── rates ────────────────────────────────────────────────────────────────────────────────────────────────────────────

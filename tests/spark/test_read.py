@@ -32,6 +32,57 @@ ARROW = {
 }
 DROPS = pyarrow.map_(pyarrow.string(), pyarrow.int64())
 
+OF_ANOTHER_TYPE = (
+    pyarrow.array(["7"]),
+    pyarrow.array([7], pyarrow.uint64()),
+    pyarrow.array([7.0]),
+    pyarrow.array([[7]]),
+    pyarrow.array([{"bytes": 7}]),
+    pyarrow.array([7], pyarrow.timestamp("us", "UTC")),
+    pyarrow.array([b"\xff"]),
+)
+"""Columns instead of a `long`."""
+
+IMPOSSIBLE: tuple[dict[str, Any], ...] = (
+    {"client_id": None},
+    {"client_id": "x" * 200_000},
+    {"bytes_sent": 1 << 60},
+    {"bytes_sent": -1 << 63},
+    {"drops": {"x": 1 << 60}},
+    {"drops": {"x": None}},
+    {"duration_s": float("nan")},
+    {"duration_s": float("inf")},
+    {"ended_at": "0001-01-01T00:00:00Z"},
+    {"opened_at": "1969-12-31T23:59:59Z"},
+    {"opened_at": "9999-12-31T23:59:59Z"},
+)
+"""What no row of a broker has."""
+
+NO_ROWS = (
+    "rubbish",
+    "",
+    '{"schema_version":1,"broker_id":"b1","conn',
+    '{"schema_version":1}',
+    "[]",
+    "null",
+    "\x00\x01\x02",
+)
+
+BREAK_THE_SCHEMA: tuple[dict[str, Any], ...] = (
+    {"duration_s": "long"},
+    {"ended_at": "yesterday"},
+    {"client_id": None},
+    {"drops": [1]},
+    {"bytes_sent": 1.5},
+    {"bytes_sent": 1 << 60},
+    {"bytes_sent": -1 << 63},
+    {"drops": {"x": 1 << 60}},
+    {"duration_s": float("nan")},
+    {"duration_s": 1e308},
+    {"ended_at": "0001-01-01T00:00:00Z"},
+    {"opened_at": "9999-12-31T23:59:59Z"},
+)
+
 
 @pytest.fixture
 def dump(tmp_path: Path) -> str:
@@ -105,81 +156,40 @@ def test_machines_of_a_cluster_are_one_dataset_in_which_each_session_is_once(
     assert not dataset.warnings
 
 
-@pytest.mark.parametrize("damage", ["torn", "garbage", "empty"])
-def test_a_parquet_file_that_is_not_whole_is_named_and_the_others_are_read(
-    spark: SparkSession, dump: str, damage: str
-) -> None:
+def test_a_parquet_file_that_no_broker_writes_is_named_and_the_others_are_read(spark: SparkSession, dump: str) -> None:
+    """It is not whole, lacks a column that every row has, or has one of another type."""
     write_parquet(dump, "sessions", [row_of(client_id="a")], "part-b1-000001.parquet")
-    path = write_parquet(dump, "sessions", [row_of(client_id="b", connection_id=2)], "part-b1-000002.parquet")
-    whole = path.read_bytes()
-    path.write_bytes({"torn": whole[:-100], "garbage": b"rubbish" * 99, "empty": b""}[damage])
-    assert clients(spark, dump) == ["a"]
-    (warning,) = read(spark, dump).warnings
-    assert warning.startswith(f"file:{path}: left out, no whole Parquet file (")
-
-
-def test_a_parquet_file_without_a_column_that_every_row_has_is_left_out(spark: SparkSession, dump: str) -> None:
-    write_parquet(dump, "sessions", [row_of(client_id="a")], "part-b1-000001.parquet")
+    expected = []
+    for number, damage in enumerate(("torn", "garbage", "empty"), 2):
+        path = write_parquet(dump, "sessions", [row_of(connection_id=number)], f"part-b1-{number:06}.parquet")
+        whole = path.read_bytes()
+        path.write_bytes({"torn": whole[:-100], "garbage": b"rubbish" * 99, "empty": b""}[damage])
+        expected.append((path, "left out, no whole Parquet file ("))
     lacking = {name: value for name, value in ROW.items() if name != "peer"}
-    path = write_parquet(dump, "sessions", [lacking], "part-b1-000002.parquet")
-    dataset = read(spark, dump)
-    assert dataset.warnings == [f"file:{path}: left out, it has no column peer"]
-    assert dataset.rows["sessions"] == 1
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"client_id": None},
-        {"client_id": "x" * 200_000},
-        {"bytes_sent": 1 << 60},
-        {"bytes_sent": -1 << 63},
-        {"drops": {"x": 1 << 60}},
-        {"drops": {"x": None}},
-        {"duration_s": float("nan")},
-        {"duration_s": float("inf")},
-        {"ended_at": "0001-01-01T00:00:00Z"},
-        {"opened_at": "1969-12-31T23:59:59Z"},
-        {"opened_at": "9999-12-31T23:59:59Z"},
-    ],
-    ids=lambda change: str(change)[:50],
-)
-def test_a_row_of_parquet_that_no_broker_writes_is_left_out_and_counted(
-    spark: SparkSession, dump: str, change: dict[str, object]
-) -> None:
-    rows = [row_of(client_id="a"), row_of(connection_id=2, **change)]
-    path = write_parquet(dump, "sessions", rows, "part-b1-000001.parquet")
+    path = write_parquet(dump, "sessions", [lacking | {"connection_id": 5}], "part-b1-000005.parquet")
+    expected.append((path, "left out, it has no column peer"))
+    for number, column in enumerate(OF_ANOTHER_TYPE, 6):
+        path = write_parquet(dump, "sessions", [row_of(connection_id=number)], f"part-b1-{number:06}.parquet")
+        table = parquet.ParquetFile(path).read()
+        parquet.write_table(table.set_column(table.column_names.index("bytes_sent"), "bytes_sent", column), path)
+        expected.append((path, "left out, its column bytes_sent has another type"))
     dataset = read(spark, dump)
     assert [row["client_id"] for row in dataset.frames.sessions.collect()] == ["a"]
     assert dataset.rows["sessions"] == 1
-    (warning,) = dataset.warnings
-    assert warning.endswith(f"{path.name}: 1 broken row left out")
+    for warning, (path, why) in zip(sorted(dataset.warnings), expected, strict=True):
+        assert warning.startswith(f"file:{path}: {why}")
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pyarrow.array(["7"]),
-        pyarrow.array([7], pyarrow.uint64()),
-        pyarrow.array([7.0]),
-        pyarrow.array([[7]]),
-        pyarrow.array([{"bytes": 7}]),
-        pyarrow.array([7], pyarrow.timestamp("us", "UTC")),
-        pyarrow.array([b"\xff"]),
-    ],
-    ids=lambda column: str(column.type),
-)
-def test_a_parquet_file_with_a_column_of_another_type_is_left_out(
-    spark: SparkSession, dump: str, column: pyarrow.Array
-) -> None:
-    write_parquet(dump, "sessions", [row_of(client_id="a")], "part-b1-000001.parquet")
-    path = write_parquet(dump, "sessions", [row_of(client_id="b")], "part-b1-000002.parquet")
-    table = parquet.ParquetFile(path).read()
-    parquet.write_table(table.set_column(table.column_names.index("bytes_sent"), "bytes_sent", column), path)
+def test_a_row_of_parquet_that_no_broker_writes_is_left_out_and_counted(spark: SparkSession, dump: str) -> None:
+    for number, change in enumerate(IMPOSSIBLE):
+        rows = [row_of(client_id=f"a{number}", connection_id=number), row_of(connection_id=100 + number, **change)]
+        write_parquet(dump, "sessions", rows, f"part-b1-{number:06}.parquet")
     dataset = read(spark, dump)
-    assert [row["client_id"] for row in dataset.frames.sessions.collect()] == ["a"]
-    (warning,) = dataset.warnings
-    assert warning.endswith(f"{path.name}: left out, its column bytes_sent has another type")
+    assert {row["client_id"] for row in dataset.frames.sessions.collect()} == {f"a{n}" for n in range(len(IMPOSSIBLE))}
+    assert dataset.rows["sessions"] == len(IMPOSSIBLE)
+    for number, warning in enumerate(sorted(dataset.warnings)):
+        assert warning.endswith(f"part-b1-{number:06}.parquet: 1 broken row left out"), IMPOSSIBLE[number]
+    assert len(dataset.warnings) == len(IMPOSSIBLE)
 
 
 def test_a_copied_part_is_read_once_whatever_its_table(spark: SparkSession, dump: str) -> None:
@@ -228,55 +238,23 @@ def test_files_that_are_still_growing_and_files_of_others_are_not_read(
     assert read(spark, dump).growing == 1
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        "rubbish",
-        "",
-        '{"schema_version":1,"broker_id":"b1","conn',
-        '{"schema_version":1}',
-        "[]",
-        "null",
-        "\x00\x01\x02",
-    ],
-)
-def test_a_broken_line_is_left_out_counted_and_named(
-    spark: SparkSession, dump: str, write_file: WriteFile, broken: str
+def test_a_line_that_no_broker_writes_is_left_out_counted_and_named(
+    spark: SparkSession, dump: str, write_file: WriteFile
 ) -> None:
-    path = write_file({"client_id": "a"}, broken, {"client_id": "b"})
+    wrong: list[str | dict[str, object]] = [*NO_ROWS, *BREAK_THE_SCHEMA]
+    for number, line in enumerate(wrong):
+        broken = line if isinstance(line, str) else {"connection_id": 300 + number} | line
+        first, last = (
+            {"client_id": f"{name}{number}", "connection_id": number + at} for name, at in (("a", 0), ("b", 99))
+        )
+        write_file(first, broken, last, name=f"part-b1-{number:06}.jsonl")
     dataset = read(spark, dump)
-    assert sorted(row["client_id"] for row in dataset.frames.sessions.collect()) == ["a", "b"]
-    assert dataset.rows["sessions"] == 2
-    (warning,) = dataset.warnings
-    assert warning.endswith(f"{path.name}: 1 broken line left out")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"duration_s": "long"},
-        {"ended_at": "yesterday"},
-        {"client_id": None},
-        {"drops": [1]},
-        {"bytes_sent": 1.5},
-        {"bytes_sent": 1 << 60},
-        {"bytes_sent": -1 << 63},
-        {"drops": {"x": 1 << 60}},
-        {"duration_s": float("nan")},
-        {"duration_s": 1e308},
-        {"ended_at": "0001-01-01T00:00:00Z"},
-        {"opened_at": "9999-12-31T23:59:59Z"},
-    ],
-    ids=str,
-)
-def test_a_row_that_breaks_the_schema_is_a_broken_line(
-    spark: SparkSession, dump: str, write_file: WriteFile, change: dict[str, object]
-) -> None:
-    write_file({"client_id": "a"}, change)
-    dataset = read(spark, dump)
-    assert dataset.rows["sessions"] == 1
-    (warning,) = dataset.warnings
-    assert warning.endswith(": 1 broken line left out")
+    found = {row["client_id"] for row in dataset.frames.sessions.collect()}
+    assert found == {f"{name}{number}" for name in "ab" for number in range(len(wrong))}
+    assert dataset.rows["sessions"] == 2 * len(wrong)
+    for number, warning in enumerate(sorted(dataset.warnings)):
+        assert warning.endswith(f"part-b1-{number:06}.jsonl: 1 broken line left out"), wrong[number]
+    assert len(dataset.warnings) == len(wrong)
 
 
 def test_a_file_of_rubbish_is_named_and_the_others_are_read(

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from spark_analytics.frames import NOTABLE, PROBLEM
 from spark_analytics.reports import trouble
 
-from .made import at
+from .made import at, frame_of
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +35,9 @@ TEN, ELEVEN, NOON = at("10:00:00"), at("11:00:00"), at("12:00:00")
 
 
 def tables_of(spark: SparkSession, rows: Mapping[str, list[tuple[Any, ...]]]) -> dict[str, DataFrame]:
-    given = {
-        name: spark.createDataFrame(rows.get(name, []), StructType.fromDDL(columns))
-        for name, columns in COLUMNS.items()
-    }
+    given = {name: frame_of(spark, columns, rows.get(name, [])) for name, columns in COLUMNS.items()}
     found = trouble.devices_in_trouble(given)
-    return {"devices_in_trouble": spark.createDataFrame(found.collect(), found.schema)}
+    return {"devices_in_trouble": frame_of(spark, found.schema, found.collect())}
 
 
 def test_a_device_with_three_troubles_has_one_row_and_one_sentence(spark: SparkSession) -> None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from spark_analytics.reports import clients, load, steps
 from spark_analytics.verdict import verdict
 
-from .made import at, expect, frame, make
+from .made import at, expect, frame, frame_of, make
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +24,7 @@ class Given:
         self._spark = spark
 
     def __call__(self, columns: str, *rows: tuple[Any, ...]) -> DataFrame:
-        return self._spark.createDataFrame(list(rows), StructType.fromDDL(columns))
+        return frame_of(self._spark, columns, rows)
 
 
 def judged(spark: SparkSession, **rows: Rows) -> list[str]:

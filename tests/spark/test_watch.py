@@ -85,23 +85,35 @@ def connects(client_id: str, first: float, number: int = 6) -> list[Row]:
     return [event(first + each * 0.1, client_id) for each in range(number)]
 
 
-def test_a_finding_is_told_once_however_often_the_watch_starts_again(folder: Folder) -> None:
-    folder.add("events", *connects("flapper", 1), *connects("calm", 1, 2))
+def test_a_finding_is_told_once_though_rows_come_late_and_the_watch_crashes_and_starts_again(folder: Folder) -> None:
+    """It crashes between the file of findings and the checkpoint, and makes the same file again."""
+
+    def crash(rows: list[Row]) -> None:
+        raise RuntimeError("the power fails")
+
+    from spark_analytics.errors import AnalyticsError
+
+    folder.add("events", *connects("flapper", 1), *connects("calm", 1, 2), *connects("late", 1, 3), event(14, "other"))
+    folder.watch()
+    folder.add("events", *connects("late", 2, 3))
     folder.watch()
     assert folder.found() == []  # more of it may come
-    folder.add("events", event(30, "other"))
-    folder.watch()
-    once = [("flapping", "flapper", at(0))]
+    folder.add("events", event(40, "other"))
+    with pytest.raises(AnalyticsError, match="failed"):
+        folder.watch(crash)
+    once = [("flapping", "flapper", at(0)), ("flapping", "late", at(0))]
     assert folder.found() == once
     folder.watch()
-    folder.add("events", event(60, "other"))
+    folder.add("events", *connects("late", 3, 6))  # its five minutes are told of already
+    folder.add("events", event(80, "other"))
     folder.watch()
     assert folder.found() == once
     told = [(row["id"], row["status"], row["number"], row["end"], row["sentence"]) for row in folder.reported]
-    identity = f"flapping/flapper/{at(0)}"
-    assert told == [
-        (identity, "began", 6, at(5), "flapper connected 6 times in 5 minutes"),
-        (identity, "ended", 6, at(5), "flapper connected 6 times in 5 min; it is steady again"),
+    began, over = ("connected 6 times in 5 minutes", "connected 6 times in 5 min; it is steady again")
+    assert sorted(told) == [
+        (f"flapping/{client_id}/{at(0)}", status, 6, at(5), f"{client_id} {sentence}")
+        for client_id in ("flapper", "late")
+        for status, sentence in (("began", began), ("ended", over))
     ]
 
 
@@ -129,45 +141,28 @@ def test_a_trouble_that_lasts_is_told_when_it_begins_and_ends_and_counted_betwee
     assert folder.reported[-1]["sentence"] == "flapper connected 24 times in 45 min; it is steady again"
 
 
-def test_rows_of_a_late_file_count(folder: Folder) -> None:
-    folder.add("events", *connects("flapper", 1, 3), event(14, "other"))
-    folder.watch()
-    folder.add("events", *connects("flapper", 2, 3))
-    folder.watch()
-    folder.add("events", event(40, "other"))
-    folder.watch()
-    assert folder.found() == [("flapping", "flapper", at(0))]
-    folder.add("events", *connects("flapper", 3, 6))  # its five minutes are told of already
-    folder.add("events", event(80, "other"))
-    folder.watch()
-    assert folder.found() == [("flapping", "flapper", at(0))]
+def test_bursts_and_storms_of_the_whole_fleet_in_both_formats_beside_files_that_are_torn(folder: Folder) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
+    from tools.telemetry.schema import TABLES
 
-def test_a_crash_between_the_file_and_the_checkpoint_neither_loses_nor_doubles(folder: Folder) -> None:
-    def crash(rows: list[Row]) -> None:
-        raise RuntimeError("the power fails")
-
-    from spark_analytics.errors import AnalyticsError
-
-    folder.add("events", *connects("flapper", 1), event(30, "other"))
-    with pytest.raises(AnalyticsError, match="failed"):
-        folder.watch(crash)
-    assert folder.found() == [("flapping", "flapper", at(0))]
-    folder.watch()
-    assert folder.found() == [("flapping", "flapper", at(0))]
-    assert [row["id"] for row in folder.reported] == [f"flapping/flapper/{at(0)}"]
-
-
-def test_bursts_and_storms_of_the_whole_fleet(folder: Folder) -> None:
     silent = [event(1 + each * 0.01, f"c{each}", "keep_alive_timeout") for each in range(10)]
     storm = [event(6 + each * 0.01, f"c{each}") for each in range(12)]
     polite = [event(11 + each * 0.01, f"c{each}") for each in range(12)]
     polite += [event(12, f"c{each}", "disconnected", "client_disconnected") for each in range(12)]
-    folder.add("events", *silent, *storm, *polite, event(60, "other"))
+    folder.add("events", *connects("lines", 1), *silent, *storm, *polite, event(60, "other"))
     folder.add("drops", drop(1, "slow", 60), drop(2, "slow", 60), drop(1, None, 1000), drop(1, "lucky", 99))
+    rows = [row | {"at": datetime.fromisoformat(row["at"]), "numbers": []} for row in connects("parquet", 1)]
+    path = folder.source / "table=events/date=2026-11-21/hour=11/part-b2-000001.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=TABLES["events"]), path)
+    path.with_name("part-b3-000001.jsonl").write_text('{"schema_version": 2, "at": "2026-\n')
+    path.with_name("part-b3-000002.parquet").write_bytes(b"PAR1 torn")
     folder.watch()
     assert folder.found() == [
         ("drop_burst", "slow", at(0)),
+        ("flapping", "lines", at(0)),
+        ("flapping", "parquet", at(0)),
         ("keep_alive_burst", "", at(0)),
         ("reconnect_storm", "", at(5)),
     ]
@@ -271,22 +266,6 @@ def test_planted_troubles_of_queues_are_found(spark: SparkSession, folder: Folde
     assert found["failing_queue"] == {each["queue"] for each in of_kind["outage"]}
     assert found["stuck_key"] >= {each["key"] for each in of_kind["key"]}
     assert len(found["stuck_key"]) <= 5  # the consumers that fail hold up others
-
-
-def test_both_formats_and_lines_that_are_torn(folder: Folder) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from tools.telemetry.schema import TABLES
-
-    folder.add("events", *connects("lines", 1), event(30, "other"))
-    rows = [row | {"at": datetime.fromisoformat(row["at"]), "numbers": []} for row in connects("parquet", 1)]
-    path = folder.source / "table=events/date=2026-11-21/hour=11/part-b2-000001.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema=TABLES["events"]), path)
-    path.with_name("part-b3-000001.jsonl").write_text('{"schema_version": 2, "at": "2026-\n')
-    path.with_name("part-b3-000002.parquet").write_bytes(b"PAR1 torn")
-    folder.watch()
-    assert folder.found() == [("flapping", "lines", at(0)), ("flapping", "parquet", at(0))]
 
 
 # ---------------------------------------------------------------------------------------------------------- alerts

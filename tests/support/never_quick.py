@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from tests.support.parts import CORE, is_in
+
 _TESTS: Final = Path(__file__).parents[1]
 
 NEVER_QUICK: Final = tuple(
@@ -22,6 +24,10 @@ QUICK: Final = "not slow"
 SLOW: Final = "slow and not long"
 """The expression of marks that selects the slow tests."""
 
+AFTER_CORE: Final = "(long and not reaches) or (not slow and not core)"
+"""The expression of marks that selects the tests that are not slow, but for those of the core that ran with coverage
+before."""
+
 MARKED_BY_FOLDER: Final = tuple(f"{_TESTS / each}{os.sep}" for each in ("integration", "interop"))
 """Their conftest.py marks tests as slow."""
 
@@ -30,6 +36,8 @@ def is_left_out(path: Path, expression: str) -> bool:
     """Whether none of a file's tests is selected, which its text says: to import all files takes half a minute."""
     if expression == QUICK:
         return f"{path}{os.sep}".startswith(NEVER_QUICK)
+    if expression == AFTER_CORE:
+        return path.match("test_*.py") and is_in(path, CORE) and "mark.long" not in path.read_text(encoding="utf-8")
     if expression != SLOW or not path.match("test_*.py") or str(path).startswith(MARKED_BY_FOLDER):
         return False
     return "mark.slow" not in path.read_text(encoding="utf-8")

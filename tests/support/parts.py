@@ -28,7 +28,10 @@ _OF_CORE: Final = (
     *("unit/core", "unit/extensions/queues", "unit/extensions/streams", "unit/filters", "unit/log", "unit/topics"),
     *("unit/operations", "unit/telemetry/test_queue_attempts.py", "unit/test_quota_options.py", "unit/wire"),
 )
-_NOT_COMPILED: Final = ("documents", "packaging", "spark", "unit/bench", "unit/tools")
+_NOT_COMPILED: Final = (
+    *("documents", "packaging", "spark"),
+    *("unit/bench", "unit/catalogue", "unit/cli", "unit/extensions/dataset", "unit/tools"),
+)
 
 
 def is_in(path: Path, part: str) -> bool:

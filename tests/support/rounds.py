@@ -1,4 +1,4 @@
-"""How many seeds of a long search one run plays: an eighth, and another eighth each day.
+"""How many seeds of a long search one run plays: a sixteenth, and another one each day.
 
 Most searches also have a short form with fixed seeds, which each run plays. With `MQTTLITE_ROUNDS=all` one run plays
 all seeds: use it after a change of what is searched.
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-PARTS: Final = 8
+PARTS: Final = 16
 
 ROUNDS: Final = os.environ.get("MQTTLITE_ROUNDS", "")
 

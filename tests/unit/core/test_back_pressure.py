@@ -308,6 +308,7 @@ def test_a_client_that_publishes_to_itself_does_not_wait_for_itself() -> None:
     world.end()
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 @pytest.mark.parametrize("why", ["a policy", "drop_oldest", "zero", "no queue", "very many receivers"])
 def test_no_publisher_waits_under_another_policy(why: str) -> None:
@@ -347,6 +348,7 @@ def test_publishers_wait_while_memory_is_short() -> None:
     world.end()
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_no_acknowledged_message_is_lost_while_its_receivers_read(seed: int) -> None:

@@ -397,6 +397,7 @@ def busy_iteration(world: World) -> None:
     one_iteration(world)
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_a_message_for_very_many_is_removed_when_all_have_it_and_the_next_waits_for_that() -> None:
     world = World()

@@ -112,6 +112,7 @@ def test_packets_behind_it_wait_for_it() -> None:
     assert not client.connection.deferred
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_retained_messages_follow_the_suback() -> None:
     world = World()
@@ -137,6 +138,7 @@ def test_another_client_is_served_meanwhile() -> None:
     assert other.received() == [Pingresp()]
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 @pytest.mark.parametrize("expiry", [0, 100])
 @pytest.mark.parametrize("how", ["lose", "take over", "break a rule"])

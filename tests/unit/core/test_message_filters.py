@@ -525,6 +525,17 @@ def test_a_message_goes_to_another_member_only_if_it_passes_its_filter() -> None
     assert (second.payloads(), third.payloads()) == ([], ["1"])
 
 
+def test_a_message_of_a_member_that_is_gone_goes_to_one_that_subscribed_with_qos_0() -> None:
+    world = World()
+    first, second = (world.connect(name, auto_ack=False) for name in "ab")
+    first.subscribe("$share/g/t", qos=1)
+    world.publish("t", "1", 1)
+    assert first.payloads() == ["1"]
+    second.subscribe("$share/g/t", qos=0)
+    first.lose()
+    assert [(each.payload, each.qos) for each in publishes(second.received())] == [(b"1", 0)]
+
+
 def test_a_full_member_hands_on_to_one_whose_filter_matches() -> None:
     world = filtered_world(Limits(max_queued_messages=1))
     members = [world.connect(name, auto_ack=False, receive_maximum=1) for name in "abc"]

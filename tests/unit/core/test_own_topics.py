@@ -151,6 +151,7 @@ def test_messages_retained_by_the_broker_take_no_clients_room_and_are_not_stored
     assert client.messages() == [("mine", "1")]
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_even_the_broker_retains_only_so_much() -> None:
     world = World()

@@ -413,6 +413,7 @@ def test_a_full_queue_makes_room_where_that_is_the_policy() -> None:
     assert outcomes(publish(world, "t", qos=1)) == {"away": (QUEUED, "offline")}
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_receivers_above_a_limit_are_counted() -> None:
     world = World()

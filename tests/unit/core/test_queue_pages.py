@@ -133,6 +133,7 @@ def test_a_page_for_a_session_that_ended_meanwhile_is_nobodys() -> None:
     assert world.broker.sessions.get("c") is None
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_clients_that_come_back_at_once_have_their_pages_read_in_turn() -> None:
     world = paged()

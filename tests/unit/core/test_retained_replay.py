@@ -96,6 +96,7 @@ def test_later_messages_wait_until_all_that_was_retained_is_sent() -> None:
     assert len(payloads) == MANY + 1
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_a_retained_message_that_expires_before_it_is_found_is_left_out() -> None:
     world = world_of()

@@ -230,6 +230,18 @@ def test_a_session_with_very_many_filters_drops_all_routes_when_it_comes_back() 
     assert all(routes.find(topic).receivers == [] for topic in topics)
 
 
+@pytest.mark.reaches
+@pytest.mark.long
+@pytest.mark.parametrize("more", [0, 1])
+def test_only_a_session_with_more_filters_than_are_compared_drops_all_routes_when_it_goes(more: int) -> None:
+    world, routes, changer = among_some()
+    changer.subscribe(*(f"own/{number}" for number in range(COMPARED_PER_ITERATION + more)))
+    world.advance(1)
+    routes.find(b"other")
+    changer.lose()
+    assert (routes.cached(b"other") is None) is bool(more)
+
+
 # ── the model ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TOPICS = ["a", "a/b", "a/c", "b", "b/c", "$a/b"]

@@ -364,6 +364,14 @@ def test_a_will_may_reach_the_session_of_the_client_that_left_it() -> None:
     assert world.connect("c", clean_start=False).payloads() == ["gone"]
 
 
+def test_the_latest_sessions_come_first() -> None:
+    world = World()
+    for name in "abc":
+        world.connect(name)
+    assert world.broker.sessions.latest(2) == ["c", "b"]
+    assert world.broker.sessions.latest(4) == ["c", "b", "a"]
+
+
 # ── nothing is left behind ─────────────────────────────────────────────────────────────────────────────────────────
 
 

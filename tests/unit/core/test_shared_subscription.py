@@ -521,6 +521,7 @@ def iterations_to_prepare(share: SharedSubscription, effects: Effects, messages:
     return iterations
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 @pytest.mark.parametrize("messages", [1, 100])
 @pytest.mark.parametrize("policy", [ROUND_ROBIN, LEAST_INFLIGHT])

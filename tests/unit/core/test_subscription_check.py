@@ -61,6 +61,7 @@ def test_a_client_that_may_not_subscribe_any_more_gets_nothing_more() -> None:
     world.end()
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_many_are_looked_at_in_parts_and_under_the_latest_rules() -> None:
     world = World()
@@ -83,6 +84,7 @@ def test_many_are_looked_at_in_parts_and_under_the_latest_rules() -> None:
     assert len(world.session("c").subscriptions) == before
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_a_session_that_ends_meanwhile_is_passed_over() -> None:
     world = World()
@@ -109,6 +111,7 @@ def test_subscriptions_that_may_stay_stay() -> None:
     assert len(world.session("c").subscriptions) == 2
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_a_subscription_that_has_ended_meanwhile_is_not_denied() -> None:
     world = World()

@@ -69,6 +69,7 @@ def test_wills_that_come_due_later_are_no_exception(end: str) -> None:
     assert numbers(reader) == list(range(100))
 
 
+@pytest.mark.reaches
 @pytest.mark.long
 def test_wills_that_cost_much_work_wait_too() -> None:
     world = World()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.never_quick import MARKED_BY_FOLDER, QUICK, SLOW, is_left_out
+from tests.support.never_quick import AFTER_CORE, MARKED_BY_FOLDER, QUICK, SLOW, is_left_out
 from tests.test_architecture import ROOT
 
 TESTS = ROOT / "tests"
@@ -31,6 +31,11 @@ def test_another_selection_imports_every_file(expression: str) -> None:
 def test_the_quick_tests_import_no_folder_that_is_never_quick() -> None:
     assert is_left_out(TESTS / "documents", QUICK)
     assert not is_left_out(TESTS / "unit/wire", QUICK)
+
+
+def test_after_the_quick_tests_of_the_core_its_other_files_are_not_imported_again() -> None:
+    files = ("unit/core/test_answers_wait.py", "unit/core/test_back_pressure.py", "unit/core", "unit/cli/test_serve.py")
+    assert [is_left_out(TESTS / each, AFTER_CORE) for each in files] == [True, False, False, False]
 
 
 def test_only_the_folders_that_are_known_mark_tests_of_other_files() -> None:
