@@ -17,10 +17,14 @@ from mqttlite.operations.surroundings import Surroundings
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.explain.explanations import Explanations
+    from mqttlite.extensions.nodes.answering import Answering
     from mqttlite.extensions.nodes.nodes import Nodes
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.service import Streams
+    from mqttlite.gateway.app import HttpApp
     from mqttlite.gateway.context import OperatorContext
+    from mqttlite.gateway.elsewhere import Elsewhere
+    from mqttlite.gateway.gateway import Gateway
 
 _log = logging.getLogger("mqttlite")
 
@@ -41,6 +45,7 @@ class Administration:
         reports: Reports,
         reload: Callable[[], None],
         surroundings: Surroundings | None,
+        gateway: "Callable[[], Gateway | None]",
     ) -> None:
         config = runtime.config
         self.admin: Final = Admin(
@@ -68,7 +73,11 @@ class Administration:
                 read_entries=runtime.queue_reader.entries,
                 commit=runtime.commit,
                 reload=reload,
+                elsewhere=elsewhere_of(nodes, runtime),
             )
+
+        if nodes is not None:
+            nodes.calls.answer = _answering(context, gateway).answer
 
         self._socket: Final = AdminSocket(config.data_dir, context, runtime.clock) if config.data_dir else None
         self.monitor: Final = (
@@ -100,6 +109,28 @@ class Administration:
         if self.monitor is not None:
             for address in self.monitor.addresses:
                 _log.info("metrics, health and status are at http://%s", address)
+
+
+def elsewhere_of(nodes: "Nodes | None", runtime: Runtime) -> "Elsewhere | None":
+    """Answers what is about other nodes."""
+    if nodes is None:
+        return None
+    from mqttlite.extensions.nodes.fleet import Fleet
+
+    return Fleet(nodes, runtime.clock)
+
+
+def _answering(context: "Callable[[], OperatorContext]", gateway: "Callable[[], Gateway | None]") -> "Answering":
+    """Answers requests of other nodes."""
+    from mqttlite.extensions.nodes.answering import Answering
+
+    def build() -> "HttpApp":
+        from mqttlite.gateway.operator_servers import build_node_app  # imported for the first request
+
+        own = gateway()
+        return build_node_app(context(), None if own is None else own.callers)
+
+    return Answering(build)
 
 
 def _explanations(runtime: Runtime, logins: Logins) -> "Explanations | None":

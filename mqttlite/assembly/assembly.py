@@ -139,6 +139,7 @@ class Assembly:
             reports=self.telemetry.reports,
             reload=reload,
             surroundings=surroundings,
+            gateway=lambda: self.gateway,
         )
         self.gateway: Final = build_gateway(
             *(

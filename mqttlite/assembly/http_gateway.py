@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqttlite.assembly.administration import Administration
+from mqttlite.assembly.administration import Administration, elsewhere_of
 from mqttlite.assembly.delivery import Delivery
 from mqttlite.assembly.logins import HTTP_LISTENER, Logins
 from mqttlite.assembly.network import Network
@@ -103,6 +103,7 @@ def build_gateway(
             streams=streams,
             bridges=bridges,
             nodes=nodes,
+            elsewhere=elsewhere_of(nodes, runtime),
             surroundings=surroundings,
             read_page=runtime.queue_reader.page,
             read_entries=runtime.queue_reader.entries,

@@ -8,13 +8,21 @@ import json
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import click
 
-from mqttlite.cli.ask_options import data_dir_option, is_from_environment, timeout_option, url_options, with_options
+from mqttlite.cli.ask_options import (
+    data_dir_option,
+    is_from_environment,
+    node_option,
+    timeout_option,
+    url_options,
+    with_options,
+)
 from mqttlite.cli.asker import DEFAULT_URL, Answer, Place, Unreachable, WrongUsage
 
 TIMEOUT_S: Final = 5.0
@@ -26,6 +34,7 @@ options: Final = with_options(
     url_options("Ask over HTTP: the metrics port or the gateway of a broker.", "An API key or token for a gateway"),
     click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Find the broker by its file."),
     data_dir_option(),
+    node_option(),
     timeout_option(TIMEOUT_S),
 )
 """The options of `top`, `health` and `why`, which become a `Place` by `place`."""
@@ -37,6 +46,14 @@ def place(
     data_dir: str | None = None,
     token: str | None = None,
     ca_file: str | None = None,
+    node: str | None = None,
+) -> Place:
+    """Where to ask, and which node if that is one of several. The rest as in `_place`."""
+    return replace(_place(url, config_path, data_dir, token, ca_file), node=node)
+
+
+def _place(
+    url: str | None, config_path: str | None, data_dir: str | None, token: str | None, ca_file: str | None
 ) -> Place:
     """Where to ask. Without options it is the admin socket of the default data directory if a broker listens there,
     else the default port of metrics. Raises `WrongUsage`."""
@@ -65,16 +82,17 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ca_file: str | None,
         config_path: str | None,
         data_dir: str | None,
+        node: str | None,
         **others: Any,
     ) -> Any:
-        return function(where=place(url, config_path, data_dir, token, ca_file), **others)
+        return function(where=place(url, config_path, data_dir, token, ca_file, node), **others)
 
     return options(with_place)
 
 
 def ask(where: Place, target: str, timeout_s: float) -> Answer:
     """The answer to a GET, in the words of the metrics port. Raises `Unreachable`."""
-    if where.url:
+    if where.url and where.node is None:  # a metrics port knows no other node
         answer = where.request("GET", target, None, timeout_s)
         if not answer.is_problem:
             return answer

@@ -19,6 +19,7 @@ from mqttlite.cli.ask_options import (
     data_dir_option,
     is_from_environment,
     json_option,
+    node_option,
     timeout_option,
     url_options,
     with_options,
@@ -41,6 +42,8 @@ Exit codes:
   3  there is no such session, queue or message
 """
 
+Row = Sequence[object]
+
 __all__ = ["Asker", "Conflict", "NotFound", "Unreachable", "WrongUsage"]
 
 options: Final = with_options(json_option(), data_dir_option(), timeout_option(TIMEOUT_S))
@@ -62,6 +65,7 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
         url: str | None,
         token: str | None,
         ca_file: str | None,
+        node: str | None,
         timeout_s: float,
         **others: Any,
     ) -> Any:
@@ -69,14 +73,21 @@ def remote_options(function: Callable[..., Any]) -> Callable[..., Any]:
             if data_dir is not None or (url is not None and not is_from_environment("url")):
                 raise click.UsageError("-c, --data-dir and --url each name a broker: give one of them")
             data_dir, url = data_dir_of(config_path), None
-        return function(client=asker_of(data_dir, url, token, ca_file, timeout_s), **others)
+        return function(client=asker_of(data_dir, url, token, ca_file, timeout_s, node), **others)
 
-    return options(_config_option(url_options()(with_client)))
+    return options(_config_option(url_options()(node_option()(with_client))))
 
 
-def asker_of(data_dir: str | None, url: str | None, token: str | None, ca_file: str | None, timeout_s: float) -> Asker:
+def asker_of(
+    data_dir: str | None,
+    url: str | None,
+    token: str | None,
+    ca_file: str | None,
+    timeout_s: float,
+    node: str | None = None,
+) -> Asker:
     """The client of a broker: over HTTP if there is an address, else at the admin socket of a data directory, without
-    one that which `serve` takes. Raises `click.UsageError` and `WrongUsage`."""
+    one that which `serve` takes. `node` is another one that it asks. Raises `click.UsageError` and `WrongUsage`."""
     if url is not None:
         if data_dir is not None:
             raise click.UsageError("--url and --data-dir are two brokers: name one")
@@ -85,12 +96,12 @@ def asker_of(data_dir: str | None, url: str | None, token: str | None, ca_file: 
             raise WrongUsage(
                 f"--url is {url!r}: write an address such as http://127.0.0.1:8080, with --token beside it"
             )
-        return Asker(Place(url, token=token, ca_file=ca_file), timeout_s)
+        return Asker(Place(url, token=token, ca_file=ca_file, node=node), timeout_s)
     if data_dir is None:
         from mqttlite.config.data_dir import default_data_dir  # here, for it takes a while
 
         data_dir = str(default_data_dir(os.environ))
-    return Asker(Place(data_dir=data_dir), timeout_s)
+    return Asker(Place(data_dir=data_dir, node=node), timeout_s)
 
 
 def limit_option(default: int) -> Callable[[F], F]:
@@ -129,7 +140,15 @@ def print_json(answer: object) -> None:
     click.echo(json.dumps(answer, ensure_ascii=False))
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_entries(header: Sequence[str], entries: Sequence[dict[str, Any]], row: Callable[[Any], Row]) -> None:
+    """A table of entries, with their nodes in the last column if the broker is one of several."""
+    if any("node" in each for each in entries):
+        print_table([*header, "NODE"], [[*row(each), each["node"]] for each in entries])
+    else:
+        print_table(header, [row(each) for each in entries])
+
+
+def print_table(header: Sequence[str], rows: Iterable[Row]) -> None:
     """Columns with a header on a terminal; elsewhere a line for each row, with tabs and no header."""
     shown = [[printable(str(cell), sys.maxsize) for cell in row] for row in rows]
     if not sys.stdout.isatty():
@@ -146,6 +165,13 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 def note(sentence: str) -> None:
     """Tell people on standard error, where it is in the way of no program."""
     click.echo(sentence, err=True)
+
+
+def note_refused(found: dict[str, Any]) -> None:
+    """Say which other nodes refused what was to be done at all."""
+    for each in found.get("others", ()):
+        if each["status"] >= 400:
+            note(f"Node {each['node']} refused it: {each['answer'].get('detail', each['answer'])}.")
 
 
 def note_more(found: dict[str, Any], limit: int) -> None:

@@ -36,6 +36,13 @@ def timeout_option(default_s: float, what: str = "an answer") -> Callable[[F], F
     )
 
 
+def node_option() -> Callable[[F], F]:
+    """`--node`, as `node`."""
+    return click.option(
+        "--node", metavar="NAME", help="Ask this one of several nodes, and no other.  [default: all that it is about]"
+    )
+
+
 def json_option() -> Callable[[F], F]:
     """`--json`, as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")

@@ -88,12 +88,16 @@ class Place:
     data_dir: str = ""
     token: str | None = None
     ca_file: str | None = None
+    node: str | None = None
+    """Which one of several nodes answers, alone."""
 
     def __str__(self) -> str:
         return self.url or os.path.join(self.data_dir, SOCKET_NAME)
 
     def request(self, method: str, target: str, body: object, timeout_s: float) -> Answer:
         """The answer to a request; a body is sent as JSON. Raises `Unreachable` and `WrongUsage`."""
+        if self.node is not None:
+            target += f"{'&' if '?' in target else '?'}{urlencode({'node': self.node})}"
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -139,6 +143,8 @@ class Asker:
     def __init__(self, place: Place, timeout_s: float) -> None:
         self._place: Final = place
         self._timeout_s: Final = timeout_s
+        self._silent: Final[set[str]] = set()
+        """Nodes of which it was said that they did not answer."""
 
     @property
     def is_remote(self) -> bool:
@@ -164,6 +170,7 @@ class Asker:
         try:
             found = json.loads(answer.body)
             if 200 <= answer.status < 300:
+                note_silent(found, self._silent)
                 return found
             reason = str(found["detail"] if "detail" in found else found["message"])
         except (ValueError, TypeError, KeyError):
@@ -174,15 +181,23 @@ class Asker:
         """The first `limit` entries of a list, and the cursor of those that follow. `of` is the name of the list in the
         answer."""
         entries: list[Any] = []
+        silent: dict[str, Any] = {}
         cursor = ""
         while len(entries) < limit:
             wanted = min(PAGE, limit - len(entries))
             found = self.ask("GET", *segments, limit=wanted, cursor=cursor, **parameters)
             entries += found[of]
+            silent |= {each["node"]: each for each in found.get("silent", ())}
             cursor = found["cursor"] or ""
             if not cursor:
                 break
-        return {"entries": entries, "cursor": cursor}
+        return {"entries": entries, "cursor": cursor, **({"silent": [*silent.values()]} if silent else {})}
+
+    def whole(self, *segments: str) -> dict[str, Any]:
+        """A list that has no pages, as `page` gives it."""
+        found = self.ask("GET", *segments)
+        silent = {"silent": found["silent"]} if found.get("silent") else {}
+        return {"entries": found["items"], **silent}
 
     def remove(self, *segments: str, dry_run: bool, **parameters: str) -> dict[str, Any]:
         """Remove messages, call by call until none is left; how many. A dry run counts what one call would remove."""
@@ -194,6 +209,14 @@ class Asker:
             if found["complete"] or dry_run:
                 break
         return {"messages": removed, "complete": found["complete"]}
+
+
+def note_silent(found: Any, said: set[str]) -> None:
+    """Say on standard error which nodes did not answer, each one once."""
+    for each in found.get("silent", ()) if isinstance(found, dict) else ():
+        if each["node"] not in said:
+            said.add(each["node"])
+            click.echo(f"Node {each['node']} {each['reason']}: what it has is missing.", err=True)
 
 
 class UnixConnection(http.client.HTTPConnection):

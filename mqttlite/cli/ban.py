@@ -4,11 +4,21 @@ The requests are in `ask_admin`. Invariant: a ban has an end.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import EPILOG, Asker, counted, print_json, print_table, remote_options, time_of
+from mqttlite.cli.ask_admin import (
+    EPILOG,
+    Asker,
+    NotFound,
+    counted,
+    note_refused,
+    print_entries,
+    print_json,
+    remote_options,
+    time_of,
+)
 from mqttlite.cli.listing_group import ListingGroup
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -57,45 +67,75 @@ def add(
     client: Asker,
 ) -> None:
     """Disconnect a client, a user's clients or those of an address, and refuse them (0x8A) until the ban ends."""
-    given = {"client": client_id, "user": user, "address": address}
-    named = [(kind, value) for kind, value in given.items() if value is not None]
-    if len(named) != 1:
-        raise click.UsageError("name one of --client, --user and --address")
-    [(kind, value)] = named
+    kind, value = _named(client_id, user, address)
     body = {"kind": kind, "value": value, "duration_s": duration_s, "reason": reason}
     found = client.ask("POST", "bans", body=body)
     if as_json:
         print_json(found)
         return
     ban = found["ban"]
-    closed = counted(found["disconnected"], "client")
+    others = [each["answer"] for each in found.get("others", ()) if each["status"] == 201]
+    closed = counted(found["disconnected"] + sum(each["disconnected"] for each in others), "client")
+    where = f" at {counted(len(others) + 1, 'node')}" if "others" in found else ""
     click.echo(
-        f"Ban {ban['id']}: the {ban['kind']} {ban['value']} until {time_of(ban['until'])}; {closed} disconnected."
+        f"Ban {ban['id']}: the {ban['kind']} {ban['value']} until {time_of(ban['until'])}{where}; {closed} "
+        "disconnected."
     )
+    note_refused(found)
 
 
 @command.command("ls", epilog=EPILOG)
 @remote_options
 def list_bans(as_json: bool, client: Asker) -> None:
     """List the bans that have not ended."""
-    found = {"entries": client.ask("GET", "bans")["items"]}
+    found = client.whole("bans")
     if as_json:
         print_json(found)
         return
-    rows = [
-        (each["id"], each["kind"], each["value"], time_of(each["until"]), each["by"], each["reason"])
-        for each in found["entries"]
-    ]
-    print_table(_HEADER, rows)
+    print_entries(_HEADER, found["entries"], _row)
+
+
+def _row(ban: dict[str, Any]) -> tuple[object, ...]:
+    return ban["id"], ban["kind"], ban["value"], time_of(ban["until"]), ban["by"], ban["reason"]
 
 
 @command.command("rm", epilog=EPILOG)
-@click.argument("ban_id", metavar="ID", type=int)
+@click.argument("ban_id", metavar="[ID]", type=int, required=False)
+@click.option("--client", "client_id", metavar="ID", help="Lift that of a client identifier …")
+@click.option("--user", metavar="NAME", help="… or of a user …")
+@click.option("--address", metavar="IP", help="… or of an address.")
 @remote_options
-def remove(ban_id: int, as_json: bool, client: Asker) -> None:
-    """Lift a ban."""
-    client.ask("DELETE", "bans", str(ban_id))
-    if as_json:
-        print_json({"lifted": ban_id})
+def remove(
+    ban_id: int | None, client_id: str | None, user: str | None, address: str | None, as_json: bool, client: Asker
+) -> None:
+    """Lift a ban, by the number that ls shows, or by whom it keeps out.
+
+    Each of several nodes has numbers of its own: there --node NAME goes with a number, and without it the ban of a
+    client, user or address is lifted at all nodes.
+    """
+    if ban_id is not None:
+        if (client_id, user, address) != (None, None, None):
+            raise click.UsageError("name the number of a ban, or whom it keeps out")
+        client.ask("DELETE", "bans", str(ban_id))
+        what, said = {"lifted": ban_id}, f"Ban {ban_id} was lifted."
     else:
-        click.echo(f"Ban {ban_id} was lifted.")
+        kind, value = _named(client_id, user, address)
+        found = client.ask("DELETE", "bans", kind=kind, value=value)
+        lifted = [found, *(each["answer"] for each in found.get("others", ()) if each["status"] == 200)]
+        note_refused(found)
+        if not any(each["lifted"] for each in lifted):
+            raise NotFound(f"There is no ban of the {kind} {value}.")
+        what, said = found, f"The ban of the {kind} {value} was lifted."
+    if as_json:
+        print_json(what)
+    else:
+        click.echo(said)
+
+
+def _named(client_id: str | None, user: str | None, address: str | None) -> tuple[str, str]:
+    """The kind of a ban, and whom it keeps out."""
+    given = {"client": client_id, "user": user, "address": address}
+    named = [(kind, value) for kind, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise click.UsageError("name one of --client, --user and --address")
+    return named[0]

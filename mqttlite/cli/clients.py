@@ -4,7 +4,7 @@
 `ask_admin`.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -13,8 +13,8 @@ from mqttlite.cli.ask_admin import (
     Asker,
     limit_option,
     note_more,
+    print_entries,
     print_json,
-    print_table,
     remote_options,
     time_of,
 )
@@ -52,20 +52,15 @@ def list_clients(
     if as_json:
         print_json(found)
         return
-    rows = [
-        (
-            each["client_id"],
-            each["username"] or "-",
-            each["peer"],
-            each["listener"],
-            each["protocol_version"],
-            time_of(each["connected_at"]),
-            each["queued"],
-        )
-        for each in found["entries"]
-    ]
-    print_table(_HEADER, rows)
+    print_entries(_HEADER, found["entries"], _row)
     note_more(found, limit)
+
+
+def _row(entry: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        *(entry["client_id"], entry["username"] or "-", entry["peer"], entry["listener"], entry["protocol_version"]),
+        *(time_of(entry["connected_at"]), entry["queued"]),
+    )
 
 
 command.add_command(show)

@@ -56,6 +56,7 @@ def command(
     ca_file: str | None,
     config_path: str | None,
     data_dir: str | None,
+    node: str | None,
     timeout_s: float,
     mqtt_url: str | None,
     insecure: bool,
@@ -72,8 +73,10 @@ def command(
             return
         if insecure:
             raise WrongUsage("--insecure belongs to --mqtt.")
-        where = place(url, config_path, data_dir, token, ca_file)
+        where = place(url, config_path, data_dir, token, ca_file, node)
         answer = ask(where, "/readyz", timeout_s)
+        if answer.is_problem:
+            raise Unreachable(answer.sentence)
         if answer.status not in (200, 503):
             raise Unreachable(f"{where} answers {answer.status}; is that the metrics port or the gateway of a broker?")
         if answer.status != 200:

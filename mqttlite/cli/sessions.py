@@ -17,8 +17,8 @@ from mqttlite.cli.ask_admin import (
     limit_option,
     note,
     note_more,
+    print_entries,
     print_json,
-    print_table,
     remote_options,
     time_of,
 )
@@ -55,7 +55,7 @@ def list_sessions(contains: str | None, connected: bool | None, limit: int, as_j
     if as_json:
         print_json(found)
         return
-    print_table(_HEADER, [_row(each) for each in found["entries"]])
+    print_entries(_HEADER, found["entries"], _row)
     note_more(found, limit)
 
 
@@ -121,6 +121,8 @@ def _tls(found: dict[str, Any]) -> str:
 def _details(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     entry = found["entry"]
     yield "client", entry["client_id"]
+    if "node" in found:
+        yield "node", found["node"]
     yield "state", "connected" if entry["connected"] else "offline"
     if entry["connected"]:
         yield "from", f"{entry['peer']} on {entry['listener']}"

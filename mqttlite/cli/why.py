@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import click
 
 from mqttlite.cli.ask import EXIT_FAILED, ask, place_options
-from mqttlite.cli.asker import Place, Unreachable
+from mqttlite.cli.asker import Place, Unreachable, note_silent
 
 FOLLOW_S: Final = 1.0
 """How often a command that follows asks for what is new."""
@@ -79,7 +79,23 @@ def _ask(where: Place, query: dict[str, str], timeout_s: float) -> dict[str, Any
         found: dict[str, Any] = json.loads(answer.body)
     except ValueError:
         raise Unreachable("The answer is no JSON; is that the metrics port or the gateway of a broker?") from None
-    return found
+    note_silent(found, set())
+    return _joined(found)
+
+
+def _joined(found: dict[str, Any]) -> dict[str, Any]:
+    """What all nodes know, where the broker is one of several."""
+    others = [each for each in found.pop("others", ()) if each["status"] == 200]
+    found.pop("silent", None)
+    parts = [(found.pop("node", ""), found), *((each["node"], each["answer"]) for each in others)]
+    known = [(node, part) for node, part in parts if part.get("known")]
+    if not others or not known:
+        return found
+    return {
+        "sentences": [f"At node {node}: {sentence}" for node, part in known for sentence in part["sentences"]],
+        "entries": [{**entry, "node": node} for node, part in known for entry in part["entries"]],
+        "known": True,
+    }
 
 
 def _follow(where: Place, topic_filter: str, as_json: bool, timeout_s: float) -> None:

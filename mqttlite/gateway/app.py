@@ -10,8 +10,9 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import unquote, unquote_to_bytes, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, unquote_to_bytes, urlencode, urlsplit
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
@@ -20,14 +21,23 @@ from starlette.responses import Response
 from mqttlite.event_hub import EventHub
 from mqttlite.extensions.built_in import BUILT_IN, resolve
 from mqttlite.gateway.bodies import App, Bodies, ClientGone, Message, Receive, Scope, Send, may_be_large, replay
-from mqttlite.gateway.caller import Caller, Callers, MetricsCallers, SocketCallers, check_role, peer_of
+from mqttlite.gateway.caller import (
+    Caller,
+    Callers,
+    MetricsCallers,
+    NodeCallers,
+    SocketCallers,
+    check_role,
+    peer_of,
+)
 from mqttlite.gateway.counters import HttpCounters, group_of
+from mqttlite.gateway.elsewhere import CALLER, Elsewhere, Inquiry, NodeCaller, Question, Reach
 from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.openapi import PROBLEM_ANSWER, document
 from mqttlite.gateway.parameters import Parameters
 from mqttlite.gateway.path_prefix import PathPrefix
 from mqttlite.gateway.problems import Code, ErrorFormat, Problem
-from mqttlite.gateway.routing import METHODS, WEBSOCKET, Route, Table
+from mqttlite.gateway.routing import METHODS, WEBSOCKET, Route, ServedOn, Table
 
 NO_ERRORS: Final[Mapping[str, ErrorFormat]] = {}
 
@@ -48,6 +58,11 @@ pages."""
 STATUS_OF_KIND: Final = {"http.response.start": 200, "websocket.accept": 101, "websocket.http.response.start": 403}
 """The messages that begin an answer, with their default status."""
 
+NODE: Final = "node"
+"""The field of a query that names a node."""
+
+_API: Final = "/api/"
+
 _OWN_SITES: Final = frozenset({b"", b"same-origin", b"none"})
 """`Sec-Fetch-Site` of a program, of a page of the gateway, and of an address that a user entered."""
 
@@ -60,11 +75,12 @@ _audit = logging.getLogger("mqttlite.audit")
 
 class HttpApp:
     """The application of one listener, for an ASGI server or a test client. `errors` are formats of problems, by the
-    beginning of paths; those of extensions are in their manifests. `headers` are the default ones of answers."""
+    beginning of paths; those of extensions are in their manifests. `headers` are the default ones of answers.
+    `elsewhere` are other nodes, if there may be some."""
 
     def __init__(
         self,
-        callers: Callers | SocketCallers | MetricsCallers,
+        callers: Callers | SocketCallers | NodeCallers | MetricsCallers,
         hub: EventHub,
         *,
         counters: HttpCounters,
@@ -74,6 +90,7 @@ class HttpApp:
         table: Table | None = None,
         headers: Headers = PROTECTION,
         prefix: PathPrefix | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self.table: Final = Table() if table is None else table
         self.callers: Final = callers
@@ -83,6 +100,7 @@ class HttpApp:
         self._hub: Final = hub
         self._headers: Final = headers
         self._prefix: Final = prefix
+        self._elsewhere: Final = elsewhere
         self._counters: Final = counters
         of_extensions = {path: each for manifest in BUILT_IN.values() for path, each in manifest.errors.items()}
         self._errors: Final = {**errors, **{path: resolve(each) for path, each in of_extensions.items()}}
@@ -186,7 +204,12 @@ class HttpApp:
                     await self.callers.admit(request, is_counted=False)
                 body = await self.bodies.read(scope, receive)
                 request = Request(scope, replay(body, receive))
-                response = await self._called(route, request, caller, variables)
+                node = _node_of(route, scope)
+                if node is None and (self._elsewhere is None or route.reach is Reach.HERE):
+                    response = await self._called(route, request, caller, variables)
+                else:
+                    inquiry = self._inquiry(route, request, caller, variables, body)
+                    response = await self._answer_of_nodes(inquiry, node)
             except Problem as problem:
                 on_problem = route.on_problem
                 response = self._answer_to(problem, scope) if on_problem is None else on_problem(problem, request)
@@ -200,20 +223,57 @@ class HttpApp:
             await self._answer_to(_failure(), scope)(scope, receive, send_protected)
         finally:
             self.bodies.release(body)
-        if scope["method"] not in SAFE_METHODS and not route.is_traffic:
+        is_searched = status == HTTPStatus.NOT_FOUND and CALLER in scope["state"]  # another node looks where it is
+        if scope["method"] not in SAFE_METHODS and not (route.is_traffic or is_searched):
             _note_change(scope, status, self._hub)
 
     async def _called(
         self, route: Route, request: Request, caller: Caller | None, variables: Mapping[str, str]
     ) -> Response:
         """Return a handler's answer. Raises `Problem`."""
-        parameters = self._parameters.get(route)
-        if parameters is None:
-            parameters = self._parameters[route] = Parameters(route)
-        found = await route.handler(**await parameters.read(request, caller, variables))
+        found = await route.handler(**await self._parameters_of(route).read(request, caller, variables))
         if isinstance(found, Response):
             return found
         return Response(msgspec.json.encode(found), route.status, media_type="application/json")
+
+    async def _answer_of_nodes(self, inquiry: Inquiry, node: str | None) -> Response:
+        """The answer of a node, or of all that a request is about. Raises `Problem`."""
+        if self._elsewhere is None:
+            raise Problem(Code.NOT_FOUND, f"there is no node {node!r} to be asked from here: this broker is alone")
+        return await self._elsewhere.answer(inquiry, node)
+
+    def _parameters_of(self, route: Route) -> Parameters:
+        parameters = self._parameters.get(route)
+        if parameters is None:
+            parameters = self._parameters[route] = Parameters(route)
+        return parameters
+
+    def _inquiry(
+        self, route: Route, request: Request, caller: Caller | None, variables: Mapping[str, str], body: bytes
+    ) -> Inquiry:
+        """A request that may be about other nodes."""
+        assert caller is not None, "such a route has a role"
+        scope = request.scope
+
+        async def here(query: bytes) -> Response:
+            again = Request({**scope, "query_string": query}, replay(body, request.receive))
+            return await self._called(route, again, caller, variables)
+
+        fields = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        limits = [each.default for _, each in self._parameters_of(route).fields if each.encode_name == "limit"]
+        question = Question(
+            *(scope["method"], scope.get("raw_path") or quote(scope["path"]).encode()),
+            urlencode([each for each in fields if each[0] != NODE]).encode(),
+            *(request.headers.get("content-type", ""), body),
+            NodeCaller(caller.username, caller.role, caller.how, scope.get("client")),
+        )
+        return Inquiry(
+            reach=route.reach,
+            question=question,
+            here=here,
+            default_limit=limits[0] if limits else 0,
+            state=scope["state"],
+        )
 
     def _description_of(self, path: str) -> Mapping[str, Any]:
         """Describe the answers to problems below a path, for OpenAPI."""
@@ -302,15 +362,32 @@ def _check_text(scope: Scope) -> None:
                 raise Problem(Code.BAD_REQUEST, "the path and the query are UTF-8, percent-encoded") from None
 
 
+def _node_of(route: Route, scope: Scope) -> str | None:
+    """The node that a request names; None if it names none. Raises `Problem`."""
+    query: bytes = scope["query_string"]
+    if b"node=" not in query or not (ServedOn.ADMIN_SOCKET in route.served_on or scope["path"].startswith(_API)):
+        return None
+    named = parse_qs(query.decode("latin-1"), keep_blank_values=True).get(NODE)
+    if named is None:
+        return None
+    if ServedOn.ADMIN_SOCKET not in route.served_on:
+        raise Problem(Code.INVALID_VALUE, "query.node: requests for this path do not go to other nodes: ask that node")
+    if len(named) > 1:
+        raise Problem(Code.INVALID_VALUE, "query.node: name one node")
+    return named[0]
+
+
 def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
     """Log a change in the audit log, and emit an event: the caller, the change, and its success."""
     caller = scope["state"].get("caller")
     subject = scope["state"].get("subject")  # where the path does not say it
+    node = scope["state"].get("node")  # another one, which did it
     who = caller.shown if isinstance(caller, Caller) else "somebody"
     hub.on_administered(who, scope["method"], scope["path"], 200 <= status < 300)
     _audit.info(
-        "%s %s%s by %s: %d",
-        *(scope["method"], scope["path"], "" if subject is None else f" of {subject!r}", who, status),
+        "%s %s%s%s by %s: %d",
+        *(scope["method"], scope["path"], "" if subject is None else f" of {subject!r}"),
+        *("" if node is None else f" at node {node}", who, status),
         extra={
             "fields": {
                 "peer": peer_of(scope),
@@ -319,6 +396,7 @@ def _note_change(scope: Scope, status: int, hub: EventHub) -> None:
                 "method": scope["method"],
                 "path": scope["path"],
                 "subject": subject,
+                "node": node,
                 "status": status,
             }
         },

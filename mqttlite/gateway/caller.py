@@ -21,11 +21,12 @@ from mqttlite.gateway.bodies import Scope
 from mqttlite.gateway.browser_sessions import BrowserSessions
 from mqttlite.gateway.client_certificates import STATE, ClientCertificate, certificate_of
 from mqttlite.gateway.context import GatewayContext
+from mqttlite.gateway.elsewhere import CALLER, NodeCaller
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.strangers import ADMITTED
 from mqttlite.net.address_key import address_key
 from mqttlite.net.local_host import is_local
-from mqttlite.operations.bans import BanKind, address_of
+from mqttlite.operations.bans import BanKind, Bans, address_of
 from mqttlite.security.addresses import network_of
 from mqttlite.security.api_keys import PREFIX
 from mqttlite.security.authenticator import Credentials
@@ -73,7 +74,8 @@ class Caller:
     role: Role
     grants: Grants = field(default=NO_GRANTS, compare=False)
     how: str = "anonymous"
-    """`anonymous`, `login` (a password or token of MQTT), `certificate`, `key <id>`, or `admin socket`."""
+    """`anonymous`, `login` (a password or token of MQTT), `certificate`, `key <id>`, or `admin socket`; of one that has
+    asked another node, with ` at node <name>` behind it."""
     peer: str = ""
     """`address:port`."""
     certificate: ClientCertificate | None = field(default=None, compare=False, repr=False)
@@ -89,7 +91,7 @@ class Caller:
     @property
     def shown(self) -> str:
         """The caller in logs and events."""
-        return self.how if self.how == ADMIN_SOCKET else f"{self.username or 'anonymous'} ({self.how})"
+        return self.how if self.how.startswith(ADMIN_SOCKET) else f"{self.username or 'anonymous'} ({self.how})"
 
     @property
     def key(self) -> str:
@@ -265,9 +267,7 @@ class Callers:
 
     def _refuse_banned(self, client_id: str, username: str | None, peer: str) -> None:
         """Raises `Problem` for a caller, or an address, that is banned."""
-        ban = self._context.admin.bans.of(client_id, username, peer)
-        if ban is not None:
-            raise Problem(Code.NOT_AUTHORIZED, f"the {ban.kind} is banned for a while")
+        _refuse_banned(self._context.admin.bans, client_id, username, peer)
 
     def _count(self, caller: Caller) -> None:
         """Count a request of a caller. Raises `Problem` where it sends too many."""
@@ -341,6 +341,27 @@ class SocketCallers:
         return Role.USER
 
 
+class NodeCallers:
+    """Callers of other nodes, which have admitted them. `callers` are those of the gateway here, if there is one;
+    `bans` are those of this node."""
+
+    def __init__(self, callers: Callers | None, bans: Bans) -> None:
+        self._callers: Final = callers
+        self._bans: Final = bans
+
+    async def admit(self, request: HTTPConnection, *, token_in_query: bool = False, is_counted: bool = True) -> Caller:
+        """As `Callers.admit`."""
+        found: NodeCaller = request.scope["state"][CALLER]
+        caller = Caller(found.username, Role(found.role), how=found.how, peer=peer_of(request.scope))
+        if not caller.how.startswith(ADMIN_SOCKET):
+            _refuse_banned(self._bans, caller.client_id, caller.username, caller.peer)
+        return caller
+
+    def highest_role(self, kind: BanKind, value: str) -> Role:
+        """As `Callers.highest_role`."""
+        return Role.USER if self._callers is None else self._callers.highest_role(kind, value)
+
+
 class MetricsCallers:
     """Callers of the metrics port, who may look. If that `is_local_only`, it was asked by a name of this machine."""
 
@@ -364,6 +385,12 @@ def check_role(caller: Caller, role: Role) -> None:
             Code.NOT_AUTHORIZED,
             f"this needs the role {role.name.lower()}, and the caller has {caller.role.name.lower()}",
         )
+
+
+def _refuse_banned(bans: Bans, client_id: str, username: str | None, peer: str) -> None:
+    ban = bans.of(client_id, username, peer)
+    if ban is not None:
+        raise Problem(Code.NOT_AUTHORIZED, f"the {ban.kind} is banned for a while")
 
 
 def peer_of(scope: Any) -> str:

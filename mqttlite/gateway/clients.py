@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from mqttlite.gateway.caller import Caller, Callers, Role, SocketCallers
 from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
@@ -63,11 +64,14 @@ class Queue(msgspec.Struct):
     """How many there are in all."""
 
 
+BanValue = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
+
+
 class NewBan(msgspec.Struct, forbid_unknown_fields=True):
     """A ban to make: its subject and duration."""
 
     kind: BanKind
-    value: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
+    value: BanValue
     """A client identifier, a user name, or an IP address."""
     duration_s: Annotated[float, Meta(gt=0, le=MAX_BAN_S)]
     reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
@@ -78,6 +82,12 @@ class Banned(msgspec.Struct):
 
     ban: BanEntry
     disconnected: int
+
+
+class Lifted(msgspec.Struct):
+    """Whether there was a ban."""
+
+    lifted: bool
 
 
 class Bans(msgspec.Struct):
@@ -96,10 +106,10 @@ class Connections(msgspec.Struct):
 
 def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
-    route = Routes("/api/v1", "clients", served_on=OPERATORS)
+    route = Routes("/api/v1", "clients", served_on=OPERATORS, reach=Reach.THING)
     admin = context.admin
 
-    @route.get("/clients", Role.VIEWER, "List clients and sessions")
+    @route.get("/clients", Role.VIEWER, "List clients and sessions", reach=Reach.LIST)
     async def list_clients(
         cursor: Cursor = "",
         limit: Limit = 100,
@@ -149,23 +159,28 @@ def routes(context: OperatorContext) -> Sequence[Route]:
             raise _no_session(client_id)
         return found
 
-    @route.get("/users/{user}/connections", Role.VIEWER, "The connections of a user")
+    @route.get("/users/{user}/connections", Role.VIEWER, "The connections of a user", reach=Reach.LIST)
     async def connections(user: str) -> Connections:
         """Clients that are connected as this user."""
         found, count = admin.connections_of(user)
         return Connections(items=found, count=count)
 
-    @route.get("/bans", Role.VIEWER, "List bans")
+    @route.get("/bans", Role.VIEWER, "List bans", reach=Reach.LIST)
     async def list_bans() -> Bans:
         """They are in memory: a restart lifts them."""
         return Bans(items=[admin.in_utc(ban) for ban in admin.bans.list()])
 
-    @route.post("/bans", Role.OPERATOR, "Ban a client, a user or an address", status=201)
+    @route.post("/bans", Role.OPERATOR, "Ban a client, a user or an address", status=201, reach=Reach.EACH)
     async def add_ban(request: Request, ban: NewBan, caller: Caller) -> Banned:
         """Its connections are closed, and CONNECT is refused (0x8A) until the ban ends."""
         return await put_ban(admin, ban, caller, request.app.callers)
 
-    @route.delete("/bans/{ban_id}", Role.OPERATOR, "Lift a ban")
+    @route.delete("/bans", Role.OPERATOR, "Lift the ban of a client, a user or an address", reach=Reach.EACH)
+    async def lift_ban_of(kind: BanKind, value: BanValue) -> Lifted:
+        """Whatever its number is."""
+        return Lifted(lifted=admin.bans.lift_of(kind, value))
+
+    @route.delete("/bans/{ban_id}", Role.OPERATOR, "Lift a ban", reach=Reach.HERE)
     async def lift_ban(ban_id: int) -> Done:
         """The client, user or address may come again."""
         if admin.bans.lift(ban_id) is None:

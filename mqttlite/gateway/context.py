@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mqttlite.extensions.queues.queueing import Queueing
     from mqttlite.extensions.schemas.service import SchemaRegistry
     from mqttlite.extensions.streams.service import Streams
+    from mqttlite.gateway.elsewhere import Elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,8 @@ class OperatorContext:
     """None without that extension."""
     nodes: "Nodes | None"
     """The other nodes; None if this broker is no node."""
+    elsewhere: "Elsewhere | None" = None
+    """Answers what is about them."""
     queueing: "Queueing | None"
     """The queues. None without that extension."""
     surroundings: Surroundings | None

@@ -69,6 +69,7 @@ def build_app(context: GatewayContext, callers: Callers) -> HttpApp:
         max_body_bytes=options.max_body_bytes,
         allowed_origins=options.allowed_origins,
         prefix=PathPrefix(options) if options.root_path or options.trusted_proxies else None,
+        elsewhere=context.elsewhere,
     )
     for make_bare in BARE_FEATURES:
         app.table.add(make_bare(context, app.bodies))

@@ -40,7 +40,7 @@ class Gateway:
     def __init__(self, context: GatewayContext) -> None:
         self._jobs: list[asyncio.Task[None]] = []
         self.context: Final = context
-        callers = Callers(context)
+        callers = self.callers = Callers(context)
         self.app: Final[HttpApp] = build_app(context, callers)
         tls = context.options.tls
         self._tls: Final = None if tls is None else _TlsFiles(tls, context)

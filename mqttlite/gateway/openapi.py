@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, Response
 from mqttlite.build import version
 from mqttlite.gateway.parameters import Parameters
 from mqttlite.gateway.problems import PROBLEM_JSON, Code
-from mqttlite.gateway.routing import Route
+from mqttlite.gateway.routing import Route, ServedOn
 
 REFERENCE: Final = "#/components/schemas/{name}"
 
@@ -42,6 +42,14 @@ _PROBLEM: Final[Mapping[str, Any]] = {
             },
         },
     },
+}
+
+_NODE: Final[Mapping[str, Any]] = {
+    "name": "node",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Which one of several nodes answers, alone.",
 }
 
 _TEXT: Final[Mapping[str, Any]] = {"required": True, "schema": {"type": "string"}}
@@ -99,6 +107,8 @@ class _Described:
         parameters += route.operation.get("parameters", ())
         named = {each["name"] for each in parameters}
         parameters += [{"name": name, "in": "path", **_TEXT} for name in route.variables if name not in named]
+        if ServedOn.ADMIN_SOCKET in route.served_on:
+            parameters.append(dict(_NODE))
         name = re.sub(r"\W+", "_", route.shown_path).strip("_")
         found: dict[str, Any] = {
             "summary": route.summary,

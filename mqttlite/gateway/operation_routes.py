@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse
 
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.lists import MAX_TEXT
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
@@ -83,7 +84,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         reason = context.reports.not_ready()
         return PlainTextResponse(f"Not ready: {reason}.", 503) if reason else PlainTextResponse("The broker is ready.")
 
-    @route.get("/why", Role.VIEWER, "Say what became of messages")
+    @route.get("/why", Role.VIEWER, "Say what became of messages", reach=Reach.EACH)
     async def why(
         target: Annotated[str, Meta(max_length=MAX_TEXT, description="A message id, a topic or a client.")] = "",
         client: Annotated[str, Meta(max_length=MAX_TEXT)] | None = None,

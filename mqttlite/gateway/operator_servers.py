@@ -16,7 +16,7 @@ from mqttlite.gateway import (
     retained,
 )
 from mqttlite.gateway.app import PROTECTION, HttpApp
-from mqttlite.gateway.caller import MetricsCallers, SocketCallers
+from mqttlite.gateway.caller import Callers, MetricsCallers, NodeCallers, SocketCallers
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.counters import HttpCounters
 from mqttlite.gateway.http_server import HttpServer
@@ -48,8 +48,25 @@ def build_socket_server(context: OperatorContext, endpoint: UnixEndpoint, clock:
     table = Table("the reference of the HTTP API lists what there is, and some is not served at the socket")
     table.add(_routes(context, ServedOn.ADMIN_SOCKET))
     counters = HttpCounters()
-    app = HttpApp(SocketCallers(), context.hub, counters=counters, max_body_bytes=LIMITS.max_body_bytes, table=table)
+    app = HttpApp(
+        SocketCallers(),
+        context.hub,
+        counters=counters,
+        max_body_bytes=LIMITS.max_body_bytes,
+        table=table,
+        elsewhere=context.elsewhere,
+    )
     return _server(app, counters, endpoint, clock, head_bytes=HEAD_BYTES)
+
+
+def build_node_app(context: OperatorContext, callers: Callers | None) -> HttpApp:
+    """Build the application for requests of other nodes: the routes of the admin socket, with the roles of callers at
+    those nodes. `callers` are those of the gateway here."""
+    table = Table("the reference of the HTTP API lists what there is, and some is not served to other nodes")
+    table.add(_routes(context, ServedOn.ADMIN_SOCKET))
+    counters = HttpCounters()
+    callers_there = NodeCallers(callers, context.admin.bans)
+    return HttpApp(callers_there, context.hub, counters=counters, max_body_bytes=LIMITS.max_body_bytes, table=table)
 
 
 def build_metrics_server(

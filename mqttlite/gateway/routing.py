@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.gateway.caller import Role
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.problems import Code, Problem
 
 
@@ -30,6 +31,7 @@ class ServedOn(Flag):
 
 OPERATORS: Final = ServedOn.GATEWAY | ServedOn.ADMIN_SOCKET
 """Routes that the commands ask, too."""
+
 
 WEBSOCKET: Final = "(WebSocket)"
 """Stands for the method of a route that is a WebSocket: no request has a method like that."""
@@ -74,7 +76,9 @@ class Route:
     is_counted: bool = True
     """Whether requests count in `requests_per_s`; those that publish count in the quotas."""
     served_on: ServedOn = ServedOn.GATEWAY
-    """The listeners that serve it."""
+    """The listeners that serve it. A request for one of `OPERATORS` may name another node."""
+    reach: Reach = Reach.HERE
+    """About which nodes it is otherwise."""
     on_problem: Callable[[Problem, Request], Response] | None = None
     """Makes the answer to a problem, where that is no `application/problem+json`."""
 

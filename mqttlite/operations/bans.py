@@ -6,6 +6,7 @@ ended ban has no effect, and there are at most `MAX_BANS`.
 
 import ipaddress
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -87,6 +88,13 @@ class Bans:
         if ban is not None:
             del self._numbers[ban.kind, ban.value]
         return ban
+
+    def lift_of(self, kind: BanKind, value: str) -> bool:
+        """Remove the ban of a client, a user or an address; whether there was one."""
+        with suppress(BanRefused):  # what is no address is not banned
+            value = address_in(value) if kind == "address" else value
+        number = self._numbers.get((kind, value))
+        return number is not None and self.lift(number) is not None
 
     def list(self) -> "list[Ban]":
         """All bans in force, earliest first."""

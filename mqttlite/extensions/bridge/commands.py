@@ -8,7 +8,16 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import EPILOG, Asker, confirm, print_json, print_table, remote_options, yes_option
+from mqttlite.cli.ask_admin import (
+    EPILOG,
+    Asker,
+    confirm,
+    print_entries,
+    print_json,
+    print_table,
+    remote_options,
+    yes_option,
+)
 from mqttlite.cli.listing_group import ListingGroup
 
 _HEADER: Final = ("NAME", "STATE", "ADDRESS", "WAITING", "SENT", "RECEIVED", "DROPPED", "REASON")
@@ -31,7 +40,7 @@ def list_bridges(as_json: bool, client: Asker) -> None:
     if as_json:
         print_json(found)
         return
-    print_table(_HEADER, [_row(each) for each in found["items"]])
+    print_entries(_HEADER, found["items"], _row)
 
 
 @command.command("show", epilog=EPILOG)

@@ -10,6 +10,7 @@ from mqttlite.extensions.bridge.errors import BridgeRefused
 from mqttlite.extensions.bridge.options import BridgeOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.lists import Listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
@@ -20,14 +21,14 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
     bridges = context.bridges
     assert bridges is not None, "the routes belong to them"
-    route = Routes("/api/v1", "bridges", served_on=OPERATORS)
+    route = Routes("/api/v1", "bridges", served_on=OPERATORS, reach=Reach.THING)
 
-    @route.get("/bridges", Role.VIEWER, "List bridges")
+    @route.get("/bridges", Role.VIEWER, "List bridges", reach=Reach.LIST)
     async def list_bridges() -> Listed[BridgeState]:
         """By name, with their states."""
         return Listed(items=bridges.states(), cursor=None)
 
-    @route.post("/bridges", Role.ADMIN, "Add a bridge", status=201)
+    @route.post("/bridges", Role.ADMIN, "Add a bridge", status=201, reach=Reach.HERE)
     async def add(options: BridgeOptions) -> BridgeState:
         """It begins to connect, and is there after a restart, too."""
         with problems(options.name):

@@ -3,13 +3,15 @@
 `Admin` enforces bans. Invariant: callers cannot ban themselves here.
 """
 
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.extensions.dashboard.forms import field, form_of
 from mqttlite.extensions.dashboard.pages import Pages, redirect
+from mqttlite.gateway.asking import ask_too, checked
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.clients import NewBan, put_ban
 from mqttlite.gateway.context import GatewayContext
@@ -44,13 +46,19 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
     async def bans(
         request: Request, caller: Caller, kind: BanKind = "client", value: str = "", done: str = ""
     ) -> Response:
-        found = [admin.in_utc(ban) for ban in reversed(admin.bans.list())]
+        found: list[Any] = [admin.in_utc(ban) for ban in reversed(admin.bans.list())]
+        silent = []
+        if context.elsewhere is not None:
+            answered = checked(await ask_too(request, "GET", "/api/v1/bans"))
+            found, silent = sorted(answered["items"], key=lambda each: each["since"], reverse=True), answered["silent"]
         return pages.render(
             "bans.html",
             request,
             caller,
             bans=found[:SHOWN],
             count=len(found),
+            over_nodes=context.elsewhere is not None,
+            silent=silent,
             kinds=BAN_KINDS,
             durations=DURATIONS,
             max_reason=MAX_REASON,
@@ -74,13 +82,21 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
             "duration_s": float(duration),
             "reason": form.get("reason", "").strip(),
         }
-        await put_ban(context.admin, convert(wanted, NewBan), caller, request.app.callers)
+        if context.elsewhere is None:
+            await put_ban(context.admin, convert(wanted, NewBan), caller, request.app.callers)
+        else:
+            checked(await ask_too(request, "POST", "/api/v1/bans", body=msgspec.json.encode(wanted)))
         return redirect(BANS, done="banned")
 
     @route.post(f"{BANS}/lift", Role.OPERATOR)
     async def lift(request: Request) -> Response:
-        number = field(await form_of(request), "id")
+        form = await form_of(request)
+        number = field(form, "id")
         request.scope["state"]["subject"] = number
+        if context.elsewhere is not None:
+            subject = {"kind": field(form, "kind"), "value": field(form, "value")}
+            checked(await ask_too(request, "DELETE", "/api/v1/bans", subject))
+            return redirect(BANS, done="lifted")
         if not (number.isascii() and number.isdecimal() and admin.bans.lift(int(number[:18])) is not None):
             raise Problem(Code.NOT_FOUND, f"there is no ban {number[:18]!r}, or it has ended")
         return redirect(BANS, done="lifted")

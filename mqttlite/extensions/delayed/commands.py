@@ -4,6 +4,7 @@ What is asked is in `ask_admin`. Invariant: a message that is not there keeps no
 """
 
 import sys
+from typing import Any
 
 import click
 
@@ -15,8 +16,8 @@ from mqttlite.cli.ask_admin import (
     limit_option,
     note,
     note_more,
+    print_entries,
     print_json,
-    print_table,
     remote_options,
     time_of,
 )
@@ -45,12 +46,12 @@ def list_delayed(limit: int, as_json: bool, client: Asker) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [
-        (each["number"], time_of(each["due_at"]), each["qos"], each["payload_bytes"], each["topic"])
-        for each in found["entries"]
-    ]
-    print_table(_HEADER, rows)
+    print_entries(_HEADER, found["entries"], _row)
     note_more(found, limit)
+
+
+def _row(entry: dict[str, Any]) -> tuple[object, ...]:
+    return entry["number"], time_of(entry["due_at"]), entry["qos"], entry["payload_bytes"], entry["topic"]
 
 
 @command.command("cancel", epilog=EPILOG)

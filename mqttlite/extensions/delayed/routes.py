@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.lists import Limit, Listed, listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
@@ -19,7 +20,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     route = Routes("/api/v1", "messages", served_on=OPERATORS)
     admin = context.admin
 
-    @route.get("/delayed", Role.VIEWER, "List delayed messages")
+    @route.get("/delayed", Role.VIEWER, "List delayed messages", reach=Reach.LIST)
     async def list_delayed(
         cursor: Annotated[str, Meta(pattern="^[0-9]{0,18}$")] = "", limit: Limit = 100
     ) -> Listed[DelayedEntry]:

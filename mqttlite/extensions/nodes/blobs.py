@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of these blobs. Nodes of different versions do not talk to each other."""
 
 
@@ -159,12 +159,29 @@ class Settled(msgspec.Struct, frozen=True, tag="settled", array_like=True):
     is_there: bool
 
 
-Note: TypeAlias = Ask | Told | Forget | Held | Begin | Bytes | Room | End | Moved | Settled
+class Part(msgspec.Struct, frozen=True, tag="part", array_like=True):
+    """A piece of a request to the other node's HTTP application, or of the answer."""
+
+    number: int
+    """Of the request, among all of the node that asks."""
+    is_answer: bool
+    data: bytes
+    is_last: bool
+
+
+class More(msgspec.Struct, frozen=True, tag="more", array_like=True):
+    """The piece before was taken: send the next one."""
+
+    number: int
+    is_answer: bool
+
+
+Note: TypeAlias = Ask | Told | Forget | Held | Begin | Bytes | Room | End | Moved | Settled | Part | More
 
 
 class Notes(msgspec.Struct, frozen=True, tag="notes", array_like=True):
-    """What one node tells the other about clients that connect. Numbered apart from `Data`, so that neither waits for
-    the other."""
+    """What one node tells the other about clients that connect, and asks it for operators. Numbered apart from `Data`,
+    so that neither waits for the other."""
 
     node: str
     connection: int

@@ -20,7 +20,7 @@ from mqttlite.core.connect.connection import CLOSED, CONNECTED, Connection
 from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.core.question import Locate
 from mqttlite.core.session.session import Session
-from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Held, Moved, Note, Room, Told
+from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Held, Moved, Note, Room, Settled, Told
 from mqttlite.extensions.nodes.moving import Moving
 from mqttlite.extensions.nodes.pipes import ClientEnd, Flow, PipeEnd, SessionEnd
 from mqttlite.net.link import Link, about
@@ -314,7 +314,7 @@ class Locating:
                 self._on_held(note)
             elif isinstance(note, Moved):
                 self._moving.on_moved(peer, note)
-            else:
+            elif isinstance(note, Settled):
                 self._moving.on_settled(note)
 
     def _on_ask(self, peer: Asked, ask: Ask) -> None:

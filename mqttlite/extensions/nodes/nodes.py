@@ -17,7 +17,8 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.interest import HeldSuback, Interest
 from mqttlite.core.limits import MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES
 from mqttlite.core.message import Message
-from mqttlite.extensions.nodes.blobs import VERSION, Blob, Data, Hello, Notes, Open, decode, encode
+from mqttlite.extensions.nodes.blobs import VERSION, Blob, Data, Hello, Note, Notes, Open, decode, encode
+from mqttlite.extensions.nodes.calls import Calls, is_call
 from mqttlite.extensions.nodes.carrier import Carrier, CarrierLost
 from mqttlite.extensions.nodes.locating import Locating, TakesIn
 from mqttlite.extensions.nodes.options import is_name
@@ -106,6 +107,7 @@ class Nodes:
         self._connected_told_at = 0.0
         self._peers: Final[dict[str, Peer]] = {}
         self.locating: Final = Locating(node, self._peers, core, driver, self._answer)
+        self.calls: Final = Calls(self._peers)
         self._waiting: Final[deque[_Waiting]] = deque()
         self._late: Final[dict[str, int]] = {}
         """Nodes that did not take news in time, and are not waited for until they have taken so many."""
@@ -154,6 +156,7 @@ class Nodes:
     async def stop(self) -> None:
         """Say goodbye. What waits for other nodes is kept."""
         self.locating.leave()
+        await self.calls.stop()
         for peer in self._peers.values():
             peer.end("This broker stops.", "It was stopped.")
         await self._flush()
@@ -311,11 +314,24 @@ class Nodes:
                 wake=self._is_woken.set,
                 filters=self._filters,
                 draw=lambda: secrets.randbits(62) + 1,
-                on_notes=self.locating.on_notes,
-                on_away=self.locating.on_away,
+                on_notes=self._on_notes,
+                on_away=self._on_away,
                 on_connected=self.locating.on_connected,
             )
         return peer
+
+    def _on_notes(self, peer: Peer, notes: Sequence[Note]) -> None:
+        self.locating.on_notes(peer, [each for each in notes if not is_call(each)])
+        self.calls.on_notes(peer, [each for each in notes if is_call(each)])
+
+    def _on_away(self, name: str) -> None:
+        self.locating.on_away(name)
+        self.calls.on_away(name)
+
+    @property
+    def peers(self) -> Iterable[Peer]:
+        """The other nodes."""
+        return self._peers.values()
 
     def _forget_lost(self) -> None:
         """If there are too many, forget nodes that are away and for which nothing waits any more."""

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, Forget, Held, Moved, Note, Notes, Settled
+from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, Forget, Held, Moved, Note, Notes, Part, Settled
 
 NOTE_BYTES: Final = 64
-"""How large a note is at most, but for the bytes of a pipe and for what a client chooses."""
+"""How large a note is at most, but for the bytes of a pipe or a request, and for what a client chooses."""
 
 BLOB_BYTES: Final = 262_144
 """About how many bytes of notes are in one blob."""
@@ -62,7 +62,7 @@ class NoteBook:
 
 def size_of(note: Note) -> int:
     """How many bytes it takes at most."""
-    if isinstance(note, Bytes):
+    if isinstance(note, Bytes | Part):
         return NOTE_BYTES + len(note.data)
     if isinstance(note, Moved):
         return NOTE_BYTES + 4 * len(note.client_id) + len(note.packet)

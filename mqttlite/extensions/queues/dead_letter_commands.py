@@ -14,6 +14,7 @@ from mqttlite.cli.ask_admin import (
     counted,
     limit_option,
     note_more,
+    print_entries,
     print_json,
     print_table,
     remote_options,
@@ -52,8 +53,8 @@ def list_letters(queue: str | None, expression: str | None, limit: int, as_json:
         if as_json:
             print_json(found)
             return
-        rows = [(each["name"], each["dead_letters"], each["dead_letters_total"]) for each in found["entries"]]
-        print_table(_QUEUES, rows)
+        keys = ("name", "dead_letters", "dead_letters_total")
+        print_entries(_QUEUES, found["entries"], lambda each: [each[key] for key in keys])
         return
     found = client.page("dead-letters", queue, limit=limit, filter=expression)
     if as_json:

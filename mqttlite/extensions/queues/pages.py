@@ -14,6 +14,7 @@ from starlette.responses import Response
 from mqttlite.core.reasons import EXPIRED
 from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.dashboard.forms import field, form_of
+from mqttlite.extensions.dashboard.other_nodes import at_other_nodes
 from mqttlite.extensions.dashboard.pages import redirect
 from mqttlite.extensions.queues.api import Refused
 from mqttlite.extensions.queues.outcomes import DEADLINE, DISCONNECTED, FILTERED, NACKED, OVERFLOW, TOO_LARGE
@@ -97,6 +98,7 @@ def add(dashboard: Dashboard) -> None:
             next_cursor=found["cursor"],
             count=len(queueing.queues.names),
             notice_text=NOTICES.get(done, ""),
+            others=await at_other_nodes(context, request, "/api/v1/queues"),
         )
 
     @shown.post(f"{QUEUES}/{{action}}", Role.ADMIN)

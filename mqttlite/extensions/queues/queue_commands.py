@@ -16,6 +16,7 @@ from mqttlite.cli.ask_admin import (
     confirm,
     counted,
     note,
+    print_entries,
     print_json,
     print_table,
     remote_options,
@@ -64,7 +65,7 @@ def list_queues(as_json: bool, client: Asker) -> None:
     if as_json:
         print_json(found)
         return
-    print_table(_HEADER, [_row(each) for each in found["entries"]])
+    print_entries(_HEADER, found["entries"], _row)
 
 
 @command.command("create", epilog=f"{EPILOG}  4  there is a queue of that name, or too many\n")
@@ -327,12 +328,12 @@ def create_snapshot(name: str, snapshot: str, as_json: bool, client: Asker) -> N
 def list_snapshots(name: str | None, as_json: bool, client: Asker) -> None:
     """List the snapshots of the queue NAME, or of all queues."""
     path = ("snapshots",) if name is None else ("queues", name, "snapshots")
-    found = {"entries": client.ask("GET", *path)["items"]}
+    found = client.whole(*path)
     if as_json:
         print_json(found)
         return
     keys = ("name", "queue", "messages", "created_at", "expires_at")
-    print_table(_SNAPSHOTS, [tuple(each[key] for key in keys) for each in found["entries"]])
+    print_entries(_SNAPSHOTS, found["entries"], lambda each: [each[key] for key in keys])
 
 
 @snapshot_group.command("rm", epilog=EPILOG)

@@ -19,6 +19,7 @@ from mqttlite.extensions.queues.push_state import PushState
 from mqttlite.extensions.queues.push_target import shown_url
 from mqttlite.gateway.caller import Caller, Role, check_role
 from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.lists import MAX_TEXT, Cursor, Limit, Listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
@@ -136,7 +137,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
     queueing = context.queueing
     assert queueing is not None, "the routes belong to it"
-    route = Routes("/api/v1", "queues", served_on=OPERATORS)
+    route = Routes("/api/v1", "queues", served_on=OPERATORS, reach=Reach.THING)
 
     async def ask(method: str, *segments: str, body: bytes = b"", **query: str | int | bool | None) -> Any:
         given = {name: _text(value) for name, value in query.items() if value is not None}
@@ -145,12 +146,14 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         except Refused as error:
             raise problem_of(error) from None
 
-    @route.get("/queues", Role.VIEWER, "List queues", answer=Listed[QueueState])
+    @route.get("/queues", Role.VIEWER, "List queues", answer=Listed[QueueState], reach=Reach.LIST)
     async def list_queues(cursor: Cursor = "", limit: Limit = 100) -> Response:
         """By name, with what is in them and what became of their messages since the broker started."""
         return _listed(await ask("GET", "queues", cursor=cursor, limit=limit))
 
-    @route.post("/queues", Role.ADMIN, "Make a queue", answer=QueueDetails, status=201, operation=_OPTIONS)
+    @route.post(
+        "/queues", Role.ADMIN, "Make a queue", answer=QueueDetails, status=201, operation=_OPTIONS, reach=Reach.HERE
+    )
     async def create(request: Request) -> Response:
         """Of the messages that its filters match, from now on."""
         return answered(await ask("POST", "queues", body=await request.body()), 201)
@@ -198,7 +201,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         """They are signed with the one before, too, until the next."""
         return PushSecret(**await ask("POST", "queues", name, "push-secret"))
 
-    @route.get("/dead-letters", Role.VIEWER, "Count dead letters", answer=Listed[DeadLetterCount])
+    @route.get("/dead-letters", Role.VIEWER, "Count dead letters", answer=Listed[DeadLetterCount], reach=Reach.LIST)
     async def count_dead_letters(cursor: Cursor = "", limit: Limit = 100) -> Response:
         """Of each queue."""
         return _listed(await ask("GET", "dead-letters", cursor=cursor, limit=limit))

@@ -15,6 +15,7 @@ from mqttlite.extensions.queues.api import Refused
 from mqttlite.extensions.queues.routes import QueueDetails, answered, problem_of
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.gateway.topic_routes import Done
 
@@ -51,7 +52,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
     queueing = context.queueing
     assert queueing is not None, "the routes belong to it"
-    route = Routes("/api/v1", "queues", served_on=OPERATORS)
+    route = Routes("/api/v1", "queues", served_on=OPERATORS, reach=Reach.THING)
 
     async def ask(method: str, *segments: str, body: bytes = b"") -> Any:
         try:
@@ -65,7 +66,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         body = msgspec.json.encode(to)
         return answered(await ask("POST", "queues", name, "seek", body=body))
 
-    @route.get("/snapshots", Role.VIEWER, "List snapshots")
+    @route.get("/snapshots", Role.VIEWER, "List snapshots", reach=Reach.LIST)
     async def list_snapshots() -> SnapshotList:
         """Of all queues."""
         return SnapshotList(items=(await ask("GET", "snapshots"))["entries"])

@@ -18,6 +18,7 @@ from mqttlite.extensions.streams.once import ACKS
 from mqttlite.extensions.streams.routes import not_found
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.publishing import checked
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
@@ -63,7 +64,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     streams = context.streams
     assert streams is not None, "the routes belong to them"
     commit = context.commit
-    route = Routes("/api/v1", "streams", served_on=OPERATORS)
+    route = Routes("/api/v1", "streams", served_on=OPERATORS, reach=Reach.THING)
 
     @route.post("/streams/{name}/messages", Role.ADMIN, "Append messages of an archive to a stream")
     async def append(name: str, body: ArchivedMessages) -> Appended:

@@ -17,6 +17,7 @@ from mqttlite.cli.ask_admin import (
     confirm,
     counted,
     note,
+    print_entries,
     print_json,
     print_table,
     remote_options,
@@ -56,7 +57,7 @@ def list_streams(as_json: bool, client: Asker) -> None:
     if as_json:
         print_json(found)
         return
-    print_table(_HEADER, [_row(each) for each in found["items"]])
+    print_entries(_HEADER, found["items"], _row)
 
 
 @command.command("create", epilog=f"{EPILOG}  4  there is a stream of that name, or too many\n")

@@ -21,6 +21,7 @@ from mqttlite.extensions.streams.shared_options import SharedGroupSettings, chec
 from mqttlite.extensions.streams.states import GroupState
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.lists import Listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
@@ -72,7 +73,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     streams = context.streams
     assert streams is not None, "the routes belong to them"
     entries, commit = context.read_entries, context.commit
-    route = Routes("/api/v1", "streams", served_on=OPERATORS)
+    route = Routes("/api/v1", "streams", served_on=OPERATORS, reach=Reach.THING)
 
     def letters_of(name: str, group: str) -> tuple[SharedGroup, list[DeadPlace]]:
         try:

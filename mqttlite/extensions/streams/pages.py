@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from mqttlite.core.message import Message
 from mqttlite.extensions.dashboard.dashboard import Dashboard
+from mqttlite.extensions.dashboard.other_nodes import at_other_nodes
 from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.history import read
 from mqttlite.extensions.streams.routes import first_offset, not_found
@@ -37,7 +38,13 @@ def add(dashboard: Dashboard) -> None:
         found = [(streams.state(name), streams.lag(name)) for name in names[:PAGE]]
         following = names[PAGE - 1] if len(names) > PAGE else ""
         return pages.render(
-            "streams.html", request, caller, streams=found, following=following, count=len(streams.names)
+            "streams.html",
+            request,
+            caller,
+            streams=found,
+            following=following,
+            count=len(streams.names),
+            others=await at_other_nodes(context, request, "/api/v1/streams"),
         )
 
     @shown.get(STREAM, Role.VIEWER)

@@ -22,6 +22,7 @@ from mqttlite.extensions.streams.position import EARLIEST, Start, parse_position
 from mqttlite.extensions.streams.states import GroupState, ReaderState, StreamState
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
+from mqttlite.gateway.elsewhere import Reach
 from mqttlite.gateway.lists import Listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
@@ -90,14 +91,14 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     streams = context.streams
     assert streams is not None, "the routes belong to them"
     entries, commit = context.read_entries, context.commit
-    route = Routes("/api/v1", "streams", served_on=OPERATORS)
+    route = Routes("/api/v1", "streams", served_on=OPERATORS, reach=Reach.THING)
 
-    @route.get("/streams", Role.VIEWER, "List streams")
+    @route.get("/streams", Role.VIEWER, "List streams", reach=Reach.LIST)
     async def list_streams() -> Listed[StreamState]:
         """What they keep, by partition."""
         return Listed(items=[streams.state(name) for name in sorted(streams.names)], cursor=None)
 
-    @route.post("/streams", Role.ADMIN, "Make a stream", status=201)
+    @route.post("/streams", Role.ADMIN, "Make a stream", status=201, reach=Reach.HERE)
     async def create(options: StreamOptions) -> StreamState:
         """Of the messages that its filters match, from now on."""
         try:

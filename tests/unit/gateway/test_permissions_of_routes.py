@@ -187,6 +187,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/v1/users/{user}/connections"): Role.VIEWER,
     ("GET", "/api/v1/bans"): Role.VIEWER,
     ("POST", "/api/v1/bans"): Role.OPERATOR,
+    ("DELETE", "/api/v1/bans"): Role.OPERATOR,
     ("DELETE", "/api/v1/bans/{ban_id}"): Role.OPERATOR,
     ("GET", "/api/v1/retained"): Role.VIEWER,
     ("GET", "/api/v1/retained/message"): Role.OPERATOR,

@@ -1,0 +1,414 @@
+"""Several nodes that an operator manages from any of them, over HTTP and with commands."""
+
+import asyncio
+import html
+import json
+import logging
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from mqttlite.cli.main import main
+from mqttlite.extensions.nodes import fleet as fleet_module
+from mqttlite.extensions.nodes.calls import NoAnswer
+from mqttlite.extensions.nodes.options import NodesOptions
+from mqttlite.gateway.caller import Role
+from mqttlite.gateway.elsewhere import Answered, NodeCaller, Question
+from mqttlite.server import Broker
+from tests.integration.nodes.test_nodes import Fleet, air, client_of, connected, fleet, kept_client, nodes_of
+from tests.support.air import Air
+from tests.support.device import until
+from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
+
+__all__ = ["air", "fleet"]
+
+
+class Three:
+    """Nodes `a`, which has a gateway and an admin socket, `b` and `c`."""
+
+    def __init__(self, gateway: GatewayUnderTest, b: Broker, c: Broker) -> None:
+        self.gateway = gateway
+        self.a, self.b, self.c = gateway.broker, b, c
+        self.admin = gateway.client(Role.ADMIN)
+        self.operator = gateway.client(Role.OPERATOR)
+        self.viewer = gateway.client(Role.VIEWER)
+
+    async def run(self, *words: str) -> Result:
+        """A command, which asks node `a`."""
+        arguments = [*words, "--data-dir", str(self.gateway.data_dir)]
+        return await asyncio.to_thread(CliRunner().invoke, main, arguments, catch_exceptions=False)
+
+    async def named(self, path: str, **params: Any) -> list[tuple[str, str]]:
+        """The client identifiers of a list, with their nodes. Sessions of nodes are left out."""
+        found = (await self.viewer.get(path, params=params)).json()
+        return [
+            (each["client_id"], each["node"]) for each in found["items"] if not each["client_id"].startswith("$node/")
+        ]
+
+
+@pytest.fixture
+async def three(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Three]:
+    options = NodesOptions(servers=("nats://127.0.0.1:4222",), node="a")
+    extra = nobody_without_credentials(tmp_path)
+    async with running_gateway(tmp_path, nodes=options, **extra) as gateway:
+        queues = [{"name": "jobs", "filters": ["jobs/#"]}]
+        b = await fleet.start("b", delivery_log={"topics": ["#"]}, queues=queues)
+        c = await fleet.start("c", streams=[{"name": "s", "filters": ["s/#"]}])
+        await connected(gateway.broker, b, c)
+        yield Three(gateway, b, c)
+
+
+async def asked(broker: Broker, node: str, role: Role, method: str, path: str, query: str = "") -> Answered:
+    """The answer of another node to a request as a node sends it."""
+    caller = NodeCaller("ann", role, "key 1", ("192.0.2.1", 1_000))
+    question = Question(method, path.encode(), query.encode(), "", b"", caller)
+    found = await nodes_of(broker).calls.ask(node, msgspec.msgpack.encode(question), 5.0)
+    return msgspec.msgpack.decode(found, type=Answered)
+
+
+# ---------------------------------------------------------------------- lists
+
+
+async def test_a_list_has_the_clients_of_all_nodes_with_their_nodes(three: Three) -> None:
+    async with client_of(three.b, "two"), client_of(three.c, "three"), client_of(three.b, "one"):
+        assert await three.named("/api/v1/clients") == [("one", "b"), ("two", "b"), ("three", "c")]
+        found = (await three.viewer.get("/api/v1/clients")).json()
+        assert (found["silent"], found["cursor"]) == ([], None)
+        assert await three.named("/api/v1/clients", contains="t") == [("two", "b"), ("three", "c")]
+        alone = (await three.viewer.get("/api/v1/clients", params={"node": "b", "connected": "true"})).json()
+        assert [each["client_id"] for each in alone["items"] if each["username"] is None][-2:] == ["one", "two"]
+        here = (await three.viewer.get("/api/v1/clients", params={"node": "a"})).json()
+        assert {each["client_id"] for each in here["items"]} == {"$node/b", "$node/c"}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 100])
+async def test_the_pages_of_a_list_have_each_client_once_and_no_more_than_asked_for(three: Three, limit: int) -> None:
+    clients = [client_of(broker, name) for broker, name in ((three.b, "x"), (three.c, "x1"), (three.b, "x2"))]
+    async with clients[0], clients[1], clients[2]:
+        found: list[tuple[str, str]] = []
+        cursor = ""
+        for _ in range(20):
+            params = {"limit": limit, "cursor": cursor, "contains": "x"}
+            page = (await three.viewer.get("/api/v1/clients", params=params)).json()
+            assert len(page["items"]) <= limit
+            found += [(each["client_id"], each["node"]) for each in page["items"]]
+            cursor = page["cursor"]
+            if not cursor:
+                break
+        assert found == [("x", "b"), ("x2", "b"), ("x1", "c")]
+
+
+@pytest.mark.parametrize(
+    ("params", "at"),
+    [
+        ({"limit": "0"}, "query.limit"),
+        ({"limit": "x"}, "query.limit"),
+        ({"limit": "1001"}, "query.limit"),
+        ({"limit": "1001", "cursor": "b:"}, "query.limit"),
+        ({"cursor": "x"}, "query.cursor"),
+        ({"connected": "perhaps", "cursor": "c:"}, "query.connected"),
+    ],
+)
+async def test_what_is_wrong_with_a_request_is_said_whichever_node_finds_it(
+    three: Three, params: dict[str, str], at: str
+) -> None:
+    answer = await three.viewer.get("/api/v1/clients", params=params)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_value")
+    assert answer.json()["detail"].startswith(at)
+
+
+async def test_queues_streams_and_bans_of_all_nodes_are_listed(three: Three) -> None:
+    await three.admin.post("/api/v1/queues", json={"name": "here", "filters": ["h"]})
+    found = (await three.viewer.get("/api/v1/queues")).json()["items"]
+    assert [(each["name"], each["node"]) for each in found] == [("here", "a"), ("jobs", "b")]
+    found = (await three.viewer.get("/api/v1/streams")).json()["items"]
+    assert [(each["name"], each["node"]) for each in found] == [("s", "c")]
+    assert (await three.viewer.get("/api/v1/users/ann/connections")).json()["count"] == 0
+
+
+async def test_a_silent_node_is_named_in_the_answer_and_the_others_are_listed(
+    three: Three, air: Air, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "LOOK_S", 0.1)
+    async with client_of(three.b, "two"), client_of(three.c, "three"):
+        air.cut.add(frozenset("ab"))
+        assert await three.named("/api/v1/clients") == [("three", "c")]
+        found = (await three.viewer.get("/api/v1/clients")).json()
+        assert found["silent"] == [{"node": "b", "reason": "did not answer within 0.1 s"}]
+        said = await three.run("clients")
+        assert "three" in said.stdout
+        assert said.stderr == "Node b did not answer within 0.1 s: what it has is missing.\n"
+        await until(lambda: nodes_of(three.a).states()[0].state == "away")
+        found = (await three.viewer.get("/api/v1/clients")).json()
+        assert [each["node"] for each in found["silent"]] == ["b"]
+        assert re.match(r"is away: (it was silent for 3 s|.*lost)", found["silent"][0]["reason"])
+        answer = await three.viewer.get("/api/v1/clients/two")
+        assert answer.status_code == 404
+        assert "node b is away" in answer.json()["detail"]
+        assert [each["node"] for each in answer.json()["silent"]] == ["b"]
+        page = (await three.viewer.get("/ui/clients")).text
+        assert "Node b is away" in page
+        assert "its clients are missing here" in page
+        air.cut.clear()
+        await connected(three.a, three.b, three.c)
+        assert await three.named("/api/v1/clients") == [("two", "b"), ("three", "c")]
+
+
+# ---------------------------------------------------------------------- one thing
+
+
+async def test_a_client_is_found_shown_and_disconnected_at_whatever_node_it_is(
+    three: Three, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mqttlite.audit")
+    async with kept_client(three.c, "a/b c"):
+        shown = (await three.viewer.get("/api/v1/clients/a%2Fb%20c")).json()
+        assert (shown["node"], shown["entry"]["client_id"], shown["entry"]["connected"]) == ("c", "a/b c", True)
+        answer = await three.operator.post("/api/v1/clients/a%2Fb%20c/disconnect")
+        assert answer.json() == {"success": True, "node": "c"}
+        await until(lambda: not three.c.admin.client("a/b c").entry.connected)  # type: ignore[union-attr]
+    lines = [record.getMessage() for record in caplog.records if record.name == "mqttlite.audit"]
+    there, here = (re.sub(r"key [^ )]*", "key", line) for line in lines)
+    assert there == "POST /api/v1/clients/a/b c/disconnect by key-operator (key at node a): 200"
+    assert here == "POST /api/v1/clients/a/b c/disconnect at node c by key-operator (key): 200"
+    answer = await three.operator.post("/api/v1/clients/nobody/disconnect")
+    assert answer.status_code == 404
+    assert "silent" not in answer.json()
+
+
+async def test_what_waits_for_a_client_of_another_node_is_shown_and_dropped_and_its_session_ended(three: Three) -> None:
+    async with kept_client(three.b, "kept") as client:
+        await client.subscribe("t", qos=1)
+    async with client_of(three.b) as publisher:
+        await publisher.publish("t", "x", qos=1)
+    queue = (await three.operator.get("/api/v1/clients/kept/queue")).json()
+    assert (queue["waiting"], queue["items"][0]["payload"], queue["node"]) == (1, "x", "b")
+    dropped = (await three.operator.delete("/api/v1/clients/kept/queue")).json()
+    assert (dropped["messages"], dropped["complete"]) == (1, True)
+    assert (await three.operator.delete("/api/v1/clients/kept/session")).json()["success"]
+    assert (await three.viewer.get("/api/v1/clients/kept")).status_code == 404
+
+
+async def test_a_request_goes_to_the_node_that_it_names_and_to_no_other(three: Three) -> None:
+    made = await three.admin.post("/api/v1/queues?node=c", json={"name": "q", "filters": ["q/#"]})
+    assert made.status_code == 201
+    assert (await three.viewer.get("/api/v1/queues/q?node=c")).json()["name"] == "q"
+    assert (await three.viewer.get("/api/v1/queues/q")).json()["node"] == "c"
+    for node in ("a", "b"):
+        assert (await three.viewer.get(f"/api/v1/queues/q?node={node}")).status_code == 404
+    config = (await three.admin.get("/api/v1/config?node=b")).json()
+    assert config["nodes"]["node"] == "b"
+    assert (await three.viewer.get("/api/v1/readyz?node=b")).text == "The broker is ready."
+    assert (await three.viewer.head("/api/v1/clients?node=b")).status_code == 200
+
+
+async def test_a_node_that_there_is_not_or_that_is_away_is_said_so(three: Three) -> None:
+    answer = await three.operator.post("/api/v1/clients/x/disconnect?node=d")
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert "there is no node 'd'" in answer.json()["detail"]
+    await three.c.stop()
+    answer = await three.viewer.get("/api/v1/status?node=c")
+    assert (answer.status_code, answer.json()["code"]) == (504, "no_answer")
+    assert answer.json()["detail"] == "node c is away"
+    answer = await three.viewer.get("/api/v1/clients?node=b&node=c")
+    assert answer.status_code == 422
+    answer = await three.admin.delete("/api/v1/users/ann?node=b")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_value")
+
+
+async def test_a_broker_alone_refuses_a_request_for_another_node(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway, client_of(gateway.broker, "x"):
+        operator = gateway.client(Role.OPERATOR)
+        assert (await operator.post("/api/v1/clients/x/disconnect?node=b")).status_code == 404
+        assert (await operator.get("/api/v1/clients/x")).json()["entry"]["connected"]
+        found = (await operator.get("/api/v1/clients")).json()
+        assert found.keys() == {"items", "cursor"}
+        assert "node" not in found["items"][0]
+
+
+# ---------------------------------------------------------------------- rights
+
+
+async def test_the_other_node_looks_at_the_role_again(three: Three) -> None:
+    async with client_of(three.b, "x"):
+        path = "/api/v1/clients/x/disconnect"
+        refused = await asked(three.a, "b", Role.VIEWER, "POST", path)
+        assert (refused.status, msgspec.json.decode(refused.body)["code"]) == (403, "not_authorized")
+        assert (await asked(three.a, "b", Role.OPERATOR, "POST", path)).status == 200
+    assert (await three.viewer.post("/api/v1/clients/x/disconnect?node=b")).status_code == 403
+
+
+async def test_a_request_of_another_node_goes_to_no_further_one(three: Three) -> None:
+    async with client_of(three.c, "x"):
+        assert (await asked(three.a, "b", Role.ADMIN, "GET", "/api/v1/clients/x")).status == 404
+        assert (await asked(three.a, "b", Role.ADMIN, "GET", "/api/v1/clients/x", "node=c")).status == 404
+        found = msgspec.json.decode((await asked(three.a, "b", Role.ADMIN, "GET", "/api/v1/clients")).body)
+        assert found.keys() == {"items", "cursor"}
+        assert "x" not in {each["client_id"] for each in found["items"]}
+
+
+@pytest.mark.parametrize("path", ["/ui/clients", "/topics/x", "/metrics", "/api/v1/users", "/events"])
+async def test_only_what_the_commands_may_ask_is_answered_to_other_nodes(three: Three, path: str) -> None:
+    assert (await asked(three.a, "b", Role.ADMIN, "GET", path)).status == 404
+
+
+async def test_a_caller_whom_another_node_bans_gets_nothing_of_it(three: Three) -> None:
+    three.b.admin.bans.add("user", "ann", 60)
+    refused = await asked(three.a, "b", Role.ADMIN, "GET", "/api/v1/clients")
+    assert refused.status == 403
+    assert (await asked(three.a, "c", Role.ADMIN, "GET", "/api/v1/clients")).status == 200
+    three.b.admin.bans.add("user", "key-viewer", 60)
+    found = (await three.viewer.get("/api/v1/clients")).json()
+    assert found["silent"] == [{"node": "b", "reason": "answered: the user is banned for a while"}]
+
+
+async def test_what_is_no_request_is_refused(three: Three) -> None:
+    with pytest.raises(NoAnswer, match=r"^stops, or"):
+        await nodes_of(three.a).calls.ask("c", msgspec.msgpack.encode(1), 5.0)
+
+
+# ---------------------------------------------------------------------- bans
+
+
+async def test_a_ban_holds_at_all_nodes_and_is_lifted_at_all(three: Three) -> None:
+    ban = {"kind": "client", "value": "x", "duration_s": 60}
+    async with client_of(three.b, "x"):
+        made = (await three.operator.post("/api/v1/bans", json=ban)).json()
+    assert (made["node"], made["disconnected"], made["silent"]) == ("a", 0, [])
+    assert [(each["node"], each["status"], each["answer"]["disconnected"]) for each in made["others"]] == [
+        ("b", 201, 1),
+        ("c", 201, 0),
+    ]
+    listed = (await three.viewer.get("/api/v1/bans")).json()["items"]
+    assert [(each["value"], each["node"]) for each in listed] == [("x", "a"), ("x", "b"), ("x", "c")]
+    assert {each["by"] for each in listed} == {"key-operator"}
+    lifted = (await three.operator.delete("/api/v1/bans", params={"kind": "client", "value": "x"})).json()
+    assert [lifted["lifted"], *(each["answer"]["lifted"] for each in lifted["others"])] == [True] * 3
+    assert (await three.viewer.get("/api/v1/bans")).json()["items"] == []
+
+
+async def test_nobody_bans_at_another_node_the_user_of_a_higher_role_there(fleet: Fleet, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    one, two = (NodesOptions(servers=("nats://127.0.0.1:4222",), node=name) for name in "ab")
+    boss = {"roles": {"admin": ("boss",)}}
+    async with (
+        running_gateway(folders[0], nodes=one, **nobody_without_credentials(tmp_path)) as a,
+        running_gateway(folders[1], nodes=two, http=boss, **nobody_without_credentials(tmp_path)) as b,
+    ):
+        await connected(a.broker, b.broker)
+        ban = {"kind": "user", "value": "boss", "duration_s": 60}
+        answer = await a.client(Role.OPERATOR).post("/api/v1/bans", params={"node": "b"}, json=ban)
+        assert answer.status_code == 403
+        assert (await a.client(Role.ADMIN).post("/api/v1/bans", params={"node": "b"}, json=ban)).status_code == 201
+
+
+# ---------------------------------------------------------------------- commands
+
+
+async def test_commands_show_and_manage_all_nodes_from_any_of_them(three: Three) -> None:
+    async with kept_client(three.b, "one"), kept_client(three.c, "two"):
+        lines = (await three.run("clients", "--contains", "o")).stdout.splitlines()
+        assert [(line.split("\t")[0], line.split("\t")[-1]) for line in lines if line[0] != "$"] == [
+            ("one", "b"),
+            ("two", "c"),
+        ]
+        lines = (await three.run("clients", "--node", "c", "--contains", "wo")).stdout.splitlines()
+        assert [line.split("\t")[0] for line in lines] == ["two"]
+        assert (await three.run("kick", "two")).stdout == "1 client disconnected.\n"
+        assert "node              b" in (await three.run("clients", "show", "one")).stdout
+        missing = await three.run("kick", "one", "--node", "c")
+        assert (missing.exit_code, missing.stdout) == (3, "0 clients disconnected.\n")
+    said = await three.run("sessions", "rm", "one", "two")
+    assert said.stdout == "2 sessions ended.\n"
+    assert (await three.run("queue", "ls")).stdout.split()[-1] == "b"
+    assert (await three.run("stream", "ls")).stdout.split()[-1] == "c"
+    assert json.loads((await three.run("top", "--json", "--node", "b")).stdout)["clients"]["sessions"] == 2
+    assert (await three.run("health", "--node", "b")).stdout == "The broker is ready.\n"
+    unknown = await three.run("health", "--node", "d")
+    assert (unknown.exit_code, unknown.stderr.startswith("There is no node 'd'")) == (1, True)
+
+
+async def test_bans_are_made_listed_and_lifted_by_command(three: Three) -> None:
+    said = (await three.run("ban", "add", "--client", "x")).stdout
+    assert re.fullmatch(r"Ban 1: the client x until .*Z at 3 nodes; 0 clients disconnected\.\n", said)
+    assert [line.split("\t")[-1] for line in (await three.run("ban", "ls")).stdout.splitlines()] == ["a", "b", "c"]
+    assert (await three.run("ban", "rm", "1", "--node", "b")).stdout == "Ban 1 was lifted.\n"
+    assert [line.split("\t")[-1] for line in (await three.run("ban", "ls")).stdout.splitlines()] == ["a", "c"]
+    assert (await three.run("ban", "rm", "--client", "x")).stdout == "The ban of the client x was lifted.\n"
+    assert (await three.run("ban", "ls")).stdout == ""
+    again = await three.run("ban", "rm", "--client", "x")
+    assert (again.exit_code, again.stderr) == (3, "Error: There is no ban of the client x.\n")
+    assert (await three.run("ban", "rm", "1", "--client", "x")).exit_code == 2
+
+
+async def test_a_message_is_explained_by_the_nodes_that_know_of_it(fleet: Fleet, tmp_path: Path) -> None:
+    log = {"topics": ["#"]}
+    a = await fleet.start("a", tmp_path, delivery_log=log)
+    b = await fleet.start("b", delivery_log=log)
+    await connected(a, b)
+    async with client_of(b, "sub") as subscriber, client_of(a, "pub") as publisher:
+        await subscriber.subscribe("t", qos=1)
+        await publisher.publish("t", "x", qos=1)
+        await anext(subscriber.messages)
+        words = ["why", "t", "--data-dir", str(tmp_path)]
+        said = (await asyncio.to_thread(CliRunner().invoke, main, words)).stdout
+        assert any(line.startswith("At node a: ") and "pub" in line for line in said.splitlines())
+        assert any(line.startswith("At node b: ") and "sub" in line for line in said.splitlines())
+        found = json.loads((await asyncio.to_thread(CliRunner().invoke, main, [*words, "--json"])).stdout)
+        assert {each["node"] for each in found["entries"]} == {"a", "b"}
+
+
+# ---------------------------------------------------------------------- the dashboard
+
+
+def text_of(page: httpx.Response) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page.text)).split())
+
+
+async def test_the_dashboard_shows_and_manages_the_clients_of_all_nodes(three: Three) -> None:
+    origin = {"Origin": "http://localhost:8080"}
+    async with kept_client(three.b, "one"), kept_client(three.c, "two"):
+        page = text_of(await three.viewer.get("/ui/clients?contains=o"))
+        assert re.search(r"one connected [^$]* b .*two connected [^$]* c 2 sessions at this node", page)
+        page = text_of(await three.operator.get("/ui/client?id=two"))
+        assert "Its session is at node c." in page
+        done = await three.operator.post("/ui/client/disconnect", data={"id": "two"}, headers=origin)
+        assert done.headers["location"].endswith("done=disconnected")
+        await until(lambda: not three.c.admin.client("two").entry.connected)  # type: ignore[union-attr]
+    done = await three.operator.post("/ui/client/end-session", data={"id": "one"}, headers=origin)
+    assert done.status_code == 303
+    assert three.b.admin.client("one") is None
+    done = await three.operator.post("/ui/client/purge", data={"id": "two"}, headers=origin)
+    assert done.headers["location"].endswith("done=purged")
+    assert (await three.operator.post("/ui/client/purge", data={"id": "x"}, headers=origin)).status_code == 404
+
+
+async def test_the_dashboard_shows_queues_and_streams_of_other_nodes(three: Three) -> None:
+    await three.admin.post("/api/v1/queues", json={"name": "here", "filters": ["h"]})
+    page = text_of(await three.viewer.get("/ui/queues"))
+    assert "At other nodes Name Messages Consumers Dead letters Topics Node jobs 0 0 0 jobs/# b The commands" in page
+    page = text_of(await three.viewer.get("/ui/streams"))
+    assert "At other nodes Name Messages Readers Topics Node s 0 0 s/# c The commands" in page
+
+
+async def test_bans_of_the_dashboard_hold_at_all_nodes(three: Three) -> None:
+    origin = {"Origin": "http://localhost:8080"}
+    form = {"kind": "client", "value": "x", "duration_s": "600"}
+    assert (await three.operator.post("/ui/bans/add", data=form, headers=origin)).status_code == 303
+    assert [len(each.admin.bans) for each in (three.a, three.b, three.c)] == [1, 1, 1]
+    assert "Kept out now: 3" in text_of(await three.viewer.get("/ui/bans"))
+    form = {"id": "1", "kind": "client", "value": "x"}
+    assert (await three.operator.post("/ui/bans/lift", data=form, headers=origin)).status_code == 303
+    assert [len(each.admin.bans) for each in (three.a, three.b, three.c)] == [0, 0, 0]
+    bad = {"kind": "user", "value": "key-operator", "duration_s": "600"}
+    assert (await three.operator.post("/ui/bans/add", data=bad, headers=origin)).status_code == 409

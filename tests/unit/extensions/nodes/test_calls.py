@@ -1,0 +1,211 @@
+"""Requests of one node to the application of another: in pieces, each answered once, within limits."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from mqttlite.extensions.nodes import calls as calls_module
+from mqttlite.extensions.nodes.blobs import More, Note, Part
+from mqttlite.extensions.nodes.calls import (
+    MAX_ANSWERS,
+    MAX_BYTES,
+    MAX_CALLS,
+    PIECE_BYTES,
+    REFUSED,
+    Answering,
+    Calls,
+    NoAnswer,
+    is_call,
+)
+
+LONG_S = 10.0
+
+
+class Way:
+    """Carries the notes of a node to another one, later, and keeps them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_connected = True
+        self.notes: list[Note] = []
+        self.hears: Callable[[Note], None] = lambda _note: None
+
+    def note(self, note: Note) -> None:
+        if self.is_connected:
+            self.notes.append(note)
+            asyncio.get_running_loop().call_soon(self.hears, note)
+
+
+class Two:
+    """Nodes `a` and `b`, which hear each other."""
+
+    def __init__(self) -> None:
+        self.to_b, self.to_a = Way("b"), Way("a")
+        self.a, self.b = Calls({"b": self.to_b}), Calls({"a": self.to_a})
+        self.to_b.hears = lambda note: self.b.on_notes(self.to_a, [note])
+        self.to_a.hears = lambda note: self.a.on_notes(self.to_b, [note])
+
+    def answer(self, answer: Answering) -> None:
+        """How `b` answers."""
+        self.b.answer = answer
+
+
+async def reversed_(node: str, request: bytes) -> bytes:
+    assert node == "a"
+    return request[::-1]
+
+
+async def never(_node: str, _request: bytes) -> bytes:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError
+
+
+@pytest.mark.parametrize("size", [1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 7, MAX_BYTES])
+async def test_a_request_and_its_answer_arrive_whole_in_small_pieces_one_after_the_other(size: int) -> None:
+    two = Two()
+    two.answer(reversed_)
+    request = bytes(range(256)) * (size // 256 + 1)
+    assert await two.a.ask("b", request[:size], LONG_S) == request[:size][::-1]
+    for notes in (two.to_a.notes, two.to_b.notes):
+        pieces = [len(note.data) for note in notes if isinstance(note, Part)]
+        assert sum(pieces) == size
+        assert max(pieces) <= PIECE_BYTES
+    assert sum(isinstance(note, More) for note in two.to_a.notes) == -(-size // PIECE_BYTES) - 1
+
+
+async def test_the_next_piece_waits_until_the_one_before_was_taken() -> None:
+    two = Two()
+    two.to_b.hears = lambda _note: None
+    asked = asyncio.create_task(two.a.ask("b", bytes(3 * PIECE_BYTES), LONG_S))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(two.to_b.notes) == 1
+    two.a.on_notes(two.to_b, [More(1, False)])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(two.to_b.notes) == 2
+    asked.cancel()
+
+
+async def test_several_requests_are_answered_each_with_its_own_answer() -> None:
+    two = Two()
+
+    async def later(_node: str, request: bytes) -> bytes:
+        await asyncio.sleep(0.01 if request == b"0" else 0)
+        return request * PIECE_BYTES * 2
+
+    two.answer(later)
+    requests = [b"%d" % number for number in range(MAX_CALLS)]
+    answers = await asyncio.gather(*(two.a.ask("b", each, LONG_S) for each in requests))
+    assert answers == [each * PIECE_BYTES * 2 for each in requests]
+
+
+async def test_a_node_that_is_away_or_unknown_is_said_so() -> None:
+    two = Two()
+    two.to_b.is_connected = False
+    for name in ("b", "c"):
+        with pytest.raises(NoAnswer, match=r"^is away$"):
+            await two.a.ask(name, b"x", LONG_S)
+
+
+async def test_a_node_that_hangs_is_waited_for_only_so_long_and_then_answers_again() -> None:
+    two = Two()
+    two.answer(never)
+    with pytest.raises(NoAnswer, match=r"^did not answer within 0\.01 s$"):
+        await two.a.ask("b", b"x", 0.01)
+    two.answer(reversed_)
+    assert await two.a.ask("b", b"ab", LONG_S) == b"ba"
+    await two.b.stop()
+
+
+async def test_an_answer_that_comes_too_late_is_left_alone() -> None:
+    two = Two()
+    two.a.on_notes(two.to_b, [Part(7, True, b"late", True), Part(7, True, b"late", False), More(7, True)])
+    await asyncio.sleep(0)
+    assert two.to_b.notes == []
+
+
+async def test_requests_end_when_the_node_goes_away() -> None:
+    two = Two()
+    two.answer(never)
+    asked = asyncio.create_task(two.a.ask("b", b"x", LONG_S))
+    await asyncio.sleep(0.01)
+    two.a.on_away("c")
+    await asyncio.sleep(0)
+    assert not asked.done()
+    two.a.on_away("b")
+    two.b.on_away("a")
+    with pytest.raises(NoAnswer, match=r"^went away before it answered$"):
+        await asked
+    two.answer(reversed_)
+    assert await two.a.ask("b", b"ab", LONG_S) == b"ba"
+
+
+async def test_more_requests_than_a_node_may_be_sent_are_refused() -> None:
+    two = Two()
+    two.answer(never)
+    asked = [asyncio.create_task(two.a.ask("b", b"x", LONG_S)) for _ in range(MAX_CALLS)]
+    await asyncio.sleep(0)
+    with pytest.raises(NoAnswer, match=f"^has not answered the {MAX_CALLS} requests before$"):
+        await two.a.ask("b", b"x", LONG_S)
+    asked[0].cancel()
+    await asyncio.gather(asked[0], return_exceptions=True)
+    last = asyncio.create_task(two.a.ask("b", b"x", LONG_S))
+    await asyncio.sleep(0)
+    assert not last.done()
+    for each in (*asked, last):
+        each.cancel()
+    await two.b.stop()
+
+
+async def test_more_requests_than_a_node_answers_at_a_time_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "MAX_CALLS", MAX_ANSWERS + 1)
+    two = Two()
+    two.answer(never)
+    asked = [asyncio.create_task(two.a.ask("b", b"x", LONG_S)) for _ in range(MAX_ANSWERS)]
+    await asyncio.sleep(0.01)
+    with pytest.raises(NoAnswer, match=f"answers {MAX_ANSWERS} requests of other nodes already"):
+        await two.a.ask("b", bytes(2 * PIECE_BYTES), LONG_S)
+    for each in asked:
+        each.cancel()
+    await two.b.stop()
+
+
+async def test_a_node_that_has_stopped_answers_nothing_more() -> None:
+    two = Two()
+    two.answer(reversed_)
+    await two.b.stop()
+    with pytest.raises(NoAnswer, match=r"^stops, or answers"):
+        await two.a.ask("b", b"x", LONG_S)
+
+
+async def test_a_request_that_is_too_large_is_not_sent_and_an_answer_that_is_ends_the_request() -> None:
+    two = Two()
+
+    async def much(_node: str, _request: bytes) -> bytes:
+        return bytes(MAX_BYTES + 1)
+
+    two.answer(much)
+    with pytest.raises(NoAnswer, match=f"^takes no request of more than {MAX_BYTES} bytes$"):
+        await two.a.ask("b", bytes(MAX_BYTES + 1), LONG_S)
+    assert two.to_b.notes == []
+    with pytest.raises(NoAnswer, match=f"^sent more than {MAX_BYTES} bytes$"):
+        await two.a.ask("b", b"x", LONG_S)
+    await two.b.stop()
+
+
+async def test_a_request_of_which_the_rest_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "ANSWER_S", 0.01)
+    two = Two()
+    two.answer(reversed_)
+    for number in range(MAX_ANSWERS):
+        two.b.on_notes(two.to_a, [Part(1_000 + number, False, b"x", False)])
+    await asyncio.sleep(0.05)
+    assert await two.a.ask("b", b"ab", LONG_S) == b"ba"
+
+
+def test_only_pieces_of_requests_and_answers_are_calls() -> None:
+    assert is_call(Part(1, True, b"", True))
+    assert is_call(More(1, True))
+    assert REFUSED == b""
