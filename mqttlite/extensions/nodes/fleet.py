@@ -183,7 +183,7 @@ class Fleet:
         """Nodes that cannot be asked, and why: those that run, or for which something waits."""
         now = self._now()
         return {
-            each.name: f"is away: {each.reason[:1].lower()}{each.reason[1:].removesuffix('.')}"
+            each.name: f"is away ({each.reason[:1].lower()}{each.reason[1:].removesuffix('.')})"
             for each in sorted(self._nodes.peers, key=lambda each: each.name)
             if not each.is_connected and (each.is_near(now) or not each.is_lost)
         }

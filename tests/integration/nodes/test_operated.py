@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +90,11 @@ async def test_a_list_has_the_clients_of_all_nodes_with_their_nodes(three: Three
         assert {each["client_id"] for each in here["items"]} == {"$node/b", "$node/c"}
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 100])
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 100])
 async def test_the_pages_of_a_list_have_each_client_once_and_no_more_than_asked_for(three: Three, limit: int) -> None:
-    clients = [client_of(broker, name) for broker, name in ((three.b, "x"), (three.c, "x1"), (three.b, "x2"))]
-    async with clients[0], clients[1], clients[2]:
+    async with AsyncExitStack() as stack:
+        for broker, name in ((three.b, "x"), (three.c, "x1"), (three.b, "x2"), (three.c, "x3"), (three.b, "x4")):
+            await stack.enter_async_context(client_of(broker, name))
         found: list[tuple[str, str]] = []
         cursor = ""
         for _ in range(20):
@@ -103,7 +105,7 @@ async def test_the_pages_of_a_list_have_each_client_once_and_no_more_than_asked_
             cursor = page["cursor"]
             if not cursor:
                 break
-        assert found == [("x", "b"), ("x2", "b"), ("x1", "c")]
+        assert found == [("x", "b"), ("x2", "b"), ("x4", "b"), ("x1", "c"), ("x3", "c")]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ async def test_a_silent_node_is_named_in_the_answer_and_the_others_are_listed(
         await until(lambda: nodes_of(three.a).states()[0].state == "away")
         found = (await three.viewer.get("/api/v1/clients")).json()
         assert [each["node"] for each in found["silent"]] == ["b"]
-        assert re.match(r"is away: (it was silent for 3 s|.*lost)", found["silent"][0]["reason"])
+        assert re.match(r"is away \((it was silent for 3 s|.*lost)", found["silent"][0]["reason"])
         answer = await three.viewer.get("/api/v1/clients/two")
         assert answer.status_code == 404
         assert "node b is away" in answer.json()["detail"]
@@ -267,7 +269,11 @@ async def test_a_caller_whom_another_node_bans_gets_nothing_of_it(three: Three) 
     assert (await asked(three.a, "c", Role.ADMIN, "GET", "/api/v1/clients")).status == 200
     three.b.admin.bans.add("user", "key-viewer", 60)
     found = (await three.viewer.get("/api/v1/clients")).json()
-    assert found["silent"] == [{"node": "b", "reason": "answered: the user is banned for a while"}]
+    silent = [{"node": "b", "reason": "answered: the user is banned for a while"}]
+    assert found["silent"] == silent
+    async with client_of(three.c, "x"):
+        found = (await three.viewer.get("/api/v1/clients/x")).json()
+        assert (found["node"], found["silent"]) == ("c", silent)
 
 
 async def test_what_is_no_request_is_refused(three: Three) -> None:

@@ -126,7 +126,8 @@ async def test_an_answer_that_comes_too_late_is_left_alone() -> None:
     assert two.to_b.notes == []
 
 
-async def test_requests_end_when_the_node_goes_away() -> None:
+async def test_requests_and_answers_end_when_the_node_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "MAX_ANSWERS", 1)
     two = Two()
     two.answer(never)
     asked = asyncio.create_task(two.a.ask("b", b"x", LONG_S))
