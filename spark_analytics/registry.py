@@ -17,6 +17,7 @@ from spark_analytics.reports import (
     dropped,
     latency,
     minutes,
+    nodes,
     overview,
     queues,
     runs,
@@ -30,6 +31,7 @@ from spark_analytics.tables import ReportModule
 REPORTS: Final[tuple[ReportModule, ...]] = (
     runs,
     cluster,
+    nodes,
     overview,
     sessions,
     devices,

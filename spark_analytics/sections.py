@@ -13,6 +13,8 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "concurrent_sessions",
         "broker_runs",
         "take_overs",
+        "nodes",
+        "crossings",
         "standstills",
         "refused_connections",
         "reconnect_storms",

@@ -125,7 +125,7 @@ class Assembly:
             self.nodes.serve_at(config.listeners, self.listeners)
         self.telemetry: Final = Telemetry(
             *(runtime, self._delivery, self.schemas, self.streams, self._archive, self.network, not_ready),
-            node=None if surroundings is None else surroundings.machine,
+            node=self._name(surroundings),
         )
         self.telemetry.reports.hook_failures = extensions.failures
         if extensions.routes is not None:
@@ -163,6 +163,12 @@ class Assembly:
             self.telemetry.reports.of_extensions.show(figures, surroundings.values, surroundings.sys_values)
         self._watches: list[asyncio.Task[None]] = []
         """The tasks that reload changed files."""
+
+    def _name(self, surroundings: Surroundings | None) -> str | None:
+        """That of this machine of a cluster, or of this one of several nodes; None for a broker alone."""
+        if surroundings is not None:
+            return surroundings.machine
+        return None if self.nodes is None else self.nodes.node
 
     async def open(self, listeners: Iterable[event_hub.Listener]) -> None:
         """Open files and sockets, and add `listeners` to the event hub. Raises `ConfigError` and `CannotListen`."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 class Telemetry:
     """`not_ready` returns a sentence that says why no clients may connect. `node` is the name of this machine of a
-    cluster, None for a broker alone."""
+    cluster or of this node, None for a broker alone."""
 
     def __init__(
         self,

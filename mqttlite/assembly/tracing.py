@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Tracing:
-    """The constructor raises nothing; `open` may. `node` is the name of this machine of a cluster, None for a broker
-    alone."""
+    """The constructor raises nothing; `open` may. `node` is the name of this machine of a cluster or of this node,
+    None for a broker alone."""
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from spark_analytics import units
 from spark_analytics.frames import NOTABLE, Finding, Frames
+from spark_analytics.reports.nodes import names_of_nodes
 from spark_analytics.tables import Table, Tables
 
 NAMED: Final = 3
@@ -47,9 +48,10 @@ def take_overs(frames: Frames) -> DataFrame:
 
 
 def _machines(frames: Frames) -> DataFrame:
-    """One row for each run of a broker that belongs to a machine."""
+    """One row for each run of a broker that belongs to a machine of a cluster, and is none of several nodes."""
     named = frames.events.select("broker_id", "node").unionByName(frames.sessions.select("broker_id", "node"))
-    return named.where("node is not null").groupBy("broker_id").agg(F.max("node").alias("node"))
+    machines = named.where("node is not null").groupBy("broker_id").agg(F.max("node").alias("node"))
+    return machines.join(names_of_nodes(frames), "node", "left_anti")
 
 
 def _traced(samples: DataFrame) -> DataFrame:

@@ -24,6 +24,9 @@ MIN_KEY_BYTES: Final = 32
 MAX_CACHED: Final = 10_000
 """Cached pseudonyms of each kind: a hash costs a few microseconds, and topics repeat."""
 
+OF_NODES: Final = "$node/"
+"""Clients with such an identifier are other nodes; a client that claims one is refused."""
+
 _PORT: Final = re.compile(r":\d+$")
 _QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
 
@@ -48,7 +51,10 @@ class Pseudonyms:
         self._topic: Final = functools.lru_cache(MAX_CACHED)(self._each_level) if "topics" in kinds else str
 
     def client_id(self, name: _Name) -> _Name:
-        return name if name is None else self._client_id(name)  # type: ignore[return-value]
+        """Other nodes keep their names: no client has one like that."""
+        if name is None or name.startswith(OF_NODES):
+            return name
+        return self._client_id(name)  # type: ignore[return-value]
 
     def username(self, name: _Name) -> _Name:
         return name if name is None else self._username(name)  # type: ignore[return-value]

@@ -34,7 +34,8 @@ MAX_DETAIL: Final = 200
 
 class DatasetRecorder(Listener):
     """Implements `telemetry.recorder.Recorder`. `links` are all open connections; `clock` returns the broker's seconds.
-    `node` is the name of this machine of a cluster, None for a broker alone. `events` is a listener of its own."""
+    `node` is the name of this machine of a cluster or of this node, None for a broker alone. `events` is a listener of
+    its own."""
 
     def __init__(
         self,

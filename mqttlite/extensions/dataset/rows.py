@@ -23,7 +23,7 @@ def opened_session(
     link: Link, *, wall: Callable[[float], datetime], pseudonyms: Pseudonyms, node: str | None
 ) -> Opened:
     """What is known of an accepted connection; `wall` gives the UTC time of a second of the broker's clock, and `node`
-    is the name of this machine of a cluster."""
+    is the name of this machine of a cluster or of this node."""
     connection = link.connection
     expiry = connection.session_expiry_s
     return Opened(
@@ -102,7 +102,7 @@ def session_row(
 
 class SessionRows(Listener):
     """Enters each accepted connection in the dataset's journal, and writes its row when it ends. `node` is the name of
-    this machine of a cluster, None for a broker alone."""
+    this machine of a cluster or of this node, None for a broker alone."""
 
     def __init__(self, dataset: Dataset, broker_id: str, wall: Wall, pseudonyms: Pseudonyms, node: str | None) -> None:
         self._dataset: Final = dataset

@@ -1,8 +1,10 @@
 """Nodes as an operator watches them: an alarm, and a page of the dashboard."""
 
 import html
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from mqttlite.event_hub import NODE_AWAY, Listener
 from mqttlite.extensions.nodes import nodes as nodes_module
 from mqttlite.extensions.nodes.options import NodesOptions
 from mqttlite.gateway.caller import Role
-from tests.integration.nodes.test_nodes import Fleet, air, connected, fleet
+from tests.integration.nodes.test_nodes import Fleet, air, client_of, connected, fleet
 from tests.support.air import Air
 from tests.support.device import until
 from tests.support.gateway import nobody_without_credentials, routes_of, running_gateway
@@ -80,3 +82,31 @@ async def test_a_broker_alone_has_no_page_of_nodes(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         assert not [path for _, path in routes_of(gateway.gateway.app) if "ui/nodes" in path]
         assert "/ui/nodes" not in (await gateway.client(Role.VIEWER).get("/")).text
+
+
+async def test_the_datasets_of_nodes_have_their_names_and_what_crosses(fleet: Fleet, tmp_path: Path) -> None:
+    folders = {name: {"telemetry": {"directory": str(tmp_path / name), "format": "jsonl"}} for name in "ab"}
+    a, b = [await fleet.start(name, **options) for name, options in folders.items()]
+    await connected(a, b)
+    async with client_of(b, "sub") as subscriber, client_of(a, "pub") as publisher:
+        await subscriber.subscribe("t", qos=1)
+        await publisher.publish("t", "x", qos=1)
+        await anext(subscriber.messages)
+    await a.stop()
+    await b.stop()
+    for table in ("sessions", "events", "activity"):
+        rows = {name: rows_of(tmp_path / name, table) for name in "ab"}
+        assert all(each.get("node", name) == name for name in "ab" for each in rows[name]), table
+        crossed = {name: [each for each in rows[name] if each["client_id"] == f"$node/{other}"] for name, other in AB}
+        assert all(crossed.values()), table
+        if table == "activity":
+            assert sum(each["messages_sent"] for each in crossed["a"]) == 1
+            assert sum(each["messages_received"] for each in crossed["b"]) == 1
+
+
+AB = (("a", "b"), ("b", "a"))
+
+
+def rows_of(folder: Path, table: str) -> list[dict[str, Any]]:
+    files = sorted(folder.rglob(f"table={table}/**/*.jsonl"))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]

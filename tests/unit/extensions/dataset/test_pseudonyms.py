@@ -42,6 +42,11 @@ def test_a_client_without_a_name_has_no_pseudonym() -> None:
     assert ALL.client_id(None) is None
 
 
+def test_other_nodes_keep_their_names() -> None:
+    assert ALL.client_id("$node/b") == "$node/b"
+    assert ALL.client_id("node/b") == f"c-{digest('c-node/b')}"
+
+
 def test_an_address_has_the_same_pseudonym_whatever_its_port() -> None:
     assert ALL.address("10.0.0.1:5000") == ALL.address("10.0.0.1:6000") != ALL.address("10.0.0.2:5000")
     assert ALL.address("[::1]:5000") == ALL.address("[::1]:6000") != ALL.address("[::2]:5000")
