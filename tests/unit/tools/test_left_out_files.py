@@ -36,6 +36,7 @@ def test_the_quick_tests_import_no_folder_that_is_never_quick() -> None:
 def test_after_the_quick_tests_of_the_core_its_other_files_are_not_imported_again() -> None:
     files = ("unit/core/test_answers_wait.py", "unit/core/test_back_pressure.py", "unit/core", "unit/cli/test_serve.py")
     assert [is_left_out(TESTS / each, AFTER_CORE) for each in files] == [True, False, False, False]
+    assert f'rest="{AFTER_CORE}"' in (ROOT / "tools" / "test").read_text(encoding="utf-8")
 
 
 def test_only_the_folders_that_are_known_mark_tests_of_other_files() -> None:
