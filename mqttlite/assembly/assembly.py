@@ -38,6 +38,7 @@ from mqttlite.security.topic_policies import TopicPolicies
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.nodes.nodes import Nodes
+    from mqttlite.extensions.queues.service import Queues
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.archive import Archive
     from mqttlite.extensions.streams.service import Streams
@@ -111,7 +112,7 @@ class Assembly:
                 self.core.restore(store.load(), runtime.clock())
         except RecordError as error:
             raise ConfigError(f"data_dir: {config.data_dir}: {error}") from None
-        self.nodes: Final = _nodes(runtime)
+        self.nodes: Final = _nodes(runtime, None if self.queueing is None else self.queueing.queues, self.streams)
         self._archive: Final = _archive(runtime, self.streams)
         self._archiving: asyncio.Task[None] | None = None
         self._extensions: Final = extensions
@@ -270,6 +271,8 @@ class Assembly:
             self.queueing.queues.on_new_rules()
         if self.streams is not None:
             self.streams.on_new_rules()
+        if self.nodes is not None:
+            self.nodes.far.check()
         self.loop_driver.wake()
 
     def _on_policies(self, policies: TopicPolicies) -> None:
@@ -287,7 +290,7 @@ def _bridges(runtime: Runtime) -> "Bridges | None":
     )
 
 
-def _nodes(runtime: Runtime) -> "Nodes | None":
+def _nodes(runtime: Runtime, queues: "Queues | None", streams: "Streams | None") -> "Nodes | None":
     """Raises `ConfigError`."""
     options = runtime.config.nodes
     if options is None:
@@ -304,6 +307,7 @@ def _nodes(runtime: Runtime) -> "Nodes | None":
     return Nodes(
         *(node, options.keep_s, runtime.core, runtime.loop_driver, carrier_of(options)),
         on_alarm=partial(runtime.hub.on_alarm, NODE_AWAY),
+        features=[each for each in (queues, streams) if each is not None],
     )
 
 
@@ -336,7 +340,7 @@ def _stream_commands(runtime: Runtime, streams: "Streams") -> "StreamCommands":
         tell=runtime.hub.on_administered,
     )
     for topic_filter in commands.sink.topic_filters:
-        core.bind(topic_filter, commands.sink)
+        core.bind(topic_filter, commands.sink, hears_others=True)
     return commands
 
 

@@ -56,7 +56,7 @@ from mqttlite.core.route.plan import Planner
 from mqttlite.core.route.relayed import RETAINED_COPY
 from mqttlite.core.route.router import Router
 from mqttlite.core.route.routes import Routes
-from mqttlite.core.route.subscribe import Subscriptions
+from mqttlite.core.route.subscribe import Subscriptions, suback
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.route.subscription_check import SubscriptionCheck
 from mqttlite.core.route.tally import DROPPED, Tally
@@ -217,20 +217,31 @@ class Broker:
         """Set the function that says why a client is banned. None: no client is banned."""
         self._connecting.ban_of = self.inbound.ban_of = ban_of
 
-    def bind(self, topic_filter: bytes, sink: Sink) -> None:
-        """Deliver every message that matches a topic filter to a sink, until `unbind`.
+    def bind(self, topic_filter: bytes, sink: Sink, *, hears_others: bool = False, is_alone: bool = False) -> None:
+        """Deliver every message that matches a topic filter to a sink, until `unbind`. With `hears_others` also those
+        that were published at other brokers. With `is_alone`, no other sink gets messages of a namespace with members.
 
         Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
         """
-        self._routes.bind(topic_filter, sink)
+        self._routes.bind(topic_filter, sink, hears_others=hears_others, is_alone=is_alone)
 
     def unbind(self, topic_filter: bytes, sink: Sink) -> None:
         """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
         self._routes.unbind(topic_filter, sink)
 
+    def name(self, number: int, sink: Sink | None) -> None:
+        """Let other brokers name a sink by a number (`route.relayed.number_of`); None: no longer."""
+        self._routes.name(number, sink)
+
     def serve(self, namespace: Namespace) -> None:
-        """Let clients become members of a namespace. Call it before `restore` and the first input."""
+        """Let clients become members of a namespace. Call it before `restore` and the first input; or later with one
+        that passes everything on to the former one."""
         self._routes.serve(namespace)
+
+    @property
+    def served(self) -> list[Namespace]:
+        """The namespaces with members."""
+        return self._routes.served
 
     def hook_with(self, hooks: HookFinder) -> None:
         """Have hooks see messages before they are published. Called again when there are others."""
@@ -279,7 +290,10 @@ class Broker:
                 session = connection.session
                 outbox = connection.outbox
                 outbox.awaits_commit = outbox.awaits_commit or (session is not None and session.durable)
-                outbox.answer(each.frame)
+                outbox.answer(suback(connection, each.packet_id, bytes(each.codes), each.reason))
+                if session is not None and each.members:
+                    session.held_subacks -= 1
+                    session.fill()
                 if session is not None and (replays := self._subscriptions.replays(each.wanted)):
                     session.deliver_retained(replays)
 

@@ -29,13 +29,39 @@ class Wanted(NamedTuple):
     where: MessageFilter | None
 
 
-class HeldSuback(NamedTuple):
+@final
+class HeldSuback:
     """A SUBACK for the connection with that number. Retained messages are looked for after it: meanwhile others may
     have sent more."""
 
-    number: int
-    frame: bytes
-    wanted: list[Wanted]
+    __slots__ = ("codes", "members", "number", "packet_id", "reason", "wanted")
+
+    def __init__(
+        self,
+        number: int,
+        packet_id: int,
+        codes: bytearray,
+        reason: str,
+        wanted: list[Wanted],
+        members: list[tuple[int, bytes]],
+    ) -> None:
+        self.number: Final = number
+        self.packet_id: Final = packet_id
+        self.codes: Final = codes
+        self.reason: str = reason
+        self.wanted: Final = wanted
+        self.members: Final = members
+        """The filters that make the client a member of something, each with the place of its code."""
+
+    def refuse(self, topic_filter: bytes, code: int, reason: str) -> bool:
+        """Another broker has refused such a filter. False if it is not one of these."""
+        found = False
+        for at, member in self.members:
+            if member == topic_filter:
+                self.codes[at] = code
+                self.reason = self.reason or reason
+                found = True
+        return found
 
 
 @final
@@ -75,12 +101,12 @@ class Interest:
             before = self._counts[topic_filter]
             self._set(topic_filter, before, before - (1 << _BITS * qos))
 
-    def hold(self, number: int, frame: bytes, wanted: list[Wanted]) -> bool:
+    def hold(self, held: HeldSuback) -> bool:
         """Keep a SUBACK until others know what it answers. False if there are too many, or none waits: then it goes out
         at once."""
         if not self.holds or len(self._held) >= MAX_HELD_SUBACKS:
             return False
-        self._held.append(HeldSuback(number, frame, wanted))
+        self._held.append(held)
         self._on_news()
         return True
 

@@ -37,28 +37,33 @@ async def read(client: Client, found: list[str]) -> None:
         found.append(message.payload.decode())
 
 
-async def test_nothing_is_lost_between_nodes_and_nothing_repeated_at_qos_2(tmp_path: Path) -> None:
-    chance = random.Random(20_261_130)
-    servers = NatsServers(tmp_path, number=1)
-    servers.wait_ready()
-    ports = free_ports(3)
-    nodes = [
-        Process(
-            *(tmp_path, name, port),
-            f'[nodes]\nservers = ["{servers.urls[0]}"]\nnode = "{name}"\n',
-        )
-        for name, port in zip("abc", ports, strict=True)
-    ]
-    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(240):
-        stack.callback(servers.close)
-        for node in nodes:
+class Trouble:
+    """Three nodes, NATS, and clients that come back to them."""
+
+    def __init__(self, folder: Path, stack: contextlib.AsyncExitStack, more: str = "") -> None:
+        self.chance = random.Random(20_261_130)
+        self._stack = stack
+        self.servers = NatsServers(folder, number=1)
+        self.servers.wait_ready()
+        stack.callback(self.servers.close)
+        self.ports = free_ports(3)
+        self.nodes = [
+            Process(
+                *(folder, name, port),
+                f'[nodes]\nservers = ["{self.servers.urls[0]}"]\nnode = "{name}"\n{more}',
+            )
+            for name, port in zip("abc", self.ports, strict=True)
+        ]
+
+    async def start(self) -> None:
+        for node in self.nodes:
             await node.start()
-            stack.push_async_callback(node.kill)
-        is_over = asyncio.Event()
-        published: list[list[str]] = [[], [], []]
-        found: list[list[str]] = [[], [], []]
-        clients = [
-            await stack.enter_async_context(
+            self._stack.push_async_callback(node.kill)
+
+    async def clients(self, kind: str) -> list[Client]:
+        """One at each node, with a kept session."""
+        return [
+            await self._stack.enter_async_context(
                 Client(
                     *("127.0.0.1", port),
                     client_id=f"{kind}{at}",
@@ -68,17 +73,12 @@ async def test_nothing_is_lost_between_nodes_and_nothing_repeated_at_qos_2(tmp_p
                     max_reconnect_delay=0.5,
                 )
             )
-            for kind in ("writer", "reader")
-            for at, port in enumerate(ports)
+            for at, port in enumerate(self.ports)
         ]
-        writers, readers = clients[:3], clients[3:]
-        for reader in readers:
-            await reader.subscribe("t/#", qos=2)
-        reading = [asyncio.create_task(read(client, to)) for client, to in zip(readers, found, strict=True)]
-        writing = [
-            asyncio.create_task(publish(client, f"t/{at}", at % 2 + 1, published[at], is_over))
-            for at, client in enumerate(writers)
-        ]
+
+    async def go_on(self) -> None:
+        """Kill nodes and NATS, or let NATS stand still."""
+        chance, servers = self.chance, self.servers
         for number in range(ROUNDS):
             await asyncio.sleep(chance.random() * 2)
             if number % 4 == 3:
@@ -91,10 +91,28 @@ async def test_nothing_is_lost_between_nodes_and_nothing_repeated_at_qos_2(tmp_p
                     await asyncio.sleep(chance.random() * 5)
                     servers.resume(0)
                 continue
-            node = nodes[number % 3]
+            node = self.nodes[number % 3]
             await node.kill()
             await asyncio.sleep(chance.random())
             await node.start()
+
+
+async def test_nothing_is_lost_between_nodes_and_nothing_repeated_at_qos_2(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(240):
+        trouble = Trouble(tmp_path, stack)
+        await trouble.start()
+        is_over = asyncio.Event()
+        published: list[list[str]] = [[], [], []]
+        found: list[list[str]] = [[], [], []]
+        writers, readers = await trouble.clients("writer"), await trouble.clients("reader")
+        for reader in readers:
+            await reader.subscribe("t/#", qos=2)
+        reading = [asyncio.create_task(read(client, to)) for client, to in zip(readers, found, strict=True)]
+        writing = [
+            asyncio.create_task(publish(client, f"t/{at}", at % 2 + 1, published[at], is_over))
+            for at, client in enumerate(writers)
+        ]
+        await trouble.go_on()
         is_over.set()
         await asyncio.gather(*writing)
         wanted = Counter(each for some in published for each in some)
@@ -108,5 +126,43 @@ async def test_nothing_is_lost_between_nodes_and_nothing_repeated_at_qos_2(tmp_p
             twice = [payload for payload, times in Counter(each).items() if times > 1 and payload in once]
             assert not twice
             assert set(each) == wanted.keys()
+        for task in reading:
+            task.cancel()
+
+
+QUEUE = """
+[[queues]]
+name = "jobs"
+filters = ["t/#"]
+"""
+
+
+async def test_a_queue_loses_nothing_with_publishers_and_consumers_at_nodes_that_are_killed(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(240):
+        trouble = Trouble(tmp_path, stack, QUEUE)
+        await trouble.start()
+        is_over = asyncio.Event()
+        published: list[list[str]] = [[], [], []]
+        found: list[str] = []
+        writers, consumers = await trouble.clients("writer"), await trouble.clients("consumer")
+        for consumer in consumers:
+            await consumer.subscribe("$queue/jobs", qos=1)
+        reading = [asyncio.create_task(read(client, found)) for client in consumers]
+        writing = [
+            asyncio.create_task(publish(client, f"t/{at}", at % 2 + 1, published[at], is_over))
+            for at, client in enumerate(writers)
+        ]
+        await trouble.go_on()
+        is_over.set()
+        await asyncio.gather(*writing)
+        wanted = {each for some in published for each in some}
+        assert len(wanted) > 100
+        async with asyncio.timeout(LATEST_S):
+            while not wanted <= set(found):
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        again = sum(times - 1 for times in Counter(found).values())
+        print(len(wanted), "messages,", again, "came again")
+        assert again < len(wanted) / 10
         for task in reading:
             task.cancel()

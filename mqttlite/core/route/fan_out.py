@@ -213,11 +213,6 @@ class _Delivering(FanOut):
         raise AssertionError("each kind has its own")
 
 
-def of_sessions(sinks: list[Sink]) -> list[Sink]:
-    """The sinks that are sessions with message filters."""
-    return [each for each in sinks if isinstance(each, FilteredReceivers)]
-
-
 def count_unheard(message: Message, drops: Drops) -> None:
     """Count a message without subscribers. The broker's own messages are not drops."""
     if not is_own(message.topic):

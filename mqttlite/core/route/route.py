@@ -11,7 +11,7 @@ from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbound.outbox import NO_OUTBOXES, Outbox
 from mqttlite.core.reasons import QOS0_OFFLINE
 from mqttlite.core.route.outlook import EXCLUDED, NO_LOCAL, PlannedReceiver
-from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.route.subscription import NO_SINKS, Subscription
 from mqttlite.core.route.tally import DROPPED, QUOTA_EXCEEDED, Tally
 from mqttlite.core.route.traffic import TopicTraffic
 from mqttlite.core.session.session import Session
@@ -188,6 +188,7 @@ class Route:
         "direct3",
         "direct5",
         "filtered",
+        "heard",
         "hook",
         "is_direct",
         "is_gated",
@@ -218,6 +219,7 @@ class Route:
         policy: TopicPolicy | None = None,
         is_limited: bool = False,
         hook: Hook | None = None,
+        heard: list[Sink] = NO_SINKS,
     ) -> None:
         # Attributes that every message uses come first, so that they share few cache lines.
         self.observed: Observed | None = None
@@ -256,6 +258,8 @@ class Route:
         self.others: list[Receiver] = NO_RECEIVERS
         """The sessions in neither direct group: each is handled on its own."""
         self.sinks: Final = sinks
+        self.heard: Final = heard
+        """Those of the sinks that get what a relay brings."""
         self.receivers: Final = receivers
         """All sessions."""
         self.filtered: Final = filtered

@@ -17,7 +17,7 @@ from mqttlite.core.message import NO_PROPERTIES, Message, PublishBatch, RawPrope
 from mqttlite.core.reasons import NO_SUBSCRIBERS, NOT_AUTHORIZED, PAYLOAD_INVALID, QUEUE_FULL
 from mqttlite.core.retained.publish_order import published_us
 from mqttlite.core.retained.retained_store import RetainedStore
-from mqttlite.core.route.fan_out import BatchFanOut, FanOut, MessageFanOut, count_unheard, of_sessions
+from mqttlite.core.route.fan_out import BatchFanOut, FanOut, MessageFanOut, count_unheard
 from mqttlite.core.route.message_tracing import MessageTracing
 from mqttlite.core.route.relayed import RETAINED_COPY
 from mqttlite.core.route.route import NO_RECEIVERS, Receiver, Route
@@ -134,7 +134,7 @@ class Router:
             batch = PublishBatch(topic, piece, size, head, 0, version, raw, raw.expires_at(effects.now))
             tally = Tally()
             tally.reached = reached
-            sinks = of_sessions(route.sinks) if source.identity.is_relay else route.sinks
+            sinks = route.heard if source.identity.is_relay else route.sinks
             return self._start_batch(batch, route.others, sinks, source, tally)
         if reached == 0:
             self.drops.add(NO_SUBSCRIBERS, messages, topic)
@@ -193,9 +193,9 @@ class Router:
             if message.target[0] == RETAINED_COPY:
                 self._keep_copy(message, tally)
                 return FanOut(tally)
-            receivers, sinks = NO_RECEIVERS, [self._routes.share_of(message.target[0], message.topic)]
+            receivers, sinks = NO_RECEIVERS, [self._routes.target_of(message.target[0], message.topic)]
         elif source.identity.is_relay:
-            sinks = of_sessions(sinks)
+            sinks = route.heard
         elif message.retain and route.retains:  # [MQTT-3.3.1-8]
             message = self._retain(message, source, tally)
         if not receivers and not sinks:
@@ -262,7 +262,7 @@ class Router:
 
     def publish_targeted(self, batch: PublishBatch, source: Source) -> FanOut:
         """The same for a batch of QoS 0 messages that a relay brings for members of a shared subscription."""
-        sinks: list[Sink] = [self._routes.share_of(batch.target[0], batch.topic)]
+        sinks: list[Sink] = [self._routes.target_of(batch.target[0], batch.topic)]
         return self._start_batch(batch, NO_RECEIVERS, sinks, source, Tally())
 
     def _start_batch(

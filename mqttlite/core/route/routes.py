@@ -37,6 +37,8 @@ from mqttlite.topics.names import check_filter, check_name, has_wildcard, is_own
 from mqttlite.topics.namespaces import CONTROL, DELAYED, split_share
 from mqttlite.topics.tree import SubscriptionTree
 
+MAX_QOS: Final = 2
+
 _DOLLAR: Final = 0x24
 """Most filters do not begin with `$`, and need no further check."""
 
@@ -63,6 +65,7 @@ class Routes:
         "_groups",
         "_known",
         "_max_bytes",
+        "_named",
         "_observes",
         "_policies",
         "_served",
@@ -101,6 +104,7 @@ class Routes:
         self._shares: Final[dict[bytes, SharedSubscription]] = {}
         self._shares_by_number: Final[dict[int, list[SharedSubscription]]] = {}
         """Those that other brokers can name. Two names may have the same number."""
+        self._named: Final[dict[int, Sink]] = {}
         self._groups: Final[dict[str, int]] = {}
         self._ending: Final[dict[str, int]] = {}  # sessions that ended and have subscriptions in the tree, by client
         self._bound: Final[dict[tuple[bytes, int], SinkBinding]] = {}
@@ -137,8 +141,9 @@ class Routes:
         self.permissions.authorize(authorizer)
         self._clear()
 
-    def bind(self, topic_filter: bytes, sink: Sink) -> None:
-        """Deliver every message that matches a topic filter to a sink, until `unbind`.
+    def bind(self, topic_filter: bytes, sink: Sink, *, hears_others: bool = False, is_alone: bool = False) -> None:
+        """Deliver every message that matches a topic filter to a sink, until `unbind`. With `hears_others` also those
+        that were published at other brokers. With `is_alone`, no other sink gets messages of a namespace with members.
 
         Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
         """
@@ -146,13 +151,18 @@ class Routes:
         key = (topic_filter, id(sink))
         if key in self._bound:
             raise ValueError(f"{topic_filter!r} is bound to this sink already")
-        binding = self._bound[key] = SinkBinding(sink)
+        binding = self._bound[key] = SinkBinding(sink, hears_others, is_alone)
         self._tree.add(topic_filter, binding)
+        if hears_others and self._effects.interest is not None:
+            self._effects.interest.add("", topic_filter, MAX_QOS)
         self.forget(topic_filter)
 
     def unbind(self, topic_filter: bytes, sink: Sink) -> None:
         """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
-        self._tree.remove(topic_filter, self._bound.pop((topic_filter, id(sink))))
+        binding = self._bound.pop((topic_filter, id(sink)))
+        self._tree.remove(topic_filter, binding)
+        if binding.hears_others and self._effects.interest is not None:
+            self._effects.interest.remove("", topic_filter, MAX_QOS)
         self.forget(topic_filter)
 
     def tell(self, interest: Interest) -> None:
@@ -162,6 +172,9 @@ class Routes:
             for subscription in session.subscriptions.values():
                 if not subscription.share_name:
                     interest.add(subscription.client_id, subscription.topic_filter, subscription.qos)
+        for (topic_filter, _sink), binding in self._bound.items():
+            if binding.hears_others:
+                interest.add("", topic_filter, MAX_QOS)
         for share in self._shares.values():
             self._tell_of(share)
 
@@ -257,9 +270,14 @@ class Routes:
 
         They are neither counted by topic nor traced: those of `$CONTROL` may hold passwords.
         """
-        sinks = [found.sink for found in self._tree.match(topic) if isinstance(found, SinkBinding)]
+        bound = [found for found in self._tree.match(topic) if isinstance(found, SinkBinding)]
+        alone = [found for found in bound if found.is_alone]
+        plan = RoutePlan()
+        for each in alone or bound:
+            each.join(plan)
         self._effects.work += ROUTE_WORK
-        return Route([], sinks, is_open=False, refusal="" if sinks else refusal, retains=False)
+        refusal = "" if plan.sinks else refusal
+        return Route([], plan.sinks, is_open=False, refusal=refusal, retains=False, heard=plan.heard)
 
     def make(self, topic: bytes) -> Route:
         """Make the route of a valid topic name from the tree, as it is now."""
@@ -273,23 +291,26 @@ class Routes:
         authorizer = self.permissions.authorizer
         if self.permissions.hides(topic):
             self._leave_out_denied(plan, topic)
-        filtered, sinks = NO_RECEIVERS, plan.sinks
+        filtered, sinks, heard = NO_RECEIVERS, plan.sinks, plan.heard
         if plan.filtering:
             found = filtered_receivers(plan, self._sessions, self._effects, self.permissions.drops)
             filtered = [receiver for each in found for receiver in each.receivers]
-            sinks = [*plan.sinks, *found]
+            sinks, heard = [*plan.sinks, *found], [*plan.heard, *found]
         receivers = [Receiver(self._sessions[client_id], theirs) for client_id, theirs in plan.by_client.items()]
         policy = authorizer.policy_of(topic)
         is_limited = self.limits_topics and self._topic_limits.excludes(topic)
         hook = None if self.hooks is None else self._hook_of(topic)
         if policy.is_plain and not is_limited and hook is None:
-            route = Route(receivers, sinks, authorizer.is_open(topic), filtered)
+            route = Route(receivers, sinks, authorizer.is_open(topic), filtered, heard=heard)
         else:
             if policy.is_ephemeral:
                 for each in self._served.values():
                     sinks = each.refuse_ephemeral(sinks, policy.name)
+                    heard = each.refuse_ephemeral(heard, policy.name)
             kept = None if policy.is_plain else policy
-            route = Route(receivers, sinks, False, filtered, policy=kept, is_limited=is_limited, hook=hook)
+            route = Route(
+                *(receivers, sinks, False, filtered), policy=kept, is_limited=is_limited, hook=hook, heard=heard
+            )
         if self._observes:
             own = is_own(topic)
             traced = self._is_traced(topic, route, plan)
@@ -298,8 +319,15 @@ class Routes:
                 route.observed = Observed(receivers + filtered, len(plan.sinks), traced, traffic)
         return route
 
+    def name(self, number: int, sink: Sink | None) -> None:
+        """Let other brokers name a sink by a number; None: no longer."""
+        if sink is None:
+            del self._named[number]
+        else:
+            self._named[number] = sink
+
     def serve(self, namespace: Namespace) -> None:
-        """Hand the subscriptions to a namespace over to a feature. Call it before the first."""
+        """Hand the subscriptions to a namespace over to a feature, or to one that passes them on to the former one."""
         self._served[namespace.syntax.first_level] = namespace
 
     def serves(self, topic_filter: bytes) -> Namespace | None:
@@ -470,9 +498,12 @@ class Routes:
         """The shared subscription `$share/group/filter` with this name, while it has members."""
         return self._shares.get(name)
 
-    def share_of(self, number: int, topic: bytes) -> SharedSubscription:
-        """The shared subscription that another broker names by its number and a topic that it matches, best one with
-        members here. If there is none, it is a new one without members, which gives messages back."""
+    def target_of(self, number: int, topic: bytes) -> Sink:
+        """What another broker names by its number: a sink with a name, or a shared subscription that matches the topic,
+        best one with members here. If there is none, it is a new one without members, which gives messages back."""
+        named = self._named.get(number)
+        if named is not None:
+            return named
         found: SharedSubscription | None = None
         for share in self._shares_by_number.get(number, ()):
             if matches(split_share(share.name)[1], topic) and (found is None or not len(found.members)):

@@ -15,7 +15,7 @@ from mqttlite.core.connect.closing import Closing
 from mqttlite.core.connect.connection import ITS_FILTERS, NOTHING, Connection
 from mqttlite.core.effects import Effects
 from mqttlite.core.hook import SubscriptionHook
-from mqttlite.core.interest import Wanted
+from mqttlite.core.interest import HeldSuback, Wanted
 from mqttlite.core.jobs import Job, Jobs
 from mqttlite.core.limits import (
     EXPRESSIONS_PER_STEP,
@@ -60,7 +60,7 @@ _RETAIN_NEVER: Final = 2
 class Outcome:
     """The results of one SUBSCRIBE or UNSUBSCRIBE so far."""
 
-    __slots__ = ("codes", "reason", "retained", "used_up", "waiting", "wanted")
+    __slots__ = ("codes", "members", "reason", "retained", "used_up", "waiting", "wanted")
 
     def __init__(self, waiting: int) -> None:
         self.codes: Final = bytearray()
@@ -69,6 +69,8 @@ class Outcome:
         """The replays of retained messages, which begin after the answer."""
         self.wanted: Final[list[Wanted]] = []
         """Those that are made when the answer has waited for others."""
+        self.members: Final[list[tuple[int, bytes]]] = []
+        """The filters that make the client a member of something, each with the place of its code."""
         self.waiting: int = waiting
         """How many retained messages wait for the session."""
         self.reason: str = ""
@@ -201,6 +203,8 @@ class Subscriptions:
                 code = granted_qos(request.qos, parts)  # [MQTT-3.8.4-7]
                 at_once = outcome.waiting < RETAINED_WAITING
                 replay = self._subscribe(session, request, parts, identifier, at_once, message_filter, outcome)
+                if parts.has_members:
+                    outcome.members.append((len(outcome.codes), request.topic_filter))
                 if replay is not None and (outcome.waiting or len(replay)):  # an empty one may replace an earlier one
                     outcome.retained.append(replay)
                     outcome.waiting += len(replay)
@@ -309,10 +313,14 @@ class Subscriptions:
         outbox = connection.outbox
         interest = self._effects.interest
         if packet_type == SUBSCRIBE:  # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6]
-            frame = _suback(connection, packet_id, bytes(outcome.codes), outcome.reason)
+            frame = suback(connection, packet_id, bytes(outcome.codes), outcome.reason)
             connection.check_size(frame, "SUBACK")
-            if interest is not None and not session.identity.is_relay:
-                if interest.hold(connection.number, frame, outcome.wanted):
+            if interest is not None and not session.client_id.startswith(interest.relays):
+                held = HeldSuback(
+                    *(connection.number, packet_id, outcome.codes, outcome.reason, outcome.wanted, outcome.members)
+                )
+                if interest.hold(held):
+                    session.held_subacks += len(outcome.members) > 0
                     return
                 outcome.retained.extend(self.replays(outcome.wanted))
         else:  # [MQTT-3.10.4-4] [MQTT-3.10.4-5]
@@ -520,7 +528,7 @@ def check(request: SubscriptionRequest) -> None:
         raise ProtocolError("No Local on a shared subscription [MQTT-3.8.3-4]")
 
 
-def _suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -> bytes:
+def suback(connection: Connection, packet_id: int, codes: bytes, reason: str) -> bytes:
     """The SUBACK [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-2.2.1-6], without user properties [MQTT-3.9.2-2].
 
     It has the reason string, if there is one, if the client wants it [MQTT-3.1.2-29] and if it fits [MQTT-3.9.2-1].

@@ -32,20 +32,26 @@ class Binding:
 class RoutePlan:
     """The bindings that match one topic: subscriptions by client, and sinks."""
 
-    __slots__ = ("by_client", "filtering", "sinks", "traced")
+    __slots__ = ("by_client", "filtering", "heard", "sinks", "traced")
 
     def __init__(self) -> None:
         self.by_client: Final[dict[str, list[Subscription]]] = {}
         self.filtering: dict[str, None] = _NO_CLIENTS
         """The clients with a message filter on one of these subscriptions."""
         self.sinks: list[Sink] = NO_SINKS
+        self.heard: list[Sink] = NO_SINKS
+        """Those of the sinks that also take what was published at other brokers."""
         self.traced: bool = False
         """Whether a sink wants every message traced."""
 
-    def add_sink(self, sink: Sink) -> None:
+    def add_sink(self, sink: Sink, hears_others: bool = False) -> None:
         if self.sinks is NO_SINKS:
             self.sinks = []
         self.sinks.append(sink)
+        if hears_others:
+            if self.heard is NO_SINKS:
+                self.heard = []
+            self.heard.append(sink)
 
     def add_filtering(self, client_id: str) -> None:
         if self.filtering is _NO_CLIENTS:
@@ -57,13 +63,15 @@ class RoutePlan:
 class SinkBinding(Binding):
     """The binding of a sink, added with `Routes.bind`."""
 
-    __slots__ = ("sink",)
+    __slots__ = ("hears_others", "is_alone", "sink")
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, hears_others: bool, is_alone: bool) -> None:
         self.sink: Final = sink
+        self.hears_others: Final = hears_others
+        self.is_alone: Final = is_alone
 
     def join(self, plan: RoutePlan) -> None:
-        plan.add_sink(self.sink)
+        plan.add_sink(self.sink, self.hears_others)
 
 
 class Subscription(Binding):

@@ -56,7 +56,7 @@ _NO_WATCHERS: Final[dict[bytes, "list[Session]"]] = {}
 
 @final
 class Session(SessionBacklog):
-    __slots__ = ("_permissions", "alone", "connected_at", "pullers", "watchers")
+    __slots__ = ("_permissions", "alone", "connected_at", "held_subacks", "pullers", "watchers")
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class Session(SessionBacklog):
         it."""
         self.pullers: list[Puller] = _NO_PULLERS
         """Asked for messages when the session has room; see `pull_with`."""
+        self.held_subacks: int = 0
+        """How many SUBACKs wait for others that make its client a member of something: messages come after them."""
         self.connected_at: float = 0.0
         """When its client has last connected; 0.0 if that was before the broker started."""
         self.watchers: dict[bytes, list[Session]] = _NO_WATCHERS
@@ -84,6 +86,7 @@ class Session(SessionBacklog):
     def attach(self, outbox: Outbox, receive_maximum: int) -> None:
         """The client has connected. Call `resume` after CONNACK is in the outbox."""
         self.outbox = outbox
+        self.held_subacks = 0
         self.window.open(min(receive_maximum, self._limits.max_inflight))  # [MQTT-4.9.0-1] [MQTT-3.3.4-9]
         self._reset_high_water()
         self._tell_watchers()
@@ -284,7 +287,7 @@ class Session(SessionBacklog):
     def can_borrow(self) -> bool:
         """Whether `lend` would send a message now: the window has room, and no message of the session waits."""
         outbox = self.outbox
-        return outbox is not None and not self._must_wait(outbox)
+        return outbox is not None and not self.held_subacks and not self._must_wait(outbox)
 
     def lend(self, delivery: Delivery, keeps_id: bool = False) -> int:
         """Send a QoS 1 message that its origin keeps. Requires `can_borrow`. Return its packet identifier; 0 if the

@@ -81,6 +81,11 @@ class Window:
         return came_back
 
     @property
+    def size(self) -> int:
+        """How many unacknowledged messages the client takes."""
+        return self._size
+
+    @property
     def is_open(self) -> bool:
         """Whether another message may be sent."""
         return self.quota > 0 and self.inflight.size_bytes <= self._max_bytes

@@ -61,7 +61,8 @@ class Data(msgspec.Struct, frozen=True, tag="data", array_like=True):
     """Whether the filters up to here, with those in this blob, are all that the sender has."""
     news: list[tuple[bytes, int]]
     """Topic filters, each with the highest QoS of its subscribers at the sender, and names of shared subscriptions,
-    each with the summary of its members there (`core.share_interest`); below 0, there are none any more."""
+    each with the summary of its members there (`core.share_interest`), and names of queues and streams that are there
+    (`places`); below 0, there are none any more."""
     packets: bytes
     """A piece of a row of MQTT 5.0 packets, cut at any place."""
     notes: int = 0
@@ -122,6 +123,32 @@ class Begin(msgspec.Struct, frozen=True, tag="begin", array_like=True):
     tls_cipher: str | None
 
 
+class Reach(msgspec.Struct, frozen=True, tag="reach", array_like=True):
+    """A client of the sender consumes from queues or streams of the receiver: through this pipe, whose bytes follow."""
+
+    pipe: int
+    client_id: str
+    username: str | None
+    mount_point: bytes
+    keep_s: int
+    """How long the receiver keeps its session without the pipe."""
+    receive_maximum: int
+
+
+class Reached(msgspec.Struct, frozen=True, tag="reached", array_like=True):
+    """The answer: the client has a session there."""
+
+    pipe: int
+    filters: list[bytes]
+    """What the session has subscribed to before."""
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave", array_like=True):
+    """That client consumes from nothing at the receiver any more."""
+
+    client_id: str
+
+
 class Bytes(msgspec.Struct, frozen=True, tag="bytes", array_like=True):
     """Bytes of a pipe."""
 
@@ -176,7 +203,9 @@ class More(msgspec.Struct, frozen=True, tag="more", array_like=True):
     is_answer: bool
 
 
-Note: TypeAlias = Ask | Told | Forget | Held | Begin | Bytes | Room | End | Moved | Settled | Part | More
+Note: TypeAlias = (
+    Ask | Told | Forget | Held | Begin | Reach | Reached | Leave | Bytes | Room | End | Moved | Settled | Part | More
+)
 
 
 class Notes(msgspec.Struct, frozen=True, tag="notes", array_like=True):

@@ -5,7 +5,7 @@ does not fill the connection. Invariant: a request is answered once at most, and
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from mqttlite.extensions.nodes.blobs import More, Note, Part
@@ -48,11 +48,6 @@ class Called(Protocol):
 
 _Key = tuple[str, int, bool]
 """A node, the number of a request, and whether it is about the answer."""
-
-
-def is_call(note: Note) -> bool:
-    """Whether a note is part of a request or an answer."""
-    return isinstance(note, Part | More)
 
 
 class _Incoming:
@@ -138,15 +133,14 @@ class Calls:
 
     # ------------------------------------------------------------------ from other nodes
 
-    def on_notes(self, peer: Called, notes: Iterable[Note]) -> None:
-        """Notes of another node, in order: those for which `is_call` holds."""
-        for note in notes:
-            if isinstance(note, Part):
-                self._on_part(peer, note)
-            elif isinstance(note, More):
-                taken = self._taken.get((peer.name, note.number, note.is_answer))
-                if taken is not None and not taken.done():
-                    taken.set_result(None)
+    def on_note(self, peer: Called, note: Part | More) -> None:
+        """A part of a request of another node, or of its answer."""
+        if isinstance(note, Part):
+            self._on_part(peer, note)
+            return
+        taken = self._taken.get((peer.name, note.number, note.is_answer))
+        if taken is not None and not taken.done():
+            taken.set_result(None)
 
     def on_away(self, name: str) -> None:
         """A node is not connected any more: it answers nothing, and gets no answer."""

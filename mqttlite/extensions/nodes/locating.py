@@ -11,7 +11,7 @@ meet: the newest one stays. Invariant: while all nodes are connected, a client h
 import logging
 import sys
 from asyncio import Transport
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
@@ -20,9 +20,9 @@ from mqttlite.core.connect.connection import CLOSED, CONNECTED, Connection
 from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.core.question import Locate
 from mqttlite.core.session.session import Session
-from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Held, Moved, Note, Room, Settled, Told
+from mqttlite.extensions.nodes.blobs import Ask, Begin, End, Forget, Held, Moved, Note, Settled, Told
 from mqttlite.extensions.nodes.moving import Moving
-from mqttlite.extensions.nodes.pipes import ClientEnd, Flow, PipeEnd, SessionEnd
+from mqttlite.extensions.nodes.pipes import ClientEnd, Flow, Pipes, SessionEnd
 from mqttlite.net.link import Link, about
 from mqttlite.net.local_session import waiting_in
 from mqttlite.net.loop_driver import LoopDriver
@@ -98,6 +98,7 @@ class Locating:
         core: Broker,
         driver: LoopDriver,
         answer: Callable[[int, bool], None],
+        pipes: Pipes,
     ) -> None:
         self._me: Final = me
         self._peers: Final = peers
@@ -118,8 +119,7 @@ class Locating:
         whose clients have not come yet."""
         self._coming: Final[dict[str, list[Connection]]] = {}
         """Connections that were told to begin a session here, and may not have yet."""
-        self._pipes: Final[dict[tuple[str, int], PipeEnd]] = {}
-        self._latest_pipe = 0
+        self._pipes: Final = pipes
         self._begun: Final[list[tuple[Connection, set[str]]]] = []
         """Connections that were told to begin a session here, with the nodes that were asked."""
         self._telling: Final[dict[str, Iterator[Held]]] = {}
@@ -197,8 +197,6 @@ class Locating:
         for client_id, promises in list(self._promised.items()):
             for promise in [each for each in promises if each[0] == name]:
                 self._keep_promise(client_id, promise)
-        for key in [key for key in self._pipes if key[0] == name]:
-            self._pipes[key].on_end()
 
     def tick(self) -> None:
         """Called several times a second: wait no longer for nodes that are away, and forget what is past."""
@@ -263,9 +261,8 @@ class Locating:
         assert isinstance(link, Link), "a client with a socket"
         data = self._core.give_up(connection, self._driver.time())
         self._driver.wake()
-        self._latest_pipe += 2
-        pipe = self._latest_pipe + (self._me > peer.name)
-        key = peer.name, pipe
+        name = peer.name
+        pipe = self._pipes.draw(name)
         peer.note(
             Begin(
                 *(pipe, question.id, question.client_id, self._places[link.listener], link.address),
@@ -277,45 +274,33 @@ class Locating:
             Flow(pipe, peer.note, lambda _is_full: None).send(data)
             peer.note(End(pipe))
             return
-        self.passed_on[peer.name] = self.passed_on.get(peer.name, 0) + 1
-        end = self._pipes[key] = ClientEnd(pipe, peer.note, link, lambda: self._on_client_gone(key))
+        self.passed_on[name] = self.passed_on.get(name, 0) + 1
+        end = ClientEnd(pipe, peer.note, link, lambda: self._on_client_gone(name, pipe))
+        self._pipes.add(name, pipe, end)
         end.flow.send(data)
 
-    def _on_client_gone(self, key: tuple[str, int]) -> None:
-        if self._pipes.pop(key, None) is not None:
-            self.passed_on[key[0]] -= 1
+    def _on_client_gone(self, name: str, pipe: int) -> None:
+        if self._pipes.remove(name, pipe):
+            self.passed_on[name] -= 1
 
     # ------------------------------------------------------------------ what other nodes say
 
-    def on_notes(self, peer: Asked, notes: Sequence[Note]) -> None:
-        """Notes of another node, in order."""
-        for note in notes:
-            if isinstance(note, Bytes):
-                end = self._pipes.get((peer.name, note.pipe))
-                if end is not None:  # it may have ended at this end
-                    end.on_bytes(note.data)
-            elif isinstance(note, Room):
-                end = self._pipes.get((peer.name, note.pipe))
-                if end is not None:
-                    end.flow.on_room(note.size)
-            elif isinstance(note, Ask):
-                self._on_ask(peer, note)
-            elif isinstance(note, Told):
-                self._on_told(peer, note)
-            elif isinstance(note, Begin):
-                self._on_begin(peer, note)
-            elif isinstance(note, End):
-                end = self._pipes.get((peer.name, note.pipe))
-                if end is not None:
-                    end.on_end()
-            elif isinstance(note, Forget):
-                self._keep_promise(note.client_id, (peer.name, note.number))
-            elif isinstance(note, Held):
-                self._on_held(note)
-            elif isinstance(note, Moved):
-                self._moving.on_moved(peer, note)
-            elif isinstance(note, Settled):
-                self._moving.on_settled(note)
+    def on_note(self, peer: Asked, note: Ask | Told | Begin | Forget | Held | Moved | Settled) -> None:
+        """A note of another node about a client that connects, or about its session."""
+        if isinstance(note, Ask):
+            self._on_ask(peer, note)
+        elif isinstance(note, Told):
+            self._on_told(peer, note)
+        elif isinstance(note, Begin):
+            self._on_begin(peer, note)
+        elif isinstance(note, Forget):
+            self._keep_promise(note.client_id, (peer.name, note.number))
+        elif isinstance(note, Held):
+            self._on_held(note)
+        elif isinstance(note, Moved):
+            self._moving.on_moved(peer, note)
+        else:
+            self._moving.on_settled(note)
 
     def _on_ask(self, peer: Asked, ask: Ask) -> None:
         self._latest_stamp = max(self._latest_stamp, ask.stamp)
@@ -338,10 +323,10 @@ class Locating:
 
     def _on_begin(self, peer: Asked, begin: Begin) -> None:
         """A client of another node comes to its session here."""
-        key = peer.name, begin.pipe
+        name, pipe = peer.name, begin.pipe
         self._keep_promise(begin.client_id, (peer.name, begin.number))
         listener = self._listeners.get(begin.listener)
-        end = SessionEnd(begin.pipe, peer.note, lambda: self._on_session_gone(key))
+        end = SessionEnd(pipe, peer.note, lambda: self._on_session_gone(name, pipe))
         link = None
         if listener is not None:
             link = listener.take_in(end, begin.address, begin.verified_name, begin.tls_version, begin.tls_cipher)
@@ -353,11 +338,11 @@ class Locating:
             )
             peer.note(End(begin.pipe))
             return
-        self._pipes[key] = end
+        self._pipes.add(name, pipe, end)
         self._coming.setdefault(begin.client_id, []).append(link.connection)
 
-    def _on_session_gone(self, key: tuple[str, int]) -> None:
-        self._pipes.pop(key, None)
+    def _on_session_gone(self, name: str, pipe: int) -> None:
+        self._pipes.remove(name, pipe)
 
     # ------------------------------------------------------------------ the sessions here
 

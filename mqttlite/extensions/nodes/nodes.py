@@ -17,16 +17,39 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.interest import HeldSuback, Interest
 from mqttlite.core.limits import MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES
 from mqttlite.core.message import Message
-from mqttlite.extensions.nodes.blobs import VERSION, Blob, Data, Hello, Note, Notes, Open, decode, encode
-from mqttlite.extensions.nodes.calls import Calls, is_call
+from mqttlite.extensions.nodes.blobs import (
+    VERSION,
+    Blob,
+    Bytes,
+    Data,
+    End,
+    Hello,
+    Leave,
+    More,
+    Note,
+    Notes,
+    Open,
+    Part,
+    Reach,
+    Reached,
+    Room,
+    decode,
+    encode,
+)
+from mqttlite.extensions.nodes.calls import Calls
 from mqttlite.extensions.nodes.carrier import Carrier, CarrierLost
+from mqttlite.extensions.nodes.far import Far
 from mqttlite.extensions.nodes.locating import Locating, TakesIn
 from mqttlite.extensions.nodes.options import is_name
 from mqttlite.extensions.nodes.peer import NodeState, Peer
+from mqttlite.extensions.nodes.pipes import Pipes
+from mqttlite.extensions.nodes.places import Feature
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.extensions.nodes.shares import shares_of
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.telemetry.figures import Values
+from mqttlite.wire.constants import V5
+from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
 HELLO_S: Final = 1.0
 """How often a node says that it runs."""
@@ -89,6 +112,7 @@ class Nodes:
         driver: LoopDriver,
         carrier: Carrier,
         on_alarm: Callable[[bool, str], None],
+        features: Sequence[Feature] = (),
     ) -> None:
         self.node: Final = node
         self._run: Final = secrets.randbits(62) + 1
@@ -106,7 +130,14 @@ class Nodes:
         self._has_untold_shares = False
         self._connected_told_at = 0.0
         self._peers: Final[dict[str, Peer]] = {}
-        self.locating: Final = Locating(node, self._peers, core, driver, self._answer)
+        self._pipes: Final = Pipes(node)
+        self.locating: Final = Locating(node, self._peers, core, driver, self._answer, self._pipes)
+        self.far: Final = Far(
+            *(node, self._peers, features, core, driver, self._pipes),
+            on_news=self._is_woken.set,
+            on_answer=self._is_woken.set,
+            refuse=self._refuse,
+        )
         self.calls: Final = Calls(self._peers)
         self._waiting: Final[deque[_Waiting]] = deque()
         self._late: Final[dict[str, int]] = {}
@@ -133,6 +164,8 @@ class Nodes:
             if not session.client_id.startswith(CLIENT_ID_PREFIX):
                 continue
             name = session.client_id.removeprefix(CLIENT_ID_PREFIX)
+            if "/" in name and session.identity.is_trusted:  # of a client of a node
+                continue
             peer = self._peer(name) if session.identity.is_trusted and is_name(name) else None
             if peer is None:  # of a client, from a time when this broker was no node; or there are too many
                 self._core.end_session(session.client_id, self._loop.time())
@@ -193,9 +226,11 @@ class Nodes:
         news, held = self._interest.take(is_due)
         if self._is_widened:
             news = dict(shares_of(news.items()))
-        if news:
+        places = self.far.places.take()
+        if news or places:
             self._widen_if_many()
             told = [(EVERYTHING, 2), *shares_of(news.items())] if self._is_widened else list(news.items())
+            told += places.items()
             for peer in self._peers.values():
                 peer.tell(told)
         if held:
@@ -232,7 +267,7 @@ class Nodes:
 
     def _filters(self) -> Iterable[tuple[bytes, int]]:
         plain = [(EVERYTHING, 2)] if self._is_widened else self._interest.current()
-        return plain + self._interest.shares.current()
+        return plain + self._interest.shares.current() + self.far.places.current()
 
     def _look(self) -> None:
         """Send the SUBACKs that need not wait any longer, in order."""
@@ -242,15 +277,31 @@ class Nodes:
         while self._waiting:
             first = self._waiting[0]
             missing = [name for name, count in first.counts.items() if self._lacks(name, count)]
+            missing += [name for each in first.held for name in self._awaited(each.number) if name not in self._late]
             if missing and now - first.since < TOLD_S:
                 return
             for name in missing:
                 if name not in self._late:
-                    self._late[name] = first.counts[name]
+                    self._late[name] = first.counts.get(name, 0)
                     _log.warning("node %s does not answer: subscriptions are acknowledged without it", name)
             self._waiting.popleft()
             self._core.acknowledge_subscriptions(first.held, now)
             self._driver.wake()
+
+    def _awaited(self, number: int) -> list[str]:
+        """The nodes at which the client of that connection subscribes to queues or streams."""
+        connection = self._core.connections.get(number)
+        return [] if connection is None else self.far.awaited(connection.client_id)
+
+    def _refuse(self, client_id: str, topic_filter: bytes, code: int, reason: str) -> bool:
+        """Another node has refused a subscription to a queue or stream. False if its SUBACK does not wait any more."""
+        is_found = False
+        for waiting in self._waiting:
+            for each in waiting.held:
+                connection = self._core.connections.get(each.number)
+                if connection is not None and connection.client_id == client_id:
+                    is_found |= each.refuse(topic_filter, code if connection.version == V5 else SUBACK_FAILURE, reason)
+        return is_found
 
     def _lacks(self, name: str, count: int) -> bool:
         """Whether a node is connected, and has not taken so many news."""
@@ -315,17 +366,30 @@ class Nodes:
                 filters=self._filters,
                 draw=lambda: secrets.randbits(62) + 1,
                 on_notes=self._on_notes,
+                on_places=self.far.places.on_told,
                 on_away=self._on_away,
-                on_connected=self.locating.on_connected,
+                on_connected=self._on_connected,
             )
         return peer
 
-    def _on_notes(self, peer: Peer, notes: Sequence[Note]) -> None:
-        self.locating.on_notes(peer, [each for each in notes if not is_call(each)])
-        self.calls.on_notes(peer, [each for each in notes if is_call(each)])
+    def _on_notes(self, peer: Peer, notes: list[Note]) -> None:
+        for note in notes:
+            if isinstance(note, Bytes | Room | End):
+                self._pipes.on_note(peer.name, note)
+            elif isinstance(note, Reach | Reached | Leave):
+                self.far.on_note(peer, note)
+            elif isinstance(note, Part | More):
+                self.calls.on_note(peer, note)
+            else:
+                self.locating.on_note(peer, note)
+
+    def _on_connected(self, peer: Peer) -> None:
+        self.far.on_connected(peer.name)
+        self.locating.on_connected(peer)
 
     def _on_away(self, name: str) -> None:
         self.locating.on_away(name)
+        self._pipes.on_away(name)
         self.calls.on_away(name)
 
     @property
@@ -361,6 +425,7 @@ class Nodes:
             for peer in self._peers.values():
                 peer.tick(now)
             self.locating.tick()
+            self.far.tick()
             if self._interest.shares.has_news and now - self._connected_told_at >= CONNECTED_S:
                 self._is_woken.set()
             self._look()

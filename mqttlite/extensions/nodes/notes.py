@@ -7,7 +7,21 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, Forget, Held, Moved, Note, Notes, Part, Settled
+from mqttlite.extensions.nodes.blobs import (
+    Ask,
+    Begin,
+    Bytes,
+    Forget,
+    Held,
+    Leave,
+    Moved,
+    Note,
+    Notes,
+    Part,
+    Reach,
+    Reached,
+    Settled,
+)
 
 NOTE_BYTES: Final = 64
 """How large a note is at most, but for the bytes of a pipe or a request, and for what a client chooses."""
@@ -70,4 +84,8 @@ def size_of(note: Note) -> int:
         return NOTE_BYTES + 4 * (len(note.client_id) + len(note.address) + len(note.verified_name or ""))
     if isinstance(note, Held):
         return NOTE_BYTES + 4 * (len(note.client_id) + len(note.username or ""))
-    return NOTE_BYTES + (4 * len(note.client_id) if isinstance(note, Ask | Forget | Settled) else 0)
+    if isinstance(note, Reached):
+        return NOTE_BYTES + sum(NOTE_BYTES + len(each) for each in note.filters)
+    if isinstance(note, Reach):
+        return NOTE_BYTES + 4 * (len(note.client_id) + len(note.username or "")) + len(note.mount_point)
+    return NOTE_BYTES + (4 * len(note.client_id) if isinstance(note, Ask | Forget | Leave | Settled) else 0)

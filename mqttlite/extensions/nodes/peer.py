@@ -24,6 +24,7 @@ from mqttlite.core.message import Message
 from mqttlite.extensions.nodes.blobs import VERSION, Blob, Close, Data, Note, Notes, Open
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.extensions.nodes.notes import NoteBook
+from mqttlite.extensions.nodes.places import is_place
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.extensions.nodes.shares import is_share, membership
 from mqttlite.net.link import LinkDriver
@@ -128,12 +129,13 @@ class Peer:
         filters: Callable[[], Iterable[tuple[bytes, int]]],
         draw: Callable[[], int],
         on_notes: Callable[["Peer", list[Note]], None],
+        on_places: Callable[[str, dict[bytes, int], bool], dict[bytes, int]],
         on_away: Callable[[str], None],
         on_connected: Callable[["Peer"], None],
     ) -> None:
         """`run` is that of this node; `filters` are what is subscribed here; `draw` draws a number; `wake` has `blobs`
-        called soon; `on_notes` is called with what it says about clients that connect, and `on_away` at the end of a
-        connection, with its name."""
+        called soon; `on_notes` is called with what it says about clients, `on_places` with what queues and streams are
+        there (as `Places.on_told`), and `on_away` at the end of a connection, with its name."""
         self.name: Final = name
         self.is_connected: bool = False
         self.reason: str = "It was not heard of since this broker started."
@@ -157,6 +159,7 @@ class Peer:
         self._filters: Final = filters
         self._draw: Final = draw
         self._on_notes: Final = on_notes
+        self._on_places: Final = on_places
         self._on_away: Final = on_away
         self._on_connected: Final = on_connected
         self._notes: Final = NoteBook()
@@ -588,7 +591,12 @@ class Peer:
         requests: list[SubscriptionRequest] = []
         size = 0
         gone: list[bytes] = []
-        for topic_filter, qos in dict(blob.news).items():  # of several changes of a filter, the last holds
+        news = dict(blob.news)  # of several changes of a filter, the last holds
+        places = {name: made for name, made in news.items() if is_place(name)}
+        if places or blob.is_whole:
+            kept = self._on_places(self.name, places, blob.is_whole)
+            news = {name: qos for name, qos in news.items() if name not in places} | kept
+        for topic_filter, qos in news.items():
             self._stale.discard(topic_filter)
             if qos == NOBODY:
                 gone.append(topic_filter)

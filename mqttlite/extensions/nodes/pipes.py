@@ -1,7 +1,9 @@
-"""Pipes: the bytes of a client on their way between the node it has connected to and the node that has its session.
+"""Pipes: bytes of MQTT packets on their way between two nodes, for one client each.
 
-The first has a `ClientEnd`, the protocol of the client's socket; the other one a `SessionEnd`, the transport of a link
-like that of any client. Invariant: neither sends more than `WINDOW_BYTES` that the other has not taken.
+A client that has connected to one node and has its session at another one has a `ClientEnd`, the protocol of its
+socket, and a `SessionEnd`, the transport of a link like that of any client. Those of clients that consume from queues
+and streams of other nodes are in `far_clients`. Invariant: neither end sends more than `WINDOW_BYTES` that the other
+has not taken.
 """
 
 import asyncio
@@ -78,6 +80,49 @@ class PipeEnd(Protocol):
     def on_end(self) -> None:
         """The other end has ended, or is out of reach."""
         ...
+
+
+class Pipes:
+    """All pipes of this node, `me`, by the node at the other end."""
+
+    def __init__(self, me: str) -> None:
+        self._me: Final = me
+        self._ends: Final[dict[tuple[str, int], PipeEnd]] = {}
+        self._latest = 0
+
+    def draw(self, node: str) -> int:
+        """The number of a new pipe."""
+        self._latest += 2
+        return self._latest + (self._me > node)
+
+    def add(self, node: str, pipe: int, end: PipeEnd) -> None:
+        """A pipe begins."""
+        self._ends[node, pipe] = end
+
+    def get(self, node: str, pipe: int) -> PipeEnd | None:
+        """The end of a pipe here, if it has not ended."""
+        return self._ends.get((node, pipe))
+
+    def remove(self, node: str, pipe: int) -> bool:
+        """A pipe has ended at this end. Return whether it was there."""
+        return self._ends.pop((node, pipe), None) is not None
+
+    def on_note(self, node: str, note: Bytes | Room | End) -> None:
+        """What another node says about a pipe, which may have ended at this end."""
+        end = self._ends.get((node, note.pipe))
+        if end is None:
+            return
+        if isinstance(note, Bytes):
+            end.on_bytes(note.data)
+        elif isinstance(note, Room):
+            end.flow.on_room(note.size)
+        else:
+            end.on_end()
+
+    def on_away(self, node: str) -> None:
+        """A node is not connected any more."""
+        for key in [key for key in self._ends if key[0] == node]:
+            self._ends[key].on_end()
 
 
 class ClientEnd(asyncio.Protocol):

@@ -50,10 +50,10 @@ class QueueBuilder:
         )
 
     def make(
-        self, options: QueueOptions, origin: str, mount_point: str, ack_key: bytes, owner: str | None
+        self, options: QueueOptions, origin: str, mount_point: str, ack_key: bytes, owner: str | None, made_us: int
     ) -> ManagedQueue:
         """Create a queue without bindings. `ack_key` is the key of its `ack-id`s, `owner` the user of the subscriber
-        that creates it."""
+        that creates it, at `made_us`."""
         dead_letters = DeadLetters(
             *(options.name, self._core.effects, self._publish, self._forwarding.add, self._wall_ahead_us)
         )
@@ -67,7 +67,7 @@ class QueueBuilder:
             AckIds(ack_key),
             self._may_receive if origin == SUBSCRIBER else None,
         )
-        kept = ManagedQueue(options, origin, mount_point, owner, queue, dead_letters)
+        kept = ManagedQueue(options, origin, mount_point, owner, made_us, queue, dead_letters)
         self.set_up(kept)
         return kept
 

@@ -57,6 +57,7 @@ class ManagedQueue:
         origin: str,
         mount_point: str,
         owner: str | None,
+        made_us: int,
         queue: Queue,
         dead_letters: DeadLetters,
     ) -> None:
@@ -65,11 +66,15 @@ class ManagedQueue:
         """Who created it: `config`, `admin` or `subscriber`."""
         self.mount_point: Final = mount_point
         self.owner: Final = owner
+        self.made_us: Final = made_us
+        """When it was created, in microseconds of Unix time; 0: not known."""
         self.queue: Final = queue
         self.dead_letters: Final = dead_letters
         self.push_stopped = ""
         """Why its push is stopped; empty if it is not."""
         self.idle: IdleEnd | None = None
+        self.is_leaving = False
+        """Whether its messages move to another node, and it ends when it has none."""
 
     @property
     def is_pushed(self) -> bool:
@@ -87,6 +92,7 @@ class ManagedQueue:
             self.push_stopped,
             queue.leases.ack_ids.key,
             self.owner,
+            self.made_us,
         ).encode()
 
     def state(self, consumers: int, now: float) -> QueueState:

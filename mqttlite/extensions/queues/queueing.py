@@ -48,10 +48,10 @@ class Queueing:
         self.figures: Final = QueueFigures(queues, clock)
         for action in ACTIONS:
             control = QueueControl(queues, action)
-            core.bind(control.topic_filter, control)
+            core.bind(control.topic_filter, control, hears_others=True)
         self._commands: Final = QueueCommands(queues, self.api, core, clock, wake, tell)
         for topic_filter in self._commands.sink.topic_filters:
-            core.bind(topic_filter, self._commands.sink)
+            core.bind(topic_filter, self._commands.sink, hears_others=True)
 
     async def close_inputs(self) -> None:
         """Stop to accept commands."""

@@ -34,6 +34,8 @@ class Definition(msgspec.Struct, frozen=True):
     """Of its `ack-id`s; empty in the record of an earlier version."""
     owner: str | None = None
     """The user of the subscriber that created it."""
+    made_us: int = 0
+    """When it was created, in microseconds of Unix time; 0: by an earlier version."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

@@ -16,6 +16,8 @@ from mqttlite.core.connect.attempts import AttemptTracer
 from mqttlite.core.log_changes import LoadedOfLog, RemoveRecord, SaveRecord
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler
+from mqttlite.core.message_numbers import MICROSECONDS
+from mqttlite.core.route.relayed import number_of
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
@@ -36,6 +38,7 @@ from mqttlite.extensions.queues.options import (
     DeliveryOptions,
     QueueOptions,
 )
+from mqttlite.extensions.queues.outcomes import NACKED
 from mqttlite.extensions.queues.push_target import PushTarget, new_secret
 from mqttlite.extensions.queues.queue import Queue
 from mqttlite.extensions.queues.records import QueueRecord, QueueRecords
@@ -47,6 +50,9 @@ from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
 
 _PER_USER: Final = "delivery.max_queues_per_user"
+
+MOVED_AT_ONCE: Final = 500
+"""How many messages of a queue go to another node in one step."""
 
 _KEEP_WORK: Final = 50
 """The work of keeping a dead letter."""
@@ -78,6 +84,7 @@ class Queues:
     ) -> None:
         self._core: Final = core
         self._clock: Final = clock
+        self._wall_ahead_us: Final = wall_ahead_us
         self._configured: Final = tuple(options)
         self._delivery: Final = delivery
         self._kept: Final[dict[str, ManagedQueue]] = {}
@@ -100,6 +107,8 @@ class Queues:
         )
         self.check_push: Callable[[PushTarget], None] = lambda target: None
         """Raises `ValueError` for a target that is not allowed."""
+        self.elsewhere: Callable[[str], str] = lambda name: ""
+        """The node that has the queue of a name; empty if no other one has."""
         self.on_changed: Final[list[Callable[[str], None]]] = []
         """Each is called when a queue was made, changed or deleted, or its push was stopped or begins again."""
 
@@ -208,7 +217,9 @@ class Queues:
         options = saved.options if configured is None else configured
         origin = saved.origin if configured is None else "config"
         owner = saved.owner if configured is None else None
-        kept = self._builder.make(options, origin, saved.mount_point, saved.ack_key or new_key(), owner)
+        kept = self._builder.make(
+            *(options, origin, saved.mount_point, saved.ack_key or new_key(), owner, saved.made_us)
+        )
         kept.queue.paused = saved.paused
         kept.push_stopped = saved.push_stopped if options.push == saved.options.push else ""
         record.fill(kept.queue, self._core.effects.numbers.latest)
@@ -248,10 +259,14 @@ class Queues:
         self._core.effects.now = self._clock()
         if options.name in self._kept:
             raise QueueExists(f"there is a queue {options.name} already")
+        node = self.elsewhere(options.name)
+        if node:
+            raise QueueExists(f"there is a queue {options.name} already, at node {node}")
         if len(self._kept) >= self._delivery.max_queues:
             raise TooManyQueues(f"there are {len(self._kept)} queues, which is the limit (delivery.max_queues)")
         kept = self._builder.make(
-            self._with_checked_push(options, None), origin, mount_point.decode(), new_key(), owner
+            *(self._with_checked_push(options, None), origin, mount_point.decode(), new_key(), owner),
+            self._wall_ahead_us + int(self._core.effects.now * MICROSECONDS),
         )
         self._save(kept)
         kept.queue.seeking.refresh()
@@ -270,7 +285,7 @@ class Queues:
         for each in set(kept.options.filters) - set(options.filters):
             self._core.unbind(each.encode(), kept.queue)
         for each in set(options.filters) - set(kept.options.filters):
-            self._core.bind(each.encode(), kept.queue)
+            self._core.bind(each.encode(), kept.queue, hears_others=True)
         kept.options = options
         kept.queue.change(options)
         self._builder.set_up(kept)
@@ -280,9 +295,8 @@ class Queues:
     def delete(self, name: str) -> None:
         """Delete a queue with its messages and dead letters. Raises `NoSuchQueue`."""
         kept = self._find(name)
-        for each in kept.options.filters:
-            self._core.unbind(each.encode(), kept.queue)
-        self._subscribers.leave(name, kept.queue)
+        if not kept.is_leaving:
+            self._unbind(kept)
         self.snapshots.forget_queue(name)
         kept.queue.end()
         kept.dead_letters.end()
@@ -501,6 +515,41 @@ class Queues:
             kept.idle.use()
         return kept
 
+    # ------------------------------------------------------------------ one of several nodes
+
+    @property
+    def first_level(self) -> bytes:
+        """Of their topics."""
+        return QUEUES.first_level
+
+    def made(self) -> dict[str, tuple[int, bool]]:
+        """The queues that are here to stay: when each was created, in microseconds of Unix time, and whether its
+        consumers get only messages whose topics they may receive."""
+        return {
+            name: (kept.made_us, kept.origin == SUBSCRIBER) for name, kept in self._kept.items() if not kept.is_leaving
+        }
+
+    def leave(self, name: str, give: Callable[[Message], bool]) -> bool:
+        """Move a queue away, in steps: it takes no more messages, and `give` gets those that it has. It returns whether
+        it has taken a message, and then has it after the next commit. Return whether the queue is gone. One with dead
+        letters stays, without messages, until they are replayed or dropped."""
+        kept = self._find(name)
+        if not kept.is_leaving:
+            kept.is_leaving = True
+            self._unbind(kept)
+            kept.queue.pause(False)
+            self._announce_change(name)
+        for entry in kept.queue.pull("node", MOVED_AT_ONCE, SHORTEST_DEADLINE_S, outlives_broker=False):
+            if give(entry.message):
+                kept.queue.leases.acknowledge(entry)
+            else:
+                kept.queue.leases.fail(entry, entry.attempts, NACKED, SHORTEST_DEADLINE_S)
+        kept.queue.wake()
+        if kept.queue.contents.depth or len(kept.dead_letters):
+            return False
+        self.delete(name)
+        return True
+
     def _announce_change(self, name: str) -> None:
         for on_changed in self.on_changed:
             on_changed(name)
@@ -533,8 +582,17 @@ class Queues:
         if kept.origin == SUBSCRIBER:
             self._owned[kept.owner] += 1
         for each in kept.options.filters:
-            self._core.bind(each.encode(), kept.queue)
+            self._core.bind(each.encode(), kept.queue, hears_others=True)
+        self._core.name(number_of(f"$queue/{name}".encode()), kept.queue)
         self._subscribers.join(name, kept.queue)
+
+    def _unbind(self, kept: ManagedQueue) -> None:
+        """Take no more messages, and deliver none to sessions."""
+        name = kept.options.name
+        for each in kept.options.filters:
+            self._core.unbind(each.encode(), kept.queue)
+        self._core.name(number_of(f"$queue/{name}".encode()), None)
+        self._subscribers.leave(name, kept.queue)
 
     def _save(self, kept: ManagedQueue) -> None:
         self._core.effects.record(SaveRecord(kept.queue.contents.key, kept.definition()))

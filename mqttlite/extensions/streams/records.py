@@ -26,6 +26,8 @@ class Definition(msgspec.Struct, frozen=True):
 
     options: StreamOptions
     origin: str
+    made_us: int = 0
+    """When it was made, in microseconds of Unix time; 0: by an earlier version."""
 
 
 class SavedSegments(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -99,6 +99,10 @@ class Streams:
         self._is_restored = False
         self._readers: Final = Readers(core, self._context, self._kept, filters)
         self._retention: Retention | None = None
+        self.elsewhere: Callable[[str], str] = lambda name: ""
+        """The node that has the stream of a name; empty if no other one has."""
+        self.on_changed: Final[list[Callable[[str], None]]] = []
+        """Each is called when a stream was made or deleted."""
 
     # ------------------------------------------------------------------ as `Namespace`
 
@@ -215,7 +219,7 @@ class Streams:
             if name in configured:  # the number of partitions is that of the messages
                 options = msgspec.structs.replace(configured[name], partitions=options.partitions)
                 origin = "config"
-            kept = self._open(options, origin)
+            kept = self._open(options, origin, saved.made_us)
             for each in kept.stream.partitions:
                 logs[each.key] = each
             if (options, origin) != (saved.options, saved.origin):
@@ -239,7 +243,7 @@ class Streams:
             _log.error("the options of the stream %s are lost: it is made anew, with its messages", name)
             kept_for_ever = StreamOptions(name=name, keep_s=0, keep_bytes=1 << 60)
             options = msgspec.structs.replace(configured.get(name, kept_for_ever), partitions=partitions)
-            kept = self._open(options, "config" if name in configured else "admin")
+            kept = self._open(options, "config" if name in configured else "admin", 0)
             for each in kept.stream.partitions:
                 logs[each.key] = each
             self._save_definition(kept)
@@ -263,15 +267,19 @@ class Streams:
         self._core.effects.now = self._clock()
         if options.name in self._kept:
             raise StreamExists(f"there is a stream {options.name} already")
+        node = self.elsewhere(options.name)
+        if node:
+            raise StreamExists(f"there is a stream {options.name} already, at node {node}")
         if len(self._kept) >= MAX_STREAMS:
             raise TooManyStreams(f"there are {MAX_STREAMS} streams, which is the limit")
         partitions = sum(len(each.stream.partitions) for each in self._kept.values())
         if partitions + options.partitions > MAX_ALL_PARTITIONS:
             raise TooManyStreams(f"all streams together have {partitions} of {MAX_ALL_PARTITIONS} partitions")
-        kept = self._open(options, origin)
+        kept = self._open(options, origin, self._context.now_us)
         self._save_definition(kept)
         for each in kept.stream.partitions:
             self._save_segments(kept.stream, each.number)
+        self._announce_change(options.name)
         if self._retention is not None:
             self._look_for_old()
             self._set_groups(options)
@@ -299,6 +307,32 @@ class Streams:
         kept.stream.window.delete()
         self._core.effects.record(RemoveRecord(f"{DEFINITION}{name}"))
         del self._kept[name]
+        self._announce_change(name)
+
+    # ------------------------------------------------------------------ one of several nodes
+
+    @property
+    def first_level(self) -> bytes:
+        """Of their topics."""
+        return STREAMS.first_level
+
+    def made(self) -> dict[str, tuple[int, bool]]:
+        """When each stream was made, in microseconds of Unix time, and False: a reader gets all that is in it."""
+        return {name: (kept.made_us, False) for name, kept in self._kept.items()}
+
+    def leave(self, name: str, give: Callable[[Message], bool]) -> bool:
+        """Delete a stream that never had a message and has no groups but those of its options, for another node has
+        one of its name. Return whether it did: positions are about the messages of one stream, and cannot move."""
+        kept = self._find(name)
+        options = {each.name for each in kept.options.groups}
+        if kept.readers or kept.groups.keys() - options or any(each.end for each in kept.stream.partitions):
+            return False
+        self.delete(name)
+        return True
+
+    def _announce_change(self, name: str) -> None:
+        for on_changed in self.on_changed:
+            on_changed(name)
 
     def set_group(self, name: str, group: str, settings: SharedGroupSettings) -> None:
         """Make a shared group, or give it other options. Raises `NoSuchStream`, `TooManyStreams`, and `WrongMode` for a
@@ -409,17 +443,17 @@ class Streams:
             raise NoSuchStream(f"there is no stream {name[:128]!r}")
         return kept
 
-    def _open(self, options: StreamOptions, origin: str) -> KeptStream:
+    def _open(self, options: StreamOptions, origin: str, made_us: int) -> KeptStream:
         """Make a stream, and bind it."""
         save = partial(self._save_segments_of, options.name)
         stream = Stream(options, self._context, save)
-        kept = self._kept[options.name] = KeptStream(options, origin, stream, {}, {}, Counter())
+        kept = self._kept[options.name] = KeptStream(options, origin, stream, {}, {}, Counter(), made_us)
         for each in (*options.filters, f"$stream/{options.name}"):
-            self._core.bind(each.encode(), stream)
+            self._core.bind(each.encode(), stream, hears_others=True)
         return kept
 
     def _save_definition(self, kept: KeptStream) -> None:
-        data = msgspec.json.encode(Definition(kept.options, kept.origin))
+        data = msgspec.json.encode(Definition(kept.options, kept.origin, kept.made_us))
         self._core.effects.record(SaveRecord(f"{DEFINITION}{kept.options.name}", data))
 
     def _look(self, name: str, number: int) -> None:

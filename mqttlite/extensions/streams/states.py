@@ -23,6 +23,8 @@ class KeptStream:
     groups: dict[str, Group | SharedGroup]
     per_client: Counter[str]
     """How many readers each client has."""
+    made_us: int
+    """When it was made, in microseconds of Unix time; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

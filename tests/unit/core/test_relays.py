@@ -8,9 +8,13 @@ import pytest
 from mqttlite.core.changes import SaveRetained
 from mqttlite.core.interest import NOBODY, HeldSuback, Interest
 from mqttlite.core.limits import MAX_HELD_SUBACKS, Limits
-from mqttlite.core.route.relayed import RETAINED_COPY
+from mqttlite.core.message import Delivery, Message
+from mqttlite.core.route.relayed import RETAINED_COPY, number_of
+from mqttlite.core.route.subscription import Subscription
+from mqttlite.core.session.session import Session
+from mqttlite.extensions.queues.namespace import QUEUES
 from mqttlite.filters import Filters
-from mqttlite.wire.constants import PUBACK, V5
+from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Suback, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import ReasonCode
@@ -40,6 +44,41 @@ def copy(client: Client, topic: str, payload: str, seconds: float, qos: int = 1)
     answer = client.received()[-1]
     assert isinstance(answer, Ack)
     return answer.reason_code
+
+
+def payloads_of(sink: Recorder) -> list[bytes]:
+    return [payload for _topic, payload, _qos in sink.messages]
+
+
+class Members:
+    """A `Namespace` of which each client may be a member."""
+
+    syntax = QUEUES
+
+    def admit(self, *_args: object) -> str:
+        return ""
+
+    def add(self, session: Session, subscription: Subscription) -> None:
+        session.pull_with(Giver(session))
+
+    def remove(self, subscription: object) -> None: ...
+
+    def restored(self) -> None: ...
+
+
+class Giver:
+    """A `Puller`: gives its session one message."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._has_given = False
+
+    def on_room(self) -> None:
+        if not self._has_given:
+            self._has_given = True
+            self._session.lend(Delivery(Message(b"given", b"", 1), 1, False))
+
+    def on_gone(self) -> None: ...
 
 
 def kept(world: World, topic: str) -> str | None:
@@ -81,6 +120,56 @@ def test_a_relayed_message_reaches_no_group_and_no_sink_but_sessions_with_filter
     careful.publish("t", "7", qos=qos)
     assert member.payloads() == ["7"]
     assert len(sink.messages) == 1
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("burst", [1, 3])
+def test_a_relayed_message_reaches_a_sink_that_hears_other_brokers(qos: int, burst: int) -> None:
+    world = World()
+    hears, alone = Recorder(), Recorder()
+    world.broker.bind(b"t", hears, hears_others=True)
+    world.broker.bind(b"t", alone)
+    source = relay(world, "a")
+    source.send(*[Publish(b"t", b"x", qos, packet_id=source.packet_id() if qos else 0) for _ in range(burst)])
+    assert payloads_of(hears) == [b"x"] * burst
+    assert alone.messages == []
+    world.connect("c").publish("t", "here", qos=qos)
+    assert len(hears.messages) == burst + 1
+    assert len(alone.messages) == 1
+
+
+def test_a_sink_of_its_own_gets_what_is_published_to_something_of_another_broker() -> None:
+    world = World()
+    general, own = Recorder(), Recorder()
+    world.broker.bind(b"$queue/+/$ack", general, hears_others=True)
+    world.broker.bind(b"$queue/far/#", own, is_alone=True)
+    client, source = world.connect("c"), relay(world, "a")
+    for sender in (client, source):
+        for name in ("far", "here"):
+            sender.publish(f"$queue/{name}/$ack", name, qos=1)
+    assert payloads_of(own) == [b"far"]
+    assert payloads_of(general) == [b"here", b"here"]
+    world.broker.unbind(b"$queue/far/#", own)
+    client.publish("$queue/far/$ack", "again", qos=1)
+    assert payloads_of(general)[-1] == b"again"
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_relay_names_a_sink_by_its_number(qos: int) -> None:
+    world = World()
+    reader, sink = world.connect("s"), Recorder()
+    reader.subscribe("t", qos=1)
+    source = relay(world, "a")
+    number = number_of(b"$queue/jobs")
+    world.broker.name(number, sink)
+    properties = Properties(subscription_identifiers=[number])
+    source.send(Publish(b"t", b"x", qos, packet_id=source.packet_id() if qos else 0, properties=properties))
+    assert payloads_of(sink) == [b"x"]
+    world.broker.name(number, None)
+    properties = Properties(subscription_identifiers=[number])
+    source.send(Publish(b"t", b"y", qos, packet_id=source.packet_id() if qos else 0, properties=properties))
+    assert len(sink.messages) == 1
+    assert reader.payloads() == []
 
 
 def test_no_hook_is_asked_again_about_a_relayed_message() -> None:
@@ -285,6 +374,66 @@ def test_earlier_subscriptions_are_known() -> None:
     assert len(told.interest) == 0
 
 
+def test_the_filters_of_sinks_that_hear_other_brokers_are_news() -> None:
+    world = World()
+    early, late = Recorder(), Recorder()
+    world.broker.bind(b"a/#", early, hears_others=True)
+    world.broker.bind(b"z", early)
+    told = Told(world)
+    assert told.interest.current() == [(b"a/#", 2)]
+    told.take()
+    world.broker.bind(b"b", late, hears_others=True)
+    world.broker.bind(b"c", late)
+    assert told.take() == {b"b": 2}
+    world.broker.unbind(b"b", late)
+    world.broker.unbind(b"c", late)
+    assert told.take() == {b"b": NOBODY}
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_messages_for_a_member_come_after_the_suback_that_waits(is_kept: bool) -> None:
+    world = World(before_restore=lambda broker: broker.serve(Members()))
+    told = Told(world)
+    client = world.connect("c", expiry=100 if is_kept else 0)
+    assert [each.syntax for each in world.broker.served] == [QUEUES]
+    assert world.session("c").window.size > 0
+    subscribe(client, "$queue/jobs", qos=1)
+    client.publish("elsewhere", "x", qos=1)
+    assert [type(each) for each in client.received()] == [Ack]
+    told.take()
+    assert [type(each) for each in client.received()] == [Suback, Publish]
+
+
+def test_a_member_that_left_before_its_suback_gets_messages_when_it_is_back() -> None:
+    world = World(before_restore=lambda broker: broker.serve(Members()))
+    told = Told(world)
+    client = world.connect("c", expiry=100)
+    subscribe(client, "$queue/jobs", qos=1)
+    client.lose()
+    client = world.open(V5)
+    client.connect("c", clean_start=False, expiry=100)
+    assert [type(each) for each in client.received()] == [Publish]
+    told.take()
+    assert client.received() == []
+
+
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_suback_that_waits_tells_what_another_broker_has_refused(version: int) -> None:
+    world = World(before_restore=lambda broker: broker.serve(Members()))
+    told = Told(world)
+    client = world.connect("c", version=version)
+    subscribe(client, "t", "$queue/jobs", "$queue/other")
+    _news, (held,) = told.interest.take()
+    assert held.refuse(b"$queue/jobs", 0x80 if version == V311 else 0x8F, "no such queue")
+    assert not held.refuse(b"t", 0x80, "")
+    world.broker.acknowledge_subscriptions([held], world.now)
+    world.settle()
+    suback, *_messages = client.received()
+    assert isinstance(suback, Suback)
+    assert suback.reason_codes == bytes([0, 0x80 if version == V311 else 0x8F, 0])
+    assert suback.properties.reason_string == (None if version == V311 else "no such queue")
+
+
 def test_relays_and_own_topics_are_no_news() -> None:
     world = World()
     told = Told(world)
@@ -360,7 +509,7 @@ def test_suback_of_a_relay_waits_for_nobody() -> None:
 def test_more_subacks_than_may_wait_go_out_at_once() -> None:
     world = World()
     told = Told(world)
-    assert all(told.interest.hold(0, b"x", []) for _ in range(MAX_HELD_SUBACKS))
+    assert all(told.interest.hold(HeldSuback(0, 1, bytearray(), "", [], [])) for _ in range(MAX_HELD_SUBACKS))
     client = world.connect("c")
     client.publish("t", "x", retain=True)
     assert client.subscribe("t") == bytes([0])

@@ -12,11 +12,9 @@ from mqttlite.extensions.nodes.calls import (
     MAX_BYTES,
     MAX_CALLS,
     PIECE_BYTES,
-    REFUSED,
     Answering,
     Calls,
     NoAnswer,
-    is_call,
 )
 
 LONG_S = 10.0
@@ -43,8 +41,8 @@ class Two:
     def __init__(self) -> None:
         self.to_b, self.to_a = Way("b"), Way("a")
         self.a, self.b = Calls({"b": self.to_b}), Calls({"a": self.to_a})
-        self.to_b.hears = lambda note: self.b.on_notes(self.to_a, [note])
-        self.to_a.hears = lambda note: self.a.on_notes(self.to_b, [note])
+        self.to_b.hears = lambda note: self.b.on_note(self.to_a, note)
+        self.to_a.hears = lambda note: self.a.on_note(self.to_b, note)
 
     def answer(self, answer: Answering) -> None:
         """How `b` answers."""
@@ -81,7 +79,7 @@ async def test_the_next_piece_waits_until_the_one_before_was_taken() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(two.to_b.notes) == 1
-    two.a.on_notes(two.to_b, [More(1, False)])
+    two.a.on_note(two.to_b, More(1, False))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(two.to_b.notes) == 2
@@ -121,7 +119,8 @@ async def test_a_node_that_hangs_is_waited_for_only_so_long_and_then_answers_aga
 
 async def test_an_answer_that_comes_too_late_is_left_alone() -> None:
     two = Two()
-    two.a.on_notes(two.to_b, [Part(7, True, b"late", True), Part(7, True, b"late", False), More(7, True)])
+    for late in (Part(7, True, b"late", True), Part(7, True, b"late", False), More(7, True)):
+        two.a.on_note(two.to_b, late)
     await asyncio.sleep(0)
     assert two.to_b.notes == []
 
@@ -201,12 +200,6 @@ async def test_a_request_of_which_the_rest_does_not_come_is_given_up(monkeypatch
     two = Two()
     two.answer(reversed_)
     for number in range(MAX_ANSWERS):
-        two.b.on_notes(two.to_a, [Part(1_000 + number, False, b"x", False)])
+        two.b.on_note(two.to_a, Part(1_000 + number, False, b"x", False))
     await asyncio.sleep(0.05)
     assert await two.a.ask("b", b"ab", LONG_S) == b"ba"
-
-
-def test_only_pieces_of_requests_and_answers_are_calls() -> None:
-    assert is_call(Part(1, True, b"", True))
-    assert is_call(More(1, True))
-    assert REFUSED == b""
