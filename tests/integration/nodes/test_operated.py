@@ -159,6 +159,7 @@ async def test_a_silent_node_is_named_in_the_answer_and_the_others_are_listed(
         page = (await three.viewer.get("/ui/clients")).text
         assert "Node b is away" in page
         assert "its clients are missing here" in page
+        monkeypatch.setattr(fleet_module, "LOOK_S", 10.0)
         air.cut.clear()
         await connected(three.a, three.b, three.c)
         assert await three.named("/api/v1/clients") == [("two", "b"), ("three", "c")]
