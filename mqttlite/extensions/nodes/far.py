@@ -20,6 +20,7 @@ from mqttlite.core.route.tally import (
     DROPPED,
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED_CODE,
+    POLICY_REFUSES,
     QUEUED,
     QUOTA_EXCEEDED,
     Tally,
@@ -38,6 +39,10 @@ from mqttlite.wire.properties import Properties
 
 _FOR_CONSUMERS: Final = frozenset({b"$ack", b"$nack", b"$extend"})
 _PACKET_ID_DIGITS: Final = 5
+
+_ACKS: Final = "acks"
+"""The user property of a message that is appended to a stream together with acknowledgements. Only the node of the
+stream knows whether they hold."""
 
 
 class Neighbour(Protocol):
@@ -102,8 +107,11 @@ class Far:
     def tick(self) -> None:
         """Called several times a second."""
         self._core.effects.now = self._driver.time()
-        for client in self._clients.values():
-            client.open()  # its pipe may have ended
+        for client in list(self._clients.values()):
+            if client.is_done:
+                self._end(client)
+            else:
+                client.open()  # its pipe may have ended
         if self.places.tick():
             self._driver.wake()
 
@@ -201,7 +209,7 @@ class Far:
         client = self._clients.get((node, subscription.client_id))
         if client is not None:
             client.unwant(subscription.topic_filter)
-            if client.is_idle:
+            if client.is_done:
                 self._end(client)
 
     def _end(self, client: FarClient) -> None:
@@ -384,6 +392,10 @@ class FarSink:
             if self._far.command(self._node, source.client_id, message):
                 tally.sent += 1
                 return
+        elif any(key == _ACKS for key, _ in message.properties.user_properties):
+            tally.code = POLICY_REFUSES
+            tally.refusal = f"acks: publish that at node {self._node}, which has {self._shown}"
+            return
         elif not self._may_answer(message, source):
             tally.code = NOT_AUTHORIZED_CODE
             tally.refusal = "an answer goes to a plain topic to which the publisher of the command may publish"

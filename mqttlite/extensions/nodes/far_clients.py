@@ -99,7 +99,7 @@ class _Lent:
         return True
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
-        self._client.acknowledge(self._flow, self._packet_id, reason_code)
+        self._client.on_settled(self._flow, self._packet_id, reason_code)
 
     def returned(self, delivery: Delivery) -> bool:
         return True  # the pipe ends, too, and with it the attempt
@@ -142,14 +142,16 @@ class FarClient:
         """Filters by the packet identifier of their SUBSCRIBE."""
         self._pending: Final[deque[Publish]] = deque()
         """Messages for which the client has no room."""
+        self._lent = 0
+        """How many messages the client has not acknowledged."""
         self._packet_id = 0
         self._ack_ids: Final[OrderedDict[int, str]] = OrderedDict()
         """By packet identifier here, the latest last."""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether the client wants nothing there."""
-        return not self._wanted
+    def is_done(self) -> bool:
+        """Whether the client wants nothing there, and has acknowledged what it got."""
+        return not self._wanted and not self._lent
 
     @property
     def awaits_answer(self) -> bool:
@@ -221,6 +223,7 @@ class FarClient:
         self._is_connected = False
         self._bytes = b""
         self._pending.clear()
+        self._lent = 0
         self._unanswered.clear()
         self._ack_ids.clear()
         self._on_answer()
@@ -296,6 +299,8 @@ class FarClient:
         if self._flow is None:
             self.open()
             return
+        if not self._wanted:
+            self._pending.clear()  # they go back at the end of the session there
         while self._pending and self.session.can_borrow:
             self._deliver(self._pending.popleft())
         self._flow.hold(len(self._pending) > self.session.window.size)
@@ -325,8 +330,9 @@ class FarClient:
         else:
             packet_id = session.lend(Delivery(message, 1, False, identifiers, _Lent(self, flow, packet.packet_id)))
             if packet_id == 0:
-                self.acknowledge(flow, packet.packet_id, ReasonCode.PACKET_TOO_LARGE)
+                self._acknowledge(flow, packet.packet_id, ReasonCode.PACKET_TOO_LARGE)
                 return
+            self._lent += 1
             ack_id = next((value for key, value in properties.user_properties if key == ACK_ID), "")
             if ack_id:
                 self._ack_ids[packet_id] = ack_id
@@ -343,10 +349,15 @@ class FarClient:
         for wanted in [each for each in self._wanted.values() if each.checks_topics]:
             self.unwant(wanted.subscription.topic_filter)
         if packet.qos and self._flow is not None:
-            self.acknowledge(self._flow, packet.packet_id, ReasonCode.NOT_AUTHORIZED)
+            self._acknowledge(self._flow, packet.packet_id, ReasonCode.NOT_AUTHORIZED)
 
-    def acknowledge(self, flow: Flow, packet_id: int, reason_code: int) -> None:
-        """Tell the other node what became of a message. Harmless when the pipe by which it came has ended."""
+    def on_settled(self, flow: Flow, packet_id: int, reason_code: int) -> None:
+        """The client has acknowledged a message, which came by that pipe."""
+        if self._flow is flow:
+            self._lent -= 1
+            self._acknowledge(flow, packet_id, reason_code)
+
+    def _acknowledge(self, flow: Flow, packet_id: int, reason_code: int) -> None:
         if self._flow is flow:
             flow.send(encode(Ack(PUBACK, packet_id, reason_code), V5))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqttlite.client.errors import SubscribeRefused
+from mqttlite.client.errors import PublishRefused, SubscribeRefused
 from mqttlite.extensions.queues.errors import QueueExists
 from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.server import Broker
@@ -249,6 +249,47 @@ async def test_a_consumer_of_another_node_acknowledges_by_publishing(fleet: Flee
         await until(lambda: depth(a, "jobs") == 2)
         await consumer.publish("$queue/jobs/$ack", "\n".join(ids[1:]), qos=1)
         await until(lambda: depth(a, "jobs") == 0)
+
+
+async def test_a_consumer_that_has_unsubscribed_still_acknowledges_what_it_has(fleet: Fleet) -> None:
+    a, b = await with_queue(fleet, "a", "b")
+    await knows(b, "$queue/jobs", "a")
+    async with client_of(b) as consumer, client_of(a) as publisher:
+        await consumer.subscribe("$queue/jobs", qos=1, manual_ack=True)
+        await publisher.publish("orders/1", "x", qos=1)
+        message = await anext(aiter(consumer.messages))
+        await consumer.unsubscribe("$queue/jobs")
+        await asyncio.sleep(0.4)
+        assert depth(a, "jobs") == 1
+        message.ack()
+        await until(lambda: depth(a, "jobs") == 0)
+        await until(lambda: client_sessions(a) == [])
+
+
+async def test_a_refusal_by_publishing_comes_before_the_acknowledgement(fleet: Fleet) -> None:
+    a, b = await with_queue(fleet, "a", "b")
+    await knows(b, "$queue/jobs", "a")
+    async with client_of(b) as consumer:
+        async with consumer.queue("jobs") as queue:
+            for _ in range(5):
+                await consumer.publish("orders/1", "x", qos=1)
+                message = await anext(queue)
+                message.nack(delay=0.0)
+                message = await anext(queue)
+                assert message.attempt == 2
+                message.ack()
+        await until(lambda: depth(a, "jobs") == 0)
+    queueing = assembly_of(a).queueing
+    assert queueing is not None
+    assert queueing.queues.state("jobs").ends["acknowledged"] == 5
+
+
+async def test_acknowledgements_with_a_message_for_a_stream_of_another_node_are_refused(fleet: Fleet) -> None:
+    _a, b = await with_stream(fleet, "a", "b")
+    async with client_of(b) as client:
+        properties = Properties(user_properties=[("acks", "log:g:0:1")])
+        with pytest.raises(PublishRefused, match="publish that at node a"):
+            await client.publish("$stream/log", "x", qos=1, properties=properties)
 
 
 async def test_a_command_is_answered_by_the_node_of_the_queue(fleet: Fleet) -> None:
