@@ -13,7 +13,9 @@ from mqttlite.core.route.relayed import RETAINED_COPY, number_of
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.extensions.queues.namespace import QUEUES
+from mqttlite.extensions.streams.namespace import STREAMS
 from mqttlite.filters import Filters
+from mqttlite.topics.namespaces import Syntax
 from mqttlite.wire.constants import PUBACK, V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish, Suback, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import Properties
@@ -53,7 +55,8 @@ def payloads_of(sink: Recorder) -> list[bytes]:
 class Members:
     """A `Namespace` of which each client may be a member."""
 
-    syntax = QUEUES
+    def __init__(self, syntax: Syntax = QUEUES) -> None:
+        self.syntax = syntax
 
     def admit(self, *_args: object) -> str:
         return ""
@@ -399,9 +402,20 @@ def test_messages_for_a_member_come_after_the_suback_that_waits(is_kept: bool) -
     assert world.session("c").window.size > 0
     subscribe(client, "$queue/jobs", qos=1)
     client.publish("elsewhere", "x", qos=1)
+    world.session("c").fill()
     assert [type(each) for each in client.received()] == [Ack]
     told.take()
     assert [type(each) for each in client.received()] == [Suback, Publish]
+
+
+def test_members_of_groups_of_streams_are_not_told_as_members_of_a_shared_subscription() -> None:
+    world = World(before_restore=lambda broker: broker.serve(Members(STREAMS)))
+    told = Told(world)
+    client = world.connect("c", expiry=100)
+    subscribe(client, "$share/g/t", "$share/g/$stream/s", qos=1)
+    assert list(told.take()) == [b"$share/g/t"]
+    client.lose()
+    assert list(told.take()) == [b"$share/g/t"]
 
 
 def test_a_member_that_left_before_its_suback_gets_messages_when_it_is_back() -> None:
