@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mqttlite.assembly.runtime import Runtime
@@ -10,6 +10,7 @@ from mqttlite.config import Config, ConfigError
 from mqttlite.core.hook import HookAnswer
 from mqttlite.extensions.client_hook import ConnectHook, SubscribeHook
 from mqttlite.extensions.client_hooks import ConnectHooks, DisconnectListener, SubscribeHooks
+from mqttlite.extensions.ending import STOP_S, end
 from mqttlite.extensions.extension import Extension
 from mqttlite.extensions.handler_sink import Handler, HandlerSink
 from mqttlite.extensions.hook_failures import HookFailures
@@ -21,9 +22,6 @@ from mqttlite.extensions.publish_hooks import PublishHooks
 
 if TYPE_CHECKING:
     from mqttlite.extensions.routes.routes import Routes
-
-STOP_S: Final = 5.0
-"""How long one extension may take to stop."""
 
 _log = logging.getLogger("mqttlite")
 
@@ -85,18 +83,21 @@ class Extensions:
     async def stop(self) -> None:
         """Refuse the messages that still wait for them, and stop them, the last one first."""
         await self.hooks.stop()
-        for sink in self._sinks:
-            await sink.stop()
+        if self._sinks:
+            await asyncio.gather(*(sink.stop() for sink in self._sinks))
         while self._started:
             name, extension = self._started.pop()
             stop = getattr(extension, "stop", None)
             if stop is None:
                 continue
-            try:
-                async with asyncio.timeout(STOP_S):
-                    await stop()
-            except Exception:  # the program's own code may raise anything
-                _log.exception("the extension %s did not stop as it should", name)
+            task = asyncio.get_running_loop().create_task(_stopped(stop))
+            _, late = await asyncio.wait([task], timeout=STOP_S)
+            await end(late, f"the extension {name}")
+            if late:
+                _log.error("the extension %s did not stop within %g s", name, STOP_S)
+            elif task.cancelled() or task.exception() is not None:
+                error = None if task.cancelled() else task.exception()
+                _log.error("the extension %s did not stop as it should", name, exc_info=error)
         self._runtime.loop_driver.wake()
 
     def failures(self) -> Mapping[str, int]:
@@ -140,3 +141,7 @@ class _Inbound:
     def __init__(self, extensions: Extensions, publish: Publish) -> None:
         self.publish: Final = publish
         self.add_hook: Final = extensions.add_hook
+
+
+async def _stopped(stop: Callable[[], Awaitable[None]]) -> None:
+    await stop()

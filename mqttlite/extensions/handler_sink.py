@@ -17,6 +17,7 @@ from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, QUEUED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
+from mqttlite.extensions.ending import end
 from mqttlite.extensions.incoming import Incoming, incoming
 
 MAX_WAITING: Final = 1_000
@@ -31,6 +32,9 @@ FAILED: Final = 0x83
 _BUSY: Final = "its function was busy"
 """Why a message waits, for `mqttlite why`."""
 
+_STOPPED: Final = "the broker stopped before it was done"
+"""Why a message was dropped."""
+
 _NO_CONNECTION: Final = 0
 """Connections have numbers from 1 on."""
 
@@ -44,7 +48,7 @@ _log = logging.getLogger("mqttlite.extensions")
 
 
 class _Waiting(NamedTuple):
-    """A message that waits for the handler. `tally` is None where nobody waits for it."""
+    """A message that waits for the handler, or that it has. `tally` is None where nobody waits for it."""
 
     message: Message
     source: Source
@@ -63,6 +67,8 @@ class HandlerSink:
         self._wake: Final = wake
         self._waiting: Final[deque[_Waiting]] = deque()
         self._bytes = 0
+        self._handled: _Waiting | None = None
+        """The message that the handler has."""
         self._task: asyncio.Task[None] | None = None
         self._fails = False
         self._has_stopped = False
@@ -109,13 +115,15 @@ class HandlerSink:
     async def _work(self) -> None:
         try:
             while self._waiting:
-                waiting = self._waiting.popleft()
+                waiting = self._handled = self._waiting.popleft()
                 self._bytes -= waiting.message.size()
                 try:
                     code = await self._handle(waiting)
-                except asyncio.CancelledError:  # by `stop`
-                    self._leave(waiting)
+                except asyncio.CancelledError:  # by `stop`, which leaves the message
                     return
+                if self._handled is not waiting:  # `stop` did not wait any longer
+                    return
+                self._handled = None
                 if waiting.tally is not None:
                     waiting.tally.settle(code)
                     self._wake()
@@ -135,9 +143,7 @@ class HandlerSink:
             if not self._fails:  # one line until it works again
                 _log.exception("%s failed for a message to %r, which is dropped", self.name, message.topic.decode())
             self._fails = True
-            if waiting.tally is not None:
-                waiting.tally.queued -= 1
-            self._drop(message, NACKED, f"it raised {error!r}"[:MAX_DETAIL], waiting.tally)
+            self._take_back(waiting, f"it raised {error!r}"[:MAX_DETAIL])
             return FAILED
         self._fails = False
         tracer = self._effects.tracer
@@ -146,23 +152,36 @@ class HandlerSink:
             tracer.on_acknowledged(message.trace, self.name)
         return 0
 
+    def _take_back(self, waiting: _Waiting, detail: str) -> None:
+        """Count a message as a drop that counted as queued."""
+        if waiting.tally is not None:
+            waiting.tally.queued -= 1
+        self._drop(waiting.message, NACKED, detail, waiting.tally)
+
     def _drop(self, message: Message, reason: str, detail: str, tally: Tally | None) -> None:
         if tally is not None:
             tally.drop(reason)
         self._drops.add(reason, 1, message.topic, message.trace, detail, self.name)
 
     async def stop(self) -> None:
-        """Handle no more. The publishers of messages that wait keep them."""
+        """Handle no more. Publishers that can send a message again keep it; the others learn that it was dropped."""
         self._has_stopped = True
-        task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
         while self._waiting:
             self._leave(self._waiting.popleft())
+        self._bytes = 0
+        if self._task is not None:
+            await end([self._task], f"the function of {self.name}")
+        if self._handled is not None:
+            self._leave(self._handled)
+            self._handled = None
 
     def _leave(self, waiting: _Waiting) -> None:
-        """Have a publisher know that its message was not handled. A client is not answered: in 3.1.1 the answer could
-        only be that it was."""
-        if waiting.tally is not None and not isinstance(waiting.source, Session):
-            waiting.tally.settle(FAILED)
+        """Give up a message that was not handled. A client is not answered, and sends it again: in 3.1.1 the answer
+        could only be that it was."""
+        tally = waiting.tally
+        if tally is not None and isinstance(waiting.source, Session):
+            return
+        self._take_back(waiting, _STOPPED)
+        if tally is not None:
+            tally.settle(FAILED)
+            self._wake()

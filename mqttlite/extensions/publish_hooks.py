@@ -10,6 +10,7 @@ from typing import Final
 from mqttlite.core.hook import UNCHANGED, Hook, HookAnswer
 from mqttlite.core.message import Message
 from mqttlite.core.source import BROKER, Source
+from mqttlite.extensions.ending import end
 from mqttlite.extensions.hook_failures import HookFailed, HookFailures, in_time
 from mqttlite.extensions.incoming import Incoming, incoming, outgoing
 from mqttlite.extensions.publish_hook import PublishHook, Reject, Result
@@ -55,16 +56,16 @@ class PublishHooks:
         task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[HookAnswer]) -> None:
-        self._answer(self._running.pop(task), _CANCELLED if task.cancelled() else task.result())
+        if task in self._running:  # else `stop` did not wait any longer
+            self._answer(self._running.pop(task), _CANCELLED if task.cancelled() else task.result())
 
     async def stop(self) -> None:
         """Refuse the messages whose hooks still run, and from now on those whose hooks are coroutines."""
         self.has_stopped = True
-        tasks = list(self._running)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end(list(self._running), "a hook")
+        while self._running:
+            _, held = self._running.popitem()
+            self._answer(held, _CANCELLED)
 
     def failed(self, hook: PublishHook, topic: str, error: BaseException) -> str:
         """Count and log a failure. Return the sentence for operators."""

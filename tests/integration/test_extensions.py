@@ -1,6 +1,7 @@
 """Hooks and sinks of a program in a running broker, for clients and by other ways in."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import httpx
@@ -20,10 +21,12 @@ from mqttlite import (
     Reject,
     Subscribing,
 )
+from mqttlite.assembly import extensions
 from mqttlite.client.errors import ConnectRefused, SubscribeRefused
 from mqttlite.config import load_config
 from mqttlite.config.extensions import ExtensionOptions
 from mqttlite.config.http import HttpOptions
+from mqttlite.extensions import ending
 from mqttlite.extensions.publish_hook import Result
 from mqttlite.extensions.queues.options import DeliveryOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
@@ -178,6 +181,29 @@ async def test_a_stop_acknowledges_no_message_that_is_not_handled(
     assert collector.got == [b"x"], "it is no duplicate of a message that was never acknowledged"
 
 
+@pytest.mark.parametrize("api", ["ours", "pubsub"])
+async def test_a_stop_tells_publishers_over_http_that_a_message_was_not_handled(api: str) -> None:
+    slow = Slow()
+    config = Config(listeners=(ListenerOptions(port=0),), http=HttpOptions(port=0, anonymous_role="admin"))
+    async with asyncio.timeout(60), Broker(config, extensions=[slow]) as broker:
+        assert broker.gateway is not None
+        async with httpx.AsyncClient(base_url=broker.gateway.urls[0], timeout=60) as client:
+            if api == "ours":
+                request = client.put("/topics/out/orders?qos=1", content=b"x")
+            else:
+                assert (await client.put("/v1/projects/out/topics/orders", json={})).status_code == 200
+                request = client.post("/v1/projects/out/topics/orders:publish", json={"messages": [{"data": "eA=="}]})
+            publishing = asyncio.create_task(request)
+            await slow.entered.wait()
+            await broker.stop()
+            answer = await publishing
+    if api == "ours":
+        outcome = answer.json()
+        assert (outcome["queued_for"], outcome["dropped"], outcome["reason"]) == (0, True, "nacked")
+    else:
+        assert (answer.status_code, answer.json()["error"]["status"]) == (503, "UNAVAILABLE")
+
+
 async def test_a_traced_message_names_its_sink() -> None:
     collector = Collector()
     log = DeliveryLogOptions(topics=("out/#",))
@@ -229,6 +255,30 @@ async def test_an_extension_that_cannot_stop_is_logged(caplog: pytest.LogCapture
         pass
     assert "Stubborn did not stop as it should" in caplog.text
     assert collector.stopped == 1
+
+
+async def test_an_extension_whose_stop_never_ends_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ending, "STOP_S", 0.01)
+    monkeypatch.setattr(extensions, "STOP_S", 0.01)
+    released = asyncio.Event()
+
+    class Stubborn:
+        async def start(self, host: Host) -> None: ...
+
+        async def stop(self) -> None:
+            while not released.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await released.wait()
+
+    collector = Collector()
+    async with asyncio.timeout(20):
+        async with Broker(port=0, extensions=[collector, Stubborn()]):
+            pass
+    assert "Stubborn did not stop within 0.01 s" in caplog.text
+    assert collector.stopped == 1
+    released.set()
 
 
 def test_a_configuration_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.core.reasons import NACKED
 from mqttlite.extensions.pubsub.bodies import (
     PublishRequest,
     TopicBody,
@@ -147,7 +148,10 @@ def routes(context: GatewayContext) -> Sequence[Route]:
                 ticket = publishing.offer(caller, draft)
                 if not ticket.done:
                     await context.loop_driver.finish(ticket)
-                number = publishing.outcome(caller, draft, ticket).message_id
+                outcome = publishing.outcome(caller, draft, ticket)
+                if NACKED in outcome.dropped_for:  # an answer has no other way to tell it
+                    raise Problem(Code.BUSY, "a receiver did not take the message: publish it again")
+                number = outcome.message_id
                 # A message that nobody gets has no number yet, and here each has one.
                 numbers.append(str(number or context.core.effects.numbers.next(context.clock())))
                 if at % SLICE == SLICE - 1:

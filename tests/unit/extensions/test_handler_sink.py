@@ -1,15 +1,19 @@
 """A function as a receiver: its publisher waits for it."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
+from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.reasons import NACKED, QUEUE_FULL
 from mqttlite.core.route.tally import DROPPED, QUEUED, QUOTA_EXCEEDED, SENT, Tally
-from mqttlite.core.source import THE_PROGRAM
+from mqttlite.core.session.session import Session
+from mqttlite.core.source import THE_PROGRAM, Source
+from mqttlite.extensions import ending
 from mqttlite.extensions.handler_sink import FAILED, MAX_WAITING, MAX_WAITING_BYTES, Handler, HandlerSink
 from mqttlite.extensions.incoming import Incoming
 
@@ -30,9 +34,9 @@ class Bound:
     def _wake(self) -> None:
         self.woken += 1
 
-    def offer(self, payload: bytes = b"x", qos: int = 1) -> Tally:
+    def offer(self, payload: bytes = b"x", qos: int = 1, source: Source = THE_PROGRAM) -> Tally:
         tally = Tally()
-        self.sink.accept(Message(b"a", payload, qos), THE_PROGRAM, tally)
+        self.sink.accept(Message(b"a", payload, qos), source, tally)
         return tally
 
 
@@ -137,14 +141,70 @@ async def test_a_plan_says_whether_messages_wait_before() -> None:
     await settled(tally)
 
 
-async def test_a_stop_refuses_what_is_not_handled() -> None:
-    async def never(message: Incoming) -> None:
-        await asyncio.Event().wait()
+async def never(message: Incoming) -> None:
+    await asyncio.Event().wait()
 
+
+async def test_a_stop_drops_what_is_not_handled() -> None:
     bound = Bound(never)
     tallies = [bound.offer() for _ in range(3)]
     await asyncio.sleep(0)
     await bound.sink.stop()
     assert [(each.code, each.pending) for each in tallies] == [(FAILED, 0)] * 3
+    assert [(each.queued, each.dropped) for each in tallies] == [(0, {NACKED: 1})] * 3
+    assert bound.drops.by_reason == {NACKED: 3}
+    assert bound.woken == 3, "their publishers are answered at once"
     assert bound.offer().code == QUOTA_EXCEEDED, "it takes nothing any more"
     await bound.sink.stop()
+    assert bound.drops.by_reason == {NACKED: 3, QUEUE_FULL: 1}
+
+
+async def test_a_stop_leaves_messages_to_clients_which_send_them_again() -> None:
+    bound = Bound(never)
+    client = Session("c", 0, Effects(), Limits())
+    tallies = [bound.offer(source=client) for _ in range(2)]
+    bound.offer(qos=0, source=client)
+    await asyncio.sleep(0)
+    await bound.sink.stop()
+    assert [(each.code, each.pending, each.dropped) for each in tallies] == [(0, 1, {})] * 2
+    assert bound.drops.by_reason == {NACKED: 1}, "nobody sends a message of QoS 0 again"
+
+
+async def test_a_function_that_ends_what_it_has_at_a_stop_gets_no_other_message() -> None:
+    finished: list[bytes] = []
+
+    async def finishes(message: Incoming) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        finished.append(message.payload)
+
+    bound = Bound(finishes)
+    first, second = bound.offer(b"1"), bound.offer(b"2")
+    await asyncio.sleep(0)
+    await bound.sink.stop()
+    assert finished == [b"1"]
+    assert [(each.code, each.queued, each.pending) for each in (first, second)] == [(0, 1, 0), (FAILED, 0, 0)]
+
+
+async def test_a_function_that_never_ends_holds_a_stop_no_longer_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ending, "STOP_S", 0.01)
+    released = asyncio.Event()
+
+    async def stubborn(message: Incoming) -> None:
+        while not released.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await released.wait()
+
+    bound = Bound(stubborn)
+    first, second = bound.offer(b"1"), bound.offer(b"2")
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await bound.sink.stop()
+    assert [(each.code, each.queued, each.pending) for each in (first, second)] == [(FAILED, 0, 0)] * 2
+    assert "the function of extension test did not end" in caplog.text
+    released.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (first.pending, first.code, bound.drops.by_reason) == (0, FAILED, {NACKED: 2}), "it counts once"

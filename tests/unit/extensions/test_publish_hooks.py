@@ -1,6 +1,7 @@
 """What hooks answer the core, also when they fail."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from mqttlite.core.hook import UNCHANGED, HookAnswer
 from mqttlite.core.message import Message, RawProperties
 from mqttlite.core.source import THE_BROKER, THE_PROGRAM
+from mqttlite.extensions import ending
 from mqttlite.extensions.hook_failures import HookFailures
 from mqttlite.extensions.hooks import Hooks
 from mqttlite.extensions.incoming import Incoming
@@ -201,6 +203,31 @@ async def test_a_stop_refuses_what_waits() -> None:
     ((held, answer),) = asked.late
     assert (held, answer.code) == ("held", FAILED)
     assert asked.ask() is not None, "nothing new waits"
+
+
+async def test_a_hook_that_never_ends_holds_a_stop_no_longer_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ending, "STOP_S", 0.01)
+    asked, released = Asked(), asyncio.Event()
+
+    async def stubborn(message: Incoming) -> None:
+        while not released.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await released.wait()
+
+    asked.add(stubborn)
+    assert asked.ask() is None
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await asked.hooks.stop()
+    assert [answer.code for _, answer in asked.late] == [FAILED]
+    assert "a hook did not end" in caplog.text
+    released.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(asked.late) == 1, "it is answered once"
+    assert len(caplog.records) == 1, "and its late end is no error"
 
 
 def test_the_broker_s_own_messages_are_not_shown() -> None:
