@@ -145,6 +145,8 @@ class Asker:
         self._timeout_s: Final = timeout_s
         self._silent: Final[set[str]] = set()
         """Nodes of which it was said that they did not answer."""
+        self._acted: Final[set[str]] = set()
+        """Nodes of which it was said that something was done there."""
 
     @property
     def is_remote(self) -> bool:
@@ -171,11 +173,19 @@ class Asker:
             found = json.loads(answer.body)
             if 200 <= answer.status < 300:
                 note_silent(found, self._silent)
+                if method != "GET":
+                    self._note_node(found)
                 return found
             reason = str(found["detail"] if "detail" in found else found["message"])
         except (ValueError, TypeError, KeyError):
             raise Unreachable(f"The server at {self._place} does not answer as a broker does.") from None
         raise _KINDS.get(answer.status, Unreachable)(_sentence(reason))
+
+    def _note_node(self, found: Any) -> None:
+        """Say on standard error which one of several nodes has carried out a change, each one once."""
+        if isinstance(found, dict) and "node" in found and "others" not in found and found["node"] not in self._acted:
+            self._acted.add(found["node"])
+            click.echo(f"At node {found['node']}.", err=True)
 
     def page(self, *segments: str, limit: int, of: str = "items", **parameters: str | bool | None) -> dict[str, Any]:
         """The first `limit` entries of a list, and the cursor of those that follow. `of` is the name of the list in the

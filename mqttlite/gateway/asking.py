@@ -11,11 +11,14 @@ import msgspec
 from starlette.requests import Request
 
 from mqttlite.gateway.bodies import App, Message, Scope
-from mqttlite.gateway.elsewhere import CALLER, Answered, Question
+from mqttlite.gateway.elsewhere import CALLER, IS_ADMITTED, Answered, Question
 from mqttlite.gateway.problems import PROBLEM_JSON, Code, Problem
 
 MAX_ANSWER_BYTES: Final = 4_194_304
 """The largest answer to another node: pages of lists, and bodies of requests, are no larger."""
+
+MAX_OWN_BYTES: Final = 33_554_432
+"""The largest answer to a page of the application itself: a list that is joined of all nodes has 16 MiB."""
 
 NO_FIELDS: Final[Mapping[str, str]] = {}
 
@@ -35,29 +38,43 @@ def of_problem(problem: Problem) -> Answered:
 
 async def answer_in(app: App, question: Question) -> Answered:
     """Ask an application of this process for the answer to a request of another node."""
-    return await _collected(app, _scope(question), question.body)
+    answered, size = await _collected(app, _scope(question), question.body, MAX_ANSWER_BYTES)
+    if size > MAX_ANSWER_BYTES:
+        return of_problem(
+            Problem(
+                Code.TOO_LARGE,
+                f"the answer has {size} bytes, and {MAX_ANSWER_BYTES} at most go to another node: ask for fewer "
+                "entries, or ask the node itself",
+            )
+        )
+    return answered
 
 
 async def ask_too(
     request: Request, method: str, path: str, fields: Mapping[str, str] = NO_FIELDS, body: bytes = b""
 ) -> Answered:
     """Ask the application that answers a request for the answer to another one of the same caller, with a body in JSON:
-    so a page shows what a route of the API answers. Nodes are named in the audit log as those of the first."""
+    so a page shows what a route of the API answers. It is not counted again in `requests_per_s`. Nodes are named in the
+    audit log as those of the first."""
     scope = request.scope
-    state = dict(scope["state"])
+    state = {**scope["state"], IS_ADMITTED: True}
     headers = [each for each in scope["headers"] if not each[0].startswith(b"content-")]
     if body:
         headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     raw = {"raw_path": quote(path, safe="/%").encode(), "query_string": urlencode(fields).encode()}
     asked = {**scope, "method": method, "path": unquote(path), **raw, "headers": headers, "state": state}
-    answered = await _collected(request.app, asked, body)
+    answered, size = await _collected(request.app, asked, body, MAX_OWN_BYTES)
     if "node" in state:
         scope["state"]["node"] = state["node"]
+    if size > MAX_OWN_BYTES:
+        return of_problem(
+            Problem(Code.TOO_LARGE, f"the answer has {size} bytes, and a page {MAX_OWN_BYTES} at most: use a command")
+        )
     return answered
 
 
-async def _collected(app: App, scope: Scope, body: bytes) -> Answered:
-    """The whole answer of an application."""
+async def _collected(app: App, scope: Scope, body: bytes, max_bytes: int) -> tuple[Answered, int]:
+    """The whole answer of an application, or of one that is too large the beginning; and its size."""
     status = 0
     media_type = ""
     chunks: list[bytes] = []
@@ -74,19 +91,11 @@ async def _collected(app: App, scope: Scope, body: bytes) -> Answered:
             media_type = headers.get(b"content-type", b"").decode("latin-1")
         else:
             size += len(message["body"])
-            if size <= MAX_ANSWER_BYTES:
+            if size <= max_bytes:
                 chunks.append(message["body"])
 
     await app(scope, receive, send)
-    if size > MAX_ANSWER_BYTES:
-        return of_problem(
-            Problem(
-                Code.TOO_LARGE,
-                f"the answer has {size} bytes, and {MAX_ANSWER_BYTES} at most go to another node: ask for fewer "
-                "entries, or ask the node itself",
-            )
-        )
-    return Answered(status, media_type, b"".join(chunks))
+    return Answered(status, media_type, b"".join(chunks)), size
 
 
 def _scope(question: Question) -> Scope:

@@ -170,7 +170,12 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         """They are in memory: a restart lifts them."""
         return Bans(items=[admin.in_utc(ban) for ban in admin.bans.list()])
 
-    @route.post("/bans", Role.OPERATOR, "Ban a client, a user or an address", status=201, reach=Reach.EACH)
+    async def may_ban(request: Request, ban: NewBan, caller: Caller) -> None:
+        check_ban(ban, caller, request.app.callers)
+
+    @route.post(
+        "/bans", Role.OPERATOR, "Ban a client, a user or an address", status=201, reach=Reach.EACH, check=may_ban
+    )
     async def add_ban(request: Request, ban: NewBan, caller: Caller) -> Banned:
         """Its connections are closed, and CONNECT is refused (0x8A) until the ban ends."""
         return await put_ban(admin, ban, caller, request.app.callers)
@@ -190,8 +195,9 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     return route.made
 
 
-async def put_ban(admin: Admin, ban: NewBan, caller: Caller, callers: Callers | SocketCallers) -> Banned:
-    """Ban a client, but neither the caller nor a user with a higher role. Raises `Problem`."""
+def check_ban(ban: NewBan, caller: Caller, callers: Callers | SocketCallers) -> None:
+    """Refuse a ban of the caller, or of who has a higher role here, at whatever node it is to hold. Raises
+    `Problem`."""
     try:
         value = address_in(ban.value) if ban.kind == "address" else ban.value
     except BanRefused as error:
@@ -205,6 +211,11 @@ async def put_ban(admin: Admin, ban: NewBan, caller: Caller, callers: Callers | 
             Code.NOT_AUTHORIZED,
             f"the {ban.kind} has the role {highest.name.lower()}, and the caller has {caller.role.name.lower()}",
         )
+
+
+async def put_ban(admin: Admin, ban: NewBan, caller: Caller, callers: Callers | SocketCallers) -> Banned:
+    """Ban a client, but nobody whom the caller may not ban. Raises `Problem`."""
+    check_ban(ban, caller, callers)
     try:
         made, disconnected = await admin.ban(
             ban.kind, ban.value, ban.duration_s, ban.reason, caller.username or caller.how

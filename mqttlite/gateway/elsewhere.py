@@ -15,6 +15,9 @@ from starlette.responses import Response
 CALLER: Final = "caller_at_node"
 """In the state of a request of another node: its `NodeCaller`."""
 
+IS_ADMITTED: Final = "is_admitted"
+"""In the state of a request that is a part of one whose caller was admitted, and counted."""
+
 
 class Reach(Enum):
     """About which nodes a request is that does not name one, where the broker is one of several nodes."""
@@ -24,7 +27,8 @@ class Reach(Enum):
     LIST = auto()
     """All: its answer has `items`, and there are those of all nodes."""
     THING = auto()
-    """The node that has what the path names: the one that is asked, or the first other one."""
+    """The node that has what the path names (`Route.thing`). If several have it, a request that changes nothing is
+    about the one that is asked, or the first other one, and a change is refused."""
     EACH = auto()
     """All: each carries it out."""
 
@@ -73,6 +77,10 @@ class Inquiry:
     """Without the parameter `node`."""
     here: Callable[[bytes], Awaitable[Response]]
     """Answers it here, with this query. Raises `Problem`."""
+    has: Callable[[], Awaitable[bool]]
+    """Whether this node has the thing. Raises `Problem`."""
+    thing: bytes
+    """The path of the thing, percent-encoded, for `Reach.THING`: its GET says whether a node has it."""
     default_limit: int
     """The entries of a page for a request that does not say how many; 0 for a list that has no pages."""
     state: dict[str, Any]

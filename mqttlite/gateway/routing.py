@@ -79,6 +79,12 @@ class Route:
     """The listeners that serve it. A request for one of `OPERATORS` may name another node."""
     reach: Reach = Reach.HERE
     """About which nodes it is otherwise."""
+    thing: str = ""
+    """For `Reach.THING`, the path whose GET says whether a node has what the path names; empty: the path up to its
+    first variable."""
+    check: Handler | None = None
+    """Called as `handler` is before a request goes to the node that it names; raises `Problem` for what the caller may
+    not do at any node."""
     on_problem: Callable[[Problem, Request], Response] | None = None
     """Makes the answer to a problem, where that is no `application/problem+json`."""
 
@@ -86,6 +92,11 @@ class Route:
     def shown_path(self) -> str:
         """The path in the words of OpenAPI."""
         return _VARIABLE.sub(r"{\1}", self.path)
+
+    @property
+    def path_of_thing(self) -> str:
+        """`thing`, also where it is empty."""
+        return self.thing or self.path[: self.path.index("}") + 1]
 
     @property
     def variables(self) -> Sequence[str]:
@@ -165,6 +176,10 @@ class Table:
     def routes(self) -> list[Route]:
         """All of them."""
         return [route for entries in self._by_method.values() for _, route in entries]
+
+    def get(self, path: str) -> Route:
+        """The GET of a path with these variables."""
+        return next(route for _, route in self._by_method["GET"] if route.path == path)
 
     def add(self, routes: Sequence[Route]) -> None:
         """Put routes behind those that are there."""

@@ -3,6 +3,7 @@
 `Admin` enforces bans. Invariant: callers cannot ban themselves here.
 """
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,11 @@ DURATIONS: Final = {
 
 NOTICES: Final = {"banned": "The ban holds from now on.", "lifted": "The ban was lifted."}
 
+NODE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+MAX_NAMED: Final = 64
+"""Nodes that a notice names: as many as there may be others."""
+
 
 def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
     """The routes of this module."""
@@ -44,7 +50,7 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
 
     @route.get(BANS, Role.VIEWER)
     async def bans(
-        request: Request, caller: Caller, kind: BanKind = "client", value: str = "", done: str = ""
+        request: Request, caller: Caller, kind: BanKind = "client", value: str = "", done: str = "", missing: str = ""
     ) -> Response:
         found: list[Any] = [admin.in_utc(ban) for ban in reversed(admin.bans.list())]
         silent = []
@@ -65,6 +71,7 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
             kind=kind,
             value=value,
             notice_text=NOTICES.get(done, ""),
+            missing=[each for each in missing.split(",")[:MAX_NAMED] if NODE_NAME.fullmatch(each)],
             refused=list(reversed(context.recent_events.refused))[:SHOWN],
         )
 
@@ -85,7 +92,8 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
         if context.elsewhere is None:
             await put_ban(context.admin, convert(wanted, NewBan), caller, request.app.callers)
         else:
-            checked(await ask_too(request, "POST", "/api/v1/bans", body=msgspec.json.encode(wanted)))
+            made = checked(await ask_too(request, "POST", "/api/v1/bans", body=msgspec.json.encode(wanted)))
+            return _over_nodes("banned", made)
         return redirect(BANS, done="banned")
 
     @route.post(f"{BANS}/lift", Role.OPERATOR)
@@ -95,8 +103,20 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
         request.scope["state"]["subject"] = number
         if context.elsewhere is not None:
             subject = {"kind": field(form, "kind"), "value": field(form, "value")}
-            checked(await ask_too(request, "DELETE", "/api/v1/bans", subject))
-            return redirect(BANS, done="lifted")
+            lifted = checked(await ask_too(request, "DELETE", "/api/v1/bans", subject))
+            answers = [lifted, *(each["answer"] for each in lifted["others"] if each["status"] == 200)]
+            if not lifted["silent"] and not any(each["lifted"] for each in answers):
+                raise Problem(
+                    Code.NOT_FOUND, f"there is no ban of the {subject['kind']} {subject['value']!r}, or it has ended"
+                )
+            return _over_nodes("lifted", lifted)
         if not (number.isascii() and number.isdecimal() and admin.bans.lift(int(number[:18])) is not None):
             raise Problem(Code.NOT_FOUND, f"there is no ban {number[:18]!r}, or it has ended")
         return redirect(BANS, done="lifted")
+
+
+def _over_nodes(done: str, answer: dict[str, Any]) -> Response:
+    """Show the list, and the nodes that did not carry it out: they refused it, or did not answer."""
+    refused = [each["node"] for each in answer["others"] if each["status"] >= 400]
+    missing = sorted([*refused, *(each["node"] for each in answer["silent"])])
+    return redirect(BANS, done=done, **({"missing": ",".join(missing)} if missing else {}))

@@ -66,6 +66,8 @@ def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, l
             if answered.status == 200:
                 data = msgspec.json.decode(answered.body)
                 return msgspec.convert(data, ClientDetails), data["node"]
+            if answered.status != 404:
+                checked(answered)
         if found is None:
             raise _no_session(client_id)
         return found, ""

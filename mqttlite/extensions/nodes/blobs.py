@@ -194,6 +194,8 @@ class Part(msgspec.Struct, frozen=True, tag="part", array_like=True):
     is_answer: bool
     data: bytes
     is_last: bool
+    within_ms: int = 0
+    """In the first piece of a request: how long the sender waits for the answer. 0: it does not say."""
 
 
 class More(msgspec.Struct, frozen=True, tag="more", array_like=True):

@@ -17,10 +17,14 @@ MAX_BYTES: Final = 4_456_448
 """Of a request or an answer: the largest body, and what stands before it."""
 
 MAX_CALLS: Final = 8
-"""How many requests may be under way to one node. One more is refused."""
+"""How many requests may be under way to one node. Others wait for a place, as long as they may wait for the answer."""
 
-MAX_ANSWERS: Final = 16
-"""How many requests of all other nodes are answered at a time. One more is refused."""
+MAX_WAITING: Final = 256
+"""How many requests may wait for a place. One more is refused."""
+
+MAX_ANSWERS: Final = 12
+"""How many requests of one other node are answered at a time. One more is refused. It is more than `MAX_CALLS`,
+because that node may give one up, and send the next, a little before this one ends it."""
 
 ANSWER_S: Final = 30.0
 """How long an answer takes at most, with its way to the other node."""
@@ -34,6 +38,11 @@ Answering = Callable[[str, bytes], Awaitable[bytes]]
 
 class NoAnswer(Exception):
     """A node did not answer. The text says why, and goes on behind its name: `did not answer within 1 s`."""
+
+    def __init__(self, why: str, *, was_sent: bool = False) -> None:
+        super().__init__(why)
+        self.was_sent: Final = was_sent
+        """Whether the node may have carried the request out."""
 
 
 class Called(Protocol):
@@ -66,9 +75,18 @@ class _Incoming:
             return
         if self._size > MAX_BYTES:
             self._pieces.clear()
-            self.whole.set_exception(NoAnswer(f"sent more than {MAX_BYTES} bytes"))
+            self.whole.set_exception(NoAnswer(f"sent more than {MAX_BYTES} bytes", was_sent=True))
         elif part.is_last:
             self.whole.set_result(b"".join(self._pieces))
+
+
+class _Places:
+    """Of the requests that may be under way to one node."""
+
+    def __init__(self) -> None:
+        self.free: Final = asyncio.Semaphore(MAX_CALLS)
+        self.waiting: int = 0
+        """Requests that wait for one."""
 
 
 class Calls:
@@ -79,8 +97,8 @@ class Calls:
         self.answer: Answering | None = None
         """Answers requests of other nodes. None: they are refused."""
         self._latest = 0
-        self._under_way: Final[dict[str, int]] = {}
-        """How many requests each node was sent, and has not answered."""
+        self._places: Final[dict[str, _Places]] = {}
+        """By node."""
         self._incoming: Final[dict[_Key, _Incoming]] = {}
         self._taken: Final[dict[_Key, asyncio.Future[None]]] = {}
         """Pieces that were sent, and not taken yet."""
@@ -96,34 +114,53 @@ class Calls:
             raise NoAnswer("is away")
         if len(request) > MAX_BYTES:
             raise NoAnswer(f"takes no request of more than {MAX_BYTES} bytes")
-        under_way = self._under_way.get(name, 0)
-        if under_way >= MAX_CALLS:
-            raise NoAnswer(f"has not answered the {MAX_CALLS} requests before")
-        self._under_way[name] = under_way + 1
-        self._latest += 1
-        number = self._latest
-        key = name, number, True
-        incoming = self._incoming[key] = _Incoming()
-        sending = asyncio.get_running_loop().create_task(self._send(peer, number, request, is_answer=False))
+        places = self._places.setdefault(name, _Places())
+        if places.waiting >= MAX_WAITING:
+            raise NoAnswer(f"has not answered the {MAX_CALLS + MAX_WAITING} requests before")
+        before = asyncio.get_running_loop().time()
+        places.waiting += 1
         try:
             async with asyncio.timeout(within_s):
+                await places.free.acquire()
+        except TimeoutError:
+            raise NoAnswer(f"did not answer {MAX_CALLS} other requests within {within_s:g} s") from None
+        finally:
+            places.waiting -= 1
+        try:
+            return await self._call(peer, request, within_s, asyncio.get_running_loop().time() - before)
+        finally:
+            places.free.release()
+
+    async def _call(self, peer: Called, request: bytes, within_s: float, waited_s: float) -> bytes:
+        """The answer to a request that has a place, for which it has waited."""
+        if not peer.is_connected:
+            raise NoAnswer("is away")
+        left_s = max(0.001, within_s - waited_s)
+        self._latest += 1
+        number = self._latest
+        key = peer.name, number, True
+        incoming = self._incoming[key] = _Incoming()
+        sending = asyncio.get_running_loop().create_task(
+            self._send(peer, number, request, is_answer=False, within_ms=round(left_s * 1_000))
+        )
+        try:
+            async with asyncio.timeout(left_s):
                 answer = await incoming.whole
         except TimeoutError:
-            raise NoAnswer(f"did not answer within {within_s:g} s") from None
+            raise NoAnswer(f"did not answer within {within_s:g} s", was_sent=True) from None
         finally:
             sending.cancel()
             del self._incoming[key]
-            self._under_way[name] -= 1
         if answer == REFUSED:
-            raise NoAnswer(f"stops, or answers {MAX_ANSWERS} requests of other nodes already")
+            raise NoAnswer(f"stops, or answers {MAX_ANSWERS} requests of this node already")
         return answer
 
-    async def _send(self, peer: Called, number: int, data: bytes, *, is_answer: bool) -> None:
+    async def _send(self, peer: Called, number: int, data: bytes, *, is_answer: bool, within_ms: int = 0) -> None:
         """Send all pieces, the next one when the other node has taken the one before."""
         key = peer.name, number, is_answer
         for at in range(0, len(data) or 1, PIECE_BYTES):
             is_last = at + PIECE_BYTES >= len(data)
-            peer.note(Part(number, is_answer, data[at : at + PIECE_BYTES], is_last))
+            peer.note(Part(number, is_answer, data[at : at + PIECE_BYTES], is_last, 0 if at else within_ms))
             if not is_last:
                 taken = self._taken[key] = asyncio.get_running_loop().create_future()
                 try:
@@ -146,7 +183,7 @@ class Calls:
         """A node is not connected any more: it answers nothing, and gets no answer."""
         for key, incoming in self._incoming.items():
             if key[0] == name and not incoming.whole.done():
-                incoming.whole.set_exception(NoAnswer("went away before it answered"))
+                incoming.whole.set_exception(NoAnswer("went away before it answered", was_sent=True))
         for task, to in self._answers.items():
             if to == name:
                 task.cancel()
@@ -164,27 +201,30 @@ class Calls:
         if incoming is None:
             if part.is_answer:  # nobody waits for it any more
                 return
-            incoming = self._begin(peer, part.number)
+            incoming = self._begin(peer, part)
             if incoming is None:
                 return
         incoming.add(part)
         if not part.is_last:
             peer.note(More(part.number, part.is_answer))
 
-    def _begin(self, peer: Called, number: int) -> _Incoming | None:
+    def _begin(self, peer: Called, first: Part) -> _Incoming | None:
         """A request begins to come. None if it is refused."""
-        if self.answer is None or len(self._answers) >= MAX_ANSWERS:
+        number = first.number
+        if self.answer is None or [*self._answers.values()].count(peer.name) >= MAX_ANSWERS:
             peer.note(Part(number, True, REFUSED, True))
             return None
         incoming = self._incoming[peer.name, number, False] = _Incoming()
-        task = asyncio.get_running_loop().create_task(self._serve(peer, number, incoming, self.answer))
+        within_s = min(ANSWER_S, first.within_ms / 1_000 or ANSWER_S)
+        task = asyncio.get_running_loop().create_task(self._serve(peer, number, incoming, self.answer, within_s))
         self._answers[task] = peer.name
         task.add_done_callback(self._answers.pop)
         return incoming
 
-    async def _serve(self, peer: Called, number: int, incoming: _Incoming, answer: Answering) -> None:
+    async def _serve(self, peer: Called, number: int, incoming: _Incoming, answer: Answering, within_s: float) -> None:
+        """Answer a request, for as long as the other node waits: what it gives up has no place here."""
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(within_s):
                 found = await answer(peer.name, await incoming.whole)
                 await self._send(peer, number, found, is_answer=True)
         except (TimeoutError, NoAnswer):  # nobody waits any more, or it was too large

@@ -1,7 +1,8 @@
 """All nodes as one broker, for the HTTP application of each: it passes requests on, and joins answers.
 
 Which nodes a request is about says the request (`?node=`), or else its route (`gateway.routing.Reach`). Invariant: a
-node that was to be asked and did not answer is named in the answer, in `silent`.
+node that was to be asked and did not answer is named in the answer, in `silent`; a change of what one node has goes to
+one node, once.
 """
 
 import asyncio
@@ -27,9 +28,6 @@ MAX_JOINED_BYTES: Final = 16_777_216
 """Of a list without pages: nodes whose answers have no room are named as silent."""
 
 _JSON: Final = "application/json"
-
-_REFUSED: Final = frozenset({403, 500, 501, 502, 503, 504})
-"""Statuses of a node that does not say whether it has something."""
 
 
 class Silent(msgspec.Struct, frozen=True):
@@ -61,41 +59,79 @@ class Fleet:
             return await inquiry.here(question.query)
         if all(each.name != node for each in self._nodes.peers):
             raise Problem(Code.NOT_FOUND, f"there is no node {node[:100]!r}: GET /api/v1/nodes lists the others")
-        try:
-            answered = await self._ask(node, question, ACT_S)
-        except NoAnswer as silence:
-            raise Problem(Code.NO_ANSWER, f"node {node} {silence}") from None
-        inquiry.state["node"] = node
-        return answered.response()
+        return (await self._forwarded(inquiry, node, ACT_S)).response()
 
     # ------------------------------------------------------------------ one of them has it
 
     async def _thing(self, inquiry: Inquiry) -> Response:
+        """A change goes to the only node that has the thing, once. All else goes to the first one that has it."""
         question = inquiry.question
+        if question.method != "GET":
+            return await self._change(inquiry)
         try:
             return _with(await inquiry.here(question.query), node=self._me)
         except Problem as problem:
-            if problem.code is not Code.NOT_FOUND:
+            if problem.code is not Code.NOT_FOUND or await inquiry.has():  # what is missing is a part of it
                 raise
             missing = problem
+        having, silent = await self._look(inquiry)
+        if not having:
+            raise _nowhere(missing.detail, silent) if silent else missing
+        node = min(having)
+        is_found = question.path == inquiry.thing and not question.query
+        answered = having[node] if is_found else await self._forwarded(inquiry, node, LOOK_S)
+        inquiry.state["node"] = node
+        return _with(answered.response(), node=node, **_told(silent))
+
+    async def _change(self, inquiry: Inquiry) -> Response:
+        is_here = await inquiry.has()
+        having, silent = await self._look(inquiry)
+        names = sorted([*having, self._me] if is_here else having)
+        if len(names) > 1:
+            raise Problem(
+                Code.CONFLICT,
+                f"nodes {', '.join(names)} have one of this name each: say which one is meant, with the parameter node",
+                nodes=names,
+            )
+        if names and not is_here:
+            answered = await self._forwarded(inquiry, names[0], ACT_S)
+            return _with(answered.response(), node=names[0], **_told(silent))
+        if silent and not is_here:
+            raise _nowhere("nothing was changed, because what is meant was not found", silent)
+        return _with(await inquiry.here(inquiry.question.query), node=self._me, **_told(silent))
+
+    async def _look(self, inquiry: Inquiry) -> tuple[dict[str, Answered], dict[str, str]]:
+        """The other nodes that have the thing, with what they answer for it, and the silent ones."""
+        question = msgspec.structs.replace(
+            inquiry.question, method="GET", path=inquiry.thing, query=b"", media_type="", body=b""
+        )
+        having: dict[str, Answered] = {}
         silent = self._away()
-        within_s = LOOK_S if question.method == "GET" else ACT_S
-        for name in self._connected():
+
+        async def look(name: str) -> None:
             try:
-                answered = await self._ask(name, question, within_s)
+                answered = await self._ask(name, question, LOOK_S)
             except NoAnswer as silence:
                 silent[name] = str(silence)
-                continue
-            if answered.status in _REFUSED:
+                return
+            if answered.status == 200:
+                having[name] = answered
+            elif answered.status != 404:
                 silent[name] = f"answered: {_detail(answered)}"
-            elif answered.status != missing.status_code:
-                inquiry.state["node"] = name
-                return _with(answered.response(), node=name, **_told(silent))
-        if not silent:
-            raise missing
-        said = "; ".join(f"node {name} {reason}" for name, reason in silent.items())
-        detail = f"{missing.detail} (at no node that answered: {said})"
-        raise Problem(missing.code, detail, headers=missing.headers, **missing.more, **_told(silent))
+
+        await asyncio.gather(*(look(name) for name in self._connected()))
+        return having, silent
+
+    async def _forwarded(self, inquiry: Inquiry, node: str, within_s: float) -> Answered:
+        """The answer of the node that a request is about. Raises `Problem`."""
+        try:
+            answered = await self._ask(node, inquiry.question, within_s)
+        except NoAnswer as silence:
+            is_open = silence.was_sent and inquiry.question.method != "GET"
+            perhaps = ": it may have carried this out all the same" if is_open else ""
+            raise Problem(Code.NO_ANSWER, f"node {node} {silence}{perhaps}") from None
+        inquiry.state["node"] = node
+        return answered
 
     # ------------------------------------------------------------------ all do it
 
@@ -109,7 +145,8 @@ class Fleet:
             try:
                 answered = await self._ask(name, question, within_s)
             except NoAnswer as silence:
-                silent[name] = str(silence)
+                is_open = silence.was_sent and question.method != "GET"
+                silent[name] = f"{silence}, and may have carried this out" if is_open else str(silence)
                 return None
             return {"node": name, "status": answered.status, "answer": _decoded(answered)}
 
@@ -130,7 +167,7 @@ class Fleet:
         name, colon, cursor = given.partition(":")
         if given and not colon:
             raise Problem(Code.INVALID_VALUE, "query.cursor: it is none of an answer of these nodes")
-        left = int(limit[:9])
+        left = int(limit[:9]) if is_paged else 0
         page = _Page()
         silent = self._away()
         for node in sorted([self._me, *self._connected()]):
@@ -217,6 +254,12 @@ class _Page:
     def response(self, silent: list[Silent]) -> Response:
         found = {"items": self._items, "cursor": self._cursor, **self._more, "silent": silent}
         return Response(msgspec.json.encode(found), media_type=_JSON)
+
+
+def _nowhere(what: str, silent: dict[str, str]) -> Problem:
+    """Nodes that did not answer may have what no other one has."""
+    said = "; ".join(f"node {name} {reason}" for name, reason in sorted(silent.items()))
+    return Problem(Code.NO_ANSWER, f"{what} (at no node that answered: {said})", **_told(silent))
 
 
 def _told(silent: dict[str, str]) -> dict[str, Any]:

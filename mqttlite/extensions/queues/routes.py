@@ -113,6 +113,9 @@ class WholeDeadLetter(DeadLetterEntry):
     user_properties: list[tuple[str, str]]
 
 
+_QUEUE: Final = "/api/v1/queues/{name}"
+"""A node has the dead letters of the queues that it has."""
+
 _OPTIONS: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -206,7 +209,13 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         """Of each queue."""
         return _listed(await ask("GET", "dead-letters", cursor=cursor, limit=limit))
 
-    @route.get("/dead-letters/{name}", Role.VIEWER, "List the dead letters of a queue", answer=Listed[DeadLetterEntry])
+    @route.get(
+        "/dead-letters/{name}",
+        Role.VIEWER,
+        "List the dead letters of a queue",
+        answer=Listed[DeadLetterEntry],
+        thing=_QUEUE,
+    )
     async def list_dead_letters(
         caller: Caller, name: str, cursor: Cursor = "", limit: Limit = 100, filter: Filter = ""
     ) -> Response:
@@ -215,12 +224,14 @@ def routes(context: OperatorContext) -> Sequence[Route]:
             check_role(caller, Role.OPERATOR)
         return _listed(await ask("GET", "dead-letters", name, cursor=cursor, limit=limit, filter=filter))
 
-    @route.get("/dead-letters/{name}/{number}", Role.OPERATOR, "Show a dead letter", answer=WholeDeadLetter)
+    @route.get(
+        "/dead-letters/{name}/{number}", Role.OPERATOR, "Show a dead letter", answer=WholeDeadLetter, thing=_QUEUE
+    )
     async def show_dead_letter(name: str, number: int) -> Response:
         """With its payload and user properties."""
         return answered(await ask("GET", "dead-letters", name, str(number)))
 
-    @route.post("/dead-letters/{name}/replay", Role.OPERATOR, "Replay dead letters")
+    @route.post("/dead-letters/{name}/replay", Role.OPERATOR, "Replay dead letters", thing=_QUEUE)
     async def replay(
         name: str, number: Number = None, filter: Filter = "", rate: Rate = 0, dry_run: DryRun = False
     ) -> Messages:
@@ -230,7 +241,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         )
         return Messages(**found)
 
-    @route.delete("/dead-letters/{name}", Role.OPERATOR, "Drop dead letters")
+    @route.delete("/dead-letters/{name}", Role.OPERATOR, "Drop dead letters", thing=_QUEUE)
     async def drop(name: str, number: Number = None, filter: Filter = "", dry_run: DryRun = False) -> Messages:
         """Nobody gets them any more."""
         return Messages(**await ask("DELETE", "dead-letters", name, number=number, filter=filter, dry_run=dry_run))

@@ -16,6 +16,7 @@ from mqttlite.extensions.queues.routes import QueueDetails, answered, problem_of
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.elsewhere import Reach
+from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
 from mqttlite.gateway.topic_routes import Done
 
@@ -70,6 +71,14 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     async def list_snapshots() -> SnapshotList:
         """Of all queues."""
         return SnapshotList(items=(await ask("GET", "snapshots"))["entries"])
+
+    @route.get("/snapshots/{snapshot}", Role.VIEWER, "Show a snapshot")
+    async def show(snapshot: str) -> SnapshotEntry:
+        """Of whatever queue."""
+        for each in (await ask("GET", "snapshots"))["entries"]:
+            if each["name"] == snapshot:
+                return SnapshotEntry(**each)
+        raise Problem(Code.NOT_FOUND, f"there is no snapshot {snapshot!r}")
 
     @route.get("/queues/{name}/snapshots", Role.VIEWER, "List the snapshots of a queue")
     async def list_of_queue(name: str) -> SnapshotList:

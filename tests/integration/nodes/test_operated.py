@@ -19,8 +19,10 @@ from mqttlite.cli.main import main
 from mqttlite.extensions.nodes import fleet as fleet_module
 from mqttlite.extensions.nodes.calls import NoAnswer
 from mqttlite.extensions.nodes.options import NodesOptions
+from mqttlite.gateway.asking import MAX_ANSWER_BYTES
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.elsewhere import Answered, NodeCaller, Question
+from mqttlite.operations.bans import MAX_BANS
 from mqttlite.server import Broker
 from tests.integration.nodes.test_nodes import Fleet, air, client_of, connected, fleet, kept_client, nodes_of
 from tests.support.air import Air
@@ -153,8 +155,12 @@ async def test_a_silent_node_is_named_in_the_answer_and_the_others_are_listed(
         assert [each["node"] for each in found["silent"]] == ["b"]
         assert re.match(r"is away \((it was silent for 3 s|.*lost)", found["silent"][0]["reason"])
         answer = await three.viewer.get("/api/v1/clients/two")
-        assert answer.status_code == 404
+        assert (answer.status_code, answer.json()["code"]) == (504, "no_answer")
         assert "node b is away" in answer.json()["detail"]
+        assert (await three.viewer.get("/ui/client?id=two")).status_code == 504
+        answer = await three.operator.post("/api/v1/clients/two/disconnect")
+        assert (answer.status_code, answer.json()["code"]) == (504, "no_answer")
+        assert answer.json()["detail"].startswith("nothing was changed")
         assert [each["node"] for each in answer.json()["silent"]] == ["b"]
         page = (await three.viewer.get("/ui/clients")).text
         assert "Node b is away" in page
@@ -235,6 +241,122 @@ async def test_a_broker_alone_refuses_a_request_for_another_node(tmp_path: Path)
         found = (await operator.get("/api/v1/clients")).json()
         assert found.keys() == {"items", "cursor"}
         assert "node" not in found["items"][0]
+
+
+class Slow:
+    """A node that answers requests of others after `wait_s`, and keeps those."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.calls = nodes_of(broker).calls
+        self.answer = self.calls.answer
+        self.wait_s = 0.0
+        self.asked: list[tuple[str, str]] = []
+        self.calls.answer = self._answer
+
+    async def _answer(self, node: str, request: bytes) -> bytes:
+        question = msgspec.msgpack.decode(request, type=Question)
+        self.asked.append((question.method, question.path.decode()))
+        await asyncio.sleep(self.wait_s if question.method != "GET" else 0)
+        assert self.answer is not None
+        return await self.answer(node, request)
+
+
+async def test_a_bridge_of_each_node_is_removed_where_it_is_named_and_a_repeated_request_removes_no_other(
+    three: Three,
+) -> None:
+    bridge = {"name": "up", "addresses": ["127.0.0.1:1"], "topics": [{"pattern": "t/#"}]}
+    for node in ("a", "b"):
+        made = await three.admin.post(f"/api/v1/bridges?node={node}", json=bridge)
+        assert made.status_code == 201, made.text
+    answer = await three.admin.delete("/api/v1/bridges/up")
+    assert (answer.status_code, answer.json()["nodes"]) == (409, ["a", "b"])
+    assert (await three.viewer.get("/api/v1/bridges/up")).json()["node"] == "a"
+    for status in (200, 404):
+        assert (await three.admin.delete("/api/v1/bridges/up?node=a")).status_code == status
+    assert [each["node"] for each in (await three.viewer.get("/api/v1/bridges")).json()["items"]] == ["b"]
+    assert (await three.admin.delete("/api/v1/bridges/up")).json()["node"] == "b"
+    assert (await three.admin.delete("/api/v1/bridges/up")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/api/v1/queues/jobs/seek", {"snapshot": "monday"}),
+        ("GET", "/api/v1/dead-letters/jobs/5", None),
+        ("DELETE", "/api/v1/dead-letters/jobs?number=5", None),
+        ("DELETE", "/api/v1/streams/s/groups/g", None),
+        ("POST", "/api/v1/clients/kept/disconnect", None),
+    ],
+)
+async def test_a_missing_part_is_looked_for_only_at_the_node_that_has_the_whole(
+    three: Three, method: str, path: str, body: dict[str, str] | None
+) -> None:
+    async with kept_client(three.b, "kept"):
+        pass
+    await until(lambda: not three.b.admin.client("kept").entry.connected)  # type: ignore[union-attr]
+    slow = {"b": Slow(three.b), "c": Slow(three.c)}
+    answer = await three.admin.request(method, path, json=body)
+    assert answer.status_code == 404, answer.text
+    named = path.partition("?")[0]
+    having, other = ("c", "b") if "streams" in path else ("b", "c")
+    assert slow[having].asked[-1] == (method, named)
+    assert (method, named) not in slow[other].asked
+    assert {each for each, _ in slow[other].asked} == {"GET"}
+
+
+async def test_what_is_missing_of_a_queue_here_is_not_taken_from_another_node(three: Three) -> None:
+    await three.admin.post("/api/v1/queues", json={"name": "here", "filters": ["h"]})
+    slow = Slow(three.b)
+    assert (await three.operator.get("/api/v1/dead-letters/here/5")).status_code == 404
+    assert slow.asked == []
+    assert (await three.operator.delete("/api/v1/dead-letters/here?number=5")).status_code == 404
+    assert slow.asked == [("GET", "/api/v1/queues/here")]
+
+
+async def test_a_snapshot_is_shown_and_deleted_at_the_node_that_has_it(three: Three) -> None:
+    assert (await three.admin.post("/api/v1/queues/jobs/snapshots/monday")).status_code == 201
+    shown = (await three.viewer.get("/api/v1/snapshots/monday")).json()
+    assert (shown["name"], shown["queue"], shown["node"]) == ("monday", "jobs", "b")
+    assert (await three.admin.delete("/api/v1/snapshots/monday")).json() == {"success": True, "node": "b"}
+    assert (await three.viewer.get("/api/v1/snapshots/monday")).status_code == 404
+    assert (await three.admin.delete("/api/v1/snapshots/monday")).status_code == 404
+
+
+async def test_a_change_that_was_sent_and_not_answered_goes_to_no_other_node_and_is_said_to_be_open(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "ACT_S", 0.2)
+    slow, other = Slow(three.b), Slow(three.c)
+    slow.wait_s = 5.0
+    async with kept_client(three.b, "kept"):
+        answer = await three.operator.delete("/api/v1/clients/kept/session")
+        assert (answer.status_code, answer.json()["code"]) == (504, "no_answer")
+        said = "node b did not answer within 0.2 s: it may have carried this out all the same"
+        assert answer.json()["detail"] == said
+        assert [each for each, _ in slow.asked] == ["GET", "DELETE"]
+        assert [each for each, _ in other.asked] == ["GET"]
+        answer = await three.operator.delete("/api/v1/clients/kept/session?node=b")
+        assert answer.json()["detail"] == said
+        bans = await three.operator.post("/api/v1/bans", json={"kind": "client", "value": "x", "duration_s": 60})
+        reason = "did not answer within 0.2 s, and may have carried this out"
+        assert bans.json()["silent"] == [{"node": "b", "reason": reason}]
+
+
+async def test_a_client_is_found_while_more_is_asked_than_may_be_under_way(three: Three) -> None:
+    async with client_of(three.c, "x"):
+        *reads, kicked = await asyncio.gather(
+            *(three.viewer.get("/api/v1/clients") for _ in range(30)),
+            three.operator.post("/api/v1/clients/x/disconnect"),
+        )
+    assert kicked.json() == {"success": True, "node": "c"}
+    assert [each.json()["silent"] for each in reads] == [[]] * 30
+
+
+@pytest.mark.parametrize("path", ["/bans", "/streams", "/snapshots", "/bridges", "/users/x/connections"])
+async def test_a_list_without_pages_takes_no_notice_of_a_limit(three: Three, path: str) -> None:
+    for limit in ("abc", "", "1"):
+        answer = await three.viewer.get(f"/api/v1{path}", params={"limit": limit})
+        assert (answer.status_code, answer.json()["silent"]) == (200, [])
 
 
 # ---------------------------------------------------------------------- rights
@@ -319,6 +441,18 @@ async def test_nobody_bans_at_another_node_the_user_of_a_higher_role_there(fleet
         assert (await a.client(Role.ADMIN).post("/api/v1/bans", params={"node": "b"}, json=ban)).status_code == 201
 
 
+async def test_nobody_bans_at_another_node_the_user_of_a_higher_role_here(three: Three) -> None:
+    ban = {"kind": "user", "value": "key-admin", "duration_s": 600}
+    for node in ("a", "b"):
+        answer = await three.operator.post("/api/v1/bans", params={"node": node}, json=ban)
+        assert (answer.status_code, answer.json()["code"]) == (403, "not_authorized")
+    own = await three.operator.post("/api/v1/bans", params={"node": "b"}, json={**ban, "value": "key-operator"})
+    assert (own.status_code, own.json()["code"]) == (409, "conflict")
+    assert (await three.operator.post("/api/v1/bans?node=b", json={**ban, "kind": "x"})).status_code == 422
+    assert len(three.b.admin.bans) == 0
+    assert (await three.operator.post("/api/v1/bans?node=b", json={**ban, "value": "ann"})).status_code == 201
+
+
 # ---------------------------------------------------------------------- commands
 
 
@@ -331,12 +465,13 @@ async def test_commands_show_and_manage_all_nodes_from_any_of_them(three: Three)
         ]
         lines = (await three.run("clients", "--node", "c", "--contains", "wo")).stdout.splitlines()
         assert [line.split("\t")[0] for line in lines] == ["two"]
-        assert (await three.run("kick", "two")).stdout == "1 client disconnected.\n"
+        kicked = await three.run("kick", "two")
+        assert (kicked.stdout, kicked.stderr) == ("1 client disconnected.\n", "At node c.\n")
         assert "node              b" in (await three.run("clients", "show", "one")).stdout
         missing = await three.run("kick", "one", "--node", "c")
         assert (missing.exit_code, missing.stdout) == (3, "0 clients disconnected.\n")
     said = await three.run("sessions", "rm", "one", "two")
-    assert said.stdout == "2 sessions ended.\n"
+    assert (said.stdout, said.stderr) == ("2 sessions ended.\n", "At node b.\nAt node c.\n")
     assert (await three.run("queue", "ls")).stdout.split()[-1] == "b"
     assert (await three.run("stream", "ls")).stdout.split()[-1] == "c"
     assert json.loads((await three.run("top", "--json", "--node", "b")).stdout)["clients"]["sessions"] == 2
@@ -419,3 +554,50 @@ async def test_bans_of_the_dashboard_hold_at_all_nodes(three: Three) -> None:
     assert [len(each.admin.bans) for each in (three.a, three.b, three.c)] == [0, 0, 0]
     bad = {"kind": "user", "value": "key-operator", "duration_s": "600"}
     assert (await three.operator.post("/ui/bans/add", data=bad, headers=origin)).status_code == 409
+
+
+async def test_the_dashboard_says_which_nodes_refused_a_ban_or_a_lift(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "ACT_S", 0.2)
+    origin = {"Origin": "http://localhost:8080"}
+    for number in range(MAX_BANS):
+        three.c.admin.bans.add("client", f"d{number}", 600)
+    form = {"kind": "client", "value": "x", "duration_s": "600"}
+    page = await three.operator.post("/ui/bans/add", data=form, headers=origin, follow_redirects=True)
+    assert "The ban holds from now on. Not at c: this node refused it" in text_of(page)
+    Slow(three.b).wait_s = 5.0
+    form = {"id": "1", "kind": "client", "value": "x"}
+    page = await three.operator.post("/ui/bans/lift", data=form, headers=origin, follow_redirects=True)
+    assert "The ban was lifted. Not at b: this node refused it or did not answer" in text_of(page)
+
+
+async def test_the_dashboard_says_that_there_was_no_ban_to_lift(three: Three) -> None:
+    origin = {"Origin": "http://localhost:8080"}
+    form = {"id": "1", "kind": "client", "value": "x"}
+    answer = await three.operator.post("/ui/bans/lift", data=form, headers=origin)
+    assert answer.status_code == 404
+    assert "there is no ban of the client 'x'" in html.unescape(answer.text)
+
+
+async def test_the_page_of_bans_is_there_when_all_bans_have_more_than_a_node_may_answer(three: Three) -> None:
+    for each in (three.a, three.b, three.c):
+        for number in range(5_000):
+            each.admin.bans.add("client", f"d{number}", 600, "x" * 200)
+    answered = await three.viewer.get("/api/v1/bans")
+    assert len(answered.content) > MAX_ANSWER_BYTES
+    assert answered.json()["silent"] == []
+    page = await three.viewer.get("/ui/bans")
+    assert (page.status_code, "Kept out now: 15,000" in text_of(page)) == (200, True)
+
+
+@pytest.mark.parametrize("path", ["/ui/clients", "/ui/bans", "/ui/queues", "/ui/client?id=x"])
+async def test_a_page_over_all_nodes_counts_as_one_request(fleet: Fleet, tmp_path: Path, path: str) -> None:
+    options = NodesOptions(servers=("nats://127.0.0.1:4222",), node="a")
+    extra = nobody_without_credentials(tmp_path)
+    async with running_gateway(tmp_path, nodes=options, http={"requests_per_s": 1.0}, **extra) as gateway:
+        b = await fleet.start("b")
+        await connected(gateway.broker, b)
+        async with client_of(b, "x"):
+            viewer = gateway.client(Role.VIEWER)
+            assert [(await viewer.get(path)).status_code for _ in range(2)] == [200, 429]

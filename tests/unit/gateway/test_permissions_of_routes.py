@@ -219,6 +219,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/v1/queues/{name}/snapshots"): Role.VIEWER,
     ("POST", "/api/v1/queues/{name}/snapshots/{snapshot}"): Role.ADMIN,
     ("GET", "/api/v1/snapshots"): Role.VIEWER,
+    ("GET", "/api/v1/snapshots/{snapshot}"): Role.VIEWER,
     ("DELETE", "/api/v1/snapshots/{snapshot}"): Role.ADMIN,
     ("POST", "/api/v1/queues/{name}/push-secret"): Role.ADMIN,
     ("GET", "/api/v1/dead-letters"): Role.VIEWER,

@@ -11,6 +11,7 @@ from mqttlite.extensions.nodes.calls import (
     MAX_ANSWERS,
     MAX_BYTES,
     MAX_CALLS,
+    MAX_WAITING,
     PIECE_BYTES,
     Answering,
     Calls,
@@ -142,33 +143,122 @@ async def test_requests_and_answers_end_when_the_node_goes_away(monkeypatch: pyt
     assert await two.a.ask("b", b"ab", LONG_S) == b"ba"
 
 
-async def test_more_requests_than_a_node_may_be_sent_are_refused() -> None:
+async def test_a_request_waits_for_a_place_and_then_is_answered() -> None:
+    two = Two()
+    under_way = 0
+    most = 0
+
+    async def slowly(_node: str, request: bytes) -> bytes:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.005)
+        under_way -= 1
+        return request
+
+    two.answer(slowly)
+    requests = [b"%d" % number for number in range(5 * MAX_CALLS)]
+    assert await asyncio.gather(*(two.a.ask("b", each, LONG_S) for each in requests)) == requests
+    assert most == MAX_CALLS
+
+
+async def test_a_request_waits_for_a_place_no_longer_than_for_its_answer_and_was_not_sent() -> None:
     two = Two()
     two.answer(never)
     asked = [asyncio.create_task(two.a.ask("b", b"x", LONG_S)) for _ in range(MAX_CALLS)]
     await asyncio.sleep(0)
-    with pytest.raises(NoAnswer, match=f"^has not answered the {MAX_CALLS} requests before$"):
-        await two.a.ask("b", b"x", LONG_S)
+    with pytest.raises(NoAnswer, match=rf"^did not answer {MAX_CALLS} other requests within 0\.01 s$") as found:
+        await two.a.ask("b", b"x", 0.01)
+    assert not found.value.was_sent
+    assert len(two.to_b.notes) == MAX_CALLS
     asked[0].cancel()
     await asyncio.gather(asked[0], return_exceptions=True)
-    last = asyncio.create_task(two.a.ask("b", b"x", LONG_S))
-    await asyncio.sleep(0)
-    assert not last.done()
-    for each in (*asked, last):
+    with pytest.raises(NoAnswer, match=r"^did not answer within 0\.02 s$") as found:
+        await two.a.ask("b", b"x", 0.02)
+    assert found.value.was_sent
+    for each in asked:
         each.cancel()
     await two.b.stop()
 
 
-async def test_more_requests_than_a_node_answers_at_a_time_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_module, "MAX_CALLS", MAX_ANSWERS + 1)
+async def test_what_waits_for_a_place_has_less_time_for_its_answer() -> None:
     two = Two()
     two.answer(never)
-    asked = [asyncio.create_task(two.a.ask("b", b"x", LONG_S)) for _ in range(MAX_ANSWERS)]
-    await asyncio.sleep(0.01)
-    with pytest.raises(NoAnswer, match=f"answers {MAX_ANSWERS} requests of other nodes already"):
-        await two.a.ask("b", bytes(2 * PIECE_BYTES), LONG_S)
+    first = [asyncio.create_task(two.a.ask("b", b"x", 0.06)) for _ in range(MAX_CALLS)]
+    await asyncio.sleep(0)
+    last = asyncio.create_task(two.a.ask("b", b"x", 0.08))
+    await asyncio.gather(*first, last, return_exceptions=True)
+    given = [note.within_ms for note in two.to_b.notes if isinstance(note, Part)]
+    assert given[:MAX_CALLS] == pytest.approx([60] * MAX_CALLS, abs=5)
+    assert given[MAX_CALLS] <= 25
+
+
+async def test_more_requests_than_may_wait_for_a_node_are_refused() -> None:
+    two = Two()
+    two.answer(never)
+    asked = [asyncio.create_task(two.a.ask("b", b"x", LONG_S)) for _ in range(MAX_CALLS + MAX_WAITING)]
+    await asyncio.sleep(0)
+    with pytest.raises(NoAnswer, match=f"^has not answered the {MAX_CALLS + MAX_WAITING} requests before$"):
+        await two.a.ask("b", b"x", LONG_S)
     for each in asked:
         each.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    await two.b.stop()
+
+
+async def test_requests_that_wait_for_a_node_end_when_it_goes_away() -> None:
+    two = Two()
+    two.answer(never)
+    asked = [asyncio.create_task(two.a.ask("b", b"x", LONG_S)) for _ in range(MAX_CALLS + 2)]
+    await asyncio.sleep(0)
+    two.to_b.is_connected = False
+    two.a.on_away("b")
+    said = [str(each) for each in await asyncio.gather(*asked, return_exceptions=True)]
+    assert said == ["went away before it answered"] * MAX_CALLS + ["is away"] * 2
+    await two.b.stop()
+
+
+async def test_a_request_that_was_given_up_has_no_place_at_the_other_node() -> None:
+    two = Two()
+    two.answer(never)
+    for _ in range(3):
+        asked = [two.a.ask("b", b"x", 0.02) for _ in range(MAX_CALLS)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert {str(each) for each in found} == {"did not answer within 0.02 s"}
+    await asyncio.sleep(0.02)
+    two.answer(reversed_)
+    assert await two.a.ask("b", b"ab", LONG_S) == b"ba"
+
+
+async def test_an_answer_of_which_nobody_takes_the_rest_has_no_place_after_the_request_was_given_up() -> None:
+    two = Two()
+
+    async def much(_node: str, _request: bytes) -> bytes:
+        return bytes(3 * PIECE_BYTES)
+
+    two.answer(much)
+    two.to_a.hears = lambda _note: None
+    for _ in range(MAX_ANSWERS + 1):
+        with pytest.raises(NoAnswer, match=r"^did not answer"):
+            await two.a.ask("b", b"x", 0.005)
+    assert not [note for note in two.to_a.notes if isinstance(note, Part) and note.data == b""]
+    await two.b.stop()
+
+
+async def test_more_requests_of_a_node_than_are_answered_at_a_time_are_refused_and_those_of_others_are_not() -> None:
+    two = Two()
+    two.answer(never)
+    for number in range(MAX_ANSWERS):
+        two.b.on_note(two.to_a, Part(1_000 + number, False, b"x", True))
+    await asyncio.sleep(0.01)
+    with pytest.raises(NoAnswer, match=f"answers {MAX_ANSWERS} requests of this node already") as found:
+        await two.a.ask("b", bytes(2 * PIECE_BYTES), LONG_S)
+    assert not found.value.was_sent
+    to_c = Way("c")
+    two.answer(lambda _node, request: asyncio.sleep(0, request[::-1]))
+    two.b.on_note(to_c, Part(1, False, b"ab", True))
+    await asyncio.sleep(0.01)
+    assert to_c.notes == [Part(1, True, b"ba", True)]
     await two.b.stop()
 
 
