@@ -127,6 +127,7 @@ class Assembly:
         self.telemetry: Final = Telemetry(
             *(runtime, self._delivery, self.schemas, self.streams, self._archive, self.network, not_ready),
             node=self._name(surroundings),
+            is_node=lambda name: self.nodes is not None and self.nodes.knows(name),
         )
         self.telemetry.reports.hook_failures = extensions.failures
         if extensions.routes is not None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 class Telemetry:
     """`not_ready` returns a sentence that says why no clients may connect. `node` is the name of this machine of a
-    cluster or of this node, None for a broker alone."""
+    cluster or of this node, None for a broker alone; `is_node` tells whether another node has a name."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Telemetry:
         network: Network,
         not_ready: Callable[[], str],
         node: str | None,
+        is_node: Callable[[str], bool],
     ) -> None:
         self._runtime: Final = runtime
         self._certificates: Final = network.certificates
@@ -80,7 +81,7 @@ class Telemetry:
             )
         self.recent_events: Final = RecentEvents(runtime.utc_now)
         """For the dashboard and the `why` command."""
-        self.tracing: Final = Tracing(runtime, queueing, streams, self.reports, self.recent_events, node)
+        self.tracing: Final = Tracing(runtime, queueing, streams, self.reports, self.recent_events, node, is_node)
         self._publish_queue: Final = PublishQueue(runtime.core, runtime.loop_driver.wake, runtime.clock)
         if "delayed" in BUILT_IN:
             from mqttlite.extensions.delayed import figures as delayed

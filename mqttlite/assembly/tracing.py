@@ -3,6 +3,7 @@
 Invariant: while nothing is traced, the core has a tracer only if a listener to events needs one.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mqttlite.assembly.runtime import Runtime
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 class Tracing:
     """The constructor raises nothing; `open` may. `node` is the name of this machine of a cluster or of this node,
-    None for a broker alone."""
+    None for a broker alone; `is_node` tells whether another node has a name."""
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Tracing:
         reports: Reports,
         recent_events: RecentEvents,
         node: str | None,
+        is_node: Callable[[str], bool],
     ) -> None:
         self._runtime: Final = runtime
         self._queueing: Final = queueing
@@ -40,6 +42,7 @@ class Tracing:
         self._reports: Final = reports
         self._recent_events: Final = recent_events
         self._node: Final = node
+        self._is_node: Final = is_node
         self._dataset: RunningDataset | None = None
         self.observer: Observer | None = None
         """Traces messages permanently; None without a dataset and delivery log."""
@@ -57,6 +60,7 @@ class Tracing:
                 *(config.telemetry, runtime.core, runtime.loop_driver.links, runtime.broker_id, runtime.wall),
                 clock=runtime.clock,
                 node=self._node,
+                is_node=self._is_node,
                 groups=None if self._streams is None else self._streams.group_readings,
             )
             reports.of_extensions.show(BUILT_IN["dataset"].figures, dataset.figures)

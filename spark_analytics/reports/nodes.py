@@ -1,6 +1,7 @@
 """Several nodes that serve at the same time: how much each does for its clients, and what crosses between them.
 
-A node is the client `$node/<name>` of each other one. Invariant: without such clients, as of a broker alone, there is
+A node is the client `$node/<name>` of each other one, and its clients that use something there are
+`$node/<name>/<client id>`. Invariant: without such clients, as of a broker alone, there is
 no row.
 """
 
@@ -23,7 +24,7 @@ HOT_MESSAGES: Final = 1_000
 
 
 def is_node() -> Column:
-    """Whether a client is another node."""
+    """Whether a client is another node, or belongs to one."""
     return F.col("client_id").startswith(PREFIX)
 
 
@@ -87,8 +88,8 @@ def crossings(frames: Frames) -> DataFrame:
 
 
 def _name() -> Column:
-    """The name of the node that a client is."""
-    return F.substring("client_id", len(PREFIX) + 1, 100)
+    """The name of the node that a client is, or belongs to."""
+    return F.split("client_id", "/")[1]
 
 
 def _nodes_of_runs(frames: Frames) -> DataFrame:

@@ -42,7 +42,7 @@ def test_nodes_tell_the_work_of_each_and_what_crosses(spark: SparkSession) -> No
     frames = make(
         spark,
         events=[
-            *(event("r1", "a", each) for each in (None, "$node/b", "x", "x", "y")),
+            *(event("r1", "a", each) for each in (None, "$node/b", "$node/b/z/1", "x", "x", "y")),
             *(event("r2", "b", each) for each in (None, "$node/a", "z")),
             event("r3", "a", "w", "12:00:00"),
             event("r3", "a", "$node/b", "12:00:00"),
@@ -52,7 +52,8 @@ def test_nodes_tell_the_work_of_each_and_what_crosses(spark: SparkSession) -> No
             active("r1", "x", 1_000, 10),
             active("r1", "y", 1_000, 0),
             active("r1", "$node/b", 5, 40, queued=3),
-            active("r1", "$node/b", 5, 60, queued=7, dropped=2),
+            active("r1", "$node/b", 5, 50, queued=7, dropped=2),
+            active("r1", "$node/b/z/1", 0, 10),
             active("r3", "w", 1_000, 0),
             active("r3", "$node/b", 0, 100),
             active("r2", "z", 10, 200),

@@ -25,7 +25,8 @@ MAX_CACHED: Final = 10_000
 """Cached pseudonyms of each kind: a hash costs a few microseconds, and topics repeat."""
 
 OF_NODES: Final = "$node/"
-"""Clients with such an identifier are other nodes; a client that claims one is refused."""
+"""At a node the identifiers of other nodes begin with it: `$node/<name>`. Their clients that use something here are
+`$node/<name>/<client id>`. At a broker alone, each client may have such an identifier."""
 
 _PORT: Final = re.compile(r":\d+$")
 _QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
@@ -34,14 +35,18 @@ _Name = TypeVar("_Name", bound=str | None)
 
 
 class Pseudonyms:
-    """One method for each kind of name. Kinds that are not hidden are returned unchanged."""
+    """One method for each kind of name. Kinds that are not hidden are returned unchanged. `is_node` tells whether
+    another node has a name."""
 
-    def __init__(self, kinds: Collection[Kind] = (), key: bytes = b"") -> None:
+    def __init__(
+        self, kinds: Collection[Kind] = (), key: bytes = b"", is_node: Callable[[str], bool] = lambda _: False
+    ) -> None:
         def named(kind: Kind, prefix: str) -> Callable[[str], str]:
             if kind not in kinds:
                 return str
             return functools.lru_cache(MAX_CACHED)(functools.partial(_pseudonym, key, prefix))
 
+        self._is_node: Final = is_node
         self._hides: Final = bool(kinds)
         self._client_id: Final = named("client_ids", "c")
         self._username: Final = named("usernames", "u")
@@ -51,9 +56,13 @@ class Pseudonyms:
         self._topic: Final = functools.lru_cache(MAX_CACHED)(self._each_level) if "topics" in kinds else str
 
     def client_id(self, name: _Name) -> _Name:
-        """Other nodes keep their names: no client has one like that."""
-        if name is None or name.startswith(OF_NODES):
+        """Other nodes keep their names."""
+        if name is None:
             return name
+        if name.startswith(OF_NODES):
+            node, slash, client_id = name.removeprefix(OF_NODES).partition("/")
+            if self._is_node(node):
+                return f"{OF_NODES}{node}/{self._client_id(client_id)}" if slash else name  # type: ignore[return-value]
         return self._client_id(name)  # type: ignore[return-value]
 
     def username(self, name: _Name) -> _Name:
@@ -83,11 +92,11 @@ class Pseudonyms:
         )
 
 
-def pseudonyms_of(options: TelemetryOptions) -> Pseudonyms:
+def pseudonyms_of(options: TelemetryOptions, is_node: Callable[[str], bool] = lambda _: False) -> Pseudonyms:
     """As the options say. Raises `TelemetryError` for a key file that cannot be used."""
     if not options.pseudonymise or options.pseudonym_key_file is None:
         return Pseudonyms()
-    return Pseudonyms(options.pseudonymise, _key_in(Path(options.pseudonym_key_file)))
+    return Pseudonyms(options.pseudonymise, _key_in(Path(options.pseudonym_key_file)), is_node)
 
 
 def check_key_file(options: TelemetryOptions) -> None:

@@ -32,11 +32,12 @@ class RunningDataset:
         *,
         clock: Callable[[], float],
         node: str | None,
+        is_node: Callable[[str], bool],
         groups: ReadGroups | None,
     ) -> None:
         try:
             make_directory(options)
-            names = pseudonyms_of(options)
+            names = pseudonyms_of(options, is_node)
             self.dataset: Final = Dataset(options, broker_id)
         except TelemetryError as error:
             raise ConfigError(f"telemetry.{error.option}: {error}") from None

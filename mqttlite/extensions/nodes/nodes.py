@@ -397,6 +397,10 @@ class Nodes:
         """The other nodes."""
         return self._peers.values()
 
+    def knows(self, name: str) -> bool:
+        """Whether another node has this name."""
+        return name in self._peers
+
     def _forget_lost(self) -> None:
         """If there are too many, forget nodes that are away and for which nothing waits any more."""
         if len(self._peers) >= MAX_NODES:

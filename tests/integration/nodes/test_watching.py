@@ -85,7 +85,8 @@ async def test_a_broker_alone_has_no_page_of_nodes(tmp_path: Path) -> None:
 
 
 async def test_the_datasets_of_nodes_have_their_names_and_what_crosses(fleet: Fleet, tmp_path: Path) -> None:
-    folders = {name: {"telemetry": {"directory": str(tmp_path / name), "format": "jsonl"}} for name in "ab"}
+    hidden = {"pseudonymise": ["client_ids"], "pseudonym_key_file": str(tmp_path / "key")}
+    folders = {name: {"telemetry": {"directory": str(tmp_path / name), "format": "jsonl", **hidden}} for name in "ab"}
     a, b = [await fleet.start(name, **options) for name, options in folders.items()]
     await connected(a, b)
     async with client_of(b, "sub") as subscriber, client_of(a, "pub") as publisher:

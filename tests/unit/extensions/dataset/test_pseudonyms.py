@@ -42,9 +42,13 @@ def test_a_client_without_a_name_has_no_pseudonym() -> None:
     assert ALL.client_id(None) is None
 
 
-def test_other_nodes_keep_their_names() -> None:
-    assert ALL.client_id("$node/b") == "$node/b"
-    assert ALL.client_id("node/b") == f"c-{digest('c-node/b')}"
+def test_other_nodes_keep_their_names_and_no_client_does() -> None:
+    names = Pseudonyms(("client_ids",), KEY, {"b"}.__contains__)
+    assert names.client_id("$node/b") == "$node/b"
+    assert names.client_id("$node/b/zoë/1") == f"$node/b/c-{digest('c-zoë/1')}", "the pseudonym that it has at b"
+    for other in ("node/b", "$node/zoë", "$node/zoë/b", "$node/"):
+        assert names.client_id(other) == f"c-{digest('c-' + other)}"
+    assert ALL.client_id("$node/b") == f"c-{digest('c-$node/b')}", "at a broker alone it is any client"
 
 
 def test_an_address_has_the_same_pseudonym_whatever_its_port() -> None:
