@@ -68,7 +68,7 @@ def _checked(options: ExtensionOptions) -> tuple[Any, dict[str, Any] | None]:
         return found, None
     if not callable(found):
         raise ExtensionError("use", f"is {options.use}, which has no method start(host)")
-    return found, _arguments(found, options.options)
+    return found, _arguments(options.use, found, options.options)
 
 
 def _find(use: str) -> object:
@@ -89,16 +89,29 @@ def _find(use: str) -> object:
         raise ExtensionError("use", f"is {use}: {module_name} has no {path}") from None
 
 
-def _arguments(found: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(use: str, found: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a class or function, converted to the types that it names. Raises `ExtensionError`."""
     function = found.__init__ if inspect.isclass(found) else found
-    hints = typing.get_type_hints(function, include_extras=True)
+    try:
+        parameters = inspect.signature(found).parameters
+    except (TypeError, ValueError) as error:  # as of a class below one that is written in C
+        raise ExtensionError("use", f"is {use}, whose arguments cannot be seen: give it an __init__") from error
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception as error:  # annotations may be any text
+        text = f"is {use}, whose arguments have types that cannot be read: {error}"
+        remedy = "; import it outside of `if TYPE_CHECKING`" if isinstance(error, NameError) else ""
+        raise ExtensionError("use", f"{text}{remedy}") from error
     fields: list[Any] = []
-    for name, parameter in inspect.signature(found).parameters.items():
+    for name, parameter in parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        kind = hints.get(name, Any)
         is_needed = parameter.default is parameter.empty
+        if parameter.kind == parameter.POSITIONAL_ONLY:
+            if is_needed:
+                raise ExtensionError("use", f"is {use}, whose argument {name} has no name for callers (`/`)")
+            continue
+        kind = hints.get(name, Any)
         fields.append((name, kind) if is_needed else (name, kind, msgspec.field(default_factory=_giver(parameter))))
     names = [field[0] for field in fields]
     for name in given:
@@ -109,9 +122,10 @@ def _arguments(found: Callable[..., object], given: Mapping[str, Any]) -> dict[s
     for name, *default in [(field[0], *field[2:]) for field in fields]:
         if name not in given and not default:
             raise ExtensionError(f"options.{name}", "is missing: it has no default")
-    kinds = msgspec.defstruct("Options", fields, kw_only=True)
     try:
-        struct = msgspec.convert(dict(given), kinds)
+        struct = msgspec.convert(dict(given), msgspec.defstruct("Options", fields, kw_only=True))
+    except TypeError as error:
+        raise ExtensionError("use", f"is {use}, whose arguments have types that no option has: {error}") from error
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(_PLACE)
         raise ExtensionError(f"options{place.rstrip('`')}", _in_words(text)) from None

@@ -40,6 +40,41 @@ def narrow(ratio: Annotated[float, msgspec.Meta(le=1.0)]) -> object:
     return hooks
 
 
+class Checked:
+    def __init__(self, names: "Sequence[str]" = ()) -> None: ...
+
+    async def start(self, host: Host) -> None: ...
+
+
+class Worded:
+    def __init__(self, names: "a list" = ()) -> None: ...
+
+    async def start(self, host: Host) -> None: ...
+
+
+class Unseen(dict):
+    async def start(self, host: Host) -> None: ...
+
+
+class Nameless:
+    def __init__(self, count: int, /) -> None: ...
+
+    async def start(self, host: Host) -> None: ...
+
+
+class Spared:
+    def __init__(self, count: int = 1, /) -> None:
+        self.count = count
+
+    async def start(self, host: Host) -> None: ...
+
+
+class Mixed:
+    def __init__(self, names: list[str] | tuple[str, ...] = ()) -> None: ...
+
+    async def start(self, host: Host) -> None: ...
+
+
 def bare(*args: object, **kwargs: object) -> object:
     return 5
 """
@@ -112,3 +147,29 @@ def test_a_check_makes_no_extension(shop: str) -> None:
 def test_a_name_has_a_module_and_an_object(use: str) -> None:
     with pytest.raises(ValueError, match=r"a module and an object in it, as in shop.hooks:hooks"):
         ExtensionOptions(use=use)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (
+            "Checked",
+            "types that cannot be read: name 'Sequence' is not defined; import it outside of `if TYPE_CHECKING`",
+        ),
+        ("Worded", "whose arguments have types that cannot be read: Forward reference"),
+        ("Unseen", "whose arguments cannot be seen: give it an __init__"),
+        ("Nameless", "whose argument count has no name for callers"),
+        ("Mixed", "whose arguments have types that no option has"),
+    ],
+)
+def test_arguments_that_cannot_be_compared_with_options_are_a_sentence(shop: str, name: str, why: str) -> None:
+    for act in (check, load):
+        with pytest.raises(ExtensionError) as caught:
+            act(ExtensionOptions(use=f"{shop}:{name}"))
+        assert caught.value.place == "use"
+        assert f"{shop}:{name}" in str(caught.value)
+        assert why in str(caught.value)
+
+
+def test_an_argument_that_cannot_be_named_keeps_its_default(shop: str) -> None:
+    assert load(ExtensionOptions(use=f"{shop}:Spared")).count == 1  # type: ignore[attr-defined]
