@@ -593,6 +593,7 @@ def test_earlier_members_are_told_and_relays_of_an_earlier_time_are_none() -> No
 
 def test_shares_below_dollar_and_of_namespaces_are_each_brokers_own() -> None:
     place = Place(StreamWorld([StreamOptions(name="s", filters=("a",))]))
+    assert place.told.take() == {b"a": 2}, "the stream takes what is published at others"
     member = place.world.connect("m", expiry=1_000)
     subscribe(member, "$share/g/$SYS/#", "$share/g/$stream/s")
     assert place.told.take() == {}
