@@ -12,6 +12,7 @@ from mqttlite.cli.ask_admin import (
     EPILOG,
     Asker,
     NotFound,
+    Unreachable,
     counted,
     note_refused,
     print_entries,
@@ -124,6 +125,8 @@ def remove(
         lifted = [found, *(each["answer"] for each in found.get("others", ()) if each["status"] == 200)]
         note_refused(found)
         if not any(each["lifted"] for each in lifted):
+            if found.get("silent") or len(lifted) <= len(found.get("others", ())):
+                raise Unreachable(f"No node that answered has a ban of the {kind} {value}.")
             raise NotFound(f"There is no ban of the {kind} {value}.")
         what, said = found, f"The ban of the {kind} {value} was lifted."
     if as_json:

@@ -105,11 +105,14 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
             subject = {"kind": field(form, "kind"), "value": field(form, "value")}
             lifted = checked(await ask_too(request, "DELETE", "/api/v1/bans", subject))
             answers = [lifted, *(each["answer"] for each in lifted["others"] if each["status"] == 200)]
-            if not lifted["silent"] and not any(each["lifted"] for each in answers):
-                raise Problem(
-                    Code.NOT_FOUND, f"there is no ban of the {subject['kind']} {subject['value']!r}, or it has ended"
-                )
-            return _over_nodes("lifted", lifted)
+            if any(each["lifted"] for each in answers):
+                return _over_nodes("lifted", lifted)
+            none = f"there is no ban of the {subject['kind']} {subject['value']!r}, or it has ended"
+            missing = _missing(lifted)
+            if missing:
+                unknown = f"{none}, at the nodes that answered; {', '.join(missing)} refused it or did not answer"
+                raise Problem(Code.NO_ANSWER, unknown)
+            raise Problem(Code.NOT_FOUND, none)
         if not (number.isascii() and number.isdecimal() and admin.bans.lift(int(number[:18])) is not None):
             raise Problem(Code.NOT_FOUND, f"there is no ban {number[:18]!r}, or it has ended")
         return redirect(BANS, done="lifted")
@@ -117,6 +120,10 @@ def add(route: Routes, context: GatewayContext, pages: Pages) -> None:
 
 def _over_nodes(done: str, answer: dict[str, Any]) -> Response:
     """Show the list, and the nodes that did not carry it out: they refused it, or did not answer."""
-    refused = [each["node"] for each in answer["others"] if each["status"] >= 400]
-    missing = sorted([*refused, *(each["node"] for each in answer["silent"])])
+    missing = _missing(answer)
     return redirect(BANS, done=done, **({"missing": ",".join(missing)} if missing else {}))
+
+
+def _missing(answer: dict[str, Any]) -> list[str]:
+    refused = [each["node"] for each in answer["others"] if each["status"] >= 400]
+    return sorted([*refused, *(each["node"] for each in answer["silent"])])

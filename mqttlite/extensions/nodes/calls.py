@@ -26,6 +26,10 @@ MAX_ANSWERS: Final = 12
 """How many requests of one other node are answered at a time. One more is refused. It is more than `MAX_CALLS`,
 because that node may give one up, and send the next, a little before this one ends it."""
 
+MAX_ALL_ANSWERS: Final = 48
+"""How many requests of all other nodes are answered at a time, so that their bodies and answers have room in memory.
+One more is refused."""
+
 ANSWER_S: Final = 30.0
 """How long an answer takes at most, with its way to the other node."""
 
@@ -152,7 +156,9 @@ class Calls:
             sending.cancel()
             del self._incoming[key]
         if answer == REFUSED:
-            raise NoAnswer(f"stops, or answers {MAX_ANSWERS} requests of this node already")
+            raise NoAnswer(
+                f"stops, or answers {MAX_ANSWERS} requests of this node already, or {MAX_ALL_ANSWERS} of all"
+            )
         return answer
 
     async def _send(self, peer: Called, number: int, data: bytes, *, is_answer: bool, within_ms: int = 0) -> None:
@@ -211,7 +217,8 @@ class Calls:
     def _begin(self, peer: Called, first: Part) -> _Incoming | None:
         """A request begins to come. None if it is refused."""
         number = first.number
-        if self.answer is None or [*self._answers.values()].count(peer.name) >= MAX_ANSWERS:
+        of_node = [*self._answers.values()].count(peer.name)
+        if self.answer is None or of_node >= MAX_ANSWERS or len(self._answers) >= MAX_ALL_ANSWERS:
             peer.note(Part(number, True, REFUSED, True))
             return None
         incoming = self._incoming[peer.name, number, False] = _Incoming()

@@ -570,6 +570,12 @@ async def test_the_dashboard_says_which_nodes_refused_a_ban_or_a_lift(
     form = {"id": "1", "kind": "client", "value": "x"}
     page = await three.operator.post("/ui/bans/lift", data=form, headers=origin, follow_redirects=True)
     assert "The ban was lifted. Not at b: this node refused it or did not answer" in text_of(page)
+    page = await three.operator.post("/ui/bans/lift", data={**form, "value": "y"}, headers=origin)
+    assert page.status_code == 504
+    assert "at the nodes that answered; b refused it or did not answer" in html.unescape(page.text)
+    said = await three.run("ban", "rm", "--client", "y")
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert said.stderr.endswith("No node that answered has a ban of the client y.\n")
 
 
 async def test_the_dashboard_says_that_there_was_no_ban_to_lift(three: Three) -> None:

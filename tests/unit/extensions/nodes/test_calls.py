@@ -8,11 +8,13 @@ import pytest
 from mqttlite.extensions.nodes import calls as calls_module
 from mqttlite.extensions.nodes.blobs import More, Note, Part
 from mqttlite.extensions.nodes.calls import (
+    MAX_ALL_ANSWERS,
     MAX_ANSWERS,
     MAX_BYTES,
     MAX_CALLS,
     MAX_WAITING,
     PIECE_BYTES,
+    REFUSED,
     Answering,
     Calls,
     NoAnswer,
@@ -251,7 +253,7 @@ async def test_more_requests_of_a_node_than_are_answered_at_a_time_are_refused_a
     for number in range(MAX_ANSWERS):
         two.b.on_note(two.to_a, Part(1_000 + number, False, b"x", True))
     await asyncio.sleep(0.01)
-    with pytest.raises(NoAnswer, match=f"answers {MAX_ANSWERS} requests of this node already") as found:
+    with pytest.raises(NoAnswer, match=f"answers {MAX_ANSWERS} requests of this node") as found:
         await two.a.ask("b", bytes(2 * PIECE_BYTES), LONG_S)
     assert not found.value.was_sent
     to_c = Way("c")
@@ -259,6 +261,19 @@ async def test_more_requests_of_a_node_than_are_answered_at_a_time_are_refused_a
     two.b.on_note(to_c, Part(1, False, b"ab", True))
     await asyncio.sleep(0.01)
     assert to_c.notes == [Part(1, True, b"ba", True)]
+    await two.b.stop()
+
+
+async def test_more_requests_of_all_nodes_than_are_answered_at_a_time_are_refused() -> None:
+    two = Two()
+    two.answer(never)
+    for number in range(MAX_ALL_ANSWERS - 1):
+        two.b.on_note(Way(f"n{number % 10}"), Part(number, False, b"x", True))
+    last, more = Way("last"), Way("more")
+    for way in (last, more):
+        two.b.on_note(way, Part(1, False, b"x", True))
+    await asyncio.sleep(0)
+    assert (last.notes, more.notes) == ([], [Part(1, True, REFUSED, True)])
     await two.b.stop()
 
 
