@@ -217,21 +217,30 @@ class Broker:
         """Set the function that says why a client is banned. None: no client is banned."""
         self._connecting.ban_of = self.inbound.ban_of = ban_of
 
-    def bind(self, topic_filter: bytes, sink: Sink, *, hears_others: bool = False, is_alone: bool = False) -> None:
+    def bind(
+        self,
+        topic_filter: bytes,
+        sink: Sink,
+        *,
+        hears_others: bool = False,
+        tells_others: bool = True,
+        is_alone: bool = False,
+    ) -> None:
         """Deliver every message that matches a topic filter to a sink, until `unbind`. With `hears_others` also those
-        that were published at other brokers. With `is_alone`, no other sink gets messages of a namespace with members.
+        that were published at other brokers, which send them if it `tells_others`. With `is_alone`, no other sink gets
+        messages of a namespace with members.
 
         Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
         """
-        self._routes.bind(topic_filter, sink, hears_others=hears_others, is_alone=is_alone)
+        self._routes.bind(topic_filter, sink, hears_others=hears_others, tells_others=tells_others, is_alone=is_alone)
 
     def unbind(self, topic_filter: bytes, sink: Sink) -> None:
         """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
         self._routes.unbind(topic_filter, sink)
 
-    def name(self, number: int, sink: Sink | None) -> None:
-        """Let other brokers name a sink by a number (`route.relayed.number_of`); None: no longer."""
-        self._routes.name(number, sink)
+    def name(self, name: bytes, sink: Sink | None) -> None:
+        """Let other brokers name a sink (`route.relayed.numbers_of`); None: no longer."""
+        self._routes.name(name, sink)
 
     def serve(self, namespace: Namespace) -> None:
         """Let clients become members of a namespace. Call it before `restore` and the first input; or later with one

@@ -193,7 +193,7 @@ class Router:
             if message.target[0] == RETAINED_COPY:
                 self._keep_copy(message, tally)
                 return FanOut(tally)
-            receivers, sinks = NO_RECEIVERS, [self._routes.target_of(message.target[0], message.topic)]
+            receivers, sinks = NO_RECEIVERS, [self._routes.target_of(message.target, message.topic)]
         elif source.identity.is_relay:
             sinks = route.heard
         elif message.retain and route.retains:  # [MQTT-3.3.1-8]
@@ -262,7 +262,7 @@ class Router:
 
     def publish_targeted(self, batch: PublishBatch, source: Source) -> FanOut:
         """The same for a batch of QoS 0 messages that a relay brings for members of a shared subscription."""
-        sinks: list[Sink] = [self._routes.target_of(batch.target[0], batch.topic)]
+        sinks: list[Sink] = [self._routes.target_of(batch.target, batch.topic)]
         return self._start_batch(batch, NO_RECEIVERS, sinks, source, Tally())
 
     def _start_batch(

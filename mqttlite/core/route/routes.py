@@ -23,7 +23,7 @@ from mqttlite.core.message import Delivery, Message, StoredOrigin
 from mqttlite.core.namespace import Namespace
 from mqttlite.core.route.filtered_receivers import filtered_receivers
 from mqttlite.core.route.permissions import Permissions
-from mqttlite.core.route.relayed import number_of
+from mqttlite.core.route.relayed import number_of, numbers_of
 from mqttlite.core.route.route import NO_RECEIVERS, Observed, Receiver, Route
 from mqttlite.core.route.share_members import ROUND_ROBIN
 from mqttlite.core.route.shared_subscription import SharedSubscription
@@ -104,7 +104,8 @@ class Routes:
         self._shares: Final[dict[bytes, SharedSubscription]] = {}
         self._shares_by_number: Final[dict[int, list[SharedSubscription]]] = {}
         """Those that other brokers can name. Two names may have the same number."""
-        self._named: Final[dict[int, Sink]] = {}
+        self._named: Final[dict[tuple[int, ...], Sink]] = {}
+        """By `numbers_of` their names."""
         self._groups: Final[dict[str, int]] = {}
         self._ending: Final[dict[str, int]] = {}  # sessions that ended and have subscriptions in the tree, by client
         self._bound: Final[dict[tuple[bytes, int], SinkBinding]] = {}
@@ -141,9 +142,18 @@ class Routes:
         self.permissions.authorize(authorizer)
         self._clear()
 
-    def bind(self, topic_filter: bytes, sink: Sink, *, hears_others: bool = False, is_alone: bool = False) -> None:
+    def bind(
+        self,
+        topic_filter: bytes,
+        sink: Sink,
+        *,
+        hears_others: bool = False,
+        tells_others: bool = True,
+        is_alone: bool = False,
+    ) -> None:
         """Deliver every message that matches a topic filter to a sink, until `unbind`. With `hears_others` also those
-        that were published at other brokers. With `is_alone`, no other sink gets messages of a namespace with members.
+        that were published at other brokers, which send them if it `tells_others`. With `is_alone`, no other sink gets
+        messages of a namespace with members.
 
         Raises `TopicFilterInvalid`, and `ValueError` for a sink that has this filter already.
         """
@@ -151,9 +161,9 @@ class Routes:
         key = (topic_filter, id(sink))
         if key in self._bound:
             raise ValueError(f"{topic_filter!r} is bound to this sink already")
-        binding = self._bound[key] = SinkBinding(sink, hears_others, is_alone)
+        binding = self._bound[key] = SinkBinding(sink, hears_others, hears_others and tells_others, is_alone)
         self._tree.add(topic_filter, binding)
-        if hears_others and self._effects.interest is not None:
+        if binding.tells_others and self._effects.interest is not None:
             self._effects.interest.add("", topic_filter, MAX_QOS)
         self.forget(topic_filter)
 
@@ -161,7 +171,7 @@ class Routes:
         """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
         binding = self._bound.pop((topic_filter, id(sink)))
         self._tree.remove(topic_filter, binding)
-        if binding.hears_others and self._effects.interest is not None:
+        if binding.tells_others and self._effects.interest is not None:
             self._effects.interest.remove("", topic_filter, MAX_QOS)
         self.forget(topic_filter)
 
@@ -173,7 +183,7 @@ class Routes:
                 if not subscription.share_name:
                     interest.add(subscription.client_id, subscription.topic_filter, subscription.qos)
         for (topic_filter, _sink), binding in self._bound.items():
-            if binding.hears_others:
+            if binding.tells_others:
                 interest.add("", topic_filter, MAX_QOS)
         for share in self._shares.values():
             self._tell_of(share)
@@ -319,12 +329,12 @@ class Routes:
                 route.observed = Observed(receivers + filtered, len(plan.sinks), traced, traffic)
         return route
 
-    def name(self, number: int, sink: Sink | None) -> None:
-        """Let other brokers name a sink by a number; None: no longer."""
+    def name(self, name: bytes, sink: Sink | None) -> None:
+        """Let other brokers name a sink (`relayed.numbers_of`); None: no longer."""
         if sink is None:
-            del self._named[number]
+            self._named.pop(numbers_of(name), None)
         else:
-            self._named[number] = sink
+            self._named[numbers_of(name)] = sink
 
     def serve(self, namespace: Namespace) -> None:
         """Hand the subscriptions to a namespace over to a feature, or to one that passes them on to the former one."""
@@ -498,12 +508,13 @@ class Routes:
         """The shared subscription `$share/group/filter` with this name, while it has members."""
         return self._shares.get(name)
 
-    def target_of(self, number: int, topic: bytes) -> Sink:
-        """What another broker names by its number: a sink with a name, or a shared subscription that matches the topic,
+    def target_of(self, target: tuple[int, ...], topic: bytes) -> Sink:
+        """What another broker names by numbers: a sink with a name, or a shared subscription that matches the topic,
         best one with members here. If there is none, it is a new one without members, which gives messages back."""
-        named = self._named.get(number)
+        named = self._named.get(target)
         if named is not None:
             return named
+        number = target[0]
         found: SharedSubscription | None = None
         for share in self._shares_by_number.get(number, ()):
             if matches(split_share(share.name)[1], topic) and (found is None or not len(found.members)):

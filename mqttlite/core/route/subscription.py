@@ -63,11 +63,12 @@ class RoutePlan:
 class SinkBinding(Binding):
     """The binding of a sink, added with `Routes.bind`."""
 
-    __slots__ = ("hears_others", "is_alone", "sink")
+    __slots__ = ("hears_others", "is_alone", "sink", "tells_others")
 
-    def __init__(self, sink: Sink, hears_others: bool, is_alone: bool) -> None:
+    def __init__(self, sink: Sink, hears_others: bool, tells_others: bool, is_alone: bool) -> None:
         self.sink: Final = sink
         self.hears_others: Final = hears_others
+        self.tells_others: Final = tells_others
         self.is_alone: Final = is_alone
 
     def join(self, plan: RoutePlan) -> None:

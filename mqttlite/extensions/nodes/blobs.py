@@ -131,7 +131,7 @@ class Reach(msgspec.Struct, frozen=True, tag="reach", array_like=True):
     username: str | None
     mount_point: bytes
     keep_s: int
-    """How long the receiver keeps its session without the pipe."""
+    """How long the receiver keeps its session without the pipe, if it keeps anything so long."""
     receive_maximum: int
 
 
@@ -140,13 +140,24 @@ class Reached(msgspec.Struct, frozen=True, tag="reached", array_like=True):
 
     pipe: int
     filters: list[bytes]
-    """What the session has subscribed to before."""
+    """What the session has subscribed to before, or a part of that."""
+    is_whole: bool = True
+    """Whether these are the last."""
+    refusal: str = ""
+    """Why there is none, as a sentence; the pipe ends then."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave", array_like=True):
     """That client consumes from nothing at the receiver any more."""
 
     client_id: str
+
+
+class Still(msgspec.Struct, frozen=True, tag="still", array_like=True):
+    """Clients of the receiver that have sessions at the sender, and are not connected. The answer is `Leave` for those
+    that want nothing there any more."""
+
+    client_ids: list[str]
 
 
 class Bytes(msgspec.Struct, frozen=True, tag="bytes", array_like=True):
@@ -206,7 +217,22 @@ class More(msgspec.Struct, frozen=True, tag="more", array_like=True):
 
 
 Note: TypeAlias = (
-    Ask | Told | Forget | Held | Begin | Reach | Reached | Leave | Bytes | Room | End | Moved | Settled | Part | More
+    Ask
+    | Told
+    | Forget
+    | Held
+    | Begin
+    | Reach
+    | Reached
+    | Leave
+    | Still
+    | Bytes
+    | Room
+    | End
+    | Moved
+    | Settled
+    | Part
+    | More
 )
 
 

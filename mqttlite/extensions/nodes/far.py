@@ -28,8 +28,9 @@ from mqttlite.core.route.tally import (
 from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
 from mqttlite.core.source import Source
-from mqttlite.extensions.nodes.blobs import End, Leave, Note, Reach, Reached
+from mqttlite.extensions.nodes.blobs import End, Leave, Note, Reach, Reached, Still
 from mqttlite.extensions.nodes.far_clients import Asked, FarClient, FarSession, client_id_of
+from mqttlite.extensions.nodes.notes import BLOB_BYTES, NOTE_BYTES
 from mqttlite.extensions.nodes.pipes import Pipes
 from mqttlite.extensions.nodes.places import Feature, Places
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
@@ -68,6 +69,7 @@ class Far:
         core: Broker,
         driver: LinkDriver,
         pipes: Pipes,
+        keep_s: int,
         on_news: Callable[[], None],
         on_answer: Callable[[], None],
         refuse: Callable[[str, bytes, int, str], bool],
@@ -76,6 +78,7 @@ class Far:
         self._core: Final = core
         self._driver: Final = driver
         self._pipes: Final = pipes
+        self._keep_s: Final = keep_s
         self._on_answer: Final = on_answer
         self._refuse: Final = refuse
         self._members: Final[dict[bytes, dict[tuple[str, bytes], tuple[Session, Subscription]]]] = {}
@@ -127,6 +130,9 @@ class Far:
     ) -> str:
         """As `Namespace.admit`."""
         self._asked = None
+        is_of_node = session.client_id.startswith(CLIENT_ID_PREFIX)
+        if is_of_node and not self.places.has(parsed.target):
+            return f"{parsed.target.decode()} is not at this node"  # a client of another node makes nothing here
         if self.places.of(parsed.target) is None:
             return inner.admit(session, parsed, expression, properties)
         self._asked = Asked(expression, list(properties))
@@ -263,7 +269,7 @@ class Far:
         place = self.places.of(target)
         if place is not None:
             sink = self._sinks[target] = FarSink(target, place.node, self, self._core)
-            self._core.bind(target + b"/#", sink, is_alone=True)
+            self._core.bind(target + b"/#", sink, hears_others=True, is_alone=True)
         inner = self._inner[target.partition(b"/")[0]]
         for session, subscription in list(self._members.get(target, {}).values()):
             for client in [each for each in self._clients_of(session.client_id) if each.wants(subscription)]:
@@ -271,7 +277,7 @@ class Far:
             if place is not None:
                 inner.remove(subscription)
                 self._want(target, session, subscription, None)
-            elif not inner.missing(self._core.namespaces.parse_filter(subscription.topic_filter)):
+            elif self.places.has(target):
                 self._bring_home(inner, session, subscription)
         self._driver.wake()
 
@@ -291,17 +297,42 @@ class Far:
     def on_connected(self, node: str) -> None:
         """A node is connected."""
         self.places.on_connected(node)
+        self._ask_who_is_left(node)
         for client in [each for each in self._clients.values() if each.node == node]:
             client.open()
 
-    def on_note(self, peer: Neighbour, note: Reach | Reached | Leave) -> None:
+    def _ask_who_is_left(self, node: str) -> None:
+        """Clients may have ended their sessions while the two nodes did not hear each other."""
+        prefix = client_id_of(node, "")
+        left = [
+            each.client_id.removeprefix(prefix)
+            for each in self._core.sessions.values()
+            if each.outbox is None and each.client_id.startswith(prefix)
+        ]
+        some: list[str] = []
+        size = 0
+        for client_id in left:
+            some.append(client_id)
+            size += NOTE_BYTES + 4 * len(client_id)
+            if size >= BLOB_BYTES // 2:
+                self._peers[node].note(Still(some))
+                some, size = [], 0
+        if some:
+            self._peers[node].note(Still(some))
+
+    def on_note(self, peer: Neighbour, note: Reach | Reached | Leave | Still) -> None:
         """A client of another node consumes from something here, or from nothing any more; or one of this node can
         begin there."""
         name = peer.name
         if isinstance(note, Reached):
             client = self._pipes.get(name, note.pipe)
             if isinstance(client, FarClient):
-                client.on_reached(note.filters)
+                client.on_reached(note)
+            return
+        if isinstance(note, Still):
+            for client_id in note.client_ids:
+                if (name, client_id) not in self._clients:
+                    peer.note(Leave(client_id))
             return
         if isinstance(note, Leave):
             self._core.end_session(client_id_of(name, note.client_id), self._driver.time())
@@ -309,9 +340,11 @@ class Far:
             return
         try:
             end = FarSession(
-                *(name, note, self._core, self._driver, peer.note), on_over=lambda: self._on_end(name, note.pipe)
+                *(name, note, self._keep_s, self._core, self._driver, peer.note),
+                on_over=lambda: self._on_end(name, note.pipe),
             )
-        except (ConnectionRefusedError, ValueError):
+        except (ConnectionRefusedError, ValueError) as error:
+            peer.note(Reached(note.pipe, [], refusal=str(error)))
             peer.note(End(note.pipe))
             return
         self._pipes.add(name, note.pipe, end)
@@ -384,6 +417,10 @@ class FarSink:
         """Implements `Sink`."""
         action = message.topic.partition(b"/")[2].partition(b"/")[2].partition(b"/")[0]
         session = self._session()
+        syntax = self._core.namespaces.parse_name(message.topic).syntax
+        if syntax is not None and not (syntax.takes_messages or action.startswith(b"$")):
+            tally.code, tally.refusal = NO_MATCHING_SUBSCRIBERS, syntax.name_refusal
+            return
         if session is None or (source.identity.mount_point and action not in _FOR_CONSUMERS):
             tally.code = NO_MATCHING_SUBSCRIBERS
             return

@@ -11,15 +11,17 @@ Invariant: a message is acknowledged at its node only after the client has ackno
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Delivery, Message
+from mqttlite.core.route.relayed import number_of
 from mqttlite.core.route.requested_filters import PROPERTY as FILTER_PROPERTY
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.extensions.nodes.blobs import End, Note, Reach, Reached
+from mqttlite.extensions.nodes.notes import BLOB_BYTES, NOTE_BYTES
 from mqttlite.extensions.nodes.pipes import Flow
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.net.link import LinkDriver
@@ -38,7 +40,7 @@ from mqttlite.wire.packets import (
     Unsuback,
     Unsubscribe,
 )
-from mqttlite.wire.properties import NONE, Properties
+from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE, ReasonCode
 
 KEEP_S: Final = 60
@@ -48,6 +50,9 @@ MAX_ACK_IDS: Final = 1_000
 """For how many messages of a client the `ack-id` is known here, so that it can name them by packet identifiers."""
 
 ACK_ID: Final = "ack-id"
+
+AGAIN_S: Final = 10.0
+"""When a node that had no room for the session of a client is asked again."""
 
 _NO_PROPERTIES: Final[list[tuple[str, str]]] = []
 
@@ -69,10 +74,12 @@ class Asked(NamedTuple):
 class _Wanted:
     """One subscription of the client to something at the node."""
 
-    __slots__ = ("asked", "checks_topics", "is_new", "subscription")
+    __slots__ = ("asked", "checks_topics", "is_new", "number", "subscription")
 
     def __init__(self, subscription: Subscription, asked: Asked | None, checks_topics: bool) -> None:
         self.subscription: Final = subscription
+        self.number: Final = number_of(subscription.topic_filter)
+        """The subscription identifier in the pipe: the same for a filter after a restart."""
         self.asked: Final = asked
         """None: it is not from a SUBSCRIBE of now, and so not known."""
         self.is_new: bool = asked is not None
@@ -142,6 +149,10 @@ class FarClient:
         """Filters by the packet identifier of their SUBSCRIBE."""
         self._pending: Final[deque[Publish]] = deque()
         """Messages for which the client has no room."""
+        self._reached: list[bytes] = []
+        """What the session there subscribes to, as far as it was told."""
+        self._again_at = 0.0
+        """When a pipe that was refused is tried again."""
         self._lent = 0
         """How many messages the client has not acknowledged."""
         self._packet_id = 0
@@ -194,6 +205,8 @@ class FarClient:
         session = self.session
         if self._flow is not None or session.outbox is None or not self._wanted or not self._is_reachable():
             return
+        if self._driver.time() < self._again_at:
+            return
         pipe = self._begin_pipe(self)
         self._flow = Flow(pipe, self._put, lambda _is_full: None)
         identity = session.identity
@@ -222,6 +235,7 @@ class FarClient:
         self._end_pipe(flow.pipe)
         self._is_connected = False
         self._bytes = b""
+        self._reached = []
         self._pending.clear()
         self._lent = 0
         self._unanswered.clear()
@@ -249,8 +263,15 @@ class FarClient:
             flow.hold(len(self._pending) > self.session.window.size)
         self._driver.wake()
 
-    def on_reached(self, filters: Sequence[bytes]) -> None:
-        """The client has a session there, which subscribes to these filters."""
+    def on_reached(self, reached: Reached) -> None:
+        """The client has a session there, or a part of what that subscribes to was told."""
+        if reached.refusal:
+            self._on_no_session(reached.refusal)
+            return
+        self._reached += reached.filters
+        if not reached.is_whole:
+            return
+        filters, self._reached = self._reached, []
         self._is_connected = True
         for topic_filter in filters:
             if topic_filter not in self._wanted:
@@ -259,6 +280,15 @@ class FarClient:
             if wanted.is_new or wanted.subscription.topic_filter not in filters:
                 self._subscribe(wanted)
         self._on_answer()
+
+    def _on_no_session(self, why: str) -> None:
+        """The other node has no room for its session."""
+        self._again_at = self._driver.time() + AGAIN_S
+        _log.warning("client %r has no session at node %s: %s", self.session.client_id, self.node, why)
+        for wanted in [each for each in self._wanted.values() if each.is_new]:
+            wanted.is_new = False
+            topic_filter = wanted.subscription.topic_filter
+            self._on_refused(self.session, topic_filter, ReasonCode.QUOTA_EXCEEDED, f"node {self.node}: {why}")
 
     def _take(self, packet: Packet) -> None:
         if isinstance(packet, Publish):
@@ -281,12 +311,10 @@ class FarClient:
 
     def _subscribe(self, wanted: _Wanted) -> None:
         subscription = wanted.subscription
-        properties = NONE if wanted.asked is None else Properties(user_properties=wanted.asked.told())
-        if subscription.identifier:
-            properties = Properties(
-                user_properties=_NO_PROPERTIES if wanted.asked is None else wanted.asked.told(),
-                subscription_identifiers=[subscription.identifier],
-            )
+        properties = Properties(
+            user_properties=_NO_PROPERTIES if wanted.asked is None else wanted.asked.told(),
+            subscription_identifiers=[wanted.number],
+        )
         packet_id = self._next_packet_id()
         self._unanswered[packet_id] = subscription.topic_filter
         request = SubscriptionRequest(subscription.topic_filter, subscription.qos)
@@ -314,17 +342,17 @@ class FarClient:
         flow, session = self._flow, self.session
         assert flow is not None, "the message came by it"
         properties = packet.properties
-        identifiers = tuple(properties.subscription_identifiers)
-        if identifiers:
-            properties.subscription_identifiers = []
+        numbers, properties.subscription_identifiers = properties.subscription_identifiers, []
+        by = [each for each in self._wanted.values() if each.number in numbers]
+        identifiers = tuple([each.subscription.identifier for each in by if each.subscription.identifier])
         expiry = properties.message_expiry_interval
         message = Message(
             session.identity.mount_point + packet.topic,
             *(packet.payload, packet.qos, False, properties),
             0.0 if expiry is None else self._core.effects.now + expiry,
         )
-        if self._checks_topics and not session.may_receive(message.topic):
-            self._refuse(packet)
+        if any(each.checks_topics for each in by) and not session.may_receive(message.topic):
+            self._refuse(packet, by)
         elif packet.qos == 0:
             session.deliver_qos0(Delivery(message, 0, False, identifiers))
         else:
@@ -340,13 +368,9 @@ class FarClient:
                 if len(self._ack_ids) > MAX_ACK_IDS:
                     self._ack_ids.popitem(last=False)
 
-    @property
-    def _checks_topics(self) -> bool:
-        return any(each.checks_topics for each in self._wanted.values())
-
-    def _refuse(self, packet: Publish) -> None:
-        """The client may not have a message of its queue: it gets no more of such queues, and others get it."""
-        for wanted in [each for each in self._wanted.values() if each.checks_topics]:
+    def _refuse(self, packet: Publish, by: list[_Wanted]) -> None:
+        """The client may not have a message of its queue: it gets no more of that, and others get it."""
+        for wanted in by:
             self.unwant(wanted.subscription.topic_filter)
         if packet.qos and self._flow is not None:
             self._acknowledge(self._flow, packet.packet_id, ReasonCode.NOT_AUTHORIZED)
@@ -378,12 +402,13 @@ class FarClient:
 
 class FarSession:
     """A `PipeEnd`: the session here of a client of another node. Raises `ConnectionRefusedError` if the broker has no
-    room for it. `on_over` is called at the end."""
+    room for it, and `ValueError` for a client identifier that is too long. `on_over` is called at the end."""
 
     def __init__(
         self,
         node: str,
         reach: Reach,
+        keep_s: int,
         core: Broker,
         driver: LinkDriver,
         put: Callable[[Note], None],
@@ -399,7 +424,7 @@ class FarSession:
         client = LocalClient(
             client_id=client_id_of(node, reach.client_id),
             clean_start=False,
-            session_expiry_s=reach.keep_s,
+            session_expiry_s=min(reach.keep_s, keep_s),
             username=reach.username,
             mount_point=reach.mount_point,
             is_trusted=True,
@@ -410,7 +435,15 @@ class FarSession:
         """Tell the other node that it is there, before its first bytes."""
         session = self._link.connection.session
         assert session is not None, "it is connected"
-        self.flow.put(Reached(self.flow.pipe, list(session.subscriptions)))
+        filters: list[bytes] = []
+        size = 0
+        for topic_filter in session.subscriptions:
+            filters.append(topic_filter)
+            size += NOTE_BYTES + len(topic_filter)
+            if size >= BLOB_BYTES // 2:
+                self.flow.put(Reached(self.flow.pipe, filters, is_whole=False))
+                filters, size = [], 0
+        self.flow.put(Reached(self.flow.pipe, filters))
 
     def _on_readable(self) -> None:
         if not self._is_called:

@@ -33,6 +33,7 @@ from mqttlite.extensions.nodes.blobs import (
     Reach,
     Reached,
     Room,
+    Still,
     decode,
     encode,
 )
@@ -133,13 +134,15 @@ class Nodes:
         self._pipes: Final = Pipes(node)
         self.locating: Final = Locating(node, self._peers, core, driver, self._answer, self._pipes)
         self.far: Final = Far(
-            *(node, self._peers, features, core, driver, self._pipes),
+            *(node, self._peers, features, core, driver, self._pipes, keep_s),
             on_news=self._is_woken.set,
             on_answer=self._is_woken.set,
             refuse=self._refuse,
         )
         self.calls: Final = Calls(self._peers)
         self._waiting: Final[deque[_Waiting]] = deque()
+        self._unanswered: Final[list[tuple[HeldSuback, float]]] = []
+        """SUBACKs that wait only for the node of a queue or stream, each with the time when it began to wait."""
         self._late: Final[dict[str, int]] = {}
         """Nodes that did not take news in time, and are not waited for until they have taken so many."""
         self._is_unknown: Final = asyncio.Event()
@@ -277,15 +280,36 @@ class Nodes:
         while self._waiting:
             first = self._waiting[0]
             missing = [name for name, count in first.counts.items() if self._lacks(name, count)]
-            missing += [name for each in first.held for name in self._awaited(each.number) if name not in self._late]
             if missing and now - first.since < TOLD_S:
-                return
+                break
             for name in missing:
                 if name not in self._late:
-                    self._late[name] = first.counts.get(name, 0)
+                    self._late[name] = first.counts[name]
                     _log.warning("node %s does not answer: subscriptions are acknowledged without it", name)
             self._waiting.popleft()
-            self._core.acknowledge_subscriptions(first.held, now)
+            ready = []
+            for each in first.held:
+                if each.members and now - first.since < TOLD_S and self._awaited(each.number):
+                    self._unanswered.append((each, first.since))
+                else:
+                    ready.append(each)
+            self._core.acknowledge_subscriptions(ready, now)
+            self._driver.wake()
+        self._look_at_unanswered(now)
+
+    def _look_at_unanswered(self, now: float) -> None:
+        """Send the SUBACKs that the nodes of queues and streams have answered."""
+        ready: list[HeldSuback] = []
+        for each, since in list(self._unanswered):
+            silent = self._awaited(each.number)
+            if silent and now - since < TOLD_S:
+                continue
+            self._unanswered.remove((each, since))
+            ready.append(each)
+            for name in silent:
+                _log.warning("node %s does not answer a client: its subscription is acknowledged without it", name)
+        if ready:
+            self._core.acknowledge_subscriptions(ready, now)
             self._driver.wake()
 
     def _awaited(self, number: int) -> list[str]:
@@ -296,11 +320,11 @@ class Nodes:
     def _refuse(self, client_id: str, topic_filter: bytes, code: int, reason: str) -> bool:
         """Another node has refused a subscription to a queue or stream. False if its SUBACK does not wait any more."""
         is_found = False
-        for waiting in self._waiting:
-            for each in waiting.held:
-                connection = self._core.connections.get(each.number)
-                if connection is not None and connection.client_id == client_id:
-                    is_found |= each.refuse(topic_filter, code if connection.version == V5 else SUBACK_FAILURE, reason)
+        waiting = [each for some in self._waiting for each in some.held] + [each for each, _since in self._unanswered]
+        for each in waiting:
+            connection = self._core.connections.get(each.number)
+            if connection is not None and connection.client_id == client_id:
+                is_found |= each.refuse(topic_filter, code if connection.version == V5 else SUBACK_FAILURE, reason)
         return is_found
 
     def _lacks(self, name: str, count: int) -> bool:
@@ -376,7 +400,7 @@ class Nodes:
         for note in notes:
             if isinstance(note, Bytes | Room | End):
                 self._pipes.on_note(peer.name, note)
-            elif isinstance(note, Reach | Reached | Leave):
+            elif isinstance(note, Reach | Reached | Leave | Still):
                 self.far.on_note(peer, note)
             elif isinstance(note, Part | More):
                 self.calls.on_note(peer, note)

@@ -21,6 +21,7 @@ from mqttlite.extensions.nodes.blobs import (
     Reach,
     Reached,
     Settled,
+    Still,
 )
 
 NOTE_BYTES: Final = 64
@@ -84,8 +85,10 @@ def size_of(note: Note) -> int:
         return NOTE_BYTES + 4 * (len(note.client_id) + len(note.address) + len(note.verified_name or ""))
     if isinstance(note, Held):
         return NOTE_BYTES + 4 * (len(note.client_id) + len(note.username or ""))
+    if isinstance(note, Still):
+        return NOTE_BYTES + sum(NOTE_BYTES + 4 * len(each) for each in note.client_ids)
     if isinstance(note, Reached):
-        return NOTE_BYTES + sum(NOTE_BYTES + len(each) for each in note.filters)
+        return NOTE_BYTES + 4 * len(note.refusal) + sum(NOTE_BYTES + len(each) for each in note.filters)
     if isinstance(note, Reach):
         return NOTE_BYTES + 4 * (len(note.client_id) + len(note.username or "")) + len(note.mount_point)
     return NOTE_BYTES + (4 * len(note.client_id) if isinstance(note, Ask | Forget | Leave | Settled) else 0)

@@ -11,21 +11,30 @@ from functools import partial
 from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.message import Delivery, Message
-from mqttlite.core.route.relayed import number_of
+from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.route.outlook import PlannedReceiver
+from mqttlite.core.route.relayed import numbers_of
+from mqttlite.core.route.routes import MAX_QOS
+from mqttlite.core.route.tally import DROPPED, NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, Tally
+from mqttlite.core.session.session import Session
+from mqttlite.core.source import Source
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 
 GONE: Final = -1
 """In place of what is told of a name: it is there no longer."""
 
 KEPT: Final = b"$place/"
-"""How the topic filters begin by which a node remembers what others have. No topic matches them."""
+"""How the topic filters begin by which a node remembers what others have. What clients publish to such a topic goes to
+that node, and there to nobody."""
+
+FORMER: Final = b"/$former/"
+"""Behind such a name, a topic filter follows of what was here under this name."""
 
 MAX_PLACES: Final = 20_000
 """The most queues and streams of another node that are known here. Further ones are that node's alone."""
 
 ROOM: Final = 1_000
-"""How many messages may wait for a node when a queue begins to move more to it."""
+"""How many messages may wait for a node when a queue moves more to it."""
 
 _log = logging.getLogger("mqttlite.nodes")
 
@@ -48,8 +57,21 @@ class Feature(Protocol):
         only messages whose topics they may receive."""
         ...
 
-    def leave(self, name: str, give: Callable[[Message], bool]) -> bool:
-        """Give one up, step by step; `give` takes its messages. Return whether it is gone."""
+    def filters(self, name: str) -> Iterable[str]:
+        """The topic filters of one."""
+        ...
+
+    def leave(self, name: str) -> bool:
+        """Begin to give one up. False if it cannot move."""
+        ...
+
+    def stay(self, name: str) -> None:
+        """Do not give it up."""
+        ...
+
+    def hand_out(self, name: str, may: Callable[[Message], bool], give: Callable[[Message], None]) -> bool:
+        """Hand out messages of one that is given up: `may` says whether there is room for one, and `give` takes it.
+        Return whether it is gone."""
         ...
 
 
@@ -71,6 +93,51 @@ class Place:
 def is_place(name: bytes) -> bool:
     """Whether news are of a queue or stream."""
     return name.startswith((b"$queue/", b"$stream/"))
+
+
+class Former:
+    """A `Sink`: takes what other nodes still send for a queue or stream that was here, and passes it on. `session`
+    finds the session for the node that has it now."""
+
+    def __init__(self, name: bytes, filters: Iterable[bytes], session: Callable[[bytes], Session | None]) -> None:
+        self.filters: Final = tuple(filters)
+        self._name: Final = name
+        self._session: Final = session
+
+    def prepare(self, messages: int) -> bool:
+        """Implements `Sink`."""
+        return True
+
+    def has_room(self, message: Message, qos: int) -> bool:
+        return True  # asked for what is published here, which is not for it
+
+    def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
+        """Implements `Sink`."""
+        return []
+
+    def accept(self, message: Message, source: Source, tally: Tally) -> None:
+        """Implements `Sink`."""
+        if not source.identity.is_relay:
+            return  # what is published here goes the way of all messages
+        session = self._session(self._name)
+        if session is None:
+            tally.code = NO_MATCHING_SUBSCRIBERS
+            return
+        if source is session:
+            return  # that node has put it there itself
+        identifiers = numbers_of(self._name)
+        if message.qos == 0:
+            tally.count_qos0(session.deliver_qos0(Delivery(message, 0, False, identifiers)))
+            return
+        outcome = session.deliver(Delivery(message, message.qos, False, identifiers))
+        tally.count(outcome)
+        if outcome == DROPPED:
+            tally.code = QUOTA_EXCEEDED
+
+    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """Implements `Sink`."""
+        for at in range(batch.count):
+            self.accept(batch.delivery(at, 0).message, source, tally)
 
 
 class Places:
@@ -97,8 +164,12 @@ class Places:
         """Those that are at other nodes, and not here."""
         self._unconfirmed: Final[dict[str, set[bytes]]] = {}
         """By node: what it has told on an earlier connection, and not yet on this one."""
-        self._leaving: Final[dict[bytes, str]] = {}
+        self._leaving: Final[set[bytes]] = set()
         """Those that move to another node."""
+        self._restored: dict[bytes, list[bytes]] = {}
+        """The filters of those that had moved before this node was started."""
+        self._former: Final[dict[bytes, Former]] = {}
+        """What takes the messages for those that moved."""
         self._stuck: Final[set[bytes]] = set()
         """Those that are here and at another node, and cannot move."""
         self._news: dict[bytes, int] = {}
@@ -113,6 +184,10 @@ class Places:
     def first_levels(self) -> Iterable[bytes]:
         """Of the names, as `$queue`."""
         return self._features.keys()
+
+    def has(self, name: bytes) -> bool:
+        """Whether a queue or stream is here."""
+        return name in self._here
 
     def of(self, name: bytes) -> Place | None:
         """The other node that has a queue or stream; None if this one has it, or nobody."""
@@ -172,11 +247,15 @@ class Places:
                 there.pop(name, None)
                 self._settle(name)
             unconfirmed.clear()
-        return {KEPT + name: self._kept(node, name) for name in told}
+        return {each: made for name in told for each, made in self._kept(node, name).items()}
 
-    def _kept(self, node: str, name: bytes) -> int:
-        place = self._far.get(name)
-        return GONE if place is None or place.node != node else int(place.checks_topics)
+    def _kept(self, node: str, name: bytes) -> dict[bytes, int]:
+        place, former = self._far.get(name), self._former.get(name)
+        is_there = place is not None and place.node == node
+        kept = {KEPT + name: int(place.checks_topics) if place is not None and is_there else GONE}
+        for topic_filter in () if former is None else former.filters:
+            kept[KEPT + name + FORMER + topic_filter] = 0 if is_there else GONE
+        return kept
 
     def _restore(self) -> None:
         """What other nodes had before this one was started. Those that are here were just made."""
@@ -186,14 +265,21 @@ class Places:
                 continue
             for topic_filter, subscription in session.subscriptions.items():
                 if topic_filter.startswith(KEPT):
-                    name = topic_filter.removeprefix(KEPT)
-                    self._there.setdefault(node, {})[name] = Place(0, subscription.qos > 0, node)
+                    name, is_former, bound = topic_filter.removeprefix(KEPT).partition(FORMER)
+                    if is_former:
+                        self._restored.setdefault(name, []).append(bound)
+                    else:
+                        self._there.setdefault(node, {})[name] = Place(0, subscription.qos > 0, node)
 
     def begin(self) -> None:
         """Give up what was made at this start and is at another node."""
         for there in list(self._there.values()):
             for name in list(there):
                 self._settle(name)
+        restored, self._restored = self._restored, {}
+        for name, filters in restored.items():
+            if name in self._far:
+                self._begin_former(name, filters)
 
     def _settle(self, name: bytes) -> None:
         """Find the node that has a queue or stream. Give up one that is here and newer."""
@@ -211,6 +297,7 @@ class Places:
         if far is None:
             self._stuck.discard(name)
             before = self._far.pop(name, None)
+            self._come_back(name)
         else:
             before = self._far.get(name)
             self._far[name] = far
@@ -220,32 +307,59 @@ class Places:
     # ------------------------------------------------------------------ one that is here and elsewhere
 
     def _give_up(self, name: bytes, node: str) -> None:
-        if name not in self._leaving:
-            self._leaving[name] = node
-            _log.info("%s is also at node %s, where it is older: what is in it moves there", name.decode(), node)
-            self._step(name, node)
-
-    def _step(self, name: bytes, node: str) -> None:
         level, _, rest = name.partition(b"/")
-        client_id = CLIENT_ID_PREFIX + node
-        session = self._core.sessions.get(client_id)
-        if session is None or len(session.queue) > ROOM:
-            return
-        number = number_of(name)
+        feature = self._features[level]
+        filters = [each.encode() for each in feature.filters(rest.decode())]
+        if feature.leave(rest.decode()):
+            _log.info("%s is also at node %s, where it is older: what is in it moves there", name.decode(), node)
+            self._leaving.add(name)
+            self._begin_former(name, filters)
+        elif name not in self._stuck:
+            self._stuck.add(name)
+            _log.error("%s cannot move: each node uses its own one, until one of the two is deleted", name.decode())
 
-        def give(message: Message) -> bool:
-            if not session.has_room(message, 2):
-                return False
-            session.deliver(Delivery(message, 2, False, (number,)))
-            return True
+    def _come_back(self, name: bytes) -> None:
+        """No other node has it any more: what has not moved stays."""
+        self._end_former(name)
+        if name in self._leaving:
+            self._leaving.discard(name)
+            level, _, rest = name.partition(b"/")
+            self._features[level].stay(rest.decode())
 
-        if self._features[level].leave(rest.decode(), give):
-            del self._leaving[name]
-        elif name in self._here:
-            del self._leaving[name]
-            if name not in self._stuck:
-                self._stuck.add(name)
-                _log.error("%s cannot move: each node uses its own one, until one of the two is deleted", name.decode())
+    def _end_former(self, name: bytes) -> None:
+        former = self._former.pop(name, None)
+        if former is not None:
+            for topic_filter in former.filters:
+                self._core.unbind(topic_filter, former)
+            self._core.name(name, None)
+
+    def _begin_former(self, name: bytes, filters: Iterable[bytes]) -> None:
+        self._end_former(name)
+        former = self._former[name] = Former(name, filters, self._session_for)
+        for topic_filter in former.filters:
+            self._core.bind(topic_filter, former, hears_others=True, tells_others=False)
+        self._core.name(name, former)
+
+    def _session_for(self, name: bytes) -> Session | None:
+        """The session for the node that has it."""
+        place = self._far.get(name)
+        return None if place is None else self._core.sessions.get(CLIENT_ID_PREFIX + place.node)
+
+    def _move(self, name: bytes) -> None:
+        """Move some messages."""
+        level, _, rest = name.partition(b"/")
+        session = self._session_for(name)
+        if session is not None:
+            to = session
+
+            def may(message: Message) -> bool:
+                return len(to.queue) < ROOM and to.has_room(message, MAX_QOS)
+
+            def give(message: Message) -> None:
+                to.deliver(Delivery(message, MAX_QOS, False, numbers_of(name)))
+
+            if self._features[level].hand_out(rest.decode(), may, give):
+                self._leaving.discard(name)
 
     def forget(self, node: str) -> None:
         """A node is lost, with all that it had."""
@@ -256,9 +370,9 @@ class Places:
         """Called several times a second: go on with what moves. Return whether there was something."""
         for node in [node for node in self._there if self._core.sessions.get(CLIENT_ID_PREFIX + node) is None]:
             self.forget(node)
-        moving = list(self._leaving.items())
-        for name, node in moving:
-            self._step(name, node)
+        moving = list(self._leaving)
+        for name in moving:
+            self._move(name)
         return len(moving) > 0
 
 

@@ -17,7 +17,6 @@ from mqttlite.core.log_changes import LoadedOfLog, RemoveRecord, SaveRecord
 from mqttlite.core.message import Message
 from mqttlite.core.message_filter import FilterCompiler
 from mqttlite.core.message_numbers import MICROSECONDS
-from mqttlite.core.route.relayed import number_of
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.core.sink import Sink
@@ -38,7 +37,6 @@ from mqttlite.extensions.queues.options import (
     DeliveryOptions,
     QueueOptions,
 )
-from mqttlite.extensions.queues.outcomes import NACKED
 from mqttlite.extensions.queues.push_target import PushTarget, new_secret
 from mqttlite.extensions.queues.queue import Queue
 from mqttlite.extensions.queues.records import QueueRecord, QueueRecords
@@ -529,21 +527,44 @@ class Queues:
             name: (kept.made_us, kept.origin == SUBSCRIBER) for name, kept in self._kept.items() if not kept.is_leaving
         }
 
-    def leave(self, name: str, give: Callable[[Message], bool]) -> bool:
-        """Move a queue away, in steps: it takes no more messages, and `give` gets those that it has. It returns whether
-        it has taken a message, and then has it after the next commit. Return whether the queue is gone. One with dead
-        letters stays, without messages, until they are replayed or dropped."""
+    def filters(self, name: str) -> tuple[str, ...]:
+        """What a queue is bound to. Raises `NoSuchQueue`."""
+        return self._find(name).options.filters
+
+    def leave(self, name: str) -> bool:
+        """Begin to move a queue away: it takes no more messages, and its messages are for `hand_out`. Return True: a
+        queue can always move. One with dead letters ends when they are replayed or dropped. Raises `NoSuchQueue`."""
         kept = self._find(name)
         if not kept.is_leaving:
             kept.is_leaving = True
             self._unbind(kept)
             kept.queue.pause(False)
             self._announce_change(name)
-        for entry in kept.queue.pull("node", MOVED_AT_ONCE, SHORTEST_DEADLINE_S, outlives_broker=False):
-            if give(entry.message):
-                kept.queue.leases.acknowledge(entry)
-            else:
-                kept.queue.leases.fail(entry, entry.attempts, NACKED, SHORTEST_DEADLINE_S)
+        return True
+
+    def stay(self, name: str) -> None:
+        """A queue that began to leave does not. Harmless for others."""
+        kept = self._kept.get(name)
+        if kept is not None and kept.is_leaving:
+            kept.is_leaving = False
+            self._bind(kept)
+            self._announce_change(name)
+
+    def hand_out(self, name: str, may: Callable[[Message], bool], give: Callable[[Message], None]) -> bool:
+        """Hand out messages of a queue that leaves: `may` says whether there is room for one, and `give` takes it, and
+        has it after the next commit. Return whether the queue is gone. Harmless for one that is."""
+        if name not in self._kept:
+            return True
+        kept = self._find(name)
+        for _ in range(MOVED_AT_ONCE):
+            first = kept.queue.contents.peek(1)
+            if first and not may(first[0]):
+                break
+            entries = kept.queue.pull("node", 1, SHORTEST_DEADLINE_S, outlives_broker=False)
+            if not entries:
+                break
+            give(entries[0].message)
+            kept.queue.leases.acknowledge(entries[0])
         kept.queue.wake()
         if kept.queue.contents.depth or len(kept.dead_letters):
             return False
@@ -581,9 +602,14 @@ class Queues:
         self._kept[name] = kept
         if kept.origin == SUBSCRIBER:
             self._owned[kept.owner] += 1
+        self._bind(kept)
+
+    def _bind(self, kept: ManagedQueue) -> None:
+        """Take messages, and deliver them to sessions."""
+        name = kept.options.name
         for each in kept.options.filters:
             self._core.bind(each.encode(), kept.queue, hears_others=True)
-        self._core.name(number_of(f"$queue/{name}".encode()), kept.queue)
+        self._core.name(f"$queue/{name}".encode(), kept.queue)
         self._subscribers.join(name, kept.queue)
 
     def _unbind(self, kept: ManagedQueue) -> None:
@@ -591,7 +617,7 @@ class Queues:
         name = kept.options.name
         for each in kept.options.filters:
             self._core.unbind(each.encode(), kept.queue)
-        self._core.name(number_of(f"$queue/{name}".encode()), None)
+        self._core.name(f"$queue/{name}".encode(), None)
         self._subscribers.leave(name, kept.queue)
 
     def _save(self, kept: ManagedQueue) -> None:

@@ -297,6 +297,7 @@ class Streams:
         kept = self._find(name)
         for each in (*kept.options.filters, f"$stream/{name}"):
             self._core.unbind(each.encode(), kept.stream)
+        self._core.name(f"$stream/{name}".encode(), None)
         for reader in list(kept.readers.values()):
             self._readers.end(kept, reader)
         for group in list(kept.groups):
@@ -320,14 +321,24 @@ class Streams:
         """When each stream was made, in microseconds of Unix time, and False: a reader gets all that is in it."""
         return {name: (kept.made_us, False) for name, kept in self._kept.items()}
 
-    def leave(self, name: str, give: Callable[[Message], bool]) -> bool:
-        """Delete a stream that never had a message and has no groups but those of its options, for another node has
-        one of its name. Return whether it did: positions are about the messages of one stream, and cannot move."""
-        kept = self._find(name)
-        options = {each.name for each in kept.options.groups}
-        if kept.readers or kept.groups.keys() - options or any(each.end for each in kept.stream.partitions):
+    def filters(self, name: str) -> tuple[str, ...]:
+        """What a stream is bound to. Raises `NoSuchStream`."""
+        return self._find(name).options.filters
+
+    def leave(self, name: str) -> bool:
+        """Delete a stream that never had a message, for another node has one of its name; its readers may subscribe
+        there. False if it had one: positions are about the messages of one stream, and cannot move. Raises
+        `NoSuchStream`."""
+        if any(each.end for each in self._find(name).stream.partitions):
             return False
         self.delete(name)
+        return True
+
+    def stay(self, name: str) -> None:
+        """A stream leaves at once, or not at all."""
+
+    def hand_out(self, name: str, may: Callable[[Message], bool], give: Callable[[Message], None]) -> bool:
+        """One that leaves has no messages."""
         return True
 
     def _announce_change(self, name: str) -> None:
@@ -450,6 +461,7 @@ class Streams:
         kept = self._kept[options.name] = KeptStream(options, origin, stream, {}, {}, Counter(), made_us)
         for each in (*options.filters, f"$stream/{options.name}"):
             self._core.bind(each.encode(), stream, hears_others=True)
+        self._core.name(f"$stream/{options.name}".encode(), stream)
         return kept
 
     def _save_definition(self, kept: KeptStream) -> None:

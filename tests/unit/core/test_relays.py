@@ -9,7 +9,7 @@ from mqttlite.core.changes import SaveRetained
 from mqttlite.core.interest import NOBODY, HeldSuback, Interest
 from mqttlite.core.limits import MAX_HELD_SUBACKS, Limits
 from mqttlite.core.message import Delivery, Message
-from mqttlite.core.route.relayed import RETAINED_COPY, number_of
+from mqttlite.core.route.relayed import RETAINED_COPY, numbers_of
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.session.session import Session
 from mqttlite.extensions.queues.namespace import QUEUES
@@ -158,18 +158,17 @@ def test_a_sink_of_its_own_gets_what_is_published_to_something_of_another_broker
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_relay_names_a_sink_by_its_number(qos: int) -> None:
+def test_a_relay_names_a_sink_by_its_numbers(qos: int) -> None:
     world = World()
     reader, sink = world.connect("s"), Recorder()
     reader.subscribe("t", qos=1)
     source = relay(world, "a")
-    number = number_of(b"$queue/jobs")
-    world.broker.name(number, sink)
-    properties = Properties(subscription_identifiers=[number])
+    world.broker.name(b"$queue/jobs", sink)
+    properties = Properties(subscription_identifiers=list(numbers_of(b"$queue/jobs")))
     source.send(Publish(b"t", b"x", qos, packet_id=source.packet_id() if qos else 0, properties=properties))
     assert payloads_of(sink) == [b"x"]
-    world.broker.name(number, None)
-    properties = Properties(subscription_identifiers=[number])
+    world.broker.name(b"$queue/jobs", None)
+    properties = Properties(subscription_identifiers=list(numbers_of(b"$queue/jobs")))
     source.send(Publish(b"t", b"y", qos, packet_id=source.packet_id() if qos else 0, properties=properties))
     assert len(sink.messages) == 1
     assert reader.payloads() == []
@@ -387,9 +386,11 @@ def test_the_filters_of_sinks_that_hear_other_brokers_are_news() -> None:
     told.take()
     world.broker.bind(b"b", late, hears_others=True)
     world.broker.bind(b"c", late)
+    world.broker.bind(b"d", late, hears_others=True, tells_others=False)
     assert told.take() == {b"b": 2}
     world.broker.unbind(b"b", late)
     world.broker.unbind(b"c", late)
+    world.broker.unbind(b"d", late)
     assert told.take() == {b"b": NOBODY}
 
 
