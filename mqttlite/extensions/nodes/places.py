@@ -303,6 +303,8 @@ class Places:
             self._far[name] = far
         if (None if before is None else before.node) != (None if far is None else far.node):
             self._on_moved(name)
+        if name in self._leaving:
+            self._move(name)
 
     # ------------------------------------------------------------------ one that is here and elsewhere
 
