@@ -237,9 +237,10 @@ class Places:
         unconfirmed = self._unconfirmed.get(node, set())
         for name, made in told.items():
             unconfirmed.discard(name)
+            is_known = name.partition(b"/")[0] in self._features  # else this node has no such feature
             if made == GONE:
                 there.pop(name, None)
-            elif name in there or len(there) < MAX_PLACES:
+            elif is_known and (name in there or len(there) < MAX_PLACES):
                 there[name] = Place(made >> 1, made & 1 > 0, node)
             self._settle(name)
         if is_whole:

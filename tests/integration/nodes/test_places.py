@@ -10,6 +10,7 @@ from mqttlite import Client
 from mqttlite.client.errors import SubscribeRefused
 from mqttlite.extensions.nodes import far_clients
 from mqttlite.extensions.nodes.blobs import Notes, Reached, decode
+from mqttlite.extensions.nodes.places import GONE
 from mqttlite.extensions.queues import service
 from mqttlite.extensions.queues.service import Queues
 from mqttlite.server import Broker
@@ -269,3 +270,10 @@ async def test_what_no_queue_takes_goes_to_no_node(fleet: Fleet) -> None:
         assert (await client.publish("$queue/jobs", "x", qos=1)).reason_code == 0x10
         await asyncio.sleep(0.2)
     assert depth(a, "jobs") == 0
+
+
+async def test_what_a_node_has_of_a_feature_that_is_not_here_is_not_known(fleet: Fleet) -> None:
+    (a,) = await fleet.together("a")
+    places = nodes_of(a).far.places
+    assert list(places.on_told("b", {b"$other/x": 2}, False).values()) == [GONE]
+    assert places.of(b"$other/x") is None
