@@ -130,7 +130,7 @@ class LocalLink(LinkPort):
         """The answer of that type that the core has just given. It stays in the outbox, and comes again in its turn."""
         for frame in self.connection.outbox.chunks:
             if frame[0] >> 4 == packet_type:
-                return _packet(frame, 0, len(frame))
+                return packet_at(frame, 0, len(frame))
         raise LookupError(f"no answer of type {packet_type} in {len(self.connection.outbox.chunks)} pieces")
 
     def send_at_once(self, packet: Packet) -> None:
@@ -170,7 +170,7 @@ class LocalLink(LinkPort):
         frames = self._frames[0]
         start = self._at
         end = start + packet_size(frames, start)
-        packet = _packet(frames, start, end)
+        packet = packet_at(frames, start, end)
         if end < len(frames):
             self._at = end
         else:
@@ -221,7 +221,7 @@ class LocalLink(LinkPort):
         """Does nothing, too."""
 
 
-def _packet(frames: bytes, start: int, end: int) -> Packet:
+def packet_at(frames: bytes, start: int, end: int) -> Packet:
     """Decode the packet between two offsets."""
     body = start + 2
     while frames[body - 1] > 0x7F:

@@ -12,17 +12,15 @@ from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.log_changes import LoadedOfLog
-from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.namespace import Namespace
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.core.route.tally import (
-    DROPPED,
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED_CODE,
     POLICY_REFUSES,
     QUEUED,
-    QUOTA_EXCEEDED,
     Tally,
 )
 from mqttlite.core.session.session import Session
@@ -33,7 +31,7 @@ from mqttlite.extensions.nodes.far_clients import Asked, FarClient, FarSession, 
 from mqttlite.extensions.nodes.notes import BLOB_BYTES, NOTE_BYTES
 from mqttlite.extensions.nodes.pipes import Pipes
 from mqttlite.extensions.nodes.places import Feature, Places
-from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
+from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX, send_to_node
 from mqttlite.net.link import LinkDriver
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
 from mqttlite.wire.properties import Properties
@@ -267,10 +265,10 @@ class Far:
         if sink is not None:
             self._core.unbind(target + b"/#", sink)
         place = self.places.of(target)
-        if place is not None:
-            sink = self._sinks[target] = FarSink(target, place.node, self, self._core)
-            self._core.bind(target + b"/#", sink, hears_others=True, is_alone=True)
         inner = self._inner[target.partition(b"/")[0]]
+        if place is not None:
+            sink = self._sinks[target] = FarSink(target, inner.syntax, place.node, self, self._core)
+            self._core.bind(target + b"/#", sink, hears_others=True, is_alone=True)
         for session, subscription in list(self._members.get(target, {}).values()):
             for client in [each for each in self._clients_of(session.client_id) if each.wants(subscription)]:
                 self._unwant(client.node, subscription)
@@ -392,7 +390,8 @@ class _FarNamespace:
 class FarSink:
     """A `Sink`: what is published to a queue or stream of another node goes there."""
 
-    def __init__(self, target: bytes, node: str, far: Far, core: Broker) -> None:
+    def __init__(self, target: bytes, syntax: Syntax, node: str, far: Far, core: Broker) -> None:
+        self._syntax: Final = syntax
         self._shown: Final = target.decode()
         self._node: Final = node
         self._far: Final = far
@@ -417,9 +416,8 @@ class FarSink:
         """Implements `Sink`."""
         action = message.topic.partition(b"/")[2].partition(b"/")[2].partition(b"/")[0]
         session = self._session()
-        syntax = self._core.namespaces.parse_name(message.topic).syntax
-        if syntax is not None and not (syntax.takes_messages or action.startswith(b"$")):
-            tally.code, tally.refusal = NO_MATCHING_SUBSCRIBERS, syntax.name_refusal
+        if not (self._syntax.takes_messages or action.startswith(b"$")):
+            tally.code, tally.refusal = NO_MATCHING_SUBSCRIBERS, self._syntax.name_refusal
             return
         if session is None or (source.identity.mount_point and action not in _FOR_CONSUMERS):
             tally.code = NO_MATCHING_SUBSCRIBERS
@@ -437,13 +435,7 @@ class FarSink:
             tally.code = NOT_AUTHORIZED_CODE
             tally.refusal = "an answer goes to a plain topic to which the publisher of the command may publish"
             return
-        if message.qos == 0:
-            tally.count_qos0(session.deliver_qos0(Delivery(message, 0, False)))
-            return
-        outcome = session.deliver(Delivery(message, message.qos, False))
-        tally.count(outcome)
-        if outcome == DROPPED:
-            tally.code = QUOTA_EXCEEDED
+        send_to_node(session, message, (), tally)
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""

@@ -25,9 +25,8 @@ from mqttlite.extensions.nodes.notes import BLOB_BYTES, NOTE_BYTES
 from mqttlite.extensions.nodes.pipes import Flow
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.net.link import LinkDriver
-from mqttlite.net.local_link import LocalClient, LocalLink
+from mqttlite.net.local_link import LocalClient, LocalLink, packet_at
 from mqttlite.wire.constants import PUBACK, V5
-from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import packet_size
 from mqttlite.wire.packets import (
@@ -256,7 +255,7 @@ class FarClient:
             size = packet_size(data, start) if len(data) - start >= 2 else 0
             if size == 0 or start + size > len(data):
                 break
-            self._take(_packet(data, start, start + size))
+            self._take(packet_at(data, start, start + size))
             start += size
         if self._flow is flow:
             self._bytes = data[start:]
@@ -485,10 +484,3 @@ class FarSession:
 def client_id_of(node: str, client_id: str) -> str:
     """That of the session here of a client of another node."""
     return f"{CLIENT_ID_PREFIX}{node}/{client_id}"
-
-
-def _packet(data: bytes, start: int, end: int) -> Packet:
-    body = start + 2
-    while data[body - 1] > 0x7F:
-        body += 1
-    return decode(data[start], data[body:end], V5)

@@ -15,10 +15,11 @@ from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.route.outlook import PlannedReceiver
 from mqttlite.core.route.relayed import numbers_of
 from mqttlite.core.route.routes import MAX_QOS
-from mqttlite.core.route.tally import DROPPED, NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, Tally
+from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, Tally
 from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
-from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
+from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX, send_to_node
+from mqttlite.extensions.nodes.shares import is_share
 
 GONE: Final = -1
 """In place of what is told of a name: it is there no longer."""
@@ -92,7 +93,7 @@ class Place:
 
 def is_place(name: bytes) -> bool:
     """Whether news are of a queue or stream."""
-    return name.startswith((b"$queue/", b"$stream/"))
+    return name.startswith(b"$") and not is_share(name)
 
 
 class Former:
@@ -125,14 +126,7 @@ class Former:
             return
         if source is session:
             return  # that node has put it there itself
-        identifiers = numbers_of(self._name)
-        if message.qos == 0:
-            tally.count_qos0(session.deliver_qos0(Delivery(message, 0, False, identifiers)))
-            return
-        outcome = session.deliver(Delivery(message, message.qos, False, identifiers))
-        tally.count(outcome)
-        if outcome == DROPPED:
-            tally.code = QUOTA_EXCEEDED
+        send_to_node(session, message, numbers_of(self._name), tally)
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""

@@ -121,7 +121,7 @@ async def test_the_pages_of_a_list_have_each_client_once_and_no_more_than_asked_
         ({"connected": "perhaps", "cursor": "c:"}, "query.connected"),
     ],
 )
-async def test_what_is_wrong_with_a_request_is_said_whichever_node_finds_it(
+async def test_a_wrong_request_is_answered_with_what_is_wrong_whichever_node_finds_it(
     three: Three, params: dict[str, str], at: str
 ) -> None:
     answer = await three.viewer.get("/api/v1/clients", params=params)
@@ -193,7 +193,9 @@ async def test_a_client_is_found_shown_and_disconnected_at_whatever_node_it_is(
     assert "silent" not in answer.json()
 
 
-async def test_what_waits_for_a_client_of_another_node_is_shown_and_dropped_and_its_session_ended(three: Three) -> None:
+async def test_messages_that_wait_for_a_client_of_another_node_are_shown_and_dropped_and_its_session_ended(
+    three: Three,
+) -> None:
     async with kept_client(three.b, "kept") as client:
         await client.subscribe("t", qos=1)
     async with client_of(three.b) as publisher:
@@ -304,7 +306,7 @@ async def test_a_missing_part_is_looked_for_only_at_the_node_that_has_the_whole(
     assert {each for each, _ in slow[other].asked} == {"GET"}
 
 
-async def test_what_is_missing_of_a_queue_here_is_not_taken_from_another_node(three: Three) -> None:
+async def test_a_missing_part_of_a_queue_here_is_not_taken_from_another_node(three: Three) -> None:
     await three.admin.post("/api/v1/queues", json={"name": "here", "filters": ["h"]})
     slow = Slow(three.b)
     assert (await three.operator.get("/api/v1/dead-letters/here/5")).status_code == 404
@@ -399,7 +401,7 @@ async def test_a_caller_whom_another_node_bans_gets_nothing_of_it(three: Three) 
         assert (found["node"], found["silent"]) == ("c", silent)
 
 
-async def test_what_is_no_request_is_refused(three: Three) -> None:
+async def test_a_part_that_is_no_request_is_refused(three: Three) -> None:
     with pytest.raises(NoAnswer, match=r"^stops, or"):
         await nodes_of(three.a).calls.ask("c", msgspec.msgpack.encode(1), 5.0)
 
@@ -424,7 +426,7 @@ async def test_a_ban_holds_at_all_nodes_and_is_lifted_at_all(three: Three) -> No
     assert (await three.viewer.get("/api/v1/bans")).json()["items"] == []
 
 
-async def test_nobody_bans_at_another_node_the_user_of_a_higher_role_there(fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_user_with_a_higher_role_at_another_node_is_not_banned_there(fleet: Fleet, tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
@@ -441,7 +443,7 @@ async def test_nobody_bans_at_another_node_the_user_of_a_higher_role_there(fleet
         assert (await a.client(Role.ADMIN).post("/api/v1/bans", params={"node": "b"}, json=ban)).status_code == 201
 
 
-async def test_nobody_bans_at_another_node_the_user_of_a_higher_role_here(three: Three) -> None:
+async def test_a_user_with_a_higher_role_here_is_not_banned_at_another_node(three: Three) -> None:
     ban = {"kind": "user", "value": "key-admin", "duration_s": 600}
     for node in ("a", "b"):
         answer = await three.operator.post("/api/v1/bans", params={"node": node}, json=ban)

@@ -52,7 +52,7 @@ async def publish(client: Client, count: int, start: int = 0) -> None:
     await asyncio.gather(*(client.publish("orders/1", str(number), qos=1) for number in range(start, start + count)))
 
 
-async def test_what_is_published_for_a_queue_that_has_moved_meanwhile_follows_it(fleet: Fleet, air: Air) -> None:
+async def test_messages_for_a_queue_that_has_moved_meanwhile_follow_it(fleet: Fleet, air: Air) -> None:
     air.cut.update({frozenset("bc"), frozenset("ac")})
     c = await fleet.start("c", **JOBS)
     a = await fleet.start("a", **JOBS)
@@ -263,7 +263,7 @@ async def test_a_client_leaves_a_queue_that_was_made_by_subscribing_and_has_what
         assert depth(a, "mine") == 2
 
 
-async def test_what_no_queue_takes_goes_to_no_node(fleet: Fleet) -> None:
+async def test_a_message_that_no_queue_takes_goes_to_no_node(fleet: Fleet) -> None:
     a, b = await with_queue(fleet, "a", "b")
     await knows(b, "$queue/jobs", "a")
     async with client_of(b) as client:
@@ -272,7 +272,7 @@ async def test_what_no_queue_takes_goes_to_no_node(fleet: Fleet) -> None:
     assert depth(a, "jobs") == 0
 
 
-async def test_what_a_node_has_of_a_feature_that_is_not_here_is_not_known(fleet: Fleet) -> None:
+async def test_a_node_does_not_know_what_others_have_of_a_feature_that_it_lacks(fleet: Fleet) -> None:
     (a,) = await fleet.together("a")
     places = nodes_of(a).far.places
     assert list(places.on_told("b", {b"$other/x": 2}, False).values()) == [GONE]

@@ -147,7 +147,7 @@ async def test_a_node_that_starts_again_does_not_make_a_queue_that_is_at_a_node_
         await until(lambda: depth(a, "jobs") == 0)
 
 
-async def test_what_a_lost_node_had_is_not_waited_for(fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_queue_of_a_lost_node_is_not_waited_for(fleet: Fleet, tmp_path: Path) -> None:
     a = await fleet.start("a", **JOBS)
     b = await fleet.start("b", tmp_path, keep_s=1)
     await connected(a, b)
@@ -174,7 +174,7 @@ async def test_consumers_of_a_queue_that_moves_go_on_at_its_node(fleet: Fleet, a
         await reader.gets("x")
 
 
-async def test_what_a_consumer_of_another_node_has_not_acknowledged_comes_again(fleet: Fleet) -> None:
+async def test_a_message_that_a_consumer_of_another_node_has_not_acknowledged_comes_again(fleet: Fleet) -> None:
     a, b = await with_queue(fleet, "a", "b")
     await knows(b, "$queue/jobs", "a")
     async with client_of(a) as publisher:
@@ -449,7 +449,7 @@ async def test_a_stream_with_messages_stays_beside_an_older_one(
         ("$stream/log@9:0", "partitions 0 to 3"),
     ],
 )
-async def test_what_the_node_of_a_queue_or_stream_refuses_its_client_is_told(
+async def test_a_client_is_told_what_the_node_of_a_queue_or_stream_refuses(
     fleet: Fleet, topic_filter: str, why: str
 ) -> None:
     a, b = await fleet.start("a", **JOBS, **STREAM), await fleet.start("b")
