@@ -40,8 +40,8 @@ class Gateway:
     def __init__(self, context: GatewayContext) -> None:
         self._jobs: list[asyncio.Task[None]] = []
         self.context: Final = context
-        callers = self.callers = Callers(context)
-        self.app: Final[HttpApp] = build_app(context, callers)
+        self.callers: Final = Callers(context)
+        self.app: Final[HttpApp] = build_app(context, self.callers)
         tls = context.options.tls
         self._tls: Final = None if tls is None else _TlsFiles(tls, context)
         self._server: Final = HttpServer(
@@ -50,7 +50,7 @@ class Gateway:
             self._state_of,
             Strangers(
                 context.options.requests_per_s,
-                is_known=callers.is_known,
+                is_known=self.callers.is_known,
                 is_loaded=lambda: context.core.overload.load >= BEGINS_AT[SLOW_SENDERS],
                 clock=context.clock,
             ),
