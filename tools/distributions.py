@@ -114,7 +114,8 @@ def completeness(text: str) -> str:
     """What pyright's report says in short. Raises `CheckFailed`."""
     types = json.loads(text)["typeCompleteness"]
     if types["completenessScore"] != 1:
-        unclear = [symbol["name"] for symbol in types["symbols"] if not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"]]
+        symbols = types["symbols"]
+        unclear = [symbol["name"] for symbol in symbols if not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"]]
         raise CheckFailed(f"pyright --verifytypes: these need a declared type: {', '.join(unclear)}")
     return "100 % of the types are known"
 
