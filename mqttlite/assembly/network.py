@@ -80,7 +80,7 @@ class Network:
         files = None if options.tls is None else CertificateFiles(number, name, options, self._tls_keylog)
         listener = Listener(
             name,
-            TcpEndpoint(options.host, options.port)
+            TcpEndpoint(options.host, options.port, options.reuse_port)
             if options.path is None
             else UnixEndpoint(options.path, options.mode),
             transport=options.transport(),

@@ -201,14 +201,14 @@ def _listed(names: list[str]) -> str:
 
 def _ports_in_use(config: Config) -> Iterator[str]:
     """Ports on which a program listens now: it may be the broker that runs with this configuration."""
-    taken = [(each.host, each.port) for each in config.listeners if each.path is None]
+    taken = [(each.host, each.port, each.reuse_port) for each in config.listeners if each.path is None]
     if config.metrics is not None:
-        taken.append((config.metrics.host, config.metrics.port))
+        taken.append((config.metrics.host, config.metrics.port, False))
     if config.http is not None:
-        taken.append((config.http.host, config.http.port))
-    for host, port in taken:
+        taken.append((config.http.host, config.http.port, False))
+    for host, port, reuses in taken:
         try:
-            try_port(host, port)
+            try_port(host, port, reuses)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 yield f"port {port} of {in_words(host)} is in use now; does the broker run already?"

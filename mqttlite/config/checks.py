@@ -43,6 +43,7 @@ def conflicts(config: Config) -> Iterator[Problem]:
     """Options of several sections that contradict each other."""
     yield from _same_names(config)
     yield from _same_ports(config)
+    yield from _reused_ports(config)
     yield from _same_sockets(config)
     yield from _login_methods(config)
     yield from _mount_points(config)
@@ -128,6 +129,15 @@ def _same_ports(config: Config) -> Iterator[Problem]:
             if port == other_port != 0 and _overlap(host, other_host):
                 yield Problem(path, f" is {port}, and {other} is {port}, too: give one of them another port")
                 break
+
+
+def _reused_ports(config: Config) -> Iterator[Problem]:
+    """Brokers that know nothing of each other, of which each would get a part of the clients."""
+    for number, listener in enumerate(config.listeners):
+        if listener.reuse_port and config.nodes is None:
+            yield Problem(
+                f"listeners[{number}].reuse_port", " is set, and there is no section nodes: only nodes share a port"
+            )
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -6,6 +6,7 @@ No package reads this module; `assembly` hands each its part. What contradicts i
 
 import math
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, Literal
@@ -145,6 +146,9 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     address, `""` both."""
     port: int = 1883
     """The port. 0: the system chooses one, and the log shows it."""
+    reuse_port: bool = False
+    """Whether other nodes on this machine, which also say so, may listen on the same port (`SO_REUSEPORT`): the system
+    gives each new connection to one of them. Requires `[nodes]`."""
     path: str | None = None
     """A Unix socket to listen on instead of `host` and `port`."""
     mode: int = 0o660
@@ -183,6 +187,10 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise ValueError(f"port is {self.port}: it may be 0 to 65535")
+        if self.reuse_port and not self.port:
+            raise ValueError("reuse_port is set and port is 0: name the port that the nodes share")
+        if self.reuse_port and not hasattr(socket, "SO_REUSEPORT"):
+            raise ValueError("reuse_port is set: this system gives a port to one program at a time")
         if self.path == "":
             raise ValueError("path is empty: it names the file of a Unix socket")
         if self.path is not None:
@@ -205,7 +213,7 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if len(path.encode()) > MAX_SOCKET_PATH_BYTES:
             raise ValueError(f"path is {path!r}: a Unix socket's path has {MAX_SOCKET_PATH_BYTES} bytes at most")
         default = ListenerOptions()
-        for name in ("port", "host"):
+        for name in ("port", "host", "reuse_port"):
             value = getattr(self, name)
             if value != getattr(default, name):
                 raise ValueError(f"{name} is {value!r} {BESIDE_PATH}")

@@ -35,10 +35,11 @@ class AlreadyListening(CannotListen):
 
 
 class TcpEndpoint:
-    """One port on every address of one host."""
+    """One port on every address of one host. With `reuses`, other programs of this user may listen on it, too."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, reuses: bool = False) -> None:
         self._host: Final = host
+        self._reuses: Final = reuses
         self.port: int = port
         """The requested port; after it listens, the real one."""
         self.addresses: list[str] = []
@@ -79,7 +80,9 @@ class TcpEndpoint:
                     # Without the protocol, asyncio's own loop leaves Nagle's algorithm on, which delays some answers by
                     # 40 ms.
                     sockets.append(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
-                    _listen(sockets[-1], (host, port, *rest))
+                    sockets[-1].setblocking(False)
+                    _bind(sockets[-1], (host, port, *rest), self._reuses)
+                    sockets[-1].listen(BACKLOG)
                     port = sockets[0].getsockname()[1]
                 return sockets
             except OSError as error:
@@ -94,29 +97,25 @@ class TcpEndpoint:
             server.close()
 
 
-def _listen(listening: socket.socket, address: tuple[Any, ...]) -> None:
-    """Bind and listen. Raises `OSError`."""
-    listening.setblocking(False)
-    _bind(listening, address)
-    listening.listen(BACKLOG)
-
-
-def _bind(listening: socket.socket, address: tuple[Any, ...]) -> None:
-    """Bind like asyncio's servers, which still refuses a second broker on the port. Raises `OSError`."""
+def _bind(listening: socket.socket, address: tuple[Any, ...], reuses: bool) -> None:
+    """Bind like asyncio's servers, which still refuses a second broker on the port, unless both reuse it. Raises
+    `OSError`."""
     if os.name == "posix":
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuses:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if listening.family == socket.AF_INET6:
         listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     listening.bind(address)
 
 
-def try_port(host: str, port: int) -> None:
+def try_port(host: str, port: int, reuses: bool) -> None:
     """Bind each address of a host, without listening, and let go. Raises `OSError`."""
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     ):
         with socket.socket(family, kind, protocol) as probe:
-            _bind(probe, address)
+            _bind(probe, address, reuses)
 
 
 def cannot_listen(host: str, port: int, name: str, error: OSError) -> CannotListen:

@@ -18,12 +18,12 @@ async def problem_of(config: Config) -> str:
 def _problem_of(config: Config) -> str:
     found = [str(each) for each in file_problems(config)]
     named = zip(config.listener_names(), config.listeners, strict=True)
-    listeners = [(each.host, each.port, name) for name, each in named if each.path is None]
+    listeners = [(each.host, each.port, each.reuse_port, name) for name, each in named if each.path is None]
     if config.http is not None:
-        listeners.append((config.http.host, config.http.port, "http"))
-    for host, port, name in listeners:
+        listeners.append((config.http.host, config.http.port, False, "http"))
+    for host, port, reuses, name in listeners:
         try:
-            try_port(host, port)
+            try_port(host, port, reuses)
         except OSError as error:
             found.append(str(cannot_listen(host, port, name, error)))
     return "; ".join(found)
