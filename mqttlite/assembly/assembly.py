@@ -37,12 +37,16 @@ from mqttlite.security.topic_policies import TopicPolicies
 
 if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
+    from mqttlite.extensions.nodes.blobs import Load
     from mqttlite.extensions.nodes.nodes import Nodes
     from mqttlite.extensions.queues.service import Queues
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.archive import Archive
     from mqttlite.extensions.streams.service import Streams
     from mqttlite.extensions.streams.stream_commands import StreamCommands
+
+_LOAD_AGE_S: Final = 5.0
+"""How old the figures may be that other nodes are told: a snapshot visits all clients."""
 
 _log = logging.getLogger("mqttlite")
 
@@ -81,6 +85,7 @@ class Assembly:
         surroundings: Surroundings | None = None,
     ) -> None:
         self._config: Final = config
+        self._not_ready: Final = not_ready
         runtime = Runtime(
             *(config, store),
             on_connected=self._on_connected,
@@ -125,7 +130,7 @@ class Assembly:
         if self.nodes is not None:
             self.nodes.serve_at(config.listeners, self.listeners)
         self.telemetry: Final = Telemetry(
-            *(runtime, self._delivery, self.schemas, self.streams, self._archive, self.network, not_ready),
+            *(runtime, self._delivery, self.schemas, self.streams, self._archive, self.network, self._why_not_ready),
             node=self._name(surroundings),
             is_node=lambda name: self.nodes is not None and self.nodes.knows(name),
         )
@@ -135,7 +140,10 @@ class Assembly:
         if self.bridges is not None:
             self.telemetry.reports.of_extensions.show(BUILT_IN["bridge"].figures, self.bridges.figures)
         if self.nodes is not None:
-            self.telemetry.reports.of_extensions.show(BUILT_IN["nodes"].figures, self.nodes.figures)
+            self.telemetry.reports.of_extensions.show(
+                BUILT_IN["nodes"].figures, self.nodes.figures, self.nodes.sys_values
+            )
+            self.nodes.load = self._load
         self.administration: Final = Administration(
             *(runtime, self.logins, self._delivery, self.schemas, self.streams, self.bridges, self.nodes),
             reports=self.telemetry.reports,
@@ -155,7 +163,7 @@ class Assembly:
                 self._delivery,
             ),
             *(self.network, self.telemetry, self.administration),
-            not_ready=not_ready,
+            not_ready=self._why_not_ready,
             reload=reload,
             surroundings=surroundings,
             extension_pages=extensions.pages.by_name,
@@ -255,6 +263,21 @@ class Assembly:
         await self.administration.stop_monitor()
         await self.telemetry.stop_reports()
 
+    async def _load(self) -> "Load":
+        """What this node has to do."""
+        from mqttlite.extensions.nodes.blobs import Load
+
+        snapshot = await self.telemetry.snapshots.take(_LOAD_AGE_S)
+        growth, interval_s = snapshot.growth, snapshot.interval_s
+        return Load(
+            *(snapshot.online, snapshot.sessions),
+            received_per_s=round(growth["messages_received"] / interval_s),
+            sent_per_s=round(growth["messages_sent"] / interval_s),
+        )
+
+    def _why_not_ready(self) -> str:
+        return self._not_ready() or ("" if self.nodes is None else self.nodes.drain.not_ready)
+
     def _on_connected(self, link: LinkPort) -> None:
         self.network.note_connect(link)
         self.hub.on_connected(link)
@@ -308,6 +331,8 @@ def _nodes(runtime: Runtime, queues: "Queues | None", streams: "Streams | None")
     return Nodes(
         *(node, options.keep_s, runtime.core, runtime.loop_driver, carrier_of(options)),
         on_alarm=partial(runtime.hub.on_alarm, NODE_AWAY),
+        address=options.address,
+        drain_s=runtime.config.lame_duck.deadline_s,
         features=[each for each in (queues, streams) if each is not None],
     )
 

@@ -272,9 +272,13 @@ class Broker:
         """From now on ask a `Locate` question about each client that has a socket and a client identifier."""
         self._admission.locates = True
 
+    def locate_unnamed(self, is_asked: bool) -> None:
+        """Whether `Locate` is asked about clients without a client identifier, too."""
+        self._admission.locates_unnamed = is_asked
+
     def give_up(self, connection: Connection, now: float) -> bytes:
-        """Let go of a connection whose `Locate` question is open, because another broker has the session. Return what
-        its client has sent."""
+        """Let go of a connection whose `Locate` question is open, because another broker has the session, or is to
+        begin it. Return what its client has sent."""
         self.effects.now = now
         packet = connection.connect
         assert packet is not None, "its CONNECT waits for the answer"

@@ -198,12 +198,13 @@ class LocalLink(LinkPort):
         self.gone = True
         self._on_readable()
 
-    def leave(self, ends_session: bool = False) -> None:
-        """The program ends the connection. Unread packets are discarded, and come again if the session is kept."""
+    def leave(self, session_expiry_s: int | None = None) -> None:
+        """The program ends the connection. Unread packets are discarded, and come again if the session is kept: as long
+        as at first, or for another time; with 0 it ends."""
         self.gone = True
         self._frames = _NO_FRAMES
         self._unread_bytes = 0
-        self.send(Disconnect(properties=Properties(session_expiry_interval=0)) if ends_session else Disconnect())
+        self.send_at_once(Disconnect(properties=Properties(session_expiry_interval=session_expiry_s)))
 
     def abort(self) -> None:
         self._broker.close(self.connection, self._loop.time(), "the program ended it")

@@ -212,7 +212,7 @@ class LocalSession:
         """Close the connection and end the session, kept or not. Harmless after the end of the connection."""
         if not self.link.gone:
             self._ahead = _NOTHING
-            self.link.leave(ends_session=True)
+            self.link.leave(session_expiry_s=0)
 
 
 def waiting_in(core: Broker, client_id: str) -> int:

@@ -36,6 +36,7 @@ class Admission:
         "_limits",
         "_questions",
         "locates",
+        "locates_unnamed",
     )
 
     def __init__(
@@ -57,6 +58,8 @@ class Admission:
         self._limits: Final = limits
         self.locates: bool = False
         """Whether it is asked where the session of each client is. Not for those that another broker passes on."""
+        self.locates_unnamed: bool = False
+        """Whether it is also asked for clients without a client identifier, because no session is to begin here."""
 
     def on_connect(self, connection: Connection, packet: Connect) -> None:
         """Handle a CONNECT: ask what is to be asked, and accept the client if that is nothing.
@@ -64,7 +67,8 @@ class Admission:
         Raises a `PeerError` for a CONNECT that the broker refuses, `ServerBusy` when too many questions are open.
         """
         is_free = self._connecting.on_connect(connection, packet)
-        if self.locates and packet.client_id and not (connection.is_located or connection.peer.is_inside):
+        is_asked = self.locates and (packet.client_id or self.locates_unnamed)
+        if is_asked and not (connection.is_located or connection.peer.is_inside):
             self._wait(connection, packet, Locate(connection.number, packet.client_id, must_authenticate=not is_free))
             connection.waits_for = AN_ANSWER
             connection.deferred = True  # so that what a client sent that leaves meanwhile is handled

@@ -1,8 +1,11 @@
 """What nodes send to each other.
 
 Two nodes are joined by a *connection*, which the one with the smaller name opens. On it each sends `Data` with the
-numbers 1, 2, 3, …, and so `Notes`: a missing number says that something was lost, and ends the connection. A blob that
-cannot be decoded is of another version, and is left alone.
+numbers 1, 2, 3, …, and so `Notes`: a missing number says that something was lost, and ends the connection.
+
+What is added at the end of a blob or note, and has a default, is read by older nodes without it. A new kind of note is
+sent only to nodes whose `minor` says that they know it; one that comes all the same is left alone, and named in an
+alarm. Invariant: nodes of one `VERSION` work together, whichever `MINOR` they have.
 """
 
 from typing import Final, TypeAlias
@@ -11,6 +14,26 @@ import msgspec
 
 VERSION: Final = 3
 """Of these blobs. Nodes of different versions do not talk to each other."""
+
+MINOR: Final = 1
+"""Counts what was added since the version began. 1: sessions are moved by a node that drains."""
+
+MAX_KIND: Final = 40
+"""How many characters of an unknown kind are told."""
+
+
+class Load(msgspec.Struct, frozen=True, array_like=True):
+    """What a node has to do."""
+
+    clients: int = 0
+    """Clients that are connected to it, or passed on to it."""
+    sessions: int = 0
+    received_per_s: int = 0
+    """Messages."""
+    sent_per_s: int = 0
+
+
+NO_LOAD: Final = Load()
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello", array_like=True):
@@ -21,6 +44,14 @@ class Hello(msgspec.Struct, frozen=True, tag="hello", array_like=True):
     run: int
     """A number that the node has drawn at its start."""
     is_leaving: bool = False
+    minor: int = 0
+    release: str = ""
+    """The version of mqttlite."""
+    drain: str = ""
+    """`draining` or `drained`; empty: it takes sessions."""
+    address: str = ""
+    """Where clients find it, if it says so."""
+    load: Load = NO_LOAD
 
 
 class Open(msgspec.Struct, frozen=True, tag="open", array_like=True):
@@ -88,6 +119,8 @@ class Told(msgspec.Struct, frozen=True, tag="told", array_like=True):
     username: str | None
     connected_us: int
     """When its client has last connected there, in microseconds of Unix time; 0 if that was before the node started."""
+    at: str = ""
+    """The node that has it, if the sender has just moved it there. Empty: the sender."""
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget", array_like=True):
@@ -197,6 +230,65 @@ class Settled(msgspec.Struct, frozen=True, tag="settled", array_like=True):
     is_there: bool
 
 
+class Adopt(msgspec.Struct, frozen=True, tag="adopt", array_like=True):
+    """The session of a client begins to move from the sender to the receiver."""
+
+    client_id: str
+    username: str | None
+    mount_point: bytes
+    expiry_interval: int
+
+
+class Filter(msgspec.Struct, frozen=True, array_like=True):
+    """A subscription of a session that moves, as its client has made it."""
+
+    topic_filter: bytes
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    identifier: int
+    where: str
+    """Its filter on the content; empty: there is none."""
+
+
+class Filters(msgspec.Struct, frozen=True, tag="filters", array_like=True):
+    """Subscriptions of a session that moves, or a part of them."""
+
+    client_id: str
+    filters: list[Filter]
+    is_last: bool
+
+
+class Adopted(msgspec.Struct, frozen=True, tag="adopted", array_like=True):
+    """The answer to `Adopt`: the session has begun at the sender; or to the last `Filters`: it subscribes, and all
+    nodes know it. Both are on disk."""
+
+    client_id: str
+    subscribes: bool
+    refusal: str = ""
+    """Why not, as a sentence."""
+
+
+class Yours(msgspec.Struct, frozen=True, tag="yours", array_like=True):
+    """The session has moved: the receiver has it, and the sender ends its own."""
+
+    client_id: str
+    connected_us: int
+    """When its client has last connected to the sender."""
+
+
+class Fence(msgspec.Struct, frozen=True, tag="fence", array_like=True):
+    """Say when all messages that are on the way to the sender now have come there."""
+
+    number: int
+
+
+class Fenced(msgspec.Struct, frozen=True, tag="fenced", array_like=True):
+    """The answer."""
+
+    number: int
+
+
 class Part(msgspec.Struct, frozen=True, tag="part", array_like=True):
     """A piece of a request to the other node's HTTP application, or of the answer."""
 
@@ -231,6 +323,12 @@ Note: TypeAlias = (
     | End
     | Moved
     | Settled
+    | Adopt
+    | Filters
+    | Adopted
+    | Yours
+    | Fence
+    | Fenced
     | Part
     | More
 )
@@ -248,8 +346,29 @@ class Notes(msgspec.Struct, frozen=True, tag="notes", array_like=True):
 
 Blob: TypeAlias = Hello | Open | Close | Data | Notes
 
+
+class _RawNotes(msgspec.Struct, frozen=True, tag="notes", array_like=True):
+    """`Notes` of a newer node, with some that are not known here."""
+
+    node: str
+    connection: int
+    number: int
+    notes: list[msgspec.Raw]
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A blob of a kind that this node does not know."""
+
+    node: str
+    kind: str
+
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Blob]] = msgspec.msgpack.Decoder(Blob)
+_NOTE_DECODER: Final[msgspec.msgpack.Decoder[Note]] = msgspec.msgpack.Decoder(Note)
+_RAW_DECODER: Final = msgspec.msgpack.Decoder(_RawNotes)
+_KIND_DECODER: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_TEXT_DECODER: Final = msgspec.msgpack.Decoder(str)
 
 
 def encode(blob: Blob) -> bytes:
@@ -258,8 +377,35 @@ def encode(blob: Blob) -> bytes:
 
 
 def decode(data: bytes) -> Blob | None:
-    """None for what is no blob of this version."""
+    """None for what is no blob that this version knows."""
     try:
         return _DECODER.decode(data)
     except msgspec.DecodeError:  # also what has other fields
         return None
+
+
+def decode_newer(data: bytes) -> tuple[Notes | Unknown | None, str]:
+    """For what `decode` does not know: the notes in it that are known, and the kind of the first other one; or what it
+    says of itself. None for what is no blob at all."""
+    try:
+        return _known_notes(_RAW_DECODER.decode(data))
+    except msgspec.DecodeError:
+        pass
+    try:
+        kind, node, *_more = _KIND_DECODER.decode(data)
+        return Unknown(_TEXT_DECODER.decode(node), _TEXT_DECODER.decode(kind)[:MAX_KIND]), ""
+    except (msgspec.DecodeError, ValueError):
+        return None, ""
+
+
+def _known_notes(raw: _RawNotes) -> tuple[Notes, str]:
+    """Raises `DecodeError` for a note without a kind."""
+    notes: list[Note] = []
+    unknown = ""
+    for each in raw.notes:
+        try:
+            notes.append(_NOTE_DECODER.decode(each))
+        except msgspec.DecodeError:
+            kind, *_more = _KIND_DECODER.decode(each) or [each]
+            unknown = unknown or _TEXT_DECODER.decode(kind)[:MAX_KIND] or "?"
+    return Notes(raw.node, raw.connection, raw.number, notes), unknown

@@ -20,7 +20,22 @@ from mqttlite.core.connect.connection import CLOSED, CONNECTED, Connection
 from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.core.question import Locate
 from mqttlite.core.session.session import Session
-from mqttlite.extensions.nodes.blobs import Ask, Begin, End, Forget, Held, Moved, Note, Settled, Told
+from mqttlite.extensions.nodes.adopting import Adopting
+from mqttlite.extensions.nodes.blobs import (
+    Adopt,
+    Adopted,
+    Ask,
+    Begin,
+    End,
+    Filters,
+    Forget,
+    Held,
+    Moved,
+    Settled,
+    Told,
+    Yours,
+)
+from mqttlite.extensions.nodes.draining import Drain, Target
 from mqttlite.extensions.nodes.moving import Moving
 from mqttlite.extensions.nodes.pipes import ClientEnd, Flow, Pipes, SessionEnd
 from mqttlite.net.link import Link, about
@@ -33,20 +48,18 @@ HELD_AT_ONCE: Final = 5_000
 MEET_S: Final = 3.0
 """How long a client waits at most for a node that runs and is not connected."""
 
+COMING: Final = -1
+"""In place of when its client has last connected: a session that is not whole, so that any other one is the newer."""
+
 _log = logging.getLogger("mqttlite.nodes")
 
 
-class Asked(Protocol):
+class Asked(Target, Protocol):
     """The part of a `Peer` that is used here. `is_near` says that it runs, so that it is worth to wait for it."""
 
     @property
-    def name(self) -> str: ...
-    @property
-    def is_connected(self) -> bool: ...
-    @property
     def apart_since(self) -> float: ...
     def is_near(self, now: float, /) -> bool: ...
-    def note(self, note: Note) -> None: ...
 
 
 class TakesIn(Protocol):
@@ -99,6 +112,7 @@ class Locating:
         driver: LoopDriver,
         answer: Callable[[int, bool], None],
         pipes: Pipes,
+        drain: Drain,
     ) -> None:
         self._me: Final = me
         self._peers: Final = peers
@@ -125,6 +139,14 @@ class Locating:
         self._telling: Final[dict[str, Iterator[Held]]] = {}
         """By node: the sessions of which it is still to be told."""
         self._moving: Final = Moving(peers, core, driver, self._ask_for_newer)
+        self._drain: Final = drain
+        self._adopting: Final = Adopting(
+            *(peers, core, driver),
+            on_orphan=self._ask_for_newer,
+            may_begin=lambda client_id: not self._holder(client_id).holds,
+        )
+        self._deferred: Final[dict[str, list[tuple[Asked, Ask]]]] = {}
+        """Questions about sessions that move, by client identifier."""
         self._is_leaving = False
         self.passed_on: Final[dict[str, int]] = {}
         """How many clients here have their session at each node."""
@@ -140,6 +162,9 @@ class Locating:
         """Find the session of a client."""
         if self._is_leaving:
             return  # it is closed with all others
+        if not question.client_id:
+            self._send_on(question)
+            return
         now = self._driver.time()
         waits_for = {name for name, peer in self._peers.items() if peer.is_connected or peer.is_near(now)}
         self._latest_stamp += 1
@@ -194,6 +219,8 @@ class Locating:
                 claim.waits_for.add(name)
             claim.found[:] = [each for each in claim.found if each.name != name]
             claim.later[:] = [each for each in claim.later if each[0].name != name]
+        for asks in self._deferred.values():
+            asks[:] = [each for each in asks if each[0].name != name]
         for client_id, promises in list(self._promised.items()):
             for promise in [each for each in promises if each[0] == name]:
                 self._keep_promise(client_id, promise)
@@ -201,6 +228,7 @@ class Locating:
     def tick(self) -> None:
         """Called several times a second: wait no longer for nodes that are away, and forget what is past."""
         self._moving.tick()
+        self._adopting.tick()
         now = self._driver.time()
         for claim in list(self._claims.values()):
             for name in list(claim.waits_for):
@@ -218,25 +246,32 @@ class Locating:
 
     def _look(self, claim: _Claim) -> None:
         """Go on if all nodes have answered."""
-        if claim.waits_for or self._is_leaving:
-            return
         question = claim.question
         client_id = question.client_id
+        if claim.waits_for or self._is_leaving or self._drain.moves(client_id):
+            return
+        connection = self._core.connections.get(question.number)
+        if connection is not None and self._drain.is_on and self._is_here(client_id) and self._drain.hurry(client_id):
+            return  # it goes on when the session has moved
         del self._claims[question.id]
         claims = self._claims_of[client_id]
         claims.remove(claim)
         if not claims:
             del self._claims_of[client_id]
-        connection = self._core.connections.get(question.number)
         here = self._holder(client_id)
+        gone = self._drain.gone(client_id)
+        if gone is not None:
+            claim.found.append(_Holder(True, gone.connected_us, gone.node, None))
         holders = [*claim.found, here] if here.holds else claim.found
         chosen = None if connection is None else max(holders, default=here)
         for each in claim.found:
-            if each is not chosen:
+            if chosen is None or each.name not in (chosen.name, self._me):
                 self._peers[each.name].note(Forget(question.id, client_id))
         self._settle(client_id, holders)
         if connection is not None and chosen is not None:
-            if chosen.name == self._me:
+            if self._drain.is_on and not holders:
+                self._send_on(question)
+            elif chosen.name == self._me:
                 self._coming.setdefault(client_id, []).append(connection)
                 self._begun.append((connection, claim.asked))
                 self._answer(question.id, True)
@@ -244,6 +279,33 @@ class Locating:
                 self._pass_on(connection, question, self._peers[chosen.name])
         for peer, ask in claim.later:
             self._on_ask(peer, ask)
+
+    def _is_here(self, client_id: str) -> bool:
+        session = self._core.sessions.get(client_id)
+        return session is not None and not session.identity.is_trusted and not self._drain.has_given(client_id)
+
+    def _send_on(self, question: Locate) -> None:
+        """This node drains: the client begins its session at another one, or here if there is none."""
+        target = self._drain.target()
+        connection = self._core.connections.get(question.number)
+        if target is None or not self._drain.is_on:
+            self._answer(question.id, True)
+        elif connection is not None:
+            if question.client_id:
+                self._drain.send_on(question.client_id, target.name)
+            self._pass_on(connection, question, self._peers[target.name])
+
+    def on_free(self, client_id: str) -> None:
+        """The session of a client does not move any more: answer what was asked about it."""
+        for peer, ask in self._deferred.pop(client_id, ()):
+            if peer.is_connected:
+                self._on_ask(peer, ask)
+        for claim in list(self._claims_of.get(client_id, ())):
+            self._look(claim)
+
+    def move_rest(self, client_id: str, node: str) -> None:
+        """What waits here in a session that is another node's goes there."""
+        self._moving.add(client_id, node)
 
     def _settle(self, client_id: str, holders: list[_Holder]) -> None:
         """If a client has several sessions, which began while nodes were apart, all but the newest step back."""
@@ -285,9 +347,21 @@ class Locating:
 
     # ------------------------------------------------------------------ what other nodes say
 
-    def on_note(self, peer: Asked, note: Ask | Told | Begin | Forget | Held | Moved | Settled) -> None:
+    def on_note(
+        self,
+        peer: Asked,
+        note: Ask | Told | Begin | Forget | Held | Moved | Settled | Adopt | Filters | Adopted | Yours,
+    ) -> None:
         """A note of another node about a client that connects, or about its session."""
-        if isinstance(note, Ask):
+        if isinstance(note, Adopt):
+            self._adopting.on_adopt(peer, note)
+        elif isinstance(note, Filters):
+            self._adopting.on_filters(peer, note)
+        elif isinstance(note, Adopted):
+            self._drain.on_adopted(peer, note)
+        elif isinstance(note, Yours):
+            self._adopting.on_yours(note)
+        elif isinstance(note, Ask):
             self._on_ask(peer, note)
         elif isinstance(note, Told):
             self._on_told(peer, note)
@@ -296,19 +370,27 @@ class Locating:
         elif isinstance(note, Forget):
             self._keep_promise(note.client_id, (peer.name, note.number))
         elif isinstance(note, Held):
-            self._on_held(note)
+            if not (note.connected_us == COMING and self._drain.on_orphan(peer, note.client_id)):
+                self._on_held(note)
         elif isinstance(note, Moved):
             self._moving.on_moved(peer, note)
-        else:
+        elif not self._drain.on_settled(note):
             self._moving.on_settled(note)
 
     def _on_ask(self, peer: Asked, ask: Ask) -> None:
         self._latest_stamp = max(self._latest_stamp, ask.stamp)
+        if self._drain.moves(ask.client_id):
+            self._deferred.setdefault(ask.client_id, []).append((peer, ask))
+            return
         claims = self._claims_of.get(ask.client_id)
         if claims and (claims[0].stamp, self._me) < (ask.stamp, peer.name):
             claims[0].later.append((peer, ask))
             return
         here = self._holder(ask.client_id)
+        gone = self._drain.gone(ask.client_id)
+        if gone is not None and gone.connected_us > here.connected_us:
+            peer.note(Told(ask.number, True, here.username, gone.connected_us, gone.node))
+            return
         if here.holds:
             self._promised.setdefault(ask.client_id, set()).add((peer.name, ask.number))
         peer.note(Told(ask.number, here.holds, here.username, here.connected_us))
@@ -317,8 +399,10 @@ class Locating:
         claim = self._claims.get(told.number)
         if claim is not None and peer.name in claim.waits_for:
             claim.waits_for.discard(peer.name)
-            if told.holds:
-                claim.found.append(_Holder(True, told.connected_us, peer.name, told.username))
+            at = told.at or peer.name
+            is_known = at == self._me or (at in self._peers and self._peers[at].is_connected)
+            if told.holds and is_known:
+                claim.found.append(_Holder(True, told.connected_us, at, told.username))
             self._look(claim)
 
     def _on_begin(self, peer: Asked, begin: Begin) -> None:
@@ -351,12 +435,16 @@ class Locating:
         if self._is_leaving:
             return _Holder(False, 0, self._me, None)
         session = self._core.sessions.get(client_id)
-        if session is not None and not session.identity.is_trusted:
+        if self._adopting.has(client_id):  # it is the client's when all of it is here
+            return _Holder(False, 0, self._me, None)
+        if session is not None and self._is_here(client_id):
             return _Holder(True, self._connected_us(session), self._me, session.identity.username)
         is_coming = self._has_coming(client_id) or client_id in self._promised
         return _Holder(is_coming, sys.maxsize if is_coming else 0, self._me, None)
 
     def _connected_us(self, session: Session) -> int:
+        if self._adopting.has(session.client_id) or self._drain.has_given(session.client_id):
+            return COMING
         at = session.connected_at
         return self._core.effects.numbers.ahead_us + int(at * MICROSECONDS) if at else 0
 
@@ -408,6 +496,7 @@ class Locating:
         if self._moving.moves(client_id):
             self._moving.add(client_id, held.node)
             return
+        self._adopting.forget(client_id)
         now = self._driver.time()
         self._core.displace(client_id, now)
         waiting = waiting_in(self._core, client_id)

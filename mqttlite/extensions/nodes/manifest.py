@@ -8,7 +8,7 @@ from mqttlite.telemetry.figures import Figure
 MANIFEST: Final = Manifest(
     needs=("cluster",),
     commands={
-        "nodes": Command("List the other nodes.", "mqttlite.extensions.nodes.commands:command"),
+        "nodes": Command("List the other nodes, and drain one.", "mqttlite.extensions.nodes.commands:command"),
     },
     routes=("mqttlite.extensions.nodes.routes:routes",),
     pages=("mqttlite.extensions.nodes.pages:add",),
@@ -23,5 +23,7 @@ MANIFEST: Final = Manifest(
         Figure("counter", "nodes_received_bytes", "Bytes of MQTT packets from another node."),
         Figure("counter", "nodes_connects", "How often another node has connected."),
         Figure("gauge", "nodes_passed_on", "Clients here whose sessions are at another node, which serves them."),
+        Figure("gauge", "nodes_draining", "1 while this node takes no sessions and moves its own away, else 0."),
+        Figure("counter", "nodes_moved", "Sessions that this node has moved to other nodes."),
     ),
 )

@@ -8,23 +8,29 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from mqttlite import build
 from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker
 from mqttlite.core.interest import HeldSuback, Interest
 from mqttlite.core.limits import MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES
 from mqttlite.core.message import Message
 from mqttlite.extensions.nodes.blobs import (
+    MINOR,
+    NO_LOAD,
     VERSION,
     Blob,
     Bytes,
     Data,
     End,
+    Fence,
+    Fenced,
     Hello,
     Leave,
+    Load,
     More,
     Note,
     Notes,
@@ -35,11 +41,14 @@ from mqttlite.extensions.nodes.blobs import (
     Room,
     Still,
     decode,
+    decode_newer,
     encode,
 )
 from mqttlite.extensions.nodes.calls import Calls
 from mqttlite.extensions.nodes.carrier import Carrier, CarrierLost
+from mqttlite.extensions.nodes.draining import Drain
 from mqttlite.extensions.nodes.far import Far
+from mqttlite.extensions.nodes.fences import Fences
 from mqttlite.extensions.nodes.locating import Locating, TakesIn
 from mqttlite.extensions.nodes.options import is_name
 from mqttlite.extensions.nodes.peer import NodeState, Peer
@@ -114,8 +123,17 @@ class Nodes:
         carrier: Carrier,
         on_alarm: Callable[[bool, str], None],
         features: Sequence[Feature] = (),
+        address: str = "",
+        drain_s: float = 30.0,
     ) -> None:
+        """`address` as in the options. In `drain_s` a node that drains sends all clients away, if they are many."""
         self.node: Final = node
+        self._address: Final = address
+        self._load = NO_LOAD
+        self.load: Callable[[], Awaitable[Load]] = _no_load
+        """What this node has to do, for the others."""
+        self._strange: Final[dict[str, str]] = {}
+        """By node: what it says that is not known here, as a sentence."""
         self._run: Final = secrets.randbits(62) + 1
         self._keep_s: Final = keep_s
         self._core: Final = core
@@ -132,7 +150,14 @@ class Nodes:
         self._connected_told_at = 0.0
         self._peers: Final[dict[str, Peer]] = {}
         self._pipes: Final = Pipes(node)
-        self.locating: Final = Locating(node, self._peers, core, driver, self._answer, self._pipes)
+        self._fences: Final = Fences(self._peers, core, driver)
+        self.drain: Final = Drain(
+            *(node, self._peers, features, core, driver, self._fences, drain_s),
+            on_free=lambda client_id: self.locating.on_free(client_id),
+            on_begin=self._on_drain,
+            move_rest=lambda client_id, to: self.locating.move_rest(client_id, to),
+        )
+        self.locating: Final = Locating(node, self._peers, core, driver, self._answer, self._pipes, self.drain)
         self.far: Final = Far(
             *(node, self._peers, features, core, driver, self._pipes, keep_s),
             on_news=self._is_woken.set,
@@ -336,6 +361,8 @@ class Nodes:
 
     def _on_bytes(self, data: bytes) -> None:
         blob = decode(data)
+        if blob is None:
+            blob = self._known_of(data)
         if blob is None or not is_name(blob.node):
             return
         if blob.node == self.node:
@@ -361,11 +388,31 @@ class Nodes:
             peer.on_close(blob)
         self._look()
 
+    def _known_of(self, data: bytes) -> Blob | None:
+        """What is known here of what a newer node sends. The rest is named in the alarm, and left alone."""
+        blob, kind = decode_newer(data)
+        if blob is not None and is_name(blob.node) and blob.node != self.node:
+            kind = kind or getattr(blob, "kind", "")
+            self._note_strange(blob.node, f"says {kind!r}, which this version does not know: it is left alone.")
+        return blob if isinstance(blob, Notes) else None
+
+    def _note_strange(self, node: str, what: str) -> None:
+        if node not in self._strange and len(self._strange) < MAX_NODES:
+            self._strange[node] = f"Node {node} {what} Run one version on all nodes."
+            _log.warning("%s", self._strange[node])
+
     def _on_hello(self, blob: Hello, now: float) -> None:
         if blob.version != VERSION:
+            if not blob.is_leaving:
+                self._note_strange(
+                    blob.node,
+                    f"speaks version {blob.version} of the protocol between nodes, and this one {VERSION}: they do not "
+                    "talk to each other.",
+                )
             return
         peer = self._peer(blob.node)
-        if peer is not None and peer.on_hello(blob.run, blob.is_leaving, now):
+        if peer is not None and peer.on_hello(blob, now):
+            self._strange.pop(blob.node, None)
             self._is_unknown.set()
 
     def _on_own(self, blob: Blob) -> None:
@@ -404,14 +451,26 @@ class Nodes:
                 self.far.on_note(peer, note)
             elif isinstance(note, Part | More):
                 self.calls.on_note(peer, note)
+            elif isinstance(note, Fence):
+                self._fences.on_fence(peer, note)
+            elif isinstance(note, Fenced):
+                self._fences.on_fenced(peer, note)
             else:
                 self.locating.on_note(peer, note)
 
     def _on_connected(self, peer: Peer) -> None:
         self.far.on_connected(peer.name)
+        self.drain.on_connected(peer)  # before it asks which session is the newer one
         self.locating.on_connected(peer)
+        self._fences.on_connected(peer)
+
+    def _on_drain(self) -> None:
+        """Clients that this node has passed on to others find their own way. The others hear of it at once."""
+        self._pipes.close_clients()
+        self._is_unknown.set()
 
     def _on_away(self, name: str) -> None:
+        self.drain.on_away(name)
         self.locating.on_away(name)
         self._pipes.on_away(name)
         self.calls.on_away(name)
@@ -437,6 +496,7 @@ class Nodes:
     async def _hello(self) -> None:
         while True:
             self._is_unknown.clear()
+            self._load = await self.load()
             await self._say(is_leaving=False)
             with suppress(TimeoutError):
                 async with asyncio.timeout(HELLO_S):
@@ -444,7 +504,13 @@ class Nodes:
 
     async def _say(self, *, is_leaving: bool) -> None:
         with suppress(CarrierLost):  # the carrier logs it, and the next one comes soon
-            await self._carrier.send_all(encode(Hello(VERSION, self.node, self._run, is_leaving)))
+            hello = Hello(
+                *(VERSION, self.node, self._run, is_leaving, MINOR, build.version()),
+                drain=self.drain.step,
+                address=self._address,
+                load=self._load,
+            )
+            await self._carrier.send_all(encode(hello))
 
     async def _tick(self) -> None:
         while True:
@@ -452,6 +518,8 @@ class Nodes:
             now = self._loop.time()
             for peer in self._peers.values():
                 peer.tick(now)
+            self._fences.tick()
+            self.drain.tick()
             self.locating.tick()
             self.far.tick()
             if self._interest.shares.has_news and now - self._connected_told_at >= CONNECTED_S:
@@ -483,7 +551,7 @@ class Nodes:
             for name, peer in sorted(self._peers.items())
             if not (peer.is_connected or peer.is_lost) and now - peer.away_since >= AWAY_S
         ]
-        detail = " ".join(away)
+        detail = " ".join([*away, *(self._strange[name] for name in sorted(self._strange))])
         if detail != self._told_away:
             self._told_away = detail
             self._on_alarm(bool(detail), detail)
@@ -505,4 +573,25 @@ class Nodes:
             "nodes_received_bytes": [(label, each.received_bytes) for label, each in zip(labels, states, strict=True)],
             "nodes_connects": [(label, each.connects) for label, each in zip(labels, states, strict=True)],
             "nodes_passed_on": [(label, each.passed_on) for label, each in zip(labels, states, strict=True)],
+            "nodes_draining": [({}, self.drain.is_on)],
+            "nodes_moved": [({}, self.drain.moved)],
         }
+
+    def sys_values(self) -> Iterable[tuple[str, str]]:
+        """Names below `$SYS/broker/` with their texts: of each node, this one included."""
+        yield from _sys_of(self.node, self.drain.step or "connected", self._load)
+        for each in self.states():
+            load = Load(each.clients, each.sessions, each.received_per_s, each.sent_per_s)
+            yield from _sys_of(each.name, each.drain or each.state, load)
+
+
+def _sys_of(node: str, state: str, load: Load) -> Iterable[tuple[str, str]]:
+    yield f"nodes/{node}/state", state
+    yield f"nodes/{node}/clients", str(load.clients)
+    yield f"nodes/{node}/sessions", str(load.sessions)
+    yield f"nodes/{node}/received_per_s", str(load.received_per_s)
+    yield f"nodes/{node}/sent_per_s", str(load.sent_per_s)
+
+
+async def _no_load() -> Load:
+    return NO_LOAD

@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from mqttlite.extensions.nodes.blobs import (
+    Adopt,
+    Adopted,
     Ask,
     Begin,
     Bytes,
+    Filters,
     Forget,
     Held,
     Leave,
@@ -22,6 +25,7 @@ from mqttlite.extensions.nodes.blobs import (
     Reached,
     Settled,
     Still,
+    Yours,
 )
 
 NOTE_BYTES: Final = 64
@@ -91,4 +95,11 @@ def size_of(note: Note) -> int:
         return NOTE_BYTES + 4 * len(note.refusal) + sum(NOTE_BYTES + len(each) for each in note.filters)
     if isinstance(note, Reach):
         return NOTE_BYTES + 4 * (len(note.client_id) + len(note.username or "")) + len(note.mount_point)
-    return NOTE_BYTES + (4 * len(note.client_id) if isinstance(note, Ask | Forget | Leave | Settled) else 0)
+    if isinstance(note, Adopt):
+        return NOTE_BYTES + 4 * (len(note.client_id) + len(note.username or "")) + len(note.mount_point)
+    if isinstance(note, Filters):
+        size = sum(NOTE_BYTES + len(each.topic_filter) + 4 * len(each.where) for each in note.filters)
+        return NOTE_BYTES + 4 * len(note.client_id) + size
+    if isinstance(note, Adopted):
+        return NOTE_BYTES + 4 * (len(note.client_id) + len(note.refusal))
+    return NOTE_BYTES + (4 * len(note.client_id) if isinstance(note, Ask | Forget | Leave | Settled | Yours) else 0)

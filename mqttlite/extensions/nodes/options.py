@@ -7,6 +7,9 @@ import msgspec
 
 from mqttlite.extensions.cluster.options import MAX_SERVERS, is_address, shown
 
+MAX_ADDRESS: Final = 300
+"""Of characters: a host name has 253 at most."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -25,6 +28,9 @@ class NodesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     node: str = ""
     """The name of this node, which no other one has. Empty: the host name, with '-' for other characters than letters,
     digits, '_', '-'."""
+    address: str = ""
+    """Where clients find this node, as `host:port`: what 5.0 clients of a node that drains are told (Server Reference).
+    Empty: they are told of no other one, as behind a balancer."""
     keep_s: int = 86_400
     """How long messages of QoS 1 and 2 wait for a node that is away, in seconds. After that they are dropped, with what
     it subscribed to."""
@@ -54,6 +60,8 @@ class NodesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"name is {self.name!r}: use 1 to 64 letters, digits, '_' and '-'")
         if self.node and not _NAME.fullmatch(self.node):
             raise ValueError(f"node is {self.node!r}: use 1 to 64 letters, digits, '_' and '-'")
+        if len(self.address) > MAX_ADDRESS:
+            raise ValueError(f"address has {len(self.address)} characters, at most {MAX_ADDRESS}")
         if not 1 <= self.keep_s <= 0xFFFFFFFE:
             raise ValueError(f"keep_s is {self.keep_s}: from 1 to {0xFFFFFFFE} seconds")
         if self.password and not self.user:

@@ -9,12 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.extensions.dashboard.dashboard import Dashboard
-from mqttlite.extensions.nodes.peer import State
 from mqttlite.gateway.caller import Caller, Role
 
 NODES: Final = "/ui/nodes"
 
-KINDS: Final[dict[State, str]] = {"connected": "good", "away": "bad"}
+KINDS: Final = {"connected": "good", "away": "bad", "draining": "warn", "drained": "warn"}
 """The colour of each state."""
 
 
@@ -26,4 +25,10 @@ def add(dashboard: Dashboard) -> None:
 
     @dashboard.shown.get(NODES, Role.VIEWER)
     async def listed(request: Request, caller: Caller) -> Response:
-        return dashboard.pages.render("nodes.html", request, caller, me=nodes.node, nodes=nodes.states(), kinds=KINDS)
+        return dashboard.pages.render(
+            *("nodes.html", request, caller),
+            me=nodes.node,
+            drain=nodes.drain.step,
+            nodes=nodes.states(),
+            kinds=KINDS,
+        )

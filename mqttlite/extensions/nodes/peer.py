@@ -21,7 +21,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.interest import NOBODY
 from mqttlite.core.memory import NO_LIMIT
 from mqttlite.core.message import Message
-from mqttlite.extensions.nodes.blobs import VERSION, Blob, Close, Data, Note, Notes, Open
+from mqttlite.extensions.nodes.blobs import NO_LOAD, VERSION, Blob, Close, Data, Hello, Note, Notes, Open
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.extensions.nodes.notes import NoteBook
 from mqttlite.extensions.nodes.places import is_place
@@ -105,6 +105,17 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     """How often the two have connected since then."""
     passed_on: int
     """Clients of this node whose sessions are there."""
+    drain: str
+    """`draining`, or `drained`: it can be stopped; empty: it takes sessions."""
+    clients: int
+    """Clients that are connected there."""
+    sessions: int
+    received_per_s: int
+    """Messages that clients publish there."""
+    sent_per_s: int
+    """Messages that clients there get."""
+    release: str
+    """Its version of mqttlite; empty if it does not say so."""
 
 
 class _UnderWay(NamedTuple):
@@ -146,6 +157,14 @@ class Peer:
         self.sent_bytes: int = 0
         self.received_bytes: int = 0
         self.connects: int = 0
+        self.minor: int = 0
+        """Which notes it knows (`blobs.MINOR`)."""
+        self.release: str = ""
+        self.drain: str = ""
+        """As in `blobs.Hello`."""
+        self.address: str = ""
+        """Where clients find it, if it says so."""
+        self._load = NO_LOAD
         self.news_told: int = 0
         """How many filters it was told since the connection began."""
         self.news_taken: int = 0
@@ -262,13 +281,22 @@ class Peer:
             received_bytes=self.received_bytes,
             connects=self.connects,
             passed_on=passed_on,
+            drain=self.drain if self.is_connected else "",
+            clients=self._load.clients,
+            sessions=self._load.sessions,
+            received_per_s=self._load.received_per_s,
+            sent_per_s=self._load.sent_per_s,
+            release=self.release,
         )
 
     # ------------------------------------------------------------------ the connection
 
-    def on_hello(self, run: int, is_leaving: bool, now: float) -> bool:
+    def on_hello(self, hello: Hello, now: float) -> bool:
         """It runs, or ends. Return whether it has started since it was heard of."""
-        if is_leaving:
+        run = hello.run
+        self.minor, self.release, self.drain, self.address = hello.minor, hello.release, hello.drain, hello.address
+        self._load = hello.load
+        if hello.is_leaving:
             if run == self._its_run:
                 self._heard_at = now - SILENT_S
                 self.end("It was stopped.")
@@ -399,6 +427,7 @@ class Peer:
             link.leave()
         self.is_connected = False
         self.reason = why
+        self._load = NO_LOAD
         self.away_since = self.apart_since = self._driver.time()
         self._news.clear()
         self._news_bytes = 0

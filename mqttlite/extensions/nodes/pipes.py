@@ -107,6 +107,11 @@ class Pipes:
         """A pipe has ended at this end. Return whether it was there."""
         return self._ends.pop((node, pipe), None) is not None
 
+    def close_clients(self) -> None:
+        """Close the sockets of clients whose sessions are at other nodes."""
+        for each in [each for each in self._ends.values() if isinstance(each, ClientEnd)]:
+            each.close()
+
     def on_note(self, node: str, note: Bytes | Room | End) -> None:
         """What another node says about a pipe, which may have ended at this end."""
         end = self._ends.get((node, note.pipe))
@@ -147,6 +152,10 @@ class ClientEnd(asyncio.Protocol):
         self.flow.put(End(self.flow.pipe))
         self._on_over()
         self._link.connection_lost(error)
+
+    def close(self) -> None:
+        """Close the client's socket."""
+        self._transport.close()
 
     def on_bytes(self, data: bytes) -> None:
         """As `PipeEnd`."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from mqttlite import Client, Message
+from mqttlite import Client, Message, build
 from mqttlite.cli.main import main
 from mqttlite.config.file import parse_config
 from mqttlite.extensions.nodes import nodes as nodes_module
@@ -709,7 +709,9 @@ async def test_nodes_are_listed(fleet: Fleet, air: Air, tmp_path: Path) -> None:
         await until(lambda: peer_of(a, "b").received_bytes > 0)
         listed = (await run(tmp_path, "ls")).stdout
         state = json.loads((await run(tmp_path, "ls", "--json")).stdout)["items"][0]
-        assert listed == f"b\tconnected\t1\t0\t{state['sent_bytes']}\t{state['received_bytes']}\t0\t-\n"
+        load = f"{state['clients']}\t{state['sessions']}\t{state['received_per_s']}\t{state['sent_per_s']}"
+        told = f"{state['sent_bytes']}\t{state['received_bytes']}\t0\t{build.version()}"
+        assert listed == f"b\tconnected\t{load}\t1\t0\t{told}\t-\n"
         figures = nodes_of(a).figures()
         assert figures["nodes_connected"] == [({"node": "b"}, True)]
         assert figures["nodes_filters"] == [({"node": "b"}, 1)]

@@ -72,7 +72,7 @@ async def test_the_dashboard_shows_the_other_nodes(fleet: Fleet, tmp_path: Path)
         page = await viewer.get("/ui/nodes")
         text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page.text)).split())
         assert "This is node a." in text
-        assert "b connected 0 0 0 B" in text
+        assert "b connected 0 0 0 0 0 0 0 B" in text
         assert 'href="/ui/nodes" aria-current="page"' in page.text
         statuses = [(await gateway.client(role).get("/ui/nodes")).status_code for role in (None, *Role)]
         assert statuses == [401, *(200 if role >= Role.VIEWER else 403 for role in Role)]

@@ -87,6 +87,26 @@ def test_it_is_not_asked_about_clients_that_have_no_other_place() -> None:
     assert world.located == []
 
 
+def test_it_is_asked_about_unnamed_clients_too_while_no_session_may_begin_here() -> None:
+    world = asking()
+    world.broker.locate_unnamed(True)
+    assert world.open(is_inside=True).connect("") is not None
+    client = world.open()
+    client.connect("")
+    assert [each.client_id for each in world.located] == [""]
+    assert isinstance(decode_connect(world.broker.give_up(client.connection, world.now)), Connect)
+    world.located.clear()
+    world.broker.locate_unnamed(False)
+    world.connect("")
+    assert world.located == []
+    world.end()
+
+
+def decode_connect(sent: bytes) -> object:
+    [(first, body), *_more] = Framer(1_000).split(sent)
+    return decode(first, body, V5)
+
+
 def test_a_connect_that_is_refused_anyway_is_not_asked_about() -> None:
     world = asking()
     client = world.open()

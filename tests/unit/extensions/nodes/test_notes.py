@@ -2,7 +2,21 @@
 
 import pytest
 
-from mqttlite.extensions.nodes.blobs import Ask, Begin, Bytes, End, Forget, Held, Moved, encode
+from mqttlite.extensions.nodes.blobs import (
+    Adopt,
+    Adopted,
+    Ask,
+    Begin,
+    Bytes,
+    End,
+    Filter,
+    Filters,
+    Forget,
+    Held,
+    Moved,
+    Yours,
+    encode,
+)
 from mqttlite.extensions.nodes.notes import BLOB_BYTES, NoteBook
 from mqttlite.extensions.nodes.pipes import PIECE_BYTES
 
@@ -30,6 +44,10 @@ def test_what_a_client_chooses_counts(client_id: str) -> None:
         book.put(Forget(number, client_id))
         book.put(Held("b", client_id, client_id, number))
         book.put(Moved(number, client_id, bytes(2_000)))
+        book.put(Adopt(client_id, client_id, bytes(1_000), number))
+        book.put(Filters(client_id, [Filter(bytes(1_000), 2, True, True, 268_435_455, client_id)], is_last=True))
+        book.put(Adopted(client_id, True, client_id))
+        book.put(Yours(client_id, 1 << 60))
         book.put(Begin(number, number, client_id, "tcp", client_id, client_id, None, None))
     blobs = list(book.take("a", 7))
     assert max(len(encode(blob)) for blob in blobs) <= BLOB_BYTES + 20_000
