@@ -52,7 +52,7 @@ BELOW: Final[dict[str, set[str]]] = {
         for each in FEATURES
     },
     "assembly": {*ADAPTER_PACKAGES, *PURE, "catalogue", "config", "event_hub", "extensions", "gateway", "manifests"}
-    | {"operations", *FEATURES},
+    | {"files", "operations", *FEATURES},
     "server": {*ADAPTER_PACKAGES, *PURE, "assembly", "config", "event_hub", "extensions", "gateway", "operations"},
     "cli": {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "client", "config", "extensions", "manifests"}
     | {"operations", "server"},

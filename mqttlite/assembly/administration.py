@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mqttlite.assembly.delivery import Delivery
@@ -12,6 +13,7 @@ from mqttlite.gateway.admin_socket import AdminSocket
 from mqttlite.gateway.metrics_port import MetricsPort
 from mqttlite.operations.admin import Admin
 from mqttlite.operations.reports import Reports
+from mqttlite.operations.shared_bans import FILE_NAME as BAN_FILE
 from mqttlite.operations.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class Administration:
         self.admin: Final = Admin(
             *(runtime.core, runtime.loop_driver.links, runtime.loop_driver.run, runtime.clock, runtime.wall.at),
             runtime.queue_reader.page,
+            None if nodes is None or config.data_dir is None else Path(config.data_dir, BAN_FILE),
         )
         self.explanations: Final = _explanations(runtime, logins)
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mqttlite.extensions.bridge.bridges import Bridges
     from mqttlite.extensions.nodes.blobs import Load
     from mqttlite.extensions.nodes.nodes import Nodes
+    from mqttlite.extensions.nodes.shared import SharedDocuments
     from mqttlite.extensions.queues.service import Queues
     from mqttlite.extensions.schemas.schemas import Schemas
     from mqttlite.extensions.streams.archive import Archive
@@ -140,9 +141,6 @@ class Assembly:
         if self.bridges is not None:
             self.telemetry.reports.of_extensions.show(BUILT_IN["bridge"].figures, self.bridges.figures)
         if self.nodes is not None:
-            self.telemetry.reports.of_extensions.show(
-                BUILT_IN["nodes"].figures, self.nodes.figures, self.nodes.sys_values
-            )
             self.nodes.load = self._load
         self.administration: Final = Administration(
             *(runtime, self.logins, self._delivery, self.schemas, self.streams, self.bridges, self.nodes),
@@ -168,6 +166,7 @@ class Assembly:
             surroundings=surroundings,
             extension_pages=extensions.pages.by_name,
         )
+        self.shared: Final = self._share_documents()
         if surroundings is not None:
             figures = BUILT_IN[surroundings.extension].figures
             self.telemetry.reports.of_extensions.show(figures, surroundings.values, surroundings.sys_values)
@@ -179,6 +178,26 @@ class Assembly:
         if surroundings is not None:
             return surroundings.machine
         return None if self.nodes is None else self.nodes.node
+
+    def _share_documents(self) -> "SharedDocuments | None":
+        """What operators change at run time is the same at all nodes. Raises `ConfigError`."""
+        options, nodes = self._config.nodes, self.nodes
+        if options is None or nodes is None:
+            return None
+        from mqttlite.extensions.nodes.connect import engine_of
+        from mqttlite.extensions.nodes.shared import SharedDocuments
+
+        documents = [self.administration.admin.shared_bans.document, *self.permissions.documents]
+        documents += self.logins.password_documents.values()
+        if self.schemas is not None:
+            documents.append(self.schemas.registry.document)
+        if self.gateway is not None:
+            documents += self.gateway.documents
+        shared = SharedDocuments(nodes.node, documents, engine_of(options), self._config.data_dir)
+        self.telemetry.reports.of_extensions.show(
+            BUILT_IN["nodes"].figures, lambda: {**nodes.figures(), **shared.figures()}, nodes.sys_values
+        )
+        return shared
 
     async def open(self, listeners: Iterable[event_hub.Listener]) -> None:
         """Open files and sockets, and add `listeners` to the event hub. Raises `ConfigError` and `CannotListen`."""
@@ -203,6 +222,8 @@ class Assembly:
         await self._extensions.start()
         if self.bridges is not None:
             self.bridges.start()
+        if self.shared is not None:
+            await self.shared.start()
         if self.nodes is not None:
             await self.nodes.start()
         for each in self.listeners:
@@ -242,6 +263,8 @@ class Assembly:
             await self.bridges.stop()
         if self.nodes is not None:
             await self.nodes.stop()
+        if self.shared is not None:
+            await self.shared.stop()
         await self.permissions.close()
         if self.queueing is not None:
             await self.queueing.close_inputs()

@@ -123,6 +123,7 @@ def build_gateway(
             explanations=administration.explanations,
             reload=reload,
             passwords=logins.passwords,
+            password_documents=logins.password_documents,
             dynamic_security=permissions.dynamic_security,
             control=lambda: permissions.control,
             not_ready=not_ready,

@@ -4,7 +4,10 @@ To add a login method, add an entry in `Logins.chain`.
 """
 
 import asyncio
+import re
 from collections.abc import Coroutine, Iterable
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,13 +16,15 @@ from mqttlite.assembly.runtime import Runtime
 from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.config.login_methods import LoginMethod
 from mqttlite.config.logins import Login, logins
+from mqttlite.files.atomic_file import save
+from mqttlite.files.shared_document import SharedDocument
 from mqttlite.security.auth_chain import AuthChain, FirstOf
 from mqttlite.security.auth_questions import AuthQuestions
 from mqttlite.security.authenticator import Authenticator
 from mqttlite.security.http_authenticator import HttpAuthenticator
 from mqttlite.security.identity import CertificateAuthenticator
 from mqttlite.security.jail import LoginJail
-from mqttlite.security.password_file import PasswordFileError
+from mqttlite.security.password_file import PasswordFileError, check
 from mqttlite.security.tls import TlsConfigError
 from mqttlite.security.token_options import TokenConfigError
 
@@ -34,6 +39,10 @@ KICKED_AT_ONCE: Final = 100
 """How many connections one iteration ends when a change of permissions ends many."""
 
 
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
+"""Characters that keys of NATS do not have."""
+
+
 class Logins:
     """`default` is for listeners without a login method in the config. Raises `ConfigError` for unusable files."""
 
@@ -45,6 +54,8 @@ class Logins:
         jail = LoginJail(runtime.config.login_jail, runtime.hub.on_jailed, runtime.clock)
         self.questions: Final = AuthQuestions(runtime.answer, jail)
         self.passwords: Final[list[PasswordAuthenticator]] = []
+        self.password_documents: Final[dict[Path, SharedDocument]] = {}
+        """Each password file, by its path."""
         self._tokens: Final = self._load_tokens()
         self._http: Final = self._load_http()
 
@@ -133,7 +144,22 @@ class Logins:
             key = "password_file" if options.password_file is None else f"listeners[{number}].password_file"
             raise ConfigError(f"{key}: {error}") from None
         self.passwords.append(passwords)
+        if passwords.path not in self.password_documents:
+            self.password_documents[passwords.path] = self._share_passwords(passwords.path)
         return passwords
+
+    def _share_passwords(self, path: Path) -> SharedDocument:
+        async def replace(content: bytes) -> None:
+            await asyncio.to_thread(save, path, content)
+            for each in self.passwords:
+                if each.path == path:
+                    await each.reload()
+
+        taken = {each.name for each in self.password_documents.values()}
+        base = f"passwords.{_NOT_IN_NAMES.sub('_', path.stem)}"
+        names = (base if number == 1 else f"{base}={number}" for number in count(1))
+        name = next(each for each in names if each not in taken)
+        return SharedDocument(name, partial(check, path), replace, path=path, lock=asyncio.Lock())
 
     def _load_tokens(self) -> "TokenAuthenticator | None":
         options = self._runtime.config.jwt

@@ -4,6 +4,7 @@ Rules come from an ACL file, topic policies, topics created over HTTP, dynamic s
 instead give the broker its own authorizer.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,10 +15,13 @@ from mqttlite.config import ConfigError
 from mqttlite.config.checks import lets_bridges
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.extensions.built_in import BUILT_IN, turned_on
+from mqttlite.files.shared_document import SharedDocument
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.both_rules import BothRules
 from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityError, path_of
+from mqttlite.security.dynamic_security.document import parse
+from mqttlite.security.dynamic_security.first_file import remove_passwords
 from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.rules import Rules
@@ -56,6 +60,8 @@ class Permissions:
         self._granted_topics: GrantedTopics | None = None
         self._both_rules: BothRules | None = None
         self.dynamic_security: Final = self._load_dynamic_security()
+        self._dynamic_document: Final = self._share_dynamic_security()
+        self._kick: Callable[[frozenset[str | None]], Awaitable[None]] | None = None
         self.control: ControlTopic | None = None
         """Executes its commands."""
         if self.dynamic_security is not None and authorizer is not None:
@@ -82,16 +88,23 @@ class Permissions:
     ) -> None:
         """Start to serve the commands of dynamic security. `kick` ends the connections of users, and `connections` has
         the addresses of a user's connections, or of its one with a client identifier."""
-        dynamic = self.dynamic_security
-        if dynamic is None:
+        self._kick = kick
+        dynamic, document = self.dynamic_security, self._dynamic_document
+        if dynamic is None or document is None:
             return
         if "dynamic_security" in BUILT_IN:
             from mqttlite.extensions.dynamic_security.control import TOPIC, ControlTopic, Port
 
             port = Port(self._respond, self._on_dynamic_security, kick, connections)
-            self.control = ControlTopic(dynamic.path, dynamic.rules, dynamic.passwords, port)
+            self.control = ControlTopic(dynamic.path, document, dynamic.rules, dynamic.passwords, port)
             self._runtime.core.bind(TOPIC, self.control)
         self._on_dynamic_security()  # the file may have changed while the broker was down
+
+    @property
+    def documents(self) -> list[SharedDocument]:
+        """What of it all nodes have."""
+        rules = [] if self._runtime.config.acl_file is None else [self.live_rules.document]
+        return rules if self._dynamic_document is None else [*rules, self._dynamic_document]
 
     async def close(self) -> None:
         """Finish the commands that are under way."""
@@ -139,6 +152,23 @@ class Permissions:
             return DynamicSecurity(path, config.dynamic_security, self._dynamic_roles_in_use)
         except DynamicSecurityError as error:
             raise ConfigError(f"dynamic_security.file: {error}") from None
+
+    def _share_dynamic_security(self) -> SharedDocument | None:
+        dynamic = self.dynamic_security
+        if dynamic is None:
+            return None
+
+        async def replace(content: bytes) -> None:
+            if document.gives_way:
+                remove_passwords(dynamic.path)
+            dynamic.rules.state, changed = await asyncio.to_thread(dynamic.replace_file, content)
+            self._on_dynamic_security()
+            if self._kick is not None:
+                await self._kick(changed)
+
+        document = SharedDocument("dynamic-security", parse, replace, path=dynamic.path, lock=asyncio.Lock())
+        document.gives_way = dynamic.is_new
+        return document
 
     def _combined(self, rules: Rules | None) -> Authorizer | None:
         """The rules of files and policies, combined with those of dynamic security if there are any."""

@@ -167,13 +167,6 @@ def note(sentence: str) -> None:
     click.echo(sentence, err=True)
 
 
-def note_refused(found: dict[str, Any]) -> None:
-    """Say which other nodes refused what was to be done at all."""
-    for each in found.get("others", ()):
-        if each["status"] >= 400:
-            note(f"Node {each['node']} refused it: {each['answer'].get('detail', each['answer'])}.")
-
-
 def note_more(found: dict[str, Any], limit: int) -> None:
     """Say that a list goes on."""
     if found["cursor"]:

@@ -12,9 +12,7 @@ from mqttlite.cli.ask_admin import (
     EPILOG,
     Asker,
     NotFound,
-    Unreachable,
     counted,
-    note_refused,
     print_entries,
     print_json,
     remote_options,
@@ -39,7 +37,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, value: str) 
 def command() -> None:
     """Keep clients, users or addresses out for a while.
 
-    Bans are in the broker's memory: a restart lifts them.
+    Bans are in the broker's memory: a restart lifts them. Those of several nodes hold at all of them, until they end.
     """
 
 
@@ -75,14 +73,11 @@ def add(
         print_json(found)
         return
     ban = found["ban"]
-    others = [each["answer"] for each in found.get("others", ()) if each["status"] == 201]
-    closed = counted(found["disconnected"] + sum(each["disconnected"] for each in others), "client")
-    where = f" at {counted(len(others) + 1, 'node')}" if "others" in found else ""
+    closed = counted(found["disconnected"], "client")
+    here = "" if not ban["alone"] else " At this node alone until NATS answers."
     click.echo(
-        f"Ban {ban['id']}: the {ban['kind']} {ban['value']} until {time_of(ban['until'])}{where}; {closed} "
-        "disconnected."
+        f"Ban {ban['id']}: the {ban['kind']} {ban['value']} until {time_of(ban['until'])}; {closed} disconnected.{here}"
     )
-    note_refused(found)
 
 
 @command.command("ls", epilog=EPILOG)
@@ -111,8 +106,7 @@ def remove(
 ) -> None:
     """Lift a ban, by the number that ls shows, or by whom it keeps out.
 
-    Each of several nodes has numbers of its own: there --node NAME goes with a number, and without it the ban of a
-    client, user or address is lifted at all nodes.
+    With several nodes, it is lifted at all of them.
     """
     if ban_id is not None:
         if (client_id, user, address) != (None, None, None):
@@ -122,11 +116,7 @@ def remove(
     else:
         kind, value = _named(client_id, user, address)
         found = client.ask("DELETE", "bans", kind=kind, value=value)
-        lifted = [found, *(each["answer"] for each in found.get("others", ()) if each["status"] == 200)]
-        note_refused(found)
-        if not any(each["lifted"] for each in lifted):
-            if found.get("silent") or len(lifted) <= len(found.get("others", ())):
-                raise Unreachable(f"No node that answered has a ban of the {kind} {value}.")
+        if not found["lifted"]:
             raise NotFound(f"There is no ban of the {kind} {value}.")
         what, said = found, f"The ban of the {kind} {value} was lifted."
     if as_json:

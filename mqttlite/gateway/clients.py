@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
+from mqttlite.gateway.agreeing import agreeing
 from mqttlite.gateway.caller import Caller, Callers, Role, SocketCallers
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.elsewhere import Reach
@@ -82,6 +83,7 @@ class Banned(msgspec.Struct):
 
     ban: BanEntry
     disconnected: int
+    """At the node that was asked. Others disconnect theirs within a second."""
 
 
 class Lifted(msgspec.Struct):
@@ -165,30 +167,33 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         found, count = admin.connections_of(user)
         return Connections(items=found, count=count)
 
-    @route.get("/bans", Role.VIEWER, "List bans", reach=Reach.LIST)
+    @route.get("/bans", Role.VIEWER, "List bans", reach=Reach.HERE)
     async def list_bans() -> Bans:
-        """They are in memory: a restart lifts them."""
+        """They are in memory: a restart lifts them. Those of several nodes hold at all of them, until they end."""
         return Bans(items=[admin.in_utc(ban) for ban in admin.bans.list()])
 
     async def may_ban(request: Request, ban: NewBan, caller: Caller) -> None:
         check_ban(ban, caller, request.app.callers)
 
     @route.post(
-        "/bans", Role.OPERATOR, "Ban a client, a user or an address", status=201, reach=Reach.EACH, check=may_ban
+        "/bans", Role.OPERATOR, "Ban a client, a user or an address", status=201, reach=Reach.HERE, check=may_ban
     )
     async def add_ban(request: Request, ban: NewBan, caller: Caller) -> Banned:
         """Its connections are closed, and CONNECT is refused (0x8A) until the ban ends."""
         return await put_ban(admin, ban, caller, request.app.callers)
 
-    @route.delete("/bans", Role.OPERATOR, "Lift the ban of a client, a user or an address", reach=Reach.EACH)
+    @route.delete("/bans", Role.OPERATOR, "Lift the ban of a client, a user or an address", reach=Reach.HERE)
     async def lift_ban_of(kind: BanKind, value: BanValue) -> Lifted:
         """Whatever its number is."""
-        return Lifted(lifted=admin.bans.lift_of(kind, value))
+        with agreeing():
+            return Lifted(lifted=await admin.shared_bans.lift_of(kind, value))
 
     @route.delete("/bans/{ban_id}", Role.OPERATOR, "Lift a ban", reach=Reach.HERE)
     async def lift_ban(ban_id: int) -> Done:
         """The client, user or address may come again."""
-        if admin.bans.lift(ban_id) is None:
+        with agreeing():
+            lifted = await admin.shared_bans.lift(ban_id)
+        if lifted is None:
             raise Problem(Code.NOT_FOUND, f"there is no ban {ban_id}, or it has ended")
         return Done(success=True)
 
@@ -217,9 +222,10 @@ async def put_ban(admin: Admin, ban: NewBan, caller: Caller, callers: Callers | 
     """Ban a client, but nobody whom the caller may not ban. Raises `Problem`."""
     check_ban(ban, caller, callers)
     try:
-        made, disconnected = await admin.ban(
-            ban.kind, ban.value, ban.duration_s, ban.reason, caller.username or caller.how
-        )
+        with agreeing():
+            made, disconnected = await admin.ban(
+                ban.kind, ban.value, ban.duration_s, ban.reason, caller.username or caller.how
+            )
     except BanRefused as error:
         raise Problem(Code.INVALID_VALUE, str(error)) from None
     except TooManyBans:

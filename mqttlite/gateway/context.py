@@ -7,6 +7,7 @@ loop.
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqttlite.catalogue.entries import Lookup
@@ -18,6 +19,7 @@ from mqttlite.core.load.quotas import Quotas
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
 from mqttlite.event_hub import EventHub
+from mqttlite.files.shared_document import SharedDocument
 from mqttlite.gateway.counters import HttpCounters
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.open_sessions import OpenSessions
@@ -128,6 +130,8 @@ class GatewayContext(OperatorContext):
     """The UTC time of one of them."""
     passwords: list[PasswordAuthenticator]
     """The password files in use."""
+    password_documents: Mapping[Path, SharedDocument]
+    """The same files, for changes of them."""
     dynamic_security: DynamicSecurity | None
     """Users, groups and roles that are changed while the broker runs; None where the configuration has none."""
     control: Callable[[], "ControlTopic | None"]

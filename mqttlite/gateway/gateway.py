@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mqttlite.config import ConfigError
 from mqttlite.core.load.overload import BEGINS_AT, SLOW_SENDERS
 from mqttlite.files.file_version import version_of
+from mqttlite.files.shared_document import SharedDocument
 from mqttlite.gateway.app import HttpApp
 from mqttlite.gateway.caller import Callers
 from mqttlite.gateway.client_certificates import STATE, ClientCertificate
@@ -71,6 +72,12 @@ class Gateway:
         if identity is None or der is None or self._tls is None:
             return {}
         return {STATE: ClientCertificate(identity, certificate_id(der), self._tls.revoked)}
+
+    @property
+    def documents(self) -> list[SharedDocument]:
+        """What of it all nodes have."""
+        keys, topics = self.context.api_keys, self.context.topics
+        return [topics.document] if keys.path is None else [keys.document, topics.document]
 
     @property
     def urls(self) -> list[str]:

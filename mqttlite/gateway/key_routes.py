@@ -12,12 +12,13 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
+from mqttlite.gateway.agreeing import agree
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Route, Routes
 from mqttlite.gateway.topic_routes import Done
-from mqttlite.security.api_keys import ApiKey, ApiKeyFileError, KeyRole, add, revoke
+from mqttlite.security.api_keys import ApiKey, ApiKeyFileError, KeyRole, with_new, without, write
 
 MAX_USER: Final = 1_024
 """Characters of a user name, as in the rules."""
@@ -81,25 +82,31 @@ class KeyChanges:
         ends = None
         if new.lifetime_s is not None:
             ends = int(context.wall(context.clock()).timestamp()) + new.lifetime_s
-        async with keys.changing:
+        async with keys.document.lock:
             try:
-                made = await asyncio.to_thread(add, keys.path, new.role, new.user, ends, new.note)
+                secret, entry, content = await asyncio.to_thread(
+                    with_new, keys.path, new.role, new.user, ends, new.note
+                )
+                await agree(keys.document, content)
+                await asyncio.to_thread(write, keys.path, content)
             except ApiKeyFileError as error:
                 raise Problem(Code.BUSY, str(error)) from None
             keys.look_again()
-        return made
+        return secret, entry
 
     async def revoke(self, key_id: str) -> None:
         """Raises `Problem`."""
         keys = self._context.api_keys
-        async with keys.changing:
+        async with keys.document.lock:
             try:
-                is_revoked = keys.path is not None and await asyncio.to_thread(revoke, keys.path, key_id)
+                content = None if keys.path is None else await asyncio.to_thread(without, keys.path, key_id)
+                if keys.path is None or content is None:
+                    raise Problem(Code.NOT_FOUND, f"there is no API key {key_id[:80]!r}")
+                await agree(keys.document, content)
+                await asyncio.to_thread(write, keys.path, content)
             except ApiKeyFileError as error:
                 raise Problem(Code.BUSY, str(error)) from None
             keys.look_again()
-        if not is_revoked:
-            raise Problem(Code.NOT_FOUND, f"there is no API key {key_id[:80]!r}")
 
 
 def routes(context: GatewayContext) -> Sequence[Route]:

@@ -14,6 +14,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
+from mqttlite.gateway.agreeing import agree, agreeing
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.problems import Code, Problem
@@ -21,7 +22,16 @@ from mqttlite.gateway.routing import Route, Routes
 from mqttlite.gateway.topic_routes import Done
 from mqttlite.security.acl_file import AclFileError
 from mqttlite.security.keys import TextError, keys_of
-from mqttlite.security.password_file import ITERATIONS, PasswordFileError, check_name, delete_user, new_salt, set_user
+from mqttlite.security.password_file import (
+    ITERATIONS,
+    PasswordFileError,
+    check_name,
+    content_with_user,
+    content_without_user,
+    delete_user,
+    new_salt,
+    set_user,
+)
 from mqttlite.security.passwords import PasswordAuthenticator
 
 MAX_PASSWORD: Final = 1_000
@@ -60,7 +70,6 @@ class RuleCount(msgspec.Struct):
 def routes(context: GatewayContext) -> Sequence[Route]:
     """The routes of this module."""
     route = Routes("/api/v1", "rules")
-    changing = asyncio.Lock()
 
     @route.put("/users/{user}", Role.ADMIN, "Give a user a password, in a password file")
     async def set_password(user: str, given: Password, file: File = None) -> ChangedUser:
@@ -72,8 +81,11 @@ def routes(context: GatewayContext) -> Sequence[Route]:
             entry = await asyncio.to_thread(keys_of, given.password, new_salt(), ITERATIONS)
         except TextError as error:
             raise Problem(Code.INVALID_VALUE, str(error)) from None
-        async with changing:
+        document = context.password_documents[path]
+        async with document.lock:
             try:
+                if document.agreeing is not None:
+                    await agree(document, await asyncio.to_thread(content_with_user, path, name, entry))
                 added = await asyncio.to_thread(set_user, path, name, entry, create=False)
             except PasswordFileError as error:
                 raise Problem(Code.BUSY, str(error)) from None
@@ -84,12 +96,16 @@ def routes(context: GatewayContext) -> Sequence[Route]:
     async def remove(user: str, file: File = None) -> Done:
         """Its clients are disconnected within a second."""
         passwords = _file_of(context, file)
-        async with changing:
+        path = Path(passwords.path)
+        document = context.password_documents[path]
+        async with document.lock:
             await passwords.users()
             if not passwords.knows(user):
                 raise Problem(Code.NOT_FOUND, f"{passwords.path} has no user {user[:80]!r}")
             try:
-                await asyncio.to_thread(delete_user, Path(passwords.path), user)
+                if document.agreeing is not None:
+                    await agree(document, await asyncio.to_thread(content_without_user, path, user))
+                await asyncio.to_thread(delete_user, path, user)
             except PasswordFileError as error:
                 raise Problem(Code.BUSY, str(error)) from None
             await passwords.reload()
@@ -108,7 +124,8 @@ def routes(context: GatewayContext) -> Sequence[Route]:
         """All of it: what is not there holds no longer. Nothing is changed where a line is wrong."""
         path = _acl_file(context)
         try:
-            count = await context.live_rules.replace_file(await request.body())
+            with agreeing():
+                count = await context.live_rules.replace_file(await request.body())
         except AclFileError as error:
             errors = [_line_and_sentence(each, path.name) for each in error.problems]
             raise Problem(Code.INVALID_VALUE, error.problems[0], errors=errors) from None

@@ -7,13 +7,16 @@ import asyncio
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from errno import EINVAL
 from pathlib import Path
 from typing import Final
 
+from mqttlite.files.shared_document import SharedDocument
+from mqttlite.gateway.agreeing import agree
 from mqttlite.gateway.mount_point import MountPoint
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.security.live_rules import LiveRules
-from mqttlite.security.topic_file import TopicFile, line_of, line_without
+from mqttlite.security.topic_file import TopicFile, content_of, line_of, line_without, parse
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.security.topic_records import (
     MAX_OWNED_BYTES,
@@ -39,16 +42,30 @@ class Topics:
         self._mount_point: Final = mount_point
         self._file: Final = None if path is None else TopicFile(path)
         self._live_rules: Final = live_rules
-        self._by_id: Final = {topic.topic_id: topic for topic in topics}
-        self._bytes_of: Final = {topic.topic_id: len(line_of(topic)) for topic in topics}
-        self._policies: Final = {each.topic_id: each.policy() for each in topics if not each.is_plain}
-        self._owned: Final = Counter(topic.owner for topic in topics)
-        self._owned_bytes: Final[Counter[str | None]] = Counter()
+        self._by_id: dict[str, TopicRecord] = {}
+        self._bytes_of: dict[str, int] = {}
+        self._policies: dict[str, TopicPolicyOptions] = {}
+        self._owned: Counter[str | None] = Counter()
+        self._owned_bytes: Counter[str | None] = Counter()
+        self._by_name: dict[str, TopicRecord] = {}
+        self._names: list[str] = []
+        self._fill(topics)
+        self.document: Final = SharedDocument(
+            *("topics", parse, self._replace), path=path, lock=asyncio.Lock(), read=self._read
+        )
+        self._changing: Final = self.document.lock
+
+    def _fill(self, topics: Sequence[TopicRecord]) -> None:
+        """Have these topics and no others."""
+        self._by_id = {topic.topic_id: topic for topic in topics}
+        self._bytes_of = {topic.topic_id: len(line_of(topic)) for topic in topics}
+        self._policies = _policies_of(topics)
+        self._owned = Counter(topic.owner for topic in topics)
+        self._owned_bytes = Counter()
         for topic in topics:
             self._owned_bytes[topic.owner] += self._bytes_of[topic.topic_id]
-        self._by_name: Final = {topic.name: topic for topic in topics}
-        self._names: Final = sorted(self._by_name)
-        self._changing: Final = asyncio.Lock()
+        self._by_name = {topic.name: topic for topic in topics}
+        self._names = sorted(self._by_name)
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -155,6 +172,8 @@ class Topics:
         self, topic_id: str, policy: TopicPolicyOptions | None, line: bytes, topic: TopicRecord | None = None
     ) -> None:
         """Put a topic's policy in force and its line on disk, or neither; without `topic` it is removed."""
+        if self.document.agreeing is not None:
+            await agree(self.document, await asyncio.to_thread(_content_of, list(self._after(topic_id, topic))))
         former = self._policies.get(topic_id)
         if not await self._enforce(topic_id, policy):
             raise Problem(Code.BUSY, "the ACL file cannot be used now, as the log says; the rules stay as they were")
@@ -172,6 +191,21 @@ class Topics:
         if topic is not None:
             yield topic
 
+    def _read(self) -> bytes | None:
+        """What all nodes have: None before the first topic."""
+        topics, file = list(self._by_id.values()), self._file
+        return _content_of(topics) if topics or (file is not None and file.path.exists()) else None
+
+    async def _replace(self, content: bytes) -> None:
+        """Use what another node has made of the topics. Raises `OSError`."""
+        topics = await asyncio.to_thread(parse, content)
+        if self._file is not None:  # first: what is only in memory would be taken for written
+            await asyncio.to_thread(self._file.replace, topics)
+        rules, policies = self._live_rules, _policies_of(topics)
+        if rules is not None and policies != self._policies and not await rules.use_topics(list(policies.values())):
+            raise OSError(EINVAL, "the rules cannot be used now", rules.acl_file)
+        self._fill(topics)
+
     async def _enforce(self, topic_id: str, policy: TopicPolicyOptions | None) -> bool:
         """Have the rules hold this policy of a topic, or none; whether they do."""
         former = self._policies.get(topic_id)
@@ -188,6 +222,15 @@ class Topics:
             self._policies.pop(topic_id, None)
         else:
             self._policies[topic_id] = policy
+
+
+def _policies_of(topics: Iterable[TopicRecord]) -> dict[str, TopicPolicyOptions]:
+    return {each.topic_id: each.policy() for each in topics if not each.is_plain}
+
+
+def _content_of(topics: Iterable[TopicRecord]) -> bytes:
+    """The same bytes for the same topics, in whatever order they were made."""
+    return content_of(sorted(topics, key=lambda each: each.topic_id))
 
 
 def _whose(topic: TopicRecord) -> str:

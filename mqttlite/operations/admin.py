@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 from typing import Final, Literal
 
 from mqttlite.core.broker import Broker
@@ -36,6 +37,7 @@ from mqttlite.operations.admin_entries import (
 from mqttlite.operations.admin_messages import MAX_PAGE, SLICE, MessageAdmin, published_at
 from mqttlite.operations.bans import Ban, BanKind, Bans, address_of
 from mqttlite.operations.session_index import SessionIndex
+from mqttlite.operations.shared_bans import SharedBans
 from mqttlite.wire.constants import NEVER_EXPIRES, VERSION_NAMES
 
 MAX_SCANNED: Final = 20_000
@@ -80,7 +82,9 @@ class Admin(MessageAdmin, Listener):
         now: Callable[[], float],
         wall: Callable[[float], datetime],
         read: Callable[[str, int, int], Awaitable[list[Delivery | None]]],
+        ban_file: Path | None = None,
     ) -> None:
+        """`ban_file` keeps the bans of one of several nodes."""
         super().__init__(core, run, now, wall)
         self._links: Final = links
         self._read: Final = read
@@ -88,7 +92,10 @@ class Admin(MessageAdmin, Listener):
         self._by_user: Final[dict[str, dict[int, None]]] = {}
         """The numbers of each user's connections."""
         self.bans: Final = Bans(now)
-        """The bans in force, to list and lift; `ban` adds one."""
+        """The bans in force, to list; `ban` adds one, and `shared_bans` lifts them."""
+        self.shared_bans: Final = SharedBans(self.bans, now, wall, self._enforce, ban_file)
+        if len(self.bans):
+            core.ban_by(self._ban_of)
 
     # ------------------------------------------------------------------ clients
 
@@ -224,26 +231,29 @@ class Admin(MessageAdmin, Listener):
     ) -> tuple[Ban, int]:
         """Ban a client, a user or an address for `duration_s`; return the ban and how many connections it closed.
 
-        Raises `BanRefused` and `TooManyBans`.
+        With several nodes it holds at all of them. Raises `BanRefused`, `TooManyBans` and `ChangedElsewhere`.
         """
-        ban = self.bans.add(kind, value, duration_s, reason, by)
+        return await self.shared_bans.add(kind, value, duration_s, reason, by)
+
+    async def _enforce(self, ban: Ban) -> int:
+        """Keep somebody out from now on; return how many connections it closed."""
         self._core.ban_by(self._ban_of)
-        if kind == "client":
-            return ban, int(self.kick(ban.value))
-        if kind == "user":
+        if ban.kind == "client":
+            return int(self.kick(ban.value))
+        if ban.kind == "user":
             links = [self._links[number] for number in self._by_user.get(ban.value, {})]
         else:
             links = list(self._links.values())
         closed = 0
         for number, link in enumerate(links, 1):
             connection = link.connection
-            if kind == "user" or address_of(link.address) == ban.value:
+            if ban.kind == "user" or address_of(link.address) == ban.value:
                 closed += self._core.kick(connection.client_id, self._now())
             if number % SLICE == 0:
                 self._run()
                 await asyncio.sleep(0)
         self._run()
-        return ban, closed
+        return closed
 
     def in_utc(self, ban: Ban) -> BanEntry:
         """The ban with its times in UTC."""
@@ -255,6 +265,7 @@ class Admin(MessageAdmin, Listener):
             until=self._wall(ban.until),
             reason=ban.reason,
             by=ban.by,
+            alone=ban.is_alone,
         )
 
     def _ban_of(self, client_id: str, username: str | None, address: str) -> str:

@@ -179,6 +179,8 @@ class BanEntry:
     until: datetime
     reason: str
     by: str
+    alone: bool
+    """Whether other nodes do not have it yet, for NATS is away."""
 
 
 @dataclass(frozen=True, slots=True)

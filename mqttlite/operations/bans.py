@@ -1,11 +1,11 @@
 """Temporary bans of clients, users and addresses by an operator.
 
-They are only in memory: a restart lifts them all. Permanent exclusion needs rules or a changed password. Invariant: an
-ended ban has no effect, and there are at most `MAX_BANS`.
+They are only in memory: a restart lifts them all, but for several nodes (`shared_bans`). Permanent exclusion needs
+rules or a changed password. Invariant: an ended ban has no effect, and there are at most `MAX_BANS`.
 """
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -43,6 +43,8 @@ class Ban:
     until: float
     reason: str
     by: str
+    is_alone: bool = False
+    """Whether other nodes do not have it yet."""
 
 
 class Bans:
@@ -76,11 +78,30 @@ class Bans:
         if len(self._by_number) >= MAX_BANS:
             raise TooManyBans
         now = self._now()
-        self._last += 1
-        ban = Ban(self._last, kind, value, now, now + duration_s, reason, by)
-        self._by_number[ban.number] = ban
-        self._numbers[kind, value] = ban.number
+        ban = Ban(self._last + 1, kind, value, now, now + duration_s, reason, by)
+        self.put(ban)
         return ban
+
+    def put(self, ban: Ban) -> None:
+        """Add a ban with its number, in place of one that has it."""
+        self._last = max(self._last, ban.number)
+        self._by_number[ban.number] = ban
+        self._numbers[ban.kind, ban.value] = ban.number
+
+    def copy(self) -> "Bans":
+        """The same bans, to be changed apart from these."""
+        copy = Bans(self._now)
+        copy.become(self._by_number.values())
+        copy._last = self._last
+        return copy
+
+    def become(self, bans: Iterable[Ban]) -> None:
+        """Have these bans, which are of different clients, users and addresses, and no others."""
+        found = list(bans)
+        self._by_number.clear()
+        self._numbers.clear()
+        for ban in found:
+            self.put(ban)
 
     def lift(self, number: int) -> Ban | None:
         """Remove and return a ban; None if the number is unknown."""
@@ -91,10 +112,14 @@ class Bans:
 
     def lift_of(self, kind: BanKind, value: str) -> bool:
         """Remove the ban of a client, a user or an address; whether there was one."""
+        number = self.number_of(kind, value)
+        return number is not None and self.lift(number) is not None
+
+    def number_of(self, kind: BanKind, value: str) -> int | None:
+        """The number of the ban of a client, a user or an address; None if there is none."""
         with suppress(BanRefused):  # what is no address is not banned
             value = address_in(value) if kind == "address" else value
-        number = self._numbers.get((kind, value))
-        return number is not None and self.lift(number) is not None
+        return self._numbers.get((kind, value))
 
     def list(self) -> "list[Ban]":
         """All bans in force, earliest first."""

@@ -17,7 +17,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from mqttlite.files.atomic_file import save
 from mqttlite.files.file_version import version_of
+from mqttlite.files.shared_document import SharedDocument
 from mqttlite.security import json_file
 
 FILE_NAME: Final = "api-keys.json"
@@ -82,6 +84,15 @@ def load(path: Path) -> list[ApiKey]:
 def add(path: Path, role: KeyRole, user: str | None, expires_at: int | None, note: str = "") -> tuple[str, ApiKey]:
     """Create a key and add it to a file, which is created if missing. Return the key, which is not stored, and its
     entry. Raises `ApiKeyFileError`."""
+    secret, entry, content = with_new(path, role, user, expires_at, note)
+    write(path, content)
+    return secret, entry
+
+
+def with_new(
+    path: Path, role: KeyRole, user: str | None, expires_at: int | None, note: str
+) -> tuple[str, ApiKey, bytes]:
+    """A new key, its entry, and the content that the file has with it. Raises `ApiKeyFileError`."""
     keys = load(path)
     if len(keys) >= MAX_KEYS:
         raise ApiKeyFileError(f"{path} has {MAX_KEYS} keys, which is the limit; revoke some")
@@ -95,22 +106,41 @@ def add(path: Path, role: KeyRole, user: str | None, expires_at: int | None, not
         created_at=int(time.time()),
         expires_at=expires_at,
     )
-    _save(path, [*keys, entry])
-    return secret, entry
+    return secret, entry, _content_of([*keys, entry])
 
 
 def revoke(path: Path, key_id: str) -> bool:
     """Remove a key; False if there is none of that id. Raises `ApiKeyFileError`."""
-    keys = load(path)
-    left = [each for each in keys if each.id != key_id]
-    if len(left) == len(keys):
+    content = without(path, key_id)
+    if content is None:
         return False
-    _save(path, left)
+    write(path, content)
     return True
 
 
-def _save(path: Path, keys: list[ApiKey]) -> None:
-    content = msgspec.json.format(msgspec.json.encode(_File(keys=keys)))
+def without(path: Path, key_id: str) -> bytes | None:
+    """The content that the file has without a key; None if there is none of that id. Raises `ApiKeyFileError`."""
+    keys = load(path)
+    left = [each for each in keys if each.id != key_id]
+    return None if len(left) == len(keys) else _content_of(left)
+
+
+def check(content: bytes) -> None:
+    """Raises ValueError for what is no file of API keys."""
+    try:
+        found = msgspec.json.decode(content, type=_File)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"it is no file of API keys: {error}") from None
+    if len(found.keys) > MAX_KEYS:
+        raise ValueError(f"it has {len(found.keys)} API keys: {MAX_KEYS} at most")
+
+
+def _content_of(keys: list[ApiKey]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(_File(keys=keys)))
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace the file, which is created if missing. Raises `ApiKeyFileError`."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable by its owner only
@@ -136,8 +166,8 @@ class ApiKeys:
     def __init__(self, path: Path | None, *, clock: Callable[[], float], wall: Callable[[], float] = time.time) -> None:
         """Raises `ApiKeyFileError`."""
         self.path: Final = path
-        self.changing: Final = asyncio.Lock()
-        """Held during a change of the file in this process: a change reads and rewrites the whole file."""
+        self.document: Final = SharedDocument("api-keys", check, self._replace, path=path, lock=asyncio.Lock())
+        """Its lock is held during a change of the file in this process: a change reads and rewrites the whole file."""
         self._clock: Final = clock
         self._wall: Final = wall
         self._seen = version_of(path)
@@ -169,6 +199,11 @@ class ApiKeys:
     def look_again(self) -> None:
         """Check the file at the next call, without waiting for the interval."""
         self._looked_at = -LOOK_S
+
+    async def _replace(self, content: bytes) -> None:
+        assert self.path is not None, "without a file they are not shared"
+        await asyncio.to_thread(save, self.path, content)
+        self.look_again()
 
     def _notice_change(self) -> None:
         now = self._clock()

@@ -13,6 +13,7 @@ from typing import Final
 
 from mqttlite.files.atomic_file import save
 from mqttlite.files.file_version import version_of
+from mqttlite.files.shared_document import SharedDocument
 from mqttlite.security.acl_file import AclFile, AclFileError, AclFileUnreadable, load, parse
 from mqttlite.security.rules import NO_PERMISSIONS, Rules
 from mqttlite.security.topic_policies import CheckOf, TopicPolicyOptions
@@ -50,6 +51,7 @@ class LiveRules:
         self._check_of: Final = check_of
         self._numbers_of_roles: Final = count(NO_PERMISSIONS + 1)
         self._has_file: Final = asyncio.Event()
+        self.document: Final = SharedDocument("acl", self._check, self._replace, path=None, lock=asyncio.Lock())
         self._note_file()
         self._seen = version_of(acl_file)
         self._complaint = ""
@@ -106,7 +108,7 @@ class LiveRules:
     async def replace_file(self, content: bytes) -> int:
         """Write other rules to the file and put them into force. Return how many there are.
 
-        Raises `AclFileError` for invalid rules, and `OSError`; both change nothing.
+        Raises `AclFileError` for invalid rules, `OSError`, and `NotAgreed`; all change nothing.
         """
         path = self._acl_file
         assert path is not None, "the caller asked for it"
@@ -115,11 +117,23 @@ class LiveRules:
         except UnicodeDecodeError:
             raise AclFileError("the rules are not UTF-8") from None
         found = await asyncio.to_thread(parse, lines, os.path.basename(path))
+        async with self.document.lock:
+            await self.document.agree(content)
+            await self._replace(content)
+        return len(found)
+
+    def _check(self, content: bytes) -> None:
+        """Raises ValueError for what is no ACL file."""
+        parse(content.decode().split("\n"), os.path.basename(self._acl_file or ""))
+
+    async def _replace(self, content: bytes) -> None:
+        """Raises `OSError`."""
+        if self._acl_file is None:  # since a reload
+            return
         async with self._reading:
-            await asyncio.to_thread(save, Path(path), content)
+            await asyncio.to_thread(save, Path(self._acl_file), content)
             self._complaint = ""
             await self._read_again()
-        return len(found)
 
     async def watch(self) -> None:
         """Read the file whenever it changes, until the task is cancelled."""
@@ -132,6 +146,7 @@ class LiveRules:
                         await self._read_again()
 
     def _note_file(self) -> None:
+        self.document.path = None if self._acl_file is None else Path(self._acl_file)
         if self._acl_file is None:
             self._has_file.clear()
         else:

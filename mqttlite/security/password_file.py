@@ -150,13 +150,13 @@ def check_name(name: str) -> str:
 
 def set_user(path: Path, name: str, entry: Entry, *, create: bool) -> bool:
     """Set the entry of a user. Return whether the user is new. Raises `PasswordFileError`."""
-    new = f"{name}:{format_entry(entry)}"
     added = True
 
     def change(lines: list[str]) -> list[str]:
         nonlocal added
-        added = all(_name_of(line) != name for line in lines)
-        return [*lines, new] if added else [new if _name_of(line) == name else line for line in lines]
+        changed = _with_user(lines, name, entry)
+        added = len(changed) > len(lines)
+        return changed
 
     _rewrite(path, change, create=create)
     return added
@@ -164,14 +164,42 @@ def set_user(path: Path, name: str, entry: Entry, *, create: bool) -> bool:
 
 def delete_user(path: Path, name: str) -> None:
     """Remove a user. Raises `PasswordFileError`, also for an unknown user."""
+    _rewrite(path, lambda lines: _without_user(path, lines, name), create=False)
 
-    def change(lines: list[str]) -> list[str]:
-        kept = [line for line in lines if _name_of(line) != name]
-        if len(kept) == len(lines):
-            raise PasswordFileError(f"{path} has no user {name!r}")
-        return kept
 
-    _rewrite(path, change, create=False)
+def content_with_user(path: Path, name: str, entry: Entry) -> bytes:
+    """The content that `set_user` gives the file. Raises `PasswordFileError`."""
+    return _content_of(path, _with_user(_lines(path), name, entry))
+
+
+def content_without_user(path: Path, name: str) -> bytes:
+    """The content that `delete_user` gives the file. Raises `PasswordFileError`."""
+    return _content_of(path, _without_user(path, _lines(path), name))
+
+
+def check(path: Path, content: bytes) -> None:
+    """Raises `PasswordFileError` for content that the file may not have."""
+    _users(path, _lines_of(path, content))
+
+
+def _with_user(lines: list[str], name: str, entry: Entry) -> list[str]:
+    new = f"{name}:{format_entry(entry)}"
+    if all(_name_of(line) != name for line in lines):
+        return [*lines, new]
+    return [new if _name_of(line) == name else line for line in lines]
+
+
+def _without_user(path: Path, lines: list[str], name: str) -> list[str]:
+    kept = [line for line in lines if _name_of(line) != name]
+    if len(kept) == len(lines):
+        raise PasswordFileError(f"{path} has no user {name!r}")
+    return kept
+
+
+def _content_of(path: Path, lines: list[str]) -> bytes:
+    """Raises `PasswordFileError` for lines that brokers would refuse."""
+    _users(path, lines)
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def format_entry(entry: Entry) -> str:
@@ -221,6 +249,10 @@ def _lines(path: Path) -> list[str]:
     except OSError as error:
         hint = "; 'mqttlite passwd --create' makes it" if isinstance(error, FileNotFoundError) else ""
         raise PasswordFileUnreadable(f"{path}: cannot be read: {error.strerror}{hint}") from None
+    return _lines_of(path, content)
+
+
+def _lines_of(path: Path, content: bytes) -> list[str]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -249,8 +281,7 @@ def _rewrite(path: Path, change: Callable[[list[str]], Iterable[str]], *, create
             if not create and not path.exists():
                 raise PasswordFileError(f"{path}: no such file; --create makes it")
             lines = list(change([] if create else _lines(path)))
-            _users(path, lines)  # report a file that brokers would refuse
-            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.write(_content_of(path, lines))
             file.flush()
             os.fsync(descriptor)
             if not create:

@@ -64,6 +64,14 @@ def load(path: Path | None) -> list[TopicRecord]:
         return []
     except OSError as error:
         raise TopicFileError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return parse(content)
+    except ValueError as error:
+        raise TopicFileError(f"{path} is no file of topics: {error}") from None
+
+
+def parse(content: bytes) -> list[TopicRecord]:
+    """The topics that the content of a file tells. Raises ValueError with what is wrong, and what to do."""
     number = 1
     try:
         first, end, rest = content.partition(b"\n")
@@ -81,21 +89,25 @@ def load(path: Path | None) -> list[TopicRecord]:
                     found[line.topic.topic_id] = line.topic
             topics = list(found.values())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TopicFileError(
-            f"{path} is no file of topics: line {number}: {error}. Put back a copy, or remove it: then its topics are "
-            "open to all"
+        raise ValueError(
+            f"line {number}: {error}. Put back a copy, or remove it: then its topics are open to all"
         ) from None
     counts = Counter([*(f"the id {each.topic_id}" for each in topics), *(f"the topic {each.name}" for each in topics)])
     for what, count in counts.items():
         if count > 1:
-            raise TopicFileError(f"{path} is no file of topics: it has {what} {count} times. Put back a copy")
+            raise ValueError(f"it has {what} {count} times. Put back a copy")
     return topics
+
+
+def content_of(topics: Iterable[TopicRecord]) -> bytes:
+    """The content of a file that has these topics and no outdated lines."""
+    return _HEAD + b"".join(map(line_of, topics))
 
 
 def save(path: Path, topics: Iterable[TopicRecord]) -> int:
     """Replace the file; its size. Raises `OSError`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    content = _HEAD + b"".join(map(line_of, topics))
+    content = content_of(topics)
     atomic_file.save(path, content)
     return len(content)
 
@@ -125,6 +137,11 @@ class TopicFile:
                 file.truncate(size)
                 raise
         self._bytes = size + len(line)
+
+    def replace(self, topics: Iterable[TopicRecord]) -> None:
+        """Have these topics and no others. Raises `OSError`, and the file is as it was."""
+        self._bytes = -1
+        self._bytes = self._whole_bytes = save(self.path, topics)
 
     def _is_ours(self) -> bool:
         """Whether nobody else has written it."""

@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import json
 import random
+import secrets
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mqttlite import Client
+from mqttlite import Client, MqttError
 from tests.faults.test_bridges_killed import LATEST_S, Process
 from tests.support.nats_servers import NatsServers, free_ports
 
@@ -166,3 +169,86 @@ async def test_a_queue_loses_nothing_with_publishers_and_consumers_at_nodes_that
         assert again < len(wanted) / 10
         for task in reading:
             task.cancel()
+
+
+PASSWORD = "of the admin of all"
+CONTROL = "$CONTROL/dynamic-security/v1"
+ANSWERS_S = 15.0
+"""How long an answer to a command is waited for."""
+
+
+async def admin_of(stack: contextlib.AsyncExitStack, port: int, client_id: str) -> Client:
+    client = Client(
+        *("127.0.0.1", port),
+        client_id=client_id,
+        username="admin",
+        password=PASSWORD,
+        min_reconnect_delay=0.1,
+        max_reconnect_delay=0.5,
+    )
+    await stack.enter_async_context(client)
+    await client.subscribe(f"{CONTROL}/response")
+    return client
+
+
+async def told(client: Client, command: dict[str, str]) -> dict[str, Any] | None:
+    """The response to a command; None if none came."""
+    correlation = secrets.token_hex(8)
+    payload = json.dumps({"commands": [{**command, "correlationData": correlation}]})
+    try:
+        async with asyncio.timeout(ANSWERS_S):
+            await client.publish(CONTROL, payload, qos=1)
+            async for message in client.messages:
+                for response in json.loads(message.payload)["responses"]:
+                    if response.get("correlationData") == correlation:
+                        return dict(response)
+                    if "error" in response and "correlationData" not in response:
+                        return dict(response)
+    except (TimeoutError, MqttError):
+        pass
+    return None
+
+
+async def make_users(client: Client, kind: str, made: set[str], is_over: asyncio.Event) -> None:
+    number = 0
+    while not is_over.is_set():
+        number += 1
+        response = await told(client, {"command": "createClient", "username": f"{kind}{number}"})
+        if response is not None and "error" not in response:
+            made.add(f"{kind}{number}")
+        await asyncio.sleep(0.05)
+
+
+async def test_users_that_were_made_at_any_node_are_at_all_nodes_whatever_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOSQUITTO_DYNSEC_PASSWORD", PASSWORD)
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(300):
+        trouble = Trouble(tmp_path, stack, "[dynamic_security]\n")
+        await trouble.start()
+        is_over = asyncio.Event()
+        made: list[set[str]] = [set(), set(), set()]
+        admins = [await admin_of(stack, port, f"admin-{at}") for at, port in enumerate(trouble.ports)]
+        making = [
+            asyncio.create_task(make_users(client, kind, made[at], is_over))
+            for at, (client, kind) in enumerate(zip(admins, "xyz", strict=True))
+        ]
+        await trouble.go_on()
+        is_over.set()
+        await asyncio.gather(*making)
+        wanted = set().union(*made) | {"admin"}
+        assert all(made)
+        assert len(wanted) > 30
+        give_up_at = asyncio.get_running_loop().time() + LATEST_S
+        while True:
+            answers = [await told(client, {"command": "listClients"}) for client in admins]
+            found = [set(each["data"]["clients"]) if each and "data" in each else set() for each in answers]
+            if wanted <= found[0] == found[1] == found[2]:
+                break
+            assert asyncio.get_running_loop().time() < give_up_at, (
+                [sorted(wanted - each) for each in found],
+                [len(each) for each in found],
+                answers,
+            )
+            await asyncio.sleep(0.2)
+        print(f"{len(wanted)} users were made, {len(found[0])} are at each node")

@@ -2,9 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
+from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
+from mqttlite.extensions.cluster.engine.port import Engine
 from mqttlite.extensions.nodes.carrier import CarrierLost
 
 
@@ -21,12 +23,26 @@ class Air:
         """Nodes without a connection."""
         self.blobs: list[tuple[str, str, bytes]] = []
         """What was sent from one node to another."""
+        self.servers: Final = MemoryServers()
+        """What keeps the documents of all nodes."""
+        self.engines: Final[dict[str, MemoryEngine]] = {}
         self._hears: Final[dict[str, Callable[[bytes], None]]] = {}
         self._latest: Final[dict[tuple[str, str], float]] = {}
 
     def carrier(self) -> "AirCarrier":
         """One for a node."""
         return AirCarrier(self)
+
+    def connecting(self, node: str) -> Callable[[], Awaitable[Engine]]:
+        """How a node connects to what keeps the documents."""
+
+        async def connect() -> Engine:
+            engine = self.servers.connect()
+            await engine.entries("")
+            self.engines[node] = engine
+            return engine
+
+        return connect
 
     def join(self, node: str, on_blob: Callable[[bytes], None]) -> None:
         self._hears[node] = on_blob

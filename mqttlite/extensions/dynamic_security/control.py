@@ -21,6 +21,7 @@ from mqttlite.core.source import Source
 from mqttlite.extensions.dynamic_security.command import Change, Command, CommandError
 from mqttlite.extensions.dynamic_security.commands import NAME_OF, SETS_PASSWORD, execute
 from mqttlite.files.atomic_file import save
+from mqttlite.files.shared_document import NotAgreed, SharedDocument
 from mqttlite.security.dynamic_security.document import Json, dump, is_text, load, small_keys
 from mqttlite.security.dynamic_security.passwords import MAX_PASSWORD_BYTES, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
@@ -74,12 +75,14 @@ class ControlTopic:
     def __init__(
         self,
         path: Path,
+        document: SharedDocument,
         rules: DynamicRules,
         passwords: Passwords,
         port: Port,
         save_file: Callable[[Path, bytes], None] = save,
     ) -> None:
         self._path: Final = path
+        self._document: Final = document
         self._rules: Final = rules
         self._passwords: Final = passwords
         self._port: Final = port
@@ -156,13 +159,14 @@ class ControlTopic:
 
     async def _handle(self, request: _Request) -> None:
         change = Change()
-        responses = await self._responses(request, change)
-        if change.changed:
-            error = await self._keep()
-            self._port.apply()
-            if error:
-                change.kicked.clear()
-                responses = [{"command": each["command"], "error": error} for each in responses]
+        async with self._document.lock:
+            responses = await self._responses(request, change)
+            if change.changed:
+                error = await self._keep()
+                self._port.apply()
+                if error:
+                    change.kicked.clear()
+                    responses = [{"command": each["command"], "error": error} for each in responses]
         payload = json.dumps({"responses": responses}, ensure_ascii=False, separators=(",", ":")).encode()
         if request.answer is not None:
             if not request.answer.done():  # done: the caller is gone
@@ -221,16 +225,19 @@ class ControlTopic:
 
     async def _keep(self) -> str:
         """Save the state. If that fails, restore the state of the file and return the error for the client."""
+        content = await asyncio.to_thread(dump, self._rules.state)
         try:
-            await asyncio.to_thread(self._write)
+            await self._document.agree(content)
+            await asyncio.to_thread(self._save, self._path, content)
         except OSError as error:
             _log.error("%s cannot be written, the change is undone: %s", self._path, error.strerror or error)
             self._rules.state = await asyncio.to_thread(load, self._path)
             return "Internal error"
+        except NotAgreed as error:
+            _log.warning("dynamic security: the change is undone: %s", error)
+            self._rules.state = await asyncio.to_thread(load, self._path)
+            return str(error)
         return ""
-
-    def _write(self) -> None:
-        self._save(self._path, dump(self._rules.state))
 
 
 def _failure(command: str, error: str, correlation: str | None) -> Json:

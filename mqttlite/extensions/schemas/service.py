@@ -16,6 +16,7 @@ from mqttlite.extensions.schemas.parsed import ParsedSchema, SchemaError
 from mqttlite.extensions.schemas.parsing import parse
 from mqttlite.extensions.schemas.registry import Compatibility, Registry, RegistryError, Schema, Version
 from mqttlite.files.atomic_file import save
+from mqttlite.files.shared_document import ChangedElsewhere, NotAgreed, SharedDocument
 
 FILE_NAME: Final = "schemas.json"
 
@@ -51,7 +52,8 @@ class SchemaRegistry:
         self._path: Final = path
         self._save: Final = save_file
         self._parsed: Final[dict[int, ParsedSchema]] = {}
-        self._changing: Final = asyncio.Lock()
+        self.document: Final = SharedDocument("schemas", _parse_file, self._replace, path=path, lock=asyncio.Lock())
+        self._changing: Final = self.document.lock
         self._compare: Final = compare_schemas
         self._comparing: Final = asyncio.Lock()
         self._comparisons = 0
@@ -134,14 +136,34 @@ class SchemaRegistry:
 
     async def _keep(self, registry: Registry) -> None:
         """Save what a change made, and let others see it. Raises `RegistryError`; then nothing has changed."""
+        content = msgspec.json.encode(registry)
+        try:
+            await self.document.agree(content)
+        except ChangedElsewhere as error:
+            raise RegistryError(40901, str(error)) from None
+        except NotAgreed as error:
+            raise RegistryError(50302, str(error)) from None
         if self._path is not None:
             try:
-                await asyncio.to_thread(self._save, self._path, msgspec.json.encode(registry))
+                await asyncio.to_thread(self._save, self._path, content)
             except OSError as error:
                 _log.error("%s cannot be written, the change is undone: %s", self._path, error.strerror or error)
                 raise RegistryError(
                     50001, "Error in the backend data store: the registry's file cannot be written"
                 ) from None
+        self._use(registry)
+
+    async def _replace(self, content: bytes) -> None:
+        """Use what another node has made of the registry. Raises `OSError`."""
+        registry = await asyncio.to_thread(_parse_file, content)
+        if self._path is not None:
+            await asyncio.to_thread(self._save, self._path, content)
+        for schema_id in list(self._parsed):
+            if registry.schemas.get(schema_id) != self.registry.schemas.get(schema_id):
+                del self._parsed[schema_id]
+        self._use(registry)
+
+    def _use(self, registry: Registry) -> None:
         self.registry = registry
         for schema_id in list(self._parsed):
             if schema_id not in registry.schemas:
@@ -167,9 +189,16 @@ def load(path: Path) -> Registry:
     except OSError as error:
         raise RegistryFileError(f"{path}: cannot be read: {error.strerror}") from None
     try:
+        return _parse_file(content)
+    except ValueError as error:
+        raise RegistryFileError(
+            f"{path}: {error}. Put back a copy, or move it away: then no schema is registered"
+        ) from None
+
+
+def _parse_file(content: bytes) -> Registry:
+    """Raises ValueError for what is no file of a registry."""
+    try:
         return msgspec.json.decode(content, type=Registry)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RegistryFileError(
-            f"{path}: it is no file of a schema registry: {error}. Put back a copy, or move it away: then no schema is "
-            "registered"
-        ) from None
+        raise ValueError(f"it is no file of a schema registry: {error}") from None

@@ -8,8 +8,10 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.security.dynamic_security.document import DynamicSecurityError, load
+from mqttlite.files.atomic_file import save
+from mqttlite.security.dynamic_security.document import DynamicSecurityError, load, parse
 from mqttlite.security.dynamic_security.first_file import make
+from mqttlite.security.dynamic_security.model import State, changed_users
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
 
@@ -46,7 +48,9 @@ class DynamicSecurity:
     def __init__(self, path: Path, options: Options, roles_in_use: Callable[[], Iterable[int]]) -> None:
         """`roles_in_use` is that of `DynamicRules`. Raises `DynamicSecurityError`."""
         self.path: Final = path
-        if not path.exists():
+        self.is_new: Final = not path.exists()
+        """Whether this start has made the file."""
+        if self.is_new:
             make(path, None if options.password_init_file is None else Path(options.password_init_file))
         state = load(path)
         for place in state.unknown_places:
@@ -58,6 +62,13 @@ class DynamicSecurity:
     def members_of_groups(self) -> dict[str, list[str]]:
         """The users of each group."""
         return {name: sorted(group.clients) for name, group in self.rules.state.groups.items()}
+
+    def replace_file(self, content: bytes) -> tuple[State, frozenset[str | None]]:
+        """Replace the file. Return the state that is to hold now, and for which users another one held; None: clients
+        without a user name. Raises ValueError and `OSError`; then nothing has changed."""
+        state = parse(content)
+        save(self.path, content)
+        return state, changed_users(self.rules.state, state)
 
     def close(self) -> None:
         """Check no more passwords."""

@@ -114,7 +114,7 @@ def load(path: Path) -> State:
 
 
 def parse(content: bytes) -> State:
-    """What the bytes of a file mean."""
+    """What the bytes of a file mean. Raises ValueError, and RecursionError."""
     tree = json.loads(content.decode("utf-8-sig"), object_pairs_hook=Object)
     if not isinstance(tree, Object):
         raise _Wrong("it must be a JSON object")

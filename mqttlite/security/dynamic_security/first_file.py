@@ -63,12 +63,21 @@ def make(path: Path, password_file: Path | None, environment: Mapping[str, str] 
     try:
         if not given:
             words = "".join(f"{name} {password}\n" for name, password in passwords.items())
-            save(path.with_name(f"{path.name}.pw"), words.encode())
+            save(_passwords_of(path), words.encode())
         save(path, dump(_state(passwords)))
     except OSError as error:
         raise DynamicSecurityError(f"{path}: cannot be written: {error.strerror or error}") from None
-    where = f"its passwords are in {path}.pw" if not given else "the password of admin is as given"
+    where = f"its passwords are in {_passwords_of(path)}" if not given else "the password of admin is as given"
     _log.warning("%s was made, for there was none: %s", path, where)
+
+
+def remove_passwords(path: Path) -> None:
+    """Another file takes the place of the one that was made: its passwords by chance are those of nobody."""
+    _passwords_of(path).unlink(missing_ok=True)
+
+
+def _passwords_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.pw")
 
 
 def _given(password_file: Path | None, environment: Mapping[str, str]) -> str:

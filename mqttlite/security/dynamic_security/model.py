@@ -170,6 +170,21 @@ class State:
         return tuple(names)
 
 
+def changed_users(before: State, after: State) -> frozenset[str | None]:
+    """The users who are gone, or log in or are permitted in another way; None: clients without a user name."""
+    roles = {name for name, each in before.roles.items() if each != after.roles.get(name)}
+    found: set[str | None] = set()
+    for name, was in before.clients.items():
+        now = after.clients.get(name)
+        if now is None or (now.password, now.disabled, now.client_id) != (was.password, was.disabled, was.client_id):
+            found.add(name)
+    for username in (None, *before.clients):
+        had = before.role_sets_of(username)
+        if had != after.role_sets_of(username) or not roles.isdisjoint(had or ()):
+            found.add(username)
+    return frozenset(found)
+
+
 def put(priorities: dict[str, int], name: str, priority: int) -> None:
     """Give a name a priority and keep the order: highest priority first, then by name."""
     priorities[name] = priority

@@ -37,6 +37,7 @@ def air(monkeypatch: pytest.MonkeyPatch) -> Air:
     """What carries the blobs of all nodes of a test."""
     air = Air()
     monkeypatch.setattr("mqttlite.extensions.nodes.connect.carrier_of", lambda _options: air.carrier())
+    monkeypatch.setattr("mqttlite.extensions.nodes.connect.engine_of", lambda options: air.connecting(options.node))
     return air
 
 

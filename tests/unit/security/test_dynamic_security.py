@@ -22,6 +22,7 @@ from mqttlite.extensions.dynamic_security.control import (
     Port,
 )
 from mqttlite.files.atomic_file import save
+from mqttlite.files.shared_document import SharedDocument
 from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.dynamic_security import DynamicSecurity, Options, document, model, passwords
 from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump, load, parse
@@ -379,7 +380,11 @@ class Desk:
         self.hashes = Passwords()
         self.addresses: dict[str, list[str]] = {}
         port = Port(self._respond, self._apply, self._kick, lambda username, _: self.addresses.get(username, []))
-        self.control = ControlTopic(path, self.rules, self.hashes, port, save_file)
+        self.document = SharedDocument("dynamic-security", parse, self._replace, path=path, lock=asyncio.Lock())
+        self.control = ControlTopic(path, self.document, self.rules, self.hashes, port, save_file)
+
+    async def _replace(self, content: bytes) -> None:
+        raise AssertionError("a broker alone gets nothing from others")
 
     def _respond(self, client_id: str, topic: bytes, payload: bytes) -> bool:
         assert topic == RESPONSE_TOPIC

@@ -88,6 +88,23 @@ class NatsEngine:
             raise
         return engine
 
+    @classmethod
+    async def open_bucket(cls, options: NatsOptions, copies: int) -> "NatsEngine":
+        """Connect for keys and files only, to servers that need not be three, and of which each may be the only one.
+
+        Raises as `open` does.
+        """
+        check_name(options.cluster)
+        connection = await connect(options, options.login)
+        try:
+            engine = cls(connection, options)
+            await engine._keys.ensure(copies)
+            await engine._files.ensure(options.max_file_bytes, copies)
+        except BaseException:
+            await connection.close()
+            raise
+        return engine
+
     async def ensure_log(self, log: str, max_bytes: int) -> None:
         check_name(log)
         await ensure_stream(

@@ -21,7 +21,7 @@ from typing import Final, TypeVar, final
 import msgspec
 
 from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.nats.streams import ensure_stream, info_of, purge
+from mqttlite.extensions.cluster.engine.nats.streams import COPIES, ensure_stream, info_of, purge
 from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
 from mqttlite.extensions.cluster.engine.port import EngineUnavailable, FileDamaged, NoSuchFile
 
@@ -71,13 +71,14 @@ class NatsFiles:
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
 
-    async def ensure(self, max_bytes: int) -> None:
+    async def ensure(self, max_bytes: int, copies: int = COPIES) -> None:
         """Create the bucket."""
         await ensure_stream(
             self._connection,
             self._stream,
             f"$O.{self._bucket}.>",
             max_bytes,
+            num_replicas=copies,
             allow_rollup_hdrs=True,
             allow_direct=False,
         )

@@ -7,7 +7,7 @@ from typing import Final, final
 import msgspec
 
 from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.nats.streams import ensure_stream, info_of
+from mqttlite.extensions.cluster.engine.nats.streams import COPIES, ensure_stream, info_of
 from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
 from mqttlite.extensions.cluster.engine.port import Entry, RevisionConflict
 
@@ -42,7 +42,7 @@ class NatsKeys:
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
 
-    async def ensure(self) -> None:
+    async def ensure(self, copies: int = COPIES) -> None:
         """Create the bucket."""
         await ensure_stream(
             self._connection,
@@ -52,6 +52,7 @@ class NatsKeys:
             max_msgs_per_subject=1,
             deny_delete=True,
             allow_rollup_hdrs=True,
+            num_replicas=copies,
             allow_direct=False,  # so that the leader answers, and no copy that lags
         )
 

@@ -1,0 +1,393 @@
+"""What operators change at run time, such as users and bans, as documents that all nodes have.
+
+Each document is a key of a bucket in NATS, changed by compare-and-set, and a file or table of its owner here. A change
+is stored in the bucket before its owner makes it; other nodes hear of it and put it in place of theirs. A file that
+somebody edits on this machine is compared with the bucket twice a second. Design 161 has the reasons.
+
+Invariants: a document of the bucket is replaced only by one that was made from it; one that cannot be used replaces
+nothing and is not replaced; content that gives way is kept beside, and named in the log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mqttlite.extensions.cluster.engine.port import EngineError, EngineUnavailable, EngineUnfit, RevisionConflict
+from mqttlite.extensions.nodes.bucket import KEYS, MAX_DOCUMENT_BYTES, BrokenDocument, Bucket, Found, digest_of
+from mqttlite.files.atomic_file import save
+from mqttlite.files.file_version import NO_FILE, Version, version_of
+from mqttlite.files.shared_document import ChangedElsewhere, NotAgreed, SharedDocument
+from mqttlite.telemetry.figures import Values
+
+if TYPE_CHECKING:
+    from mqttlite.extensions.cluster.engine.port import Engine
+
+KNOWN_FILE: Final = "nodes-shared.json"
+"""In the data directory: which revision of each document the files here have."""
+
+LOOK_S: Final = 0.3
+"""How often a document is looked at: with one way through NATS, an edited file holds at all nodes within a second."""
+
+START_S: Final = 3.0
+"""How long a start waits for the documents. After that the broker begins with what it had at the end of its last
+run."""
+
+OPEN_AGAIN_S: Final = 1.0
+"""The pause between attempts to open the bucket."""
+
+CHANGED: Final = (-1, -1, -1)
+"""The version of a file that was written here: somebody may have edited it since, so it is looked at again."""
+
+REFUSED: Final = ".refused"
+"""Is added to the name of a file whose content gave way."""
+
+_log = logging.getLogger("mqttlite.nodes")
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """The revision that a file here has, and its digest."""
+
+    revision: int
+    digest: str
+    next_digest: str = ""
+    """Of a change that was offered to the other nodes, and is in the file if they have agreed."""
+
+    def has(self, digest: str | None) -> bool:
+        """Whether a file with this digest is as the other nodes had it at some time."""
+        return digest in (self.digest, self.next_digest)
+
+
+class _Held:
+    """A document, and what this node knows of it."""
+
+    def __init__(self, document: SharedDocument, known: _Known | None) -> None:
+        self.document: Final = document
+        self.known: _Known | None = known
+        self.is_looked_at: bool = False
+        """Whether it was compared with the bucket since the start, so that changes may be made."""
+        self.is_due: bool = True
+        """Whether the bucket has changed, or may have, since it was last looked at."""
+        self.woken: Final = asyncio.Event()
+        self.seen: Version = NO_FILE
+        """The version of the file when it was last looked at."""
+        self.trouble: str = ""
+        """Why the document of the bucket cannot be used."""
+        self.complaint: str = ""
+        """What the log said last."""
+        self.refused: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.document.name
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the file was seen with the content that is known."""
+        return not self.is_due and self.seen != CHANGED
+
+    def wake(self) -> None:
+        """The bucket has changed."""
+        self.is_due = True
+        self.woken.set()
+
+
+class SharedDocuments:
+    """`open_engine` connects to NATS, and is called until it succeeds. Without `data_dir` nothing is known of what
+    there was before the start."""
+
+    def __init__(
+        self,
+        node: str,
+        documents: Sequence[SharedDocument],
+        open_engine: "Callable[[], Awaitable[Engine]]",
+        data_dir: str | None,
+    ) -> None:
+        self._node: Final = node
+        self._open_engine: Final = open_engine
+        self._known_file: Final = None if data_dir is None else Path(data_dir, KNOWN_FILE)
+        known = self._load_known()
+        self._held: Final = {each.name: _Held(each, known.get(each.name)) for each in documents}
+        self._saved: Mapping[str, _Known] = known
+        self._saving: Final = asyncio.Lock()
+        self._bucket: Bucket | None = None
+        self._engine: Engine | None = None
+        self._away: str = "NATS was not reached yet"
+        self._tasks: Final[list[asyncio.Task[None]]] = []
+        self._are_looked_at: Final = asyncio.Event()
+        for held in self._held.values():
+            held.document.agreeing = partial(self._agree, held)
+
+    async def start(self) -> None:
+        """Get what the other nodes have, before clients come."""
+        self._tasks.append(asyncio.get_running_loop().create_task(self._run()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_S):
+                await self._are_looked_at.wait()
+        if not self._are_looked_at.is_set():
+            missing = [each.name for each in self._held.values() if not each.is_looked_at]
+            _log.warning(
+                "%s: as at the end of the last run, and cannot be changed, until NATS answers: %s",
+                *(", ".join(missing), self._away),
+            )
+
+    async def stop(self) -> None:
+        """End the connection. Changes are refused from now on."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._bucket, self._away = None, "this broker stops"
+        if self._engine is not None:
+            await self._engine.close()
+
+    def figures(self) -> Mapping[str, Values]:
+        """The values of the figures in the manifest."""
+        held = self._held.values()
+        return {
+            "nodes_shared_revision": [
+                ({"document": each.name}, 0 if each.known is None else each.known.revision) for each in held
+            ],
+            "nodes_shared_current": [
+                ({"document": each.name}, each.is_looked_at and not each.is_due and not each.trouble) for each in held
+            ],
+            "nodes_shared_refused": [({"document": each.name}, each.refused) for each in held],
+        }
+
+    # ------------------------------------------------------------------ changes of this node
+
+    async def _agree(self, held: _Held, content: bytes) -> None:
+        """Store a change, whose owner holds the lock, as the next revision. Raises `NotAgreed`."""
+        if held.trouble:
+            raise NotAgreed(held.trouble)
+        if self._bucket is None or not held.is_looked_at:
+            raise NotAgreed(
+                f"the other nodes cannot have the change of {held.name}, so it is not made: {self._away}. Try again "
+                "when NATS answers"
+            )
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise NotAgreed(f"{held.name} would have {len(content)} bytes: nodes share {MAX_DOCUMENT_BYTES} at most")
+        known = held.known or _Known(0, "")
+        digest = digest_of(held.name, content)
+        await self._save_known(held.name, _Known(known.revision, known.digest, digest))
+        try:
+            revision = await self._bucket.put(held.name, content, known.revision)
+        except RevisionConflict:
+            held.wake()
+            held.refused += 1
+            raise ChangedElsewhere(
+                f"another node has changed {held.name} at the same time, so this change is not made; it is here in a "
+                "moment: look, and try again"
+            ) from None
+        except EngineError as error:
+            held.wake()
+            raise NotAgreed(
+                f"the other nodes cannot have the change of {held.name}, so it is not made here: {error}. If NATS has "
+                "it all the same, it is made at all nodes; look before you try again"
+            ) from None
+        held.known = _Known(revision, digest)
+        held.wake()  # to see whether its owner has written it
+
+    # ------------------------------------------------------------------ the bucket and the files
+
+    async def _run(self) -> None:
+        engine = await self._opened()
+        self._bucket, self._away = Bucket(engine, self._node), "it was not compared with theirs yet"
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(engine))
+            for held in self._held.values():
+                tasks.create_task(self._keep(held, self._bucket))
+
+    async def _opened(self) -> "Engine":
+        while True:
+            try:
+                self._engine = await self._open_engine()
+                return self._engine
+            except (EngineUnavailable, EngineUnfit) as error:
+                if str(error) != self._away:
+                    self._away = str(error)
+                    _log.warning("what all nodes have (%s) is not reached: %s", ", ".join(self._held), error)
+            await asyncio.sleep(OPEN_AGAIN_S)
+
+    async def _follow(self, engine: "Engine") -> None:
+        """Wake the documents that other nodes have changed."""
+        async for entry in engine.watch(KEYS):
+            held = self._held.get(entry.key.removeprefix(KEYS))
+            if held is not None and (held.known is None or entry.revision != held.known.revision):
+                held.wake()
+
+    async def _keep(self, held: _Held, bucket: Bucket) -> None:
+        """Compare a document with its bucket and its file, whenever one of them may have changed."""
+        while True:
+            held.woken.clear()
+            if held.is_due or await asyncio.to_thread(version_of, held.document.path) != held.seen:
+                async with held.document.lock:
+                    await self._look(held, bucket)
+                if held.is_verified:
+                    await self._save_known()
+                if held.is_looked_at and all(each.is_looked_at for each in self._held.values()):
+                    self._are_looked_at.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await held.woken.wait()
+
+    async def _look(self, held: _Held, bucket: Bucket) -> None:
+        document = held.document
+        seen = version_of(document.path)
+        try:
+            here = await asyncio.to_thread(document.read)
+            held.is_due = False
+            own = None if here is None else digest_of(held.name, here)
+            await self._compare(held, here, own, bucket)
+            held.is_looked_at = True
+            is_same = held.known is None or held.known.digest == own
+            held.seen = seen if is_same or held.trouble or document.path is None else CHANGED
+        except RevisionConflict:  # another node was first: look at what it has put there
+            held.is_due = True
+        except EngineError as error:
+            held.is_due = True
+            self._complain(held, logging.WARNING, f"{held.name} is not compared with that of other nodes: {error}")
+        except OSError as error:
+            held.is_due = True
+            self._complain(
+                *(held, logging.ERROR),
+                f"{held.name} cannot be made what other nodes have: {error.filename}: {error.strerror}",
+            )
+        except NotAgreed as error:
+            held.is_looked_at, held.seen, held.trouble = True, seen, str(error)
+            self._complain(held, logging.ERROR, held.trouble)
+        except Exception:  # a defect in one document must not stop the others
+            held.is_looked_at, held.seen, held.trouble = True, seen, f"{held.name} failed here, as the log says"
+            _log.exception("%s cannot be compared with that of other nodes", held.name)
+
+    async def _compare(self, held: _Held, here: bytes | None, own: str | None, bucket: Bucket) -> None:
+        """Make the document here, whose digest is `own`, and that of the bucket the same. Raises `EngineError`,
+        `OSError` and `NotAgreed`."""
+        known = held.known
+        try:
+            found = await bucket.get(held.name)
+        except BrokenDocument as error:
+            self._refuse_broken(held, str(error))
+            return
+        merge = held.document.merge
+        if found is None:
+            if here is not None and merge is not None:
+                await self._put_merged(held, bucket, merge(here, None), 0)
+            elif here is not None:
+                await self._put(held, bucket, here, 0)
+        elif own == found.digest:
+            self._know(held, found)
+        elif here is None or held.document.gives_way or (known is not None and known.has(own)):
+            await self._replace(held, bucket, found)
+        elif merge is not None:
+            await self._put_merged(held, bucket, merge(here, await bucket.content(found)), found.revision)
+        elif known is not None and known.revision == found.revision:
+            await self._put(held, bucket, here, found.revision)
+            await held.document.replace(here)  # its owner may not have noticed
+        else:
+            await self._refuse(held, bucket, here, found)
+
+    async def _put_merged(self, held: _Held, bucket: Bucket, merged: bytes, revision: int) -> None:
+        await self._put(held, bucket, merged, revision)
+        await held.document.replace(merged)
+
+    async def _put(self, held: _Held, bucket: Bucket, content: bytes, revision: int) -> None:
+        """Give the content here to the other nodes."""
+        try:
+            await asyncio.to_thread(held.document.check, content)
+        except ValueError as error:
+            raise NotAgreed(f"{held.name} is not given to the other nodes: {error}") from None
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise NotAgreed(
+                f"{held.name} is not given to the other nodes: it has {len(content)} bytes, and they share "
+                f"{MAX_DOCUMENT_BYTES} at most"
+            )
+        stored = await bucket.put(held.name, content, revision)
+        held.known = _Known(stored, digest_of(held.name, content))
+        held.trouble = held.complaint = ""
+        held.document.gives_way = False
+        _log.info("%s: the other nodes have what is here, as revision %d", held.name, stored)
+
+    async def _replace(self, held: _Held, bucket: Bucket, found: Found) -> bool:
+        """Put the content of the bucket in place of that here. False if it cannot be used."""
+        content = await bucket.content(found)
+        try:
+            await asyncio.to_thread(held.document.check, content)
+        except ValueError as error:
+            self._refuse_broken(held, str(error))
+            return False
+        await held.document.replace(content)
+        self._know(held, found)
+        _log.info("%s was changed at node %s, and is the same here now", held.name, found.node)
+        return True
+
+    async def _refuse(self, held: _Held, bucket: Bucket, here: bytes, found: Found) -> None:
+        """Content was changed here, not from the newest revision: what all nodes have takes its place."""
+        path = held.document.path
+        if path is not None:
+            await asyncio.to_thread(save, path.with_name(path.name + REFUSED), here)
+        if await self._replace(held, bucket, found):
+            held.refused += 1
+            kept = "" if path is None else f" What was here is in {path.name}{REFUSED}: make its changes again."
+            _log.error(
+                "%s was changed here, but not from revision %d, which node %s has made and all nodes have: the change "
+                "is refused.%s",
+                *(held.name, found.revision, found.node, kept),
+            )
+
+    def _refuse_broken(self, held: _Held, why: str) -> None:
+        held.trouble = (
+            f"{held.name} in NATS cannot be used, so it stays as it is here, and cannot be changed: {why}. Remove it "
+            f"there ('nats kv del' with the key {KEYS}{held.name}): then the first node gives the others what it has"
+        )
+        self._complain(held, logging.ERROR, held.trouble)
+
+    def _know(self, held: _Held, found: Found) -> None:
+        held.known = _Known(found.revision, found.digest)
+        held.trouble = held.complaint = ""
+        held.document.gives_way = False
+
+    def _complain(self, held: _Held, level: int, sentence: str) -> None:
+        if sentence != held.complaint:
+            held.complaint = sentence
+            _log.log(level, "%s", sentence)
+
+    # ------------------------------------------------------------------ what is known
+
+    def _load_known(self) -> dict[str, _Known]:
+        if self._known_file is None:
+            return {}
+        try:
+            return msgspec.json.decode(self._known_file.read_bytes(), type=dict[str, _Known])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            _log.error(
+                "%s cannot be used, so files that differ from those of other nodes give way: %s", KNOWN_FILE, error
+            )
+            return {}
+
+    async def _save_known(self, name: str = "", known: _Known | None = None) -> None:
+        """What is known of files that were seen: a crash leaves an older revision than the files have, which is
+        harmless. With a name, this is known of that document."""
+        if self._known_file is None:
+            return
+        async with self._saving:
+            changed = dict(self._saved)
+            for each in self._held.values():
+                if each.is_verified and each.known is not None:
+                    changed[each.name] = each.known
+            if known is not None:
+                changed[name] = known
+            if changed == self._saved:
+                return
+            try:
+                await asyncio.to_thread(save, self._known_file, msgspec.json.encode(changed))
+                self._saved = changed
+            except OSError as error:
+                _log.error("%s cannot be written: %s", self._known_file, error.strerror)

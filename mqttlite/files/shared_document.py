@@ -1,0 +1,68 @@
+"""A document that all nodes have, such as the API keys: the port by which its owner has a change agreed.
+
+The owner asks `agree` with the content that the change makes, before it writes or uses it. A broker alone agrees to
+everything; with several nodes `extensions.nodes` sets `agreeing`. Invariant: a change that was refused is made nowhere.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+Agreeing = Callable[[bytes], Awaitable[None]]
+
+
+class NotAgreed(Exception):
+    """A change that other nodes cannot have, and so is made nowhere. The text is a sentence for the caller."""
+
+
+class ChangedElsewhere(NotAgreed):
+    """Another node has changed the document at the same time. Try again on what it has now."""
+
+
+class SharedDocument:
+    """`lock` is held from the first look at the document until a change of it is written and used; `read`, `check`,
+    `replace` and `merge` are called with it.
+
+    `read` returns the present content, which has equal bytes at all nodes, and None if there is none; in a thread.
+    `check` raises ValueError with a sentence for content that cannot be used; in a thread. `replace` writes and uses
+    the content of other nodes, and raises `OSError`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        check: Callable[[bytes], object],
+        replace: Callable[[bytes], Awaitable[None]],
+        *,
+        path: Path | None,
+        lock: asyncio.Lock,
+        read: Callable[[], bytes | None] | None = None,
+        merge: Callable[[bytes, bytes | None], bytes] | None = None,
+    ) -> None:
+        """`path` is the file of the document, which `read` reads if nothing else is given. `merge` makes one of the
+        content here, which was changed while no node could be asked, and of another node's, if there is any; without
+        it, such a change is refused."""
+        self.name: Final = name
+        self.check: Final = check
+        self.replace: Final = replace
+        self.path: Path | None = path
+        """Another one after a reload of the configuration that names another file."""
+        self.lock: Final = lock
+        self.read: Final = read or self._read_file
+        self.merge: Final = merge
+        self.gives_way: bool = False
+        """Whether the content was made by this start, for there was none: that of another node takes its place."""
+        self.agreeing: Agreeing | None = None
+        """None for a broker alone."""
+
+    async def agree(self, content: bytes) -> None:
+        """Give a change to the other nodes. Raises `NotAgreed`: then it may not be made here."""
+        if self.agreeing is not None:
+            await self.agreeing(content)
+
+    def _read_file(self) -> bytes | None:
+        try:
+            return None if self.path is None else self.path.read_bytes()
+        except FileNotFoundError:
+            return None

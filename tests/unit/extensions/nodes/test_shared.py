@@ -1,0 +1,466 @@
+"""Documents that all nodes have: files of several nodes over the model of the engine."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers, Outcome
+from mqttlite.extensions.cluster.engine.port import EngineUnfit
+from mqttlite.extensions.nodes import bucket as bucket_module
+from mqttlite.extensions.nodes import shared as shared_module
+from mqttlite.extensions.nodes.bucket import FILES, KEYS
+from mqttlite.extensions.nodes.shared import KNOWN_FILE, SharedDocuments
+from mqttlite.files.atomic_file import save
+from mqttlite.files.shared_document import ChangedElsewhere, NotAgreed, SharedDocument
+from tests.support.device import until
+
+
+@pytest.fixture(autouse=True)
+def shorter_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_module, "LOOK_S", 0.02)
+    monkeypatch.setattr(shared_module, "START_S", 10.0)
+    monkeypatch.setattr(shared_module, "OPEN_AGAIN_S", 0.02)
+
+
+class Node:
+    """A node with the document `colours`, which is a file of lines; a line `bad` cannot be used."""
+
+    def __init__(self, name: str, servers: MemoryServers, folder: Path, *, merges: bool = False) -> None:
+        self.name = name
+        self.servers = servers
+        self.folder = folder / name
+        self.folder.mkdir(exist_ok=True)
+        self.path = self.folder / "colours"
+        self.used: list[str] = []
+        self.fails = False
+        self.document = SharedDocument(
+            *("colours", self.check, self.replace),
+            path=self.path,
+            lock=asyncio.Lock(),
+            merge=(lambda mine, theirs: (theirs or b"") + mine) if merges else None,
+        )
+        self.engine: MemoryEngine | None = None
+        self.unfit = ""
+        self.shared = SharedDocuments(name, [self.document], self.connect, str(self.folder))
+
+    async def connect(self) -> MemoryEngine:
+        if self.unfit:
+            raise EngineUnfit(self.unfit)
+        self.engine = self.servers.connect()
+        await self.engine.entries("")
+        return self.engine
+
+    def check(self, content: bytes) -> None:
+        if b"bad" in content:
+            raise ValueError("it has a bad line")
+
+    async def replace(self, content: bytes) -> None:
+        if self.fails:
+            raise OSError(28, "No space left on device", str(self.path))
+        save(self.path, content)
+        self.used.append(content.decode())
+
+    async def change(self, content: str) -> None:
+        """As an owner changes its document."""
+        async with self.document.lock:
+            await self.document.agree(content.encode())
+            save(self.path, content.encode())
+
+    @property
+    def text(self) -> str:
+        return self.path.read_text() if self.path.exists() else ""
+
+    def figure(self, name: str) -> int:
+        values = dict(self.shared.figures())[f"nodes_shared_{name}"]
+        assert isinstance(values, list)
+        return int(values[0][1])
+
+    async def has(self, text: str) -> None:
+        """Wait until this is in the file, and may be changed."""
+        await until(lambda: self.text == text and self.figure("current") == 1)
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.servers = MemoryServers()
+        self.folder = folder
+        self.nodes: list[Node] = []
+
+    def node(self, name: str, *, merges: bool = False) -> Node:
+        node = Node(name, self.servers, self.folder, merges=merges)
+        self.nodes.append(node)
+        return node
+
+    async def start(self, name: str, text: str = "", *, merges: bool = False) -> Node:
+        """A node, with this in its file if anything is given."""
+        node = self.node(name, merges=merges)
+        if text:
+            node.path.write_text(text)
+        await node.shared.start()
+        return node
+
+    async def stop(self) -> None:
+        for node in self.nodes:
+            await node.shared.stop()
+
+    def broken(self, value: bytes) -> None:
+        """Somebody writes into the bucket by hand."""
+        key = KEYS + "colours"
+        present = self.servers.keys.get(key)
+        self.servers.change(key, value, 0 if present is None else present.revision)
+        self.servers.wake()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.servers.is_available = True
+    await world.stop()
+
+
+async def test_a_broker_alone_agrees_to_everything(tmp_path: Path) -> None:
+    node = Node("alone", MemoryServers(), tmp_path)
+    node.document.agreeing = None
+    await node.change("red")
+    assert node.text == "red"
+
+
+async def test_the_first_node_gives_its_file_to_the_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    a = await world.start("a", "red")
+    b = await world.start("b")
+    assert (b.text, b.used, a.used) == ("red", ["red"], [])
+    assert "colours was changed at node a, and is the same here now" in caplog.text
+
+
+async def test_a_change_is_at_all_nodes(world: World) -> None:
+    a, b, c = [await world.start(name) for name in "abc"]
+    await a.change("red")
+    await b.has("red")
+    await c.has("red")
+    await b.change("blue")
+    await a.has("blue")
+    await c.has("blue")
+    assert a.figure("revision") == b.figure("revision") == c.figure("revision") == 2
+
+
+async def test_of_two_changes_at_once_one_is_made_and_the_other_is_told(world: World) -> None:
+    a, b = [await world.start(name) for name in "ab"]
+    await a.change("red")
+    await b.has("red")
+    results = await asyncio.gather(a.change("blue"), b.change("green"), return_exceptions=True)
+    assert [type(each) for each in results].count(ChangedElsewhere) == 1
+    refused = next(each for each in results if each is not None)
+    assert "another node has changed colours at the same time, so this change is not made" in str(refused)
+    wanted = "green" if isinstance(results[0], ChangedElsewhere) else "blue"
+    await a.has(wanted)
+    await b.has(wanted)
+    await (a if wanted == "green" else b).change("white")  # it tries again on what is there now
+    await a.has("white")
+    await b.has("white")
+
+
+async def test_a_node_that_was_away_has_the_changes_when_it_is_back(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    assert b.engine is not None
+    b.engine.is_cut_off = True
+    await a.change("blue")
+    await asyncio.sleep(0.1)
+    assert b.text == "red"
+    b.engine.is_cut_off = False
+    await b.has("blue")
+
+
+async def test_a_node_that_was_stopped_has_the_changes_when_it_starts(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.shared.stop()
+    await a.change("blue")
+    again = await world.start("b")
+    assert again.text == "blue"
+    assert not (again.folder / "colours.refused").exists()
+
+
+async def test_a_change_before_a_crash_is_no_edit_when_others_have_gone_on(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await a.has("red")
+    async with a.document.lock:
+        await a.document.agree(b"blue")
+        save(a.path, b"blue")
+        await a.shared.stop()  # before it has looked at its file
+    await b.has("blue")
+    await b.change("green")
+    a = await world.start("a")
+    assert (a.text, (a.folder / "colours.refused").exists()) == ("green", False)
+    assert "refused" not in caplog.text
+
+
+async def test_all_nodes_may_start_again_at_once(world: World) -> None:
+    for node in [await world.start(name) for name in "ab"]:
+        await node.change("red") if node.name == "a" else await node.has("red")
+        await node.shared.stop()
+    a, b = [await world.start(name) for name in "ab"]
+    await b.change("blue")
+    await a.has("blue")
+
+
+async def test_no_change_is_made_while_nats_is_away(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    world.servers.is_available = False
+    with pytest.raises(NotAgreed, match="the other nodes cannot have the change of colours, so it is not made here"):
+        await a.change("blue")
+    assert a.text == "red"
+    world.servers.is_available = True
+    await a.has("red")
+    await a.change("green")
+    await b.has("green")
+
+
+async def test_a_node_that_starts_while_nats_is_away_has_what_it_had_and_refuses_changes(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = await world.start("a", "red")
+    await a.shared.stop()
+    monkeypatch.setattr(shared_module, "START_S", 0.1)
+    world.servers.is_available = False
+    a = await world.start("a")
+    assert "colours: as at the end of the last run, and cannot be changed, until NATS answers" in caplog.text
+    with pytest.raises(NotAgreed, match="it is not made: the model of the engine gave no answer"):
+        await a.change("blue")
+    assert a.text == "red"
+    world.servers.is_available = True
+    await a.has("red")
+    await a.change("blue")
+
+
+async def test_servers_that_do_not_fit_are_named_once_and_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_module, "START_S", 0.1)
+    a = world.node("a")
+    a.path.write_text("red")
+    a.unfit = "JetStream is not on"
+    await a.shared.start()
+    await asyncio.sleep(0.1)
+    assert caplog.text.count("what all nodes have (colours) is not reached: JetStream is not on") == 1
+    with pytest.raises(NotAgreed, match="JetStream is not on"):
+        await a.change("blue")
+    a.unfit = ""
+    await a.has("red")
+
+
+async def test_a_change_whose_answer_was_lost_is_made(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    outcomes = iter([Outcome.ANSWER_LOST])
+    world.servers.outcome = lambda: next(outcomes, Outcome.ANSWERED)
+    await a.change("blue")
+    await b.has("blue")
+    await a.has("blue")
+
+
+async def test_a_change_that_arrives_late_is_made_at_all_nodes(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.has("red")
+    outcomes = iter([Outcome.LATE])
+    world.servers.outcome = lambda: next(outcomes, Outcome.ANSWERED)
+    with pytest.raises(NotAgreed, match="look before you try again"):
+        await a.change("blue")
+    assert a.text == "red"
+    world.servers.deliver_late()
+    await a.has("blue")
+    await b.has("blue")
+
+
+async def test_a_file_that_is_edited_here_is_at_all_nodes(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    a.path.write_text("blue, by hand")
+    await b.has("blue, by hand")
+    await until(lambda: a.used == ["blue, by hand"])
+
+
+async def test_an_edit_of_an_old_revision_is_refused_and_kept_beside(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.shared.stop()
+    await a.change("blue")
+    b = await world.start("b", "green")
+    assert b.text == "blue"
+    assert (b.folder / "colours.refused").read_text() == "green"
+    assert "colours was changed here, but not from revision 2, which node a has made and all nodes have" in caplog.text
+    assert "What was here is in colours.refused: make its changes again." in caplog.text
+    assert b.figure("refused") == 1
+    assert a.text == "blue"
+
+
+async def test_an_edit_while_the_node_was_stopped_is_given_to_the_others(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.shared.stop()
+    b = await world.start("b", "green")
+    await a.has("green")
+
+
+async def test_a_file_that_a_first_start_has_made_gives_way_without_a_word(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.start("a", "red")
+    b = world.node("b")
+    b.path.write_text("made by chance")
+    b.document.gives_way = True
+    await b.shared.start()
+    assert b.text == "red"
+    assert not (b.folder / "colours.refused").exists()
+    assert "refused" not in caplog.text
+
+
+async def test_changes_that_may_be_merged_are_merged(world: World) -> None:
+    a, b = [await world.start(name, "red", merges=True) for name in "ab"]
+    await b.shared.stop()
+    await a.change("red, blue")
+    b = await world.start("b", "; red, green", merges=True)
+    await a.has("red, blue; red, green")
+    assert b.text == "red, blue; red, green"
+
+
+@pytest.mark.parametrize("value", [b"by hand", b"", bytes(100)])
+async def test_a_document_that_no_node_has_stored_replaces_nothing_and_is_not_replaced(
+    world: World, caplog: pytest.LogCaptureFixture, value: bytes
+) -> None:
+    a = await world.start("a", "red")
+    world.broken(value)
+    await until(lambda: "colours in NATS cannot be used" in caplog.text)
+    assert "its revision 2 was stored by no node" in caplog.text
+    assert "'nats kv del' with the key shared.colours" in caplog.text
+    with pytest.raises(NotAgreed, match="cannot be changed: its revision 2 was stored by no node"):
+        await a.change("blue")
+    a.path.write_text("green")  # nor does an edited file replace it
+    await asyncio.sleep(0.1)
+    assert world.servers.keys[KEYS + "colours"].value == value
+    assert (a.figure("current"), a.figure("revision")) == (0, 1)
+    world.servers.change(KEYS + "colours", None, 2)  # as the log says
+    world.servers.wake()
+    b = await world.start("b")
+    await b.has("green")
+    await a.change("blue")
+    await b.has("blue")
+
+
+async def test_content_that_a_node_cannot_use_stays_away_from_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.has("red")
+    await a.change("bad")  # which a node of another version may do
+    await until(lambda: "colours in NATS cannot be used" in caplog.text and "it has a bad line" in caplog.text)
+    assert (b.text, b.used) == ("red", [])
+    await a.change("blue")
+    await b.has("blue")
+
+
+async def test_a_bad_file_is_not_given_to_others_until_it_is_right(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    a.path.write_text("bad")
+    await until(lambda: "colours is not given to the other nodes: it has a bad line" in caplog.text)
+    with pytest.raises(NotAgreed, match="it has a bad line"):
+        await a.change("white")
+    assert b.text == "red"
+    a.path.write_text("blue")
+    await b.has("blue")
+    await a.change("green")
+    await b.has("green")
+
+
+async def test_a_defect_of_a_document_is_logged_and_refuses_its_changes(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = world.node("a")
+    a.path.write_text("red")
+    b = await world.start("b", "red")
+    await b.change("blue")
+
+    async def replace(content: bytes) -> None:
+        raise KeyError("x")
+
+    a.replace = replace  # type: ignore[method-assign]
+    a.document = SharedDocument("colours", a.check, replace, path=a.path, lock=asyncio.Lock())
+    a.shared = SharedDocuments("a", [a.document], a.connect, str(a.folder))
+    a.document.gives_way = True
+    await a.shared.start()
+    assert "colours cannot be compared with that of other nodes" in caplog.text
+    with pytest.raises(NotAgreed, match="colours failed here, as the log says"):
+        await a.change("green")
+
+
+async def test_a_full_disk_is_named_and_tried_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    b.fails = True
+    await a.change("blue")
+    await until(lambda: "colours cannot be made what other nodes have" in caplog.text)
+    assert (b.text, b.figure("current")) == ("red", 0)
+    b.fails = False
+    await b.has("blue")
+
+
+async def test_a_change_that_its_owner_could_not_write_is_undone_at_all_nodes(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    with suppress(OSError):
+        async with a.document.lock:
+            await a.document.agree(b"blue")
+            raise OSError(28, "No space left on device")
+    await until(lambda: a.figure("revision") == b.figure("revision") == 3)
+    await b.has("red")
+    await a.has("red")
+
+
+async def test_a_large_document_is_a_file_of_the_engine_and_the_older_one_goes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_module, "MAX_INLINE_BYTES", 10)
+    a, b = [await world.start(name) for name in "ab"]
+    assert not world.servers.files
+    await a.change("x" * 11)
+    await b.has("x" * 11)
+    (first,) = world.servers.files
+    assert first.startswith(FILES)
+    await b.change("y" * 12)
+    await a.has("y" * 12)
+    assert list(world.servers.files) != [first]
+    assert len(world.servers.files) == 1
+    await a.change("small")
+    await b.has("small")
+    assert not world.servers.files
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_document_has_a_largest_size(world: World, monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    monkeypatch.setattr(shared_module, "MAX_DOCUMENT_BYTES", 20)
+    a = await world.start("a", "red")
+    if more:
+        with pytest.raises(NotAgreed, match="colours would have 21 bytes: nodes share 20 at most"):
+            await a.change("x" * 21)
+        a.path.write_text("x" * 21)
+        await until(lambda: a.figure("current") == 0)
+    else:
+        await a.change("x" * 20)
+        await a.has("x" * 20)
+
+
+async def test_what_is_known_of_the_files_survives_only_whole(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    a = await world.start("a", "red")
+    await until(lambda: (a.folder / KNOWN_FILE).exists())
+    await a.shared.stop()
+    (a.folder / KNOWN_FILE).write_text("{")
+    b = await world.start("b")
+    await b.change("blue")
+    a = await world.start("a")
+    assert f"{KNOWN_FILE} cannot be used" in caplog.text
+    assert (a.folder / "colours.refused").read_text() == "red"
+    assert a.text == "blue"
